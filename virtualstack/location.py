@@ -1,0 +1,116 @@
+"""Where bytes are: absolute URLs, and what identifies the version of a source."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from virtualstack.errors import StorageError
+
+__all__ = ["Location", "absolute_url", "join_url", "local_path", "split_url"]
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A source of bytes, and what tells one version of it from another.
+
+    Parameters
+    ----------
+    url
+        Absolute URL. A local file is ``file://`` and its absolute path, *not* percent-encoded, as fsspec and
+        kerchunk write it; object-store keys are not percent-encoded either; http(s) URLs are kept as given.
+    size
+        Bytes of the whole source when it was indexed, or ``None`` where unknown.
+    etag
+        The server's version tag when it was indexed, or ``None``.
+    last_modified
+        Seconds since 1970-01-01 (UTC) when it was indexed, or ``None``.
+    """
+
+    url: str
+    size: int | None = None
+    etag: str | None = None
+    last_modified: float | None = None
+
+
+def split_url(url: str, /) -> tuple[str, str]:
+    """Split an absolute URL into its root and the key under it.
+
+    >>> split_url("s3://bucket/a/b.nc")
+    ('s3://bucket/', 'a/b.nc')
+    >>> split_url("file:///data/a b.nc")
+    ('file:///', 'data/a b.nc')
+
+    Raises
+    ------
+    StorageError
+        The URL has no scheme.
+    """
+    match = _SCHEME.match(url)
+    if match is None:
+        raise StorageError(f"'{url}' is not an absolute URL: it has no scheme such as 'file://'", url=url)
+    scheme, rest = match.group(1).lower(), url[match.end() :]
+    host, _, key = rest.partition("/")
+    return f"{scheme}://{host}/", key
+
+
+def absolute_url(path: str | os.PathLike[str], /) -> str:
+    """Give the absolute URL of a path or URL; no file is looked at.
+
+    >>> absolute_url("s3://bucket/key.nc")
+    's3://bucket/key.nc'
+    >>> absolute_url("/data/../x.nc")
+    'file:///x.nc'
+    """
+    text = os.fspath(path)
+    match = _SCHEME.match(text)
+    if match is None:
+        return "file://" + Path(os.path.abspath(os.path.expanduser(text))).as_posix()
+    scheme, rest = match.group(1).lower(), text[match.end() :]
+    if scheme in ("file", "local"):
+        return "file://" + Path(os.path.abspath("/" + rest.lstrip("/"))).as_posix()
+    return f"{scheme}://{rest}"
+
+
+def local_path(url: str, /) -> Path | None:
+    """Give the local path behind an absolute URL, or ``None`` where it is not a ``file://`` URL.
+
+    >>> local_path("file:///data/a b.nc").as_posix()
+    '/data/a b.nc'
+    """
+    return Path(url[len("file://") :]) if url.startswith("file://") else None
+
+
+def join_url(base: str, relative: str, /) -> str:
+    """Resolve a location that stands in a file at ``base`` (the folder that holds the file).
+
+    >>> join_url("file:///refs", "data/a.nc")
+    'file:///refs/data/a.nc'
+    >>> join_url("s3://bucket/refs", "../a.nc")
+    's3://bucket/a.nc'
+    >>> join_url("file:///refs", "s3://bucket/a.nc")
+    's3://bucket/a.nc'
+
+    Raises
+    ------
+    StorageError
+        ``..`` climbs above the root of the URL.
+    """
+    if _SCHEME.match(relative):
+        return absolute_url(relative)
+    if relative.startswith("/"):
+        return absolute_url(relative)
+    root, key = split_url(base if base.endswith("/") else base + "/")
+    parts: list[str] = []
+    for part in PurePosixPath(key, relative).parts:
+        if part == "..":
+            if not parts:
+                raise StorageError(f"'{relative}' climbs above the root of '{base}'", url=base)
+            parts.pop()
+        elif part != ".":
+            parts.append(part)
+    return root + "/".join(parts)
