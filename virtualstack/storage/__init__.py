@@ -1,0 +1,26 @@
+"""URL to byte ranges, and back; obstore and fsspec are imported when a URL needs them."""
+
+from virtualstack.storage.coalesce import Requests, coalesce
+from virtualstack.storage.local import LocalSource, LocalTarget
+from virtualstack.storage.memory import MemorySource, MemoryTarget
+from virtualstack.storage.registry import Storage, StorageLike, open_source, remember
+from virtualstack.storage.source import ByteRange, Bytes, Source, check_version
+from virtualstack.storage.target import Target
+
+__all__ = [
+    "ByteRange",
+    "Bytes",
+    "LocalSource",
+    "LocalTarget",
+    "MemorySource",
+    "MemoryTarget",
+    "Requests",
+    "Source",
+    "Storage",
+    "StorageLike",
+    "Target",
+    "check_version",
+    "coalesce",
+    "open_source",
+    "remember",
+]

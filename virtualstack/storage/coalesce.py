@@ -1,0 +1,94 @@
+"""Byte ranges to requests: merge what is near, split what is too large. Pure numpy, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Requests", "coalesce"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Requests:
+    """Requests that cover byte ranges, sorted by offset.
+
+    Parameters
+    ----------
+    offsets, lengths
+        Shape ``(m,)``, bytes: the requests. Those of one merged stretch are consecutive, without overlap.
+    request
+        Shape ``(n,)``: for each range the number of the request that holds its first byte.
+    within
+        Shape ``(n,)``, bytes: where the range begins in that request. It ends in the same request unless
+        requests were split by ``max_length``; then it continues in the next ones.
+    """
+
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    request: NDArray[np.intp]
+    within: NDArray[np.int64]
+
+
+def coalesce(
+    offsets: NDArray[np.int64], lengths: NDArray[np.int64], /, *, max_gap: int = 0, max_length: int | None = None
+) -> Requests:
+    """Merge ranges that overlap, touch, or stand at most ``max_gap`` bytes apart.
+
+    An empty range asks for nothing: its request is 0 (which need not exist) and its place in it 0.
+
+    Parameters
+    ----------
+    offsets, lengths
+        Shape ``(n,)``, bytes, in any order, not negative.
+    max_gap
+        Unneeded bytes to read rather than send another request.
+    max_length
+        Bytes a request may have at most; a longer stretch is cut. ``None``: no bound.
+
+    Returns
+    -------
+    Requests
+
+    Examples
+    --------
+    >>> plan = coalesce(np.array([100, 0, 4]), np.array([10, 4, 4]), max_gap=8)
+    >>> plan.offsets.tolist(), plan.lengths.tolist(), plan.request.tolist(), plan.within.tolist()
+    ([0, 100], [8, 10], [1, 0, 0], [0, 0, 4])
+    """
+    if max_gap < 0 or (max_length is not None and max_length < 1):
+        raise ValueError(f"max_gap must be >= 0 and max_length >= 1, not {max_gap} and {max_length}")
+    offsets = np.asarray(offsets, dtype=np.int64)
+    lengths = np.asarray(lengths, dtype=np.int64)
+    request = np.zeros(offsets.shape, dtype=np.intp)
+    within = np.zeros(offsets.shape, dtype=np.int64)
+    filled = np.flatnonzero(lengths)
+    if filled.size == 0:
+        return Requests(offsets=np.empty(0, np.int64), lengths=np.empty(0, np.int64), request=request, within=within)
+
+    order = filled[np.argsort(offsets[filled], kind="stable")]
+    starts = offsets[order]
+    reach = np.maximum.accumulate(starts + lengths[order])  # end of everything so far
+    fresh = np.empty(order.size, dtype=bool)
+    fresh[0] = True
+    np.greater(starts[1:] - reach[:-1], max_gap, out=fresh[1:])
+    first = np.flatnonzero(fresh)
+    begins = starts[first]
+    sizes = reach[np.append(first[1:], order.size) - 1] - begins
+    stretch = np.cumsum(fresh) - 1
+    inside = starts - begins[stretch]
+
+    if max_length is not None:
+        pieces = -(-sizes // max_length)
+        firsts = np.cumsum(pieces) - pieces
+        piece = np.arange(pieces.sum()) - np.repeat(firsts, pieces)
+        begins, sizes = (
+            np.repeat(begins, pieces) + piece * max_length,
+            np.minimum(np.repeat(sizes, pieces) - piece * max_length, max_length),
+        )
+        stretch = firsts[stretch] + inside // max_length
+        inside = inside % max_length
+    request[order] = stretch
+    within[order] = inside
+    return Requests(offsets=begins, lengths=sizes, request=request, within=within)

@@ -1,0 +1,272 @@
+"""Local files as sources, and local directories as targets."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.location import Location, local_path
+from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
+from virtualstack.storage.target import check_key
+
+__all__ = ["LocalSource", "LocalTarget", "open_local"]
+
+_MAX_OPEN = 128  # descriptors kept; a process may have 1024, and an archive 10^5 files
+_TEMPORARY = ".virtualstack-"
+
+
+class _Descriptor:
+    """An open file, closed when nobody uses it any more.
+
+    `os.pread` leaves no file position behind, so threads and forked processes may share it.
+    """
+
+    __slots__ = ("number", "status")
+
+    def __init__(self, path: Path, url: str) -> None:
+        self.number = -1
+        with _storage_errors(url, "read"):
+            self.status = path.stat()
+            _check_regular(self.status, url)  # before opening: a FIFO would wait for its writer
+            self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.status = os.fstat(self.number)
+
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:  # bound now: the module may be gone at exit
+        if self.number >= 0:
+            _close(self.number)
+
+
+_OPEN: OrderedDict[int, _Descriptor] = OrderedDict()
+_LOCK = threading.Lock()
+os.register_at_fork(after_in_child=lambda: globals().update(_LOCK=threading.Lock()))
+
+
+class LocalSource:
+    """A local file; made by `open_local`.
+
+    At most 128 files are held open by a process, however many sources it has; one that was closed is opened again
+    when needed, and must then still have the same size.
+
+    Parameters
+    ----------
+    location
+        ``file://`` URL and size, as they were found.
+    """
+
+    __slots__ = ("__weakref__", "_path", "location")
+
+    def __init__(self, location: Location) -> None:
+        path = local_path(location.url)
+        if path is None or location.size is None:
+            raise ValueError(f"not the location of a local file with its size: {location}")
+        self._path = path
+        self.location = location
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole source."""
+        return self.location.size or 0
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Read exactly ``length`` bytes from ``offset``."""
+        check_ranges([(offset, length)], url=self.location.url, size=self.size)
+        data = self._pread(self._descriptor(), offset, length)
+        check_lengths(np.array([length]), [data], url=self.location.url)
+        return data
+
+    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
+        """Read many ranges in the order given."""
+        table = check_ranges(ranges, url=self.location.url, size=self.size)
+        file = self._descriptor() if table.size else None
+        got: list[Bytes] = [self._pread(file, offset, length) for offset, length in table.tolist() if file is not None]
+        check_lengths(table[:, 1], got, url=self.location.url)
+        return got
+
+    def _pread(self, file: _Descriptor, offset: int, length: int) -> bytes:
+        with _storage_errors(self.location.url, "read"):
+            data = os.pread(file.number, length, offset)
+            if len(data) == length or not data:
+                return data
+            parts = [data]  # Linux gives at most 2 GiB at once, network file systems sometimes less
+            done = len(data)
+            while done < length and (data := os.pread(file.number, length - done, offset + done)):
+                parts.append(data)
+                done += len(data)
+            return b"".join(parts)
+
+    def _descriptor(self) -> _Descriptor:
+        with _LOCK:
+            file = _OPEN.get(id(self))
+            if file is not None:
+                _OPEN.move_to_end(id(self))
+                return file
+        file = _Descriptor(self._path, self.location.url)
+        check_version(self.location, Location(self.location.url, size=file.status.st_size))
+        self.keep(file)
+        return file
+
+    def keep(self, file: _Descriptor) -> None:
+        """Hold a descriptor of this file open, and let go of the one unused for longest."""
+        with _LOCK:
+            _OPEN[id(self)] = file
+            closing = _OPEN.popitem(last=False)[1] if len(_OPEN) > _MAX_OPEN else None
+        del closing  # outside of the lock: closing may take long on a network file system
+
+    def __del__(self, _open: OrderedDict[int, _Descriptor] = _OPEN) -> None:
+        _open.pop(id(self), None)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Location]]:
+        return type(self), (self.location,)
+
+    def __repr__(self) -> str:
+        return f"LocalSource('{self.location.url}', {self.size} bytes)"
+
+
+def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
+    """Open a local file by its ``file://`` URL.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is no such file.
+    StorageError
+        It is a directory or a device, may not be read, or (`SourceChangedError`) differs from ``expected``.
+    """
+    path = local_path(url)
+    if path is None:
+        raise StorageError(f"'{url}' is not the URL of a local file ('file:///...')", url=url)
+    file = _Descriptor(path, url)
+    source = LocalSource(Location(url, size=file.status.st_size, last_modified=file.status.st_mtime))
+    check_version(expected, source.location)
+    source.keep(file)
+    return source
+
+
+def _check_regular(status: os.stat_result, url: str) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise StorageError(f"'{url}' is a directory, not a file: give the URL of one file", url=url)
+    if not stat.S_ISREG(status.st_mode):
+        raise StorageError(
+            f"'{url}' is a pipe, socket or device, which has no byte ranges: copy it to a file first", url=url
+        )
+
+
+@contextlib.contextmanager
+def _storage_errors(url: str, verb: str) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise SourceNotFoundError(
+            f"there is no file at '{url}': check the path, and that its disk is mounted", url=url
+        ) from error
+    except IsADirectoryError as error:
+        raise StorageError(f"'{url}' is a directory, not a file: give the URL of one file", url=url) from error
+    except PermissionError as error:
+        raise StorageError(
+            f"'{url}' cannot be {'read' if verb == 'read' else 'written'}: permission denied. Change its mode or owner",
+            url=url,
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise StorageError(f"'{url}': {verb} failed: {error}. Check the file system", url=url) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTarget:
+    """Files under a local directory, made on the first write.
+
+    Parameters
+    ----------
+    url
+        ``file://`` URL of the directory.
+    """
+
+    url: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.rstrip("/") + "/")
+        if local_path(self.url) is None:
+            raise StorageError(f"'{self.url}' is not the URL of a local directory ('file:///...')", url=self.url)
+
+    def get(self, key: str, /) -> bytes:
+        """Read a whole file."""
+        source = open_local(self._url(key))
+        return source.read(0, source.size)
+
+    def list(self, prefix: str = "", /) -> list[str]:
+        """List the files in the folder ``prefix`` and below it, sorted."""
+        root = self._path("")
+        top = self._path(prefix.rstrip("/")) if prefix else root
+        return sorted(
+            Path(folder, name).relative_to(root).as_posix()
+            for folder, _, names in os.walk(top)
+            for name in names
+            if not name.startswith(_TEMPORARY)
+        )
+
+    def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
+        """Write a file beside the old one, then rename it."""
+        with self._written(key, data) as (temporary, path):
+            temporary.replace(path)
+
+    def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
+        """Write a file only where there is none."""
+        with self._written(key, data) as (temporary, path):
+            try:
+                path.hardlink_to(temporary)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
+                    raise
+                return _claim(temporary, path)  # no hard links here: FAT, some FUSE mounts
+            return True
+
+    def delete(self, key: str, /) -> None:
+        """Delete a file; nothing happens where there is none."""
+        with _storage_errors(self._url(key), "delete"):
+            self._path(key).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _written(self, key: str, data: bytes | bytearray | memoryview) -> Iterator[tuple[Path, Path]]:
+        path = self._path(key)
+        with _storage_errors(self._url(key), "write"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
+            try:
+                with temporary.open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                yield temporary, path
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def _url(self, key: str) -> str:
+        return self.url + check_key(key, url=self.url)
+
+    def _path(self, key: str) -> Path:
+        return Path((self._url(key) if key else self.url)[len("file://") :])
+
+
+def _claim(temporary: Path, path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    temporary.replace(path)
+    return True

@@ -1,0 +1,124 @@
+"""Bytes in memory, as a source and as the process-wide ``memory://`` target."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import SourceNotFoundError
+from virtualstack.location import Location
+from virtualstack.storage.source import ByteRange, Bytes, check_ranges, check_version
+from virtualstack.storage.target import check_key
+
+__all__ = ["MemorySource", "MemoryTarget", "open_memory"]
+
+_OBJECTS: dict[str, bytes] = {}
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MemorySource:
+    """A source over bytes in memory; pickling takes the bytes along.
+
+    Parameters
+    ----------
+    data
+        The whole source.
+    url
+        What errors and manifests call it.
+
+    Examples
+    --------
+    >>> MemorySource(b"abcdef").read(2, 3)
+    b'cde'
+    """
+
+    data: bytes
+    url: str = "memory://bytes"
+
+    @property
+    def location(self) -> Location:
+        """URL and size; the etag is a digest of the bytes."""
+        return Location(self.url, size=len(self.data), etag=hashlib.sha1(self.data, usedforsecurity=False).hexdigest())
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole source."""
+        return len(self.data)
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Read exactly ``length`` bytes from ``offset``."""
+        check_ranges([(offset, length)], url=self.url, size=self.size)
+        return self.data[offset : offset + length]
+
+    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
+        """Read many ranges in the order given, without copies."""
+        view = memoryview(self.data)
+        table = check_ranges(ranges, url=self.url, size=self.size)
+        return [view[offset : offset + length] for offset, length in table.tolist()]
+
+    def __repr__(self) -> str:
+        return f"MemorySource('{self.url}', {self.size} bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTarget:
+    """Objects under a ``memory://`` URL; all of one process share them, none outlives it."""
+
+    url: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.rstrip("/") + "/")
+
+    def get(self, key: str, /) -> bytes:
+        """Read a whole object."""
+        return open_memory(self._url(key)).data
+
+    def list(self, prefix: str = "", /) -> list[str]:
+        """List the keys in the folder ``prefix`` and below it, sorted."""
+        root = self.url + (prefix.rstrip("/") + "/" if prefix else "")
+        with _LOCK:
+            return sorted(url[len(self.url) :] for url in _OBJECTS if url.startswith(root))
+
+    def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
+        """Write an object, replacing the one that is there."""
+        url = self._url(key)
+        with _LOCK:
+            _OBJECTS[url] = bytes(data)
+
+    def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
+        """Write an object only where there is none."""
+        url = self._url(key)
+        with _LOCK:
+            return url not in _OBJECTS and _OBJECTS.setdefault(url, bytes(data)) is not None
+
+    def delete(self, key: str, /) -> None:
+        """Delete an object; nothing happens where there is none."""
+        url = self._url(key)
+        with _LOCK:
+            _OBJECTS.pop(url, None)
+
+    def _url(self, key: str) -> str:
+        return self.url + check_key(key, url=self.url)
+
+
+def open_memory(url: str, /, *, expected: Location | None = None) -> MemorySource:
+    """Open an object written to a ``memory://`` target of this process.
+
+    Raises
+    ------
+    SourceNotFoundError
+        Nothing was written there in this process.
+    """
+    with _LOCK:
+        data = _OBJECTS.get(url)
+    if data is None:
+        raise SourceNotFoundError(f"there is nothing at '{url}'; memory:// holds what this process wrote", url=url)
+    source = MemorySource(data, url)
+    check_version(expected, source.location)
+    return source

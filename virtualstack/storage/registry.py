@@ -1,0 +1,191 @@
+"""URL to source or target: which backend serves it, with which options."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+from virtualstack.errors import StorageError
+from virtualstack.location import Location, absolute_url, split_url
+from virtualstack.storage.local import LocalTarget, open_local
+from virtualstack.storage.memory import MemoryTarget, open_memory
+from virtualstack.storage.source import Source
+from virtualstack.storage.target import Target
+
+__all__ = ["Storage", "StorageLike", "open_source", "remember"]
+
+type StorageLike = Storage | Mapping[str, object] | object | None
+"""What ``storage=`` takes: see `Storage.of`."""
+
+_REMOTE = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "http", "https"
+_KNOWN = "file", "memory", *_REMOTE
+_REMEMBERED: dict[str, object] = {}
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Storage:
+    """How URLs are reached: options, obstore stores or fsspec filesystems, by URL prefix.
+
+    Made by `Storage.of`. It pickles with its options, so workers reach what the process that made it reaches;
+    it is never written to references, and its repr has no option values.
+
+    Parameters
+    ----------
+    given, remembered
+        Pairs of URL prefix (``""`` for every URL) and what serves it, longest prefix first. Given ones are asked first.
+    """
+
+    given: tuple[tuple[str, object], ...] = ()
+    remembered: tuple[tuple[str, object], ...] = ()
+
+    @classmethod
+    def of(cls, storage: StorageLike = None, /) -> Self:
+        """Make a storage of what a user gives as ``storage=``, together with what was remembered until now.
+
+        Parameters
+        ----------
+        storage
+            ``None``; a mapping of URL prefix to a mapping of options, an obstore store or an fsspec filesystem; one
+            store or filesystem for every URL (for local files only if it is a local one); or a `Storage`.
+        """
+        if isinstance(storage, cls):
+            return storage
+        with _LOCK:
+            remembered = _sorted(_REMEMBERED)
+        if storage is None:
+            return cls(remembered=remembered)
+        if isinstance(storage, Mapping):
+            return cls(_sorted({_prefix(key): _backend(value, key) for key, value in storage.items()}), remembered)
+        return cls((("", _backend(storage, "")),), remembered)
+
+    def source(self, url: str | os.PathLike[str], /, *, expected: Location | None = None) -> Source:
+        """Open what is at a URL or local path.
+
+        One request for a remote source, or none where ``expected`` has a size.
+
+        Parameters
+        ----------
+        url
+            URL or local path.
+        expected
+            What a manifest recorded. Size and etag are compared, where known on both sides, on opening or
+            with the first bytes that are read: `SourceChangedError`.
+
+        Raises
+        ------
+        SourceNotFoundError
+            There is nothing at that URL.
+        StorageError
+            It cannot be reached or read.
+        """
+        url = absolute_url(url)
+        prefix, backend = self._find(url)
+        if backend is None or isinstance(backend, Mapping):
+            scheme = url.partition("://")[0]
+            if scheme == "file":
+                return open_local(url, expected=expected)
+            if scheme == "memory":
+                return open_memory(url, expected=expected)
+        return cast(Source, _module(backend, url).open_source(url, backend, prefix, expected))
+
+    def target(self, url: str | os.PathLike[str], /) -> Target:
+        """Give the place to write to at a root URL or local directory; nothing is written or asked yet."""
+        url = absolute_url(url)
+        prefix, backend = self._find(url)
+        if backend is None or isinstance(backend, Mapping):
+            scheme = url.partition("://")[0]
+            if scheme == "file":
+                return LocalTarget(url)
+            if scheme == "memory":
+                return MemoryTarget(url)
+        return cast(Target, _module(backend, url).open_target(url, backend, prefix))
+
+    def _find(self, url: str) -> tuple[str, object | None]:
+        for prefix, backend in (*self.given, *self.remembered):
+            if _serves(prefix, backend, url):
+                return prefix, backend
+        return split_url(url)[0], None
+
+    def __repr__(self) -> str:
+        def words(entries: tuple[tuple[str, object], ...]) -> str:
+            return ", ".join(
+                f"'{prefix}': {sorted(backend) if isinstance(backend, Mapping) else type(backend).__name__}"
+                for prefix, backend in entries
+            )
+
+        return f"Storage({{{words(self.given)}}}, remembered={{{words(self.remembered)}}})"
+
+
+def remember(storage: StorageLike, /, *, url: str | os.PathLike[str] | None = None) -> None:
+    """Let later calls in this process find what this one was given, by URL prefix.
+
+    Parameters
+    ----------
+    storage
+        As in `Storage.of`; ``None`` remembers nothing.
+    url
+        What was opened with it: a store or filesystem given without prefix is remembered for this URL's
+        bucket or host only, and not at all where ``url`` is ``None``.
+    """
+    given = dict(Storage.of(storage).given)
+    if "" in given:
+        backend = given.pop("")
+        if url is not None and _serves("", backend, absolute_url(url)):
+            given[split_url(absolute_url(url))[0]] = backend
+    with _LOCK:
+        _REMEMBERED.update(given)
+
+
+def open_source(
+    url: str | os.PathLike[str], /, *, storage: StorageLike = None, expected: Location | None = None
+) -> Source:
+    """Open what is at a URL or local path; short for ``Storage.of(storage).source(url)``."""
+    return Storage.of(storage).source(url, expected=expected)
+
+
+def _sorted(entries: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted(entries.items(), key=lambda entry: (-len(entry[0]), entry[0])))
+
+
+def _prefix(key: object) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"storage= maps URL prefixes to options; {key!r} is not a string")
+    return absolute_url(key) if key else ""
+
+
+def _backend(value: object, prefix: str) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if any(name.partition(".")[0] in ("obstore", "fsspec") for name in _lineage(value)):
+        return value
+    raise TypeError(
+        f"storage= for '{prefix or 'every URL'}' is a {type(value).__name__}; "
+        "give a mapping of options, an obstore store or an fsspec filesystem"
+    )
+
+
+def _lineage(value: object) -> list[str]:
+    return [kind.__module__ for kind in type(value).__mro__]
+
+
+def _serves(prefix: str, backend: object, url: str) -> bool:
+    if prefix:
+        return url == prefix.rstrip("/") or url.startswith(prefix.rstrip("/") + "/")
+    return not url.startswith("file://") or "Local" in type(backend).__name__
+
+
+def _module(backend: object | None, url: str) -> Any:  # noqa: ANN401 - a module of this package, imported only now
+    if backend is not None and not isinstance(backend, Mapping):
+        kind = "obstore" if any(name.partition(".")[0] == "obstore" for name in _lineage(backend)) else "fsspec"
+        return importlib.import_module(f"virtualstack.storage.{kind}")
+    if url.partition("://")[0] in _REMOTE:
+        return importlib.import_module("virtualstack.storage.obstore")
+    raise StorageError(
+        f"'{url}': no storage is known for '{url.partition('://')[0]}://'; known are {', '.join(_KNOWN)}. For others give an fsspec filesystem: storage={'scheme://': filesystem}",
+        url=url,
+    )

@@ -1,0 +1,113 @@
+"""The protocol of readable bytes at a URL, and the checks all its implementations share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import SourceChangedError, StorageError
+from virtualstack.location import Location
+
+__all__ = ["ByteRange", "Bytes", "Source", "check_lengths", "check_ranges", "check_version"]
+
+type Bytes = bytes | memoryview
+"""What ranges come back as; a memoryview may be one part of a larger request."""
+
+type ByteRange = tuple[int, int]
+"""Offset and length in bytes."""
+
+_LIMIT = np.iinfo(np.int64).max
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Readable bytes at a location: immutable, picklable, usable from many threads at once."""
+
+    @property
+    def location(self) -> Location:
+        """The absolute URL, with size, etag and last modification as the server gave them."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole source."""
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Read exactly ``length`` bytes from ``offset``, or raise `StorageError`."""
+
+    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
+        """Read many ranges, concurrently where that is faster.
+
+        Parameters
+        ----------
+        ranges
+            Pairs of offset and length in bytes (or an array of shape ``(n, 2)``), in any order; they may overlap.
+
+        Returns
+        -------
+        list of bytes-like
+            In the order asked for, each of exactly the length asked for.
+
+        Raises
+        ------
+        StorageError
+            A range reaches past the end of the source, or the bytes could not be had.
+        """
+
+
+def check_ranges(ranges: Sequence[ByteRange] | NDArray[np.int64], /, *, url: str, size: int) -> NDArray[np.int64]:
+    """Give the ranges as an array of shape ``(n, 2)``: offset and length in bytes, all within the source.
+
+    Raises
+    ------
+    StorageError
+        A range is negative or reaches past ``size`` bytes.
+    """
+    try:
+        table = np.asarray(ranges, dtype=np.int64).reshape(-1, 2)
+    except OverflowError:
+        offset, length = next((o, n) for o, n in ranges if not -_LIMIT <= o <= _LIMIT or not -_LIMIT <= n <= _LIMIT)
+        raise _past_end(int(offset), int(length), url=url, size=size) from None
+    offsets, lengths = table[:, 0], table[:, 1]
+    bad = (offsets < 0) | (lengths < 0) | (lengths > size) | (offsets > size - lengths)
+    if bad.any():
+        offset, length = table[int(bad.argmax())].tolist()
+        raise _past_end(offset, length, url=url, size=size)
+    return table
+
+
+def _past_end(offset: int, length: int, *, url: str, size: int) -> StorageError:
+    return StorageError(
+        f"'{url}' has {size} bytes, but {length} bytes from offset {offset} were asked for: the source is shorter than "
+        "the manifest says, or the manifest is damaged. Scan the source again, or restore the one that was indexed",
+        url=url,
+    )
+
+
+def check_lengths(lengths: NDArray[np.int64], got: Sequence[Bytes], /, *, url: str) -> None:
+    """Raise `StorageError` where an answer is not exactly as long, in bytes, as was asked for."""
+    for length, data in zip(lengths.tolist(), got, strict=True):
+        if len(data) != length:
+            raise StorageError(
+                f"'{url}': {length} bytes were asked for, but {len(data)} came. The source shrank after it was opened, "
+                "or the server sends short answers: open it again, or download it first",
+                url=url,
+            )
+
+
+def check_version(expected: Location | None, found: Location, /) -> None:
+    """Raise `SourceChangedError` where size or etag are known on both sides and differ.
+
+    The time of the last modification is not compared: copying changes it.
+    """
+    if expected is None:
+        return
+    for word, recorded, now in (("size", expected.size, found.size), ("etag", expected.etag, found.etag)):
+        if recorded is not None and now is not None and recorded != now:
+            raise SourceChangedError(
+                f"'{found.url}' changed after it was indexed: its {word} was {recorded!r} and is {now!r}. "
+                "Scan it again, or restore the version that was indexed",
+                url=found.url,
+            )
