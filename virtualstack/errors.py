@@ -92,7 +92,9 @@ class MissingDependencyError(ReaderError, ImportError):
     """An optional dependency is not installed; the message ends with the pip command."""
 
     def __init__(self, feature: str, *, extra: str, url: str | None = None) -> None:
-        super().__init__(f"{feature} needs an optional dependency; install it with: pip install 'virtualstack[{extra}]'", url=url)
+        super().__init__(
+            f"{feature} needs an optional dependency; install it with: pip install 'virtualstack[{extra}]'", url=url
+        )
         self.extra = extra
 
 

@@ -1,0 +1,1 @@
+"""Bytes become values: codec metadata and the pipeline that decodes."""

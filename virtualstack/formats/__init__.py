@@ -1,0 +1,1 @@
+"""Serialised forms of virtual datasets; no I/O of their own."""

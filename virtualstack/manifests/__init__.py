@@ -1,0 +1,37 @@
+"""Manifests, encodings, grids, arrays and groups: the data model. Nothing here reads or writes."""
+
+import virtualstack.manifests.functions  # noqa: F401 - registers what numpy functions do
+from virtualstack.manifests.array import ManifestArray
+from virtualstack.manifests.cf import value_changing
+from virtualstack.manifests.chunk_manifest import EMPTY, ENTRY, FIRST, INLINE, MISSING, ChunkManifest, unify
+from virtualstack.manifests.encoding import ChunkEncoding, Fill
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.group import ManifestGroup, Refusal
+from virtualstack.manifests.indexing import Chunks
+from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
+from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
+
+__all__ = [
+    "EMPTY",
+    "ENTRY",
+    "FIRST",
+    "INLINE",
+    "MISSING",
+    "Box",
+    "ChunkAxis",
+    "ChunkEncoding",
+    "ChunkGrid",
+    "ChunkManifest",
+    "Chunks",
+    "Fill",
+    "Manifest",
+    "ManifestArray",
+    "ManifestGroup",
+    "ManifestSummary",
+    "PlainArray",
+    "Refusal",
+    "describe",
+    "unify",
+    "value_changing",
+    "why_not_plain",
+]

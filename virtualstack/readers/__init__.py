@@ -1,0 +1,1 @@
+"""Formats become groups of virtual arrays."""

@@ -1,0 +1,1 @@
+"""A selection of virtual arrays becomes values: plan, fetch, decode."""

@@ -1,0 +1,1 @@
+"""What tests of readers, writers and stores share; for third-party plugins too."""

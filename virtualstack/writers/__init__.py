@@ -1,0 +1,1 @@
+"""Groups of virtual arrays become references in a target."""

@@ -1,0 +1,99 @@
+"""Codec metadata: one step of how values became stored bytes, in the words of the zarr v3 specification."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from virtualstack.errors import ManifestError
+
+__all__ = ["Codec", "decoding_part"]
+
+# Settings that steer the encoder alone: a decoder does the same whatever they are.
+_ENCODER_ONLY: Mapping[str, frozenset[str] | None] = {
+    "blosc": None,  # a blosc frame describes itself
+    "numcodecs.blosc": None,
+    "numcodecs.bz2": None,
+    "numcodecs.gzip": None,
+    "numcodecs.lz4": None,
+    "numcodecs.lzma": frozenset({"preset"}),
+    "numcodecs.zlib": None,
+    "numcodecs.zstd": None,
+    "gzip": None,
+    "zstd": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """Metadata of one codec, hashable.
+
+    The codec that makes bytes of an array is left out where it is zarr's plain ``bytes``: the byte order is that of
+    the encoding's dtype.
+
+    Parameters
+    ----------
+    name
+        Name of the codec as in zarr v3 metadata, such as ``"numcodecs.zlib"`` or ``"vlen-utf8"``.
+    configuration
+        Its configuration as canonical JSON text (sorted keys, no spaces); use :meth:`of` to write it as arguments.
+    """
+
+    name: str
+    configuration: str = "{}"
+
+    @classmethod
+    def of(cls, name: str, /, **configuration: Any) -> Codec:
+        """Make the metadata from keyword arguments.
+
+        >>> Codec.of("numcodecs.shuffle", elementsize=4)
+        Codec(name='numcodecs.shuffle', configuration='{"elementsize":4}')
+        """
+        return cls(name, json.dumps(configuration, sort_keys=True, separators=(",", ":"), allow_nan=False))
+
+    @classmethod
+    def from_json(cls, data: str | Mapping[str, Any], /) -> Codec:
+        """Read one element of ``codecs`` in zarr v3 array metadata.
+
+        Raises
+        ------
+        ManifestError
+            It is neither a name nor an object with a name.
+        """
+        if isinstance(data, str):
+            return cls(data)
+        if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
+            raise ManifestError(f"codec metadata {data!r} has no name; zarr v3 asks for a name or {{'name': ...}}")
+        return cls.of(data["name"], **dict(data.get("configuration") or {}))
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the element of ``codecs`` in zarr v3 array metadata; a new object each time."""
+        return {"name": self.name, "configuration": self.options()}
+
+    def options(self) -> dict[str, Any]:
+        """Give the configuration as a new dict."""
+        value: dict[str, Any] = json.loads(self.configuration)
+        return value
+
+
+@lru_cache(maxsize=4096)
+def decoding_part(codecs: tuple[Codec, ...], /) -> tuple[Codec, ...]:
+    """Leave out of codecs what does not change decoding, such as a compression level.
+
+    >>> a, b = Codec.of("numcodecs.zlib", level=1), Codec.of("numcodecs.zlib", level=9)
+    >>> decoding_part((a,)) == decoding_part((b,))
+    True
+    """
+    return tuple(_without_encoder_settings(codec) for codec in codecs)
+
+
+def _without_encoder_settings(codec: Codec) -> Codec:
+    drop = _ENCODER_ONLY.get(codec.name, frozenset())
+    if drop is None:
+        return Codec(codec.name)
+    if not drop:
+        return codec
+    return Codec.of(codec.name, **{key: value for key, value in codec.options().items() if key not in drop})

@@ -1,0 +1,277 @@
+"""The virtual array: a duck array that xarray can wrap, and that knows where its values are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from virtualstack.errors import CombineError, ManifestError, VirtualValuesError
+from virtualstack.manifests.chunk_manifest import ChunkManifest
+from virtualstack.manifests.encoding import ChunkEncoding, native
+from virtualstack.manifests.grid import ChunkGrid
+from virtualstack.manifests.indexing import Chunks, basic_index, transpose
+from virtualstack.manifests.joining import equal
+from virtualstack.manifests.manifest import Manifest
+from virtualstack.manifests.verdict import Verdict
+
+__all__ = ["ManifestArray", "implements"]
+
+_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
+def implements[F: Callable[..., Any]](function: Callable[..., Any], /) -> Callable[[F], F]:
+    """Register the implementation of a numpy function for :class:`ManifestArray`."""
+
+    def register(implementation: F) -> F:
+        _FUNCTIONS[function] = implementation
+        return implementation
+
+    return register
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ManifestArray:
+    """A virtual array: shape, dtype and chunk grid, and a manifest of where each chunk is.
+
+    Structural operations (indexing, transposing, joining) give another one and read no bytes.
+    Asking for values raises :class:`~virtualstack.errors.VirtualValuesError`.
+
+    Parameters
+    ----------
+    manifest
+        Where the chunks are; its shape is the grid's.
+    grid
+        Lines between cells along each axis.
+    dtype
+        Of the values, in native byte order.
+    name
+        Path of the variable in its source, for messages; or ``None``.
+    dimension_names
+        One an axis, or ``None`` where operations have lost them.
+    attributes
+        Of the source, as the format has them.
+    cf
+        Those of the source's attributes that change values: ``scale_factor``, ``add_offset``, ``_FillValue``,
+        ``missing_value``, ``_Unsigned``, and ``units`` and ``calendar`` of times. Joining compares them.
+
+    Raises
+    ------
+    ManifestError
+        The parts do not fit each other.
+    """
+
+    manifest: Manifest
+    grid: ChunkGrid
+    dtype: np.dtype[Any]
+    name: str | None = None
+    dimension_names: tuple[str, ...] | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    cf: Mapping[str, Any] = field(default_factory=dict)
+
+    __array_priority__ = 1000
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        if self.dtype != native(self.dtype):
+            raise ManifestError(f"dtype '{self.dtype}' is not native; the byte order stands in the encodings")
+        if self.manifest.shape != self.grid.shape:
+            raise ManifestError(f"the manifest has shape {self.manifest.shape}, the chunk grid {self.grid.shape}")
+        if self.dimension_names is not None and len(self.dimension_names) != self.ndim:
+            raise ManifestError(f"{len(self.dimension_names)} dimension names for {self.ndim} axes")
+
+    # -- what it is -------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape in elements."""
+        return self.grid.array_shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.grid.axes)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values in memory, were they read."""
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    def in_memory(self) -> ChunkManifest:
+        """Give the whole manifest in memory."""
+        if isinstance(self.manifest, ChunkManifest):
+            return self.manifest
+        return self.manifest.read(tuple(slice(0, n) for n in self.manifest.shape))
+
+    def chunks_of(self) -> Chunks:
+        """Give manifest and grid as the pair that operations work on."""
+        return Chunks(self.in_memory(), self.grid)
+
+    def with_chunks(self, chunks: Chunks, /) -> ManifestArray:
+        """Give an array with other chunks and no dimension names; the rest stays."""
+        return replace(self, manifest=chunks.manifest, grid=chunks.grid, dimension_names=None)
+
+    def a_url(self) -> str | None:
+        """Give the URL of one of its sources, for messages."""
+        manifest = self.manifest
+        return manifest.locations[0].url if isinstance(manifest, ChunkManifest) and manifest.locations else None
+
+    def validate(self) -> None:
+        """Check entries against tables and every cell against its stored chunk; for arrays that come from outside.
+
+        Raises
+        ------
+        ManifestError
+            See :meth:`ChunkManifest.validate`; or a cell that reaches outside of its decoded chunk.
+        """
+        manifest = self.in_memory()
+        manifest.validate()
+        for fill in manifest.fills:
+            if fill.dtype != self.dtype:
+                raise ManifestError(f"a fill has dtype '{fill.dtype}', the array '{self.dtype}'")
+        if not manifest.entries.size or not manifest.encodings:
+            return
+        largest = [int(axis.lengths().max()) for axis in self.grid.axes]
+        if manifest.starts is None and all(_fits(x, largest) for x in manifest.encodings):
+            return
+        self._check_reach(manifest)
+
+    def _check_reach(self, manifest: ChunkManifest) -> None:
+        row = np.where(manifest.holes, 0, manifest.entries["encoding"])
+        low = np.zeros(manifest.shape, np.int64) if manifest.starts is None else manifest.starts.copy()
+        high = low.copy()
+        for i, axis in enumerate(self.grid.axes):
+            strides = np.array([x.strides[i] for x in manifest.encodings], np.int64)[row]
+            extent = (axis.lengths() - 1).reshape((-1,) + (1,) * (self.ndim - i - 1)) * strides
+            low += np.minimum(extent, 0)
+            high += np.maximum(extent, 0)
+        sizes = np.array([x.size for x in manifest.encodings], np.int64)[row]
+        bad = ((low < 0) | (high >= sizes)) & ~manifest.holes
+        if bad.any():
+            cell = tuple(int(i) for i in np.argwhere(bad)[0])
+            raise ManifestError(
+                f"cell {cell} of '{self.name}' shows elements {int(low[cell])} to {int(high[cell])} of a decoded chunk "
+                f"of {int(sizes[cell])}"
+            )
+
+    # -- structural operations --------------------------------------------------------------------------------
+
+    def __getitem__(self, key: object, /) -> ManifestArray:
+        return self.with_chunks(basic_index(self.chunks_of(), key))
+
+    def transpose(self, *axes: Any) -> ManifestArray:
+        """Permute axes; without arguments they are reversed, as numpy has it."""
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], (int, np.integer)) else axes or None
+        order = tuple(range(self.ndim))[::-1] if order is None else tuple(int(i) % max(self.ndim, 1) for i in order)
+        if sorted(order) != list(range(self.ndim)):
+            raise ValueError(f"axes {order} do not match an array of {self.ndim} axes")
+        return self.with_chunks(transpose(self.chunks_of(), order))
+
+    @property
+    def T(self) -> ManifestArray:  # noqa: N802 - numpy's name
+        """The array with axes reversed."""
+        return self.transpose()
+
+    def astype(self, dtype: Any, /, *, copy: bool = True) -> ManifestArray:
+        """Give the array itself where the dtype is its own.
+
+        Raises
+        ------
+        CombineError
+            Another dtype is asked for; casting stays for values.
+        """
+        if np.dtype(dtype) == self.dtype:
+            return self
+        raise CombineError(
+            f"variable '{self.name}' has dtype '{self.dtype}', and '{np.dtype(dtype)}' is asked for (joining arrays of "
+            "two dtypes asks for their common one); casting a virtual array is not supported yet: "
+            "join the files of one dtype, or open them with .virtual.open()",
+            variable=self.name,
+            property="dtype",
+            left=self.dtype,
+            right=np.dtype(dtype),
+            left_url=self.a_url(),
+        )
+
+    def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> ManifestArray:
+        """Rename sources; see :meth:`ChunkManifest.rename`."""
+        return replace(self, manifest=self.in_memory().rename(change))
+
+    # -- equality ---------------------------------------------------------------------------------------------
+
+    def equals(self, other: object, /) -> bool:
+        """Tell whether both provably have the same values, element by element; no bytes are read."""
+        if self is other:
+            return True
+        if not isinstance(other, ManifestArray) or self.shape != other.shape or self.dtype != other.dtype:
+            return False
+        return equal(self.chunks_of(), other.chunks_of())
+
+    def __eq__(self, other: object) -> Verdict:  # type: ignore[override]
+        return Verdict(self.equals(other), self.shape)
+
+    def __ne__(self, other: object) -> Verdict:  # type: ignore[override]
+        return ~(self == other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- numpy protocols --------------------------------------------------------------------------------------
+
+    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NoReturn:
+        self._refuse_values("its values were asked for")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "__call__" and not kwargs:
+            if ufunc is np.equal or ufunc is np.not_equal:
+                left, right = inputs
+                same = left.equals(right) if isinstance(left, ManifestArray) else right.equals(left)
+                return Verdict(same is (ufunc is np.equal), self.shape)
+            if ufunc is np.isnan or ufunc is np.isnat:
+                return Verdict(value=False, shape=self.shape, is_known=False)
+        return self._refuse_values(f"'np.{ufunc.__name__}' needs its values")
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        implementation = _FUNCTIONS.get(function)
+        if implementation is None:
+            self._refuse_values(f"'np.{function.__name__}' needs its values")
+        return implementation(*args, **kwargs)
+
+    def _refuse_values(self, what: str) -> NoReturn:
+        raise VirtualValuesError(
+            f"variable '{self.name}' is virtual: {what}; use vds.virtual.open() for a lazy dataset with values, "
+            "or open with loadable_variables=[...] to load it"
+        )
+
+    # -- what a person sees -----------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"ManifestArray<shape={self.shape}, dtype={self.dtype}, grid={self.grid!r}>"
+
+    def _repr_inline_(self, max_width: int) -> str:
+        count = self.manifest.summary()
+        grid = "x".join(map(str, self.grid.shape)) or "1"
+        text = f"virtual {grid} chunks"
+        holes = count.n_empty + count.n_missing
+        text += f", {holes} holes" if holes else ""
+        return text if len(text) <= max_width else text[: max_width - 1] + "…"
+
+
+def _fits(encoding: ChunkEncoding, largest: list[int]) -> bool:
+    """Whether every cell up to ``largest`` elements an axis, at start 0, lies in the decoded chunk."""
+    reach = sum((n - 1) * step for n, step in zip(largest, encoding.strides, strict=True))
+    return all(step >= 0 for step in encoding.strides) and reach < encoding.size

@@ -1,0 +1,462 @@
+"""The manifest in memory: where every chunk of an array is, and how its bytes become values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from virtualstack.errors import ManifestError
+from virtualstack.location import Location
+from virtualstack.manifests.encoding import ChunkEncoding, Fill
+from virtualstack.manifests.manifest import Box, ManifestSummary
+
+__all__ = ["EMPTY", "ENTRY", "FIRST", "INLINE", "MISSING", "ChunkManifest", "unify"]
+
+ENTRY: np.dtype[Any] = np.dtype([("location", "<u4"), ("encoding", "<u4"), ("offset", "<i8"), ("length", "<i8")])
+"""One chunk, 24 bytes: location code, row of its encoding (for a hole: of its fill), offset and length in bytes."""
+
+EMPTY, MISSING, INLINE, FIRST = 0, 1, 2, 3
+"""Codes in ``location``: never written; should be there and is not; in the manifest's heap; first row of locations."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkManifest:
+    """Entries of a chunk grid, with the tables that their codes point into.
+
+    Parameters
+    ----------
+    entries
+        Shape of the chunk grid, dtype :data:`ENTRY`; made read-only.
+    starts
+        Same shape, int64: the element of the decoded chunk where the cell begins; ``None`` where all are 0.
+    locations
+        Row i has code ``i + FIRST``.
+    encodings
+        Row i has code i.
+    fills
+        Row 0 is the array's own fill value; EMPTY and MISSING entries hold a row of it in ``encoding``.
+    inline
+        Heap; an INLINE entry's offset and length point into it.
+
+    Raises
+    ------
+    ManifestError
+        Shapes or dtypes do not match, or there is no fill. Entries are checked by :meth:`validate`.
+    """
+
+    entries: NDArray[np.void]
+    fills: tuple[Fill, ...]
+    encodings: tuple[ChunkEncoding, ...] = ()
+    locations: tuple[Location, ...] = ()
+    starts: NDArray[np.int64] | None = None
+    inline: bytes = b""
+
+    def __post_init__(self) -> None:
+        entries = self.entries
+        if not isinstance(entries, np.ndarray) or entries.dtype != ENTRY:
+            raise ManifestError(f"entries have dtype '{getattr(entries, 'dtype', type(entries))}'; ENTRY is asked for")
+        if not self.fills:
+            raise ManifestError("a manifest needs at least one fill: the fill value of its array")
+        object.__setattr__(self, "entries", _read_only(entries))
+        if self.starts is not None:
+            if self.starts.shape != entries.shape or self.starts.dtype != np.int64:
+                raise ManifestError(
+                    f"starts have shape {self.starts.shape} and dtype '{self.starts.dtype}'; "
+                    f"{entries.shape} and 'int64' are asked for"
+                )
+            object.__setattr__(self, "starts", _read_only(self.starts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        tables = (self.fills, self.encodings, self.locations, self.starts, self.inline)
+        return type(self), (np.ascontiguousarray(self.entries).reshape(self.shape), *tables)
+
+    # -- making one -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_arrays(
+        cls,
+        offsets: ArrayLike,
+        lengths: ArrayLike,
+        *,
+        location: Location | str | Sequence[Location],
+        encoding: ChunkEncoding | Sequence[ChunkEncoding],
+        fill: Fill,
+        location_codes: ArrayLike | None = None,
+        encoding_codes: ArrayLike | None = None,
+        starts: ArrayLike | None = None,
+        inline: bytes = b"",
+    ) -> ChunkManifest:
+        """Make a manifest from whole arrays; a negative length marks an EMPTY chunk.
+
+        Parameters
+        ----------
+        offsets, lengths
+            Bytes; any common shape, which is that of the chunk grid.
+        location
+            The source of all chunks, or the table of sources.
+        encoding
+            The encoding of all chunks, or the table of encodings.
+        fill
+            Fill value of the array.
+        location_codes
+            Codes as in ``location`` of :data:`ENTRY`; by default the first location.
+        encoding_codes
+            Rows of the table of encodings; by default the first.
+        starts
+            Elements; see :class:`ChunkManifest`.
+        inline
+            Heap of INLINE entries.
+
+        Raises
+        ------
+        ManifestError
+            An entry is out of its table, its source or its chunk.
+        """
+        offsets, lengths = np.asarray(offsets), np.asarray(lengths)
+        for name, values in (("offsets", offsets), ("lengths", lengths)):
+            if values.size and values.dtype.kind == "u" and values.max() > np.iinfo(np.int64).max:
+                raise ManifestError(f"{name} reach {int(values.max())}; 2^63 bytes and more is no place in a file")
+            if values.size and values.dtype.kind not in "iu":
+                raise ManifestError(f"{name} have dtype '{values.dtype}'; whole numbers of bytes are asked for")
+        if offsets.shape != lengths.shape:
+            raise ManifestError(f"offsets have shape {offsets.shape}, lengths {lengths.shape}; they must be equal")
+        entries = np.zeros(offsets.shape, ENTRY)
+        entries["location"] = FIRST if location_codes is None else location_codes
+        entries["encoding"] = 0 if encoding_codes is None else encoding_codes
+        entries["offset"] = offsets
+        entries["length"] = lengths
+        empty = lengths < 0
+        if empty.any():
+            entries[empty] = np.zeros((), ENTRY)
+        if isinstance(location, str):
+            location = Location(location)
+        manifest = cls(
+            entries=entries,
+            fills=(fill,),
+            encodings=(encoding,) if isinstance(encoding, ChunkEncoding) else tuple(encoding),
+            locations=(location,) if isinstance(location, Location) else tuple(location),
+            starts=None if starts is None else np.asarray(starts, np.int64),
+            inline=inline,
+        )
+        manifest.validate()
+        return manifest
+
+    @classmethod
+    def from_dict(
+        cls,
+        chunks: Mapping[str, Mapping[str, Any]],
+        /,
+        *,
+        shape: Sequence[int],
+        encoding: ChunkEncoding,
+        fill: Fill,
+        separator: str = ".",
+    ) -> ChunkManifest:
+        """Make a manifest from ``{"0.0": {"path": url, "offset": bytes, "length": bytes}}``.
+
+        For tests and small manifests: it is a Python loop over chunks. Chunks that are absent are EMPTY.
+
+        Parameters
+        ----------
+        chunks
+            Keys are indexes in the grid joined by ``separator``; a scalar's is ``"0"`` or empty.
+        shape
+            Of the chunk grid, in cells.
+        encoding, fill
+            Encoding of all chunks, and fill value of the array.
+        separator
+            Between the numbers of a key.
+
+        Raises
+        ------
+        ManifestError
+            A key is not an index of the grid, or an entry is invalid.
+        """
+        shape = tuple(int(n) for n in shape)
+        offsets, lengths = np.zeros(shape, np.int64), np.full(shape, -1, np.int64)
+        codes = np.full(shape, EMPTY, np.uint32)
+        table: dict[Location, int] = {}
+        for key, chunk in chunks.items():
+            cell = _cell_of_key(key, shape, separator)
+            if "path" not in chunk or "offset" not in chunk or "length" not in chunk:
+                raise ManifestError(f"chunk '{key}' needs 'path', 'offset' and 'length', not {sorted(chunk)}")
+            codes[cell] = table.setdefault(Location(chunk["path"]), len(table) + FIRST)
+            offsets[cell], lengths[cell] = chunk["offset"], chunk["length"]
+        return cls.from_arrays(
+            offsets, lengths, location=tuple(table), encoding=encoding, fill=fill, location_codes=codes
+        )
+
+    @classmethod
+    def empty(cls, shape: Iterable[int], fill: Fill, /, *, code: int = EMPTY) -> ChunkManifest:
+        """Make a manifest of holes alone; ``shape`` in cells, ``code`` EMPTY or MISSING."""
+        entries = np.zeros(tuple(shape), ENTRY)
+        entries["location"] = code
+        return cls(entries=entries, fills=(fill,))
+
+    @classmethod
+    def from_bytes(
+        cls, chunks: Sequence[bytes], *, shape: Sequence[int], encoding: ChunkEncoding, fill: Fill
+    ) -> ChunkManifest:
+        """Make a manifest of INLINE chunks; ``chunks`` in C order of the grid, ``shape`` in cells."""
+        lengths = np.array([len(chunk) for chunk in chunks], np.int64).reshape(tuple(shape))
+        offsets = (np.cumsum(lengths.reshape(-1)) - lengths.reshape(-1)).reshape(tuple(shape))
+        return cls.from_arrays(
+            offsets,
+            lengths,
+            location=(),
+            encoding=encoding,
+            fill=fill,
+            location_codes=np.full(tuple(shape), INLINE, np.uint32),
+            inline=b"".join(chunks),
+        )
+
+    # -- what it holds ----------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the chunk grid, in cells."""
+        return self.entries.shape
+
+    @property
+    def fill(self) -> Fill:
+        """The array's own fill value."""
+        return self.fills[0]
+
+    @cached_property
+    def holes(self) -> NDArray[np.bool_]:
+        """Which cells are EMPTY or MISSING; shape of the grid."""
+        return np.asarray(self.entries["location"] < INLINE)
+
+    def read(self, box: Box, /) -> ChunkManifest:
+        """Give the entries of a box of the grid, with all tables; nothing is copied."""
+        return replace(self, entries=self.entries[box], starts=None if self.starts is None else self.starts[box])
+
+    def summary(self) -> ManifestSummary:
+        """Count references, inline chunks, EMPTY and MISSING cells, and their bytes."""
+        location = self.entries["location"]
+        holes, inline = int(np.count_nonzero(location < INLINE)), int(np.count_nonzero(location == INLINE))
+        missing = int(np.count_nonzero(location == MISSING))
+        return ManifestSummary(
+            n_chunks=location.size,
+            n_references=location.size - holes - inline,
+            n_inline=inline,
+            n_empty=holes - missing,
+            n_missing=missing,
+            nbytes=int(self.entries["length"].sum()),
+        )
+
+    def validate(self) -> None:
+        """Check every entry against its tables; for manifests that come from outside.
+
+        Cells against chunks are checked where the grid is known (:class:`ManifestArray`).
+
+        Raises
+        ------
+        ManifestError
+            A code beyond its table, a negative offset or length, a range past the end of its source or of the heap,
+            or a hole with an offset, length or start.
+        """
+        location, row = self.entries["location"], self.entries["encoding"]
+        offset, length = self.entries["offset"], self.entries["length"]
+        holes = self.holes
+        self._refuse(location >= len(self.locations) + FIRST, "has a location code beyond the table of locations")
+        self._refuse(row >= np.where(holes, len(self.fills), len(self.encodings)), "has a code beyond its table")
+        self._refuse((offset < 0) | (length < 0), "has a negative offset or length")
+        self._refuse(offset > np.iinfo(np.int64).max - length, "ends at 2^63 bytes or more")
+        self._refuse(holes & ((offset != 0) | (length != 0)), "is a hole with an offset or a length")
+        unknown = np.iinfo(np.int64).max
+        sizes = [0, 0, len(self.inline)] + [unknown if x.size is None else x.size for x in self.locations]
+        beyond = offset + length > np.array(sizes, np.int64)[location]
+        self._refuse(beyond & ~holes, "reaches past the end of its source")
+        if self.starts is not None:
+            self._refuse(holes & (self.starts != 0), "is a hole with a start")
+        for encoding in self.encodings:
+            if len(encoding.strides) != self.entries.ndim:
+                raise ManifestError(
+                    f"an encoding has {len(encoding.strides)} strides; the grid has {self.entries.ndim} axes"
+                )
+
+    def _refuse(self, bad: NDArray[np.bool_], what: str) -> None:
+        if not bad.any():
+            return
+        cell = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
+        entry = dict(zip(ENTRY.names or (), self.entries[cell].tolist(), strict=True))
+        code = entry["location"] - FIRST
+        where = f" in '{self.locations[code].url}'" if 0 <= code < len(self.locations) else ""
+        raise ManifestError(f"chunk {cell}{where} {what}: {entry}")
+
+    # -- changing tables --------------------------------------------------------------------------------------
+
+    def rename(self, change: Mapping[str, str] | Callable[[str], str], /) -> ChunkManifest:
+        """Rename sources: a map from old URL to new, or a function of the URL; entries are not touched."""
+        rename = change if callable(change) else lambda url: change.get(url, url)
+        return replace(self, locations=tuple(replace(x, url=rename(x.url)) for x in self.locations))
+
+    def compact(self) -> ChunkManifest:
+        """Drop rows of the tables that no entry uses, and bytes of the heap that none shows.
+
+        The first fill stays: it is the array's own. Rows keep their order.
+        """
+        entries = self.entries.copy()
+        holes = self.holes
+        location = entries["location"]
+        used = _used(location[~holes] if self.locations else location[:0], len(self.locations) + FIRST)
+        used[:FIRST] = True
+        locations = tuple(x for x, keep in zip(self.locations, used[FIRST:], strict=True) if keep)
+        if len(locations) < len(self.locations):
+            entries["location"] = (np.cumsum(used) - 1)[location]
+        rows_used = _used(entries["encoding"][~holes], len(self.encodings))
+        fills_used = _used(entries["encoding"][holes], len(self.fills))
+        fills_used[0] = True
+        if not (rows_used.all() and fills_used.all()):
+            row = entries["encoding"]
+            entries["encoding"] = np.where(
+                holes,
+                (np.cumsum(fills_used) - 1)[np.where(holes, row, 0)],
+                (np.cumsum(rows_used) - 1)[np.where(holes, 0, row)] if len(rows_used) else 0,
+            )
+        inline = self._compact_heap(entries)
+        starts = self.starts if self.starts is not None and self.starts.any() else None
+        return ChunkManifest(
+            entries=entries,
+            fills=tuple(x for x, keep in zip(self.fills, fills_used, strict=True) if keep),
+            encodings=tuple(x for x, keep in zip(self.encodings, rows_used, strict=True) if keep),
+            locations=locations,
+            starts=starts,
+            inline=inline,
+        )
+
+    def _compact_heap(self, entries: NDArray[np.void]) -> bytes:
+        """Rewrite INLINE offsets in ``entries`` onto a heap that holds what they show, once."""
+        if not self.inline:
+            return b""
+        inline = entries["location"] == INLINE
+        spans = np.stack([entries["offset"][inline], entries["length"][inline]], axis=1)
+        spans, which = np.unique(spans, axis=0, return_inverse=True)
+        if int(spans[:, 1].sum()) == len(self.inline):
+            return self.inline
+        entries["offset"][inline] = (np.cumsum(spans[:, 1]) - spans[:, 1])[which.reshape(-1)]
+        heap = memoryview(self.inline)
+        return b"".join(heap[offset : offset + length] for offset, length in spans.tolist())
+
+    def __repr__(self) -> str:
+        count = self.summary()
+        kinds = {
+            "references": count.n_references,
+            "inline": count.n_inline,
+            "empty": count.n_empty,
+            "missing": count.n_missing,
+        }
+        shown = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n) or "no chunks"
+        return f"ChunkManifest(shape={self.shape}, {shown}, {len(self.locations)} sources)"
+
+
+def unify(manifests: Sequence[ChunkManifest], /) -> list[ChunkManifest]:
+    """Rewrite the codes of several manifests onto shared tables; the only place that knows how.
+
+    The first manifest's fill becomes row 0. Encodings that decode alike share a row. Equal locations share one.
+
+    Parameters
+    ----------
+    manifests
+        Of one number of axes and one value dtype.
+
+    Returns
+    -------
+    list of ChunkManifest
+        The same entries; all with the same ``locations``, ``encodings``, ``fills`` and ``inline`` objects.
+    """
+    first = manifests[0]
+    if all(_same_tables(first, other) for other in manifests[1:]):
+        return list(manifests)
+    locations: dict[Location, int] = {}
+    encodings: dict[ChunkEncoding, int] = {}
+    kept: list[ChunkEncoding] = []
+    fills: dict[Fill, int] = {}
+    heap: list[bytes] = []
+    heap_size = 0
+    changed: list[NDArray[np.void]] = []
+    for manifest in manifests:
+        location_map = [0, 1, 2, *(locations.setdefault(x, len(locations) + FIRST) for x in manifest.locations)]
+        row_map = []
+        for encoding in manifest.encodings:
+            row = encodings.setdefault(encoding.decoding(), len(encodings))
+            if row == len(kept):
+                kept.append(encoding)
+            row_map.append(row)
+        fill_map = [fills.setdefault(x, len(fills)) for x in manifest.fills]
+        changed.append(_recode(manifest, location_map, row_map, fill_map, heap_size))
+        if manifest.inline:
+            heap.append(manifest.inline)
+            heap_size += len(manifest.inline)
+    tables = {
+        "locations": tuple(locations),
+        "encodings": tuple(kept),
+        "fills": tuple(fills),
+        "inline": heap[0] if len(heap) == 1 else b"".join(heap),
+    }
+    return [
+        ChunkManifest(entries=entries, starts=manifest.starts, **tables)  # type: ignore[arg-type]
+        for manifest, entries in zip(manifests, changed, strict=True)
+    ]
+
+
+def _recode(
+    manifest: ChunkManifest, location_map: list[int], row_map: list[int], fill_map: list[int], heap_offset: int
+) -> NDArray[np.void]:
+    """Rewrite the codes of one manifest by maps from old row to new; entries are copied only where one changes."""
+    same_locations = location_map == list(range(len(location_map)))
+    same_rows = row_map == list(range(len(row_map)))
+    same_fills = fill_map == list(range(len(fill_map)))
+    has_inline = bool(manifest.inline) and heap_offset > 0
+    if same_locations and same_rows and same_fills and not has_inline:
+        return manifest.entries
+    entries = manifest.entries.copy()
+    location = entries["location"]
+    if has_inline:
+        entries["offset"] += np.where(location == INLINE, heap_offset, 0)
+    if not same_rows or not same_fills:
+        holes = manifest.holes
+        row = entries["encoding"]
+        if not holes.any():
+            entries["encoding"] = np.array(row_map, np.uint32)[row]
+        else:
+            entries["encoding"] = np.where(
+                holes,
+                np.array(fill_map, np.uint32)[np.where(holes, row, 0)],
+                np.array(row_map or [0], np.uint32)[np.where(holes, 0, row)],
+            )
+    if not same_locations:
+        entries["location"] = np.array(location_map, np.uint32)[location]
+    return entries
+
+
+def _same_tables(a: ChunkManifest, b: ChunkManifest) -> bool:
+    return a.locations is b.locations and a.encodings is b.encodings and a.fills is b.fills and a.inline is b.inline
+
+
+def _read_only[T: np.generic](array: NDArray[T]) -> NDArray[T]:
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def _used(codes: NDArray[np.unsignedinteger[Any]], n: int) -> NDArray[np.bool_]:
+    return np.bincount(codes.reshape(-1), minlength=n)[:n] > 0
+
+
+def _cell_of_key(key: str, shape: tuple[int, ...], separator: str) -> tuple[int, ...]:
+    if not shape and key in ("", "0"):
+        return ()
+    parts = key.split(separator)
+    if len(parts) == len(shape) and all(part.isascii() and part.isdigit() for part in parts):
+        cell = tuple(int(part) for part in parts)
+        if all(i < n for i, n in zip(cell, shape, strict=True)):
+            return cell
+    raise ManifestError(f"chunk key '{key}' is no index of a grid of shape {shape}")

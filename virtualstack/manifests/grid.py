@@ -1,0 +1,165 @@
+"""Chunk grids: where the cells of an array begin and end along each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import ManifestError
+
+__all__ = ["ChunkAxis", "ChunkGrid"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkAxis:
+    """Cells along one axis.
+
+    Parameters
+    ----------
+    length
+        Elements along the axis.
+    chunk
+        Elements of each cell but the last, which may be shorter; ``None`` where cells differ.
+    edges
+        Where cells begin, and the length: int64, strictly increasing from 0 to ``length``; only where they differ.
+    """
+
+    length: int
+    chunk: int | None
+    edges: NDArray[np.int64] | None = None
+
+    @classmethod
+    def regular(cls, length: int, chunk: int, /) -> ChunkAxis:
+        """Make an axis of equal cells, the last one cut at the length.
+
+        Raises
+        ------
+        ManifestError
+            A negative length, or a chunk of less than one element.
+        """
+        if length < 0 or chunk < 1:
+            raise ManifestError(f"an axis of {length} elements cannot have chunks of {chunk}; chunks have at least one")
+        return cls(int(length), max(min(int(chunk), int(length)), 1))
+
+    @classmethod
+    def from_lengths(cls, lengths: NDArray[np.integer[Any]] | Sequence[int], /) -> ChunkAxis:
+        """Make an axis of cells of the given lengths; it is regular where they allow.
+
+        >>> ChunkAxis.from_lengths([4, 4, 2]).chunk
+        4
+
+        Raises
+        ------
+        ManifestError
+            A cell without elements.
+        """
+        lengths = np.asarray(lengths, np.int64)
+        if not lengths.size:
+            return cls(0, 1)
+        if lengths.min() < 1:
+            raise ManifestError(f"cells of {int(lengths.min())} elements; each cell has at least one")
+        first = int(lengths[0])
+        if lengths[-1] <= first and bool((lengths[:-1] == first).all()):
+            return cls(int(lengths.sum()), first)
+        edges = np.zeros(lengths.size + 1, np.int64)
+        np.cumsum(lengths, out=edges[1:])
+        edges.flags.writeable = False
+        return cls(int(edges[-1]), None, edges)
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        if self.edges is not None:
+            return len(self.edges) - 1
+        return -(-self.length // (self.chunk or 1))
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether all cells but the last have one length, and the last is not longer."""
+        return self.edges is None
+
+    def lines(self) -> NDArray[np.int64]:
+        """Where cells begin, and the length: shape ``(n_cells + 1,)``."""
+        if self.edges is not None:
+            return self.edges
+        return np.minimum(np.arange(self.n_cells + 1, dtype=np.int64) * (self.chunk or 1), self.length)
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Elements of each cell: shape ``(n_cells,)``."""
+        return np.diff(self.lines())
+
+    def find(self, index: NDArray[np.int64] | int, /) -> NDArray[np.int64]:
+        """Give the cell that each element index lies in; indexes in ``[0, length)``."""
+        if self.edges is None:
+            return np.asarray(index, np.int64) // (self.chunk or 1)
+        return np.searchsorted(self.edges, index, "right") - 1
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ChunkAxis):
+            return NotImplemented
+        if (self.length, self.chunk) != (other.length, other.chunk):
+            return False
+        return self.edges is other.edges or bool(np.array_equal(self.lines(), other.lines()))
+
+    def __hash__(self) -> int:
+        return hash((self.length, self.chunk, self.n_cells))
+
+    def __repr__(self) -> str:
+        if self.is_regular:
+            return f"{self.length}/{self.chunk}"
+        lengths = self.lengths()
+        shown = ",".join(str(n) for n in lengths[:4]) + (",..." if len(lengths) > 4 else "")
+        return f"{self.length}/({shown})"
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkGrid:
+    """Cells of an array, the product of the cells along each axis.
+
+    Parameters
+    ----------
+    axes
+        One :class:`ChunkAxis` for each axis of the array.
+
+    Examples
+    --------
+    >>> ChunkGrid.regular((31, 10), (1, 4)).shape
+    (31, 3)
+    """
+
+    axes: tuple[ChunkAxis, ...]
+
+    @classmethod
+    def regular(cls, shape: Iterable[int], chunks: Iterable[int], /) -> ChunkGrid:
+        """Make a grid of equal cells; shape and chunks in elements, of the same number of axes."""
+        return cls(tuple(ChunkAxis.regular(n, c) for n, c in zip(shape, chunks, strict=True)))
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """Shape of the array, in elements."""
+        return tuple(axis.length for axis in self.axes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the grid, in cells."""
+        return tuple(axis.n_cells for axis in self.axes)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether every axis is regular."""
+        return all(axis.is_regular for axis in self.axes)
+
+    def replace(self, axis: int, new: ChunkAxis, /) -> ChunkGrid:
+        """Give the grid with one axis replaced."""
+        return ChunkGrid((*self.axes[:axis], new, *self.axes[axis + 1 :]))
+
+    def cell_shape(self, cell: Sequence[int], /) -> tuple[int, ...]:
+        """Shape of one cell, in elements; ``cell`` is its index in the grid."""
+        return tuple(int(axis.lengths()[i]) for axis, i in zip(self.axes, cell, strict=True))
+
+    def __repr__(self) -> str:
+        return f"ChunkGrid({' x '.join(map(repr, self.axes)) or 'scalar'})"

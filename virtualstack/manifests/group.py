@@ -1,0 +1,107 @@
+"""A group of virtual arrays: what readers make, writers take, and `store` and `reading` serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from virtualstack.errors import ManifestError
+from virtualstack.manifests.array import ManifestArray
+
+__all__ = ["ManifestGroup", "Refusal"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A variable, link or attribute that a reader could not take over, and why.
+
+    Parameters
+    ----------
+    path
+        Of the variable or object in its source, such as ``/science/winds``.
+    reason
+        What stands in the way, in the format's own words.
+    kind
+        ``"refused"``: the values are not there; ``"inlined"``: they were read and stand in the manifest;
+        ``"noted"``: something without values, such as a dangling link, was left out.
+    """
+
+    path: str
+    reason: str
+    kind: Literal["refused", "inlined", "noted"] = "refused"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ManifestGroup:
+    """Arrays, attributes and child groups by name.
+
+    Parameters
+    ----------
+    arrays
+        By name; each with ``dimension_names``.
+    groups
+        Children by name.
+    attributes
+        Of the group, as the format has them.
+    coordinates
+        Names of arrays that are coordinates though no dimension bears their name, in this group.
+    dimensions
+        Length of each dimension declared here, used or not; ``None`` where the format declares none.
+    unlimited
+        Names of the dimensions that may grow.
+    refusals
+        What the reader could not take over, of this group and its children's own.
+    url
+        The source, or ``None`` where there are several.
+    """
+
+    arrays: Mapping[str, ManifestArray] = field(default_factory=dict)
+    groups: Mapping[str, ManifestGroup] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    coordinates: frozenset[str] = frozenset()
+    dimensions: Mapping[str, int] = field(default_factory=dict)
+    unlimited: frozenset[str] = frozenset()
+    refusals: tuple[Refusal, ...] = ()
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, array in self.arrays.items():
+            if array.dimension_names is None:
+                raise ManifestError(f"array '{name}' of the group '{self.url}' has no dimension names")
+        both = self.arrays.keys() & self.groups.keys()
+        if both:
+            raise ManifestError(f"{sorted(both)} name both an array and a group")
+
+    def walk(self, path: str = "") -> Iterator[tuple[str, ManifestGroup]]:
+        """Give this group and all below it, parents first, each with its path (``""`` for this one)."""
+        yield path, self
+        for name, group in self.groups.items():
+            yield from group.walk(f"{path}/{name}")
+
+    def map_arrays(self, change: Callable[[ManifestArray], ManifestArray], /) -> ManifestGroup:
+        """Give the group, and all below it, with every array changed."""
+        return replace(
+            self,
+            arrays={name: change(array) for name, array in self.arrays.items()},
+            groups={name: group.map_arrays(change) for name, group in self.groups.items()},
+        )
+
+    def __getitem__(self, path: str, /) -> ManifestArray | ManifestGroup:
+        """Give an array or group by its path, such as ``"science/winds"``.
+
+        Raises
+        ------
+        KeyError
+            There is none; the message lists what there is.
+        """
+        node: ManifestArray | ManifestGroup = self
+        for part in filter(None, path.split("/")):
+            if not isinstance(node, ManifestGroup) or (part not in node.arrays and part not in node.groups):
+                present = sorted([*node.arrays, *node.groups]) if isinstance(node, ManifestGroup) else []
+                raise KeyError(f"no '{part}' on the way to '{path}'; there are {present}")
+            node = node.arrays[part] if part in node.arrays else node.groups[part]
+        return node
+
+    def __repr__(self) -> str:
+        return f"ManifestGroup({len(self.arrays)} arrays, {len(self.groups)} groups, url={self.url!r})"

@@ -1,0 +1,142 @@
+"""Joining chunked arrays along an axis, on shared tables and shared grid lines; no bytes are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import CombineError
+from virtualstack.manifests.chunk_manifest import INLINE, ChunkManifest, unify
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.indexing import Chunks, refine
+
+__all__ = ["align", "concatenate", "equal"]
+
+REFINEMENT_BUDGET = 16
+"""Cells after aligning grids, as a multiple of the cells before."""
+
+
+def concatenate(parts: Sequence[Chunks], axis: int, /) -> Chunks:
+    """Join along one axis; shapes must match on the others. Costs a copy of the entries.
+
+    Raises
+    ------
+    CombineError
+        The union of the grid lines on the other axes exceeds the budget.
+    """
+    parts = align(parts, skip=axis)
+    manifests = unify([part.manifest for part in parts])
+    entries = np.concatenate([x.entries for x in manifests], axis)
+    starts = None
+    if any(x.starts is not None for x in manifests):
+        starts = np.concatenate(
+            [np.zeros(x.shape, np.int64) if x.starts is None else x.starts for x in manifests], axis
+        )
+    lengths = np.concatenate([part.grid.axes[axis].lengths() for part in parts])
+    grid = parts[0].grid.replace(axis, ChunkAxis.from_lengths(lengths))
+    return Chunks(replace(manifests[0], entries=entries, starts=starts), grid)
+
+
+def align(parts: Sequence[Chunks], /, *, skip: int | None = None) -> Sequence[Chunks]:
+    """Cut the cells of all parts at the union of their grid lines, on every axis but ``skip``.
+
+    Raises
+    ------
+    CombineError
+        More than :data:`REFINEMENT_BUDGET` times as many cells as before.
+    """
+    unions: dict[int, NDArray[np.int64]] = {}
+    for axis in range(len(parts[0].grid.axes)):
+        axes = {id(part.grid.axes[axis]): part.grid.axes[axis] for part in parts}.values()
+        first = parts[0].grid.axes[axis]
+        if axis != skip and any(other != first for other in axes):
+            unions[axis] = np.unique(np.concatenate([x.lines() for x in set(axes)]))
+    if not unions:
+        return parts
+    before = sum(math.prod(part.grid.shape) for part in parts)
+    after = sum(
+        math.prod(len(unions[i]) - 1 if i in unions else x.n_cells for i, x in enumerate(part.grid.axes))
+        for part in parts
+    )
+    if after > REFINEMENT_BUDGET * max(before, 1):
+        raise CombineError(
+            f"the chunk grids of {len(parts)} arrays differ on axes {sorted(unions)}: cut at all their lines they "
+            f"would have {after} cells instead of {before}, more than {REFINEMENT_BUDGET} times as many; "
+            "join the arrays of one chunk shape first, or rewrite the odd ones",
+            property="chunks",
+            left=before,
+            right=after,
+        )
+    aligned = list(parts)
+    for axis, lines in unions.items():
+        aligned = [refine(part, axis, lines) for part in aligned]
+    return aligned
+
+
+def equal(a: Chunks, b: Chunks, /) -> bool:
+    """Tell whether every element provably comes from the same element of the same stored chunk.
+
+    Holes are equal where they are of one kind and one fill. ``False`` means "not provably equal".
+    """
+    if a.manifest is b.manifest and a.grid == b.grid:
+        return True
+    try:
+        a, b = align([a, b])
+    except CombineError:
+        return False
+    left, right = unify([a.manifest, b.manifest])
+    x, y = left.entries, right.entries
+    if not bool((x["location"] == y["location"]).all()):
+        return False
+    holes = left.holes
+    if bool((holes & (x["encoding"] != y["encoding"])).any()):
+        return False
+    if not bool(((x["length"] == y["length"]) & (_start(left) == _start(right))).all()):
+        return False
+    if not _same_bytes(left, right):
+        return False
+    return _same_decoding(left, right, a.grid)
+
+
+def _start(manifest: ChunkManifest) -> NDArray[np.int64] | int:
+    return 0 if manifest.starts is None else manifest.starts
+
+
+def _same_bytes(left: ChunkManifest, right: ChunkManifest) -> bool:
+    """Compare offsets; inline bytes by value. Locations and lengths are equal already."""
+    x, y = left.entries, right.entries
+    differ = x["offset"] != y["offset"]
+    if not differ.any():
+        return True
+    if bool((differ & (x["location"] != INLINE)).any()):
+        return False
+    heap = memoryview(left.inline)
+    return all(
+        heap[i : i + n] == heap[j : j + n]
+        for i, j, n in zip(
+            x["offset"][differ].tolist(), y["offset"][differ].tolist(), x["length"][differ].tolist(), strict=True
+        )
+    )
+
+
+def _same_decoding(left: ChunkManifest, right: ChunkManifest, grid: ChunkGrid) -> bool:
+    """Compare encodings of the chunks; strides only on axes where the cell is longer than 1."""
+    if not left.encodings or bool(left.holes.all()):
+        return True
+    i = np.where(left.holes, 0, left.entries["encoding"])
+    j = np.where(left.holes, 0, right.entries["encoding"])
+    if bool((i == j).all()):
+        return True
+    parts: dict[Any, int] = {}
+    decoding = np.array([parts.setdefault(x.decoding().with_strides(()), len(parts)) for x in left.encodings])
+    differ = decoding[i] != decoding[j]
+    strides = np.array([x.strides for x in left.encodings], np.int64).reshape(len(left.encodings), len(grid.axes))
+    for axis, cells in enumerate(grid.axes):
+        long = (cells.lengths() > 1).reshape((-1,) + (1,) * (len(grid.axes) - axis - 1))
+        differ = differ | (long & (strides[i, axis] != strides[j, axis]))
+    return not bool((differ & ~left.holes).any())
