@@ -1,6 +1,7 @@
 """URL to byte ranges, and back; obstore and fsspec are imported when a URL needs them."""
 
 from virtualstack.storage.coalesce import Requests, coalesce
+from virtualstack.storage.file import SourceFile
 from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.registry import Storage, StorageLike, open_source, remember
@@ -16,6 +17,7 @@ __all__ = [
     "MemoryTarget",
     "Requests",
     "Source",
+    "SourceFile",
     "Storage",
     "StorageLike",
     "Target",

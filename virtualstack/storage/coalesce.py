@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,9 +31,38 @@ class Requests:
     request: NDArray[np.intp]
     within: NDArray[np.int64]
 
+    def cut(self, answers: Sequence[bytes | memoryview], lengths: NDArray[np.int64], /) -> list[bytes | memoryview]:
+        """Cut the ranges out of the answers to the requests; copied only where a range spans several.
+
+        Parameters
+        ----------
+        answers
+            Bytes of each request.
+        lengths
+            Shape ``(n,)``, bytes: as given to `coalesce`.
+        """
+        views = [memoryview(answer) for answer in answers]
+        ranges: list[bytes | memoryview] = []
+        for number, begin, length in zip(self.request.tolist(), self.within.tolist(), lengths.tolist(), strict=True):
+            part: bytes | memoryview = views[number][begin : begin + length] if length else b""
+            if len(part) < length:
+                parts = [part]
+                while (missing := length - sum(map(len, parts))) > 0:
+                    number += 1
+                    parts.append(views[number][:missing])
+                part = b"".join(parts)
+            ranges.append(part)
+        return ranges
+
 
 def coalesce(
-    offsets: NDArray[np.int64], lengths: NDArray[np.int64], /, *, max_gap: int = 0, max_length: int | None = None
+    offsets: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    /,
+    *,
+    max_gap: int = 0,
+    enough: int | None = None,
+    max_length: int | None = None,
 ) -> Requests:
     """Merge ranges that overlap, touch, or stand at most ``max_gap`` bytes apart.
 
@@ -44,6 +74,8 @@ def coalesce(
         Shape ``(n,)``, bytes, in any order, not negative.
     max_gap
         Unneeded bytes to read rather than send another request.
+    enough
+        Bytes after which a request is not extended by ranges that do not overlap it, more or less. ``None``: never.
     max_length
         Bytes a request may have at most; a longer stretch is cut. ``None``: no bound.
 
@@ -57,8 +89,8 @@ def coalesce(
     >>> plan.offsets.tolist(), plan.lengths.tolist(), plan.request.tolist(), plan.within.tolist()
     ([0, 100], [8, 10], [1, 0, 0], [0, 0, 4])
     """
-    if max_gap < 0 or (max_length is not None and max_length < 1):
-        raise ValueError(f"max_gap must be >= 0 and max_length >= 1, not {max_gap} and {max_length}")
+    if max_gap < 0 or (enough is not None and enough < 1) or (max_length is not None and max_length < 1):
+        raise ValueError(f"max_gap >= 0, enough >= 1 and max_length >= 1 are needed: {max_gap}, {enough}, {max_length}")
     offsets = np.asarray(offsets, dtype=np.int64)
     lengths = np.asarray(lengths, dtype=np.int64)
     request = np.zeros(offsets.shape, dtype=np.intp)
@@ -73,6 +105,10 @@ def coalesce(
     fresh = np.empty(order.size, dtype=bool)
     fresh[0] = True
     np.greater(starts[1:] - reach[:-1], max_gap, out=fresh[1:])
+    if enough is not None:
+        begins = starts[np.flatnonzero(fresh)][np.cumsum(fresh) - 1]
+        bucket = (starts - begins) // enough
+        fresh[1:] |= (bucket[1:] != bucket[:-1]) & (starts[1:] >= reach[:-1])
     first = np.flatnonzero(fresh)
     begins = starts[first]
     sizes = reach[np.append(first[1:], order.size) - 1] - begins

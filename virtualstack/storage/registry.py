@@ -179,13 +179,15 @@ def _serves(prefix: str, backend: object, url: str) -> bool:
     return not url.startswith("file://") or "Local" in type(backend).__name__
 
 
-def _module(backend: object | None, url: str) -> Any:  # noqa: ANN401 - a module of this package, imported only now
+def _module(backend: object | None, url: str) -> Any:
     if backend is not None and not isinstance(backend, Mapping):
-        kind = "obstore" if any(name.partition(".")[0] == "obstore" for name in _lineage(backend)) else "fsspec"
+        kind = "remote" if any(name.partition(".")[0] == "obstore" for name in _lineage(backend)) else "fsspec"
         return importlib.import_module(f"virtualstack.storage.{kind}")
     if url.partition("://")[0] in _REMOTE:
-        return importlib.import_module("virtualstack.storage.obstore")
+        return importlib.import_module("virtualstack.storage.remote")
+    scheme = url.partition("://")[0]
     raise StorageError(
-        f"'{url}': no storage is known for '{url.partition('://')[0]}://'; known are {', '.join(_KNOWN)}. For others give an fsspec filesystem: storage={'scheme://': filesystem}",
+        f"'{url}': no storage is known for '{scheme}://'; known are {', '.join(_KNOWN)}. "
+        "For others give an fsspec filesystem: storage={'scheme://': filesystem}",
         url=url,
     )

@@ -1,0 +1,62 @@
+"""What a server answered, in words; and the region that S3 tells."""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.request
+
+__all__ = ["find_region", "named_region", "what_was_answered"]
+
+_SIGNS = (
+    ("dns error", "its host name is not known"),
+    ("kind: Connect", "the connection was refused"),
+    ("kind: Timeout", "it gave no answer in time"),
+    ("IncompleteBody", "the connection broke off"),
+    ("Content-Length Header missing", "its server does not tell its size"),
+)
+
+
+def what_was_answered(text: str, /) -> str:
+    """Say what the server answered, from obstore's long message.
+
+    >>> what_was_answered("Generic S3 error: Error performing GET http://h/k in 1ms - Server returned non-2xx "
+    ...                   "status code: 403 Forbidden: <Error><Code>AccessDenied</Code></Error>")
+    'the server answered 403 Forbidden: AccessDenied'
+    """
+    head = text.partition("\n\nDebug source")[0]
+    retries = re.search(r"after (\d+) retries", head)
+    suffix = f" (after {retries.group(1)} retries)" if retries else ""
+    status = re.search(r"status code: (\d+ [^:\n]*)(?:: (.*))?", head, re.DOTALL)
+    if status is not None:
+        body = status.group(2) or ""
+        words = re.findall(r"<(?:Code|Message)>([^<]*)<", body) or ([] if "<" in body else [body.strip()[:200]])
+        return f"the server answered {': '.join([status.group(1), *filter(None, words)])}{suffix}"
+    for sign, meaning in _SIGNS:
+        if sign in text:
+            return meaning + suffix
+    return head.strip().partition("\n")[0][:300].rstrip(".") + suffix
+
+
+def named_region(text: str, /) -> str | None:
+    """Find the region that an S3 error names as the right one, or ``None``."""
+    found = re.search(r"<Region>([a-z0-9-]+)</Region>|expecting '([a-z0-9-]+)'", text)
+    return None if found is None else found.group(1) or found.group(2)
+
+
+def find_region(root: str, endpoint: str | None, /) -> str | None:
+    """Ask a bucket for its region, which S3 tells everyone in a header, whatever the status; ``None``: it did not.
+
+    One request, of at most 5 s.
+    """
+    bucket = root.partition("://")[2].rstrip("/")
+    address = f"{endpoint.rstrip('/')}/{bucket}" if endpoint else f"https://s3.amazonaws.com/{bucket}"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=5) as response:
+            region = response.headers.get("x-amz-bucket-region")
+    except urllib.error.HTTPError as error:
+        with error:
+            region = error.headers.get("x-amz-bucket-region")
+    except OSError:
+        return None
+    return None if region is None else str(region)

@@ -1,0 +1,156 @@
+"""A source as a Python file, for libraries that want one (h5py, tifffile)."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+from virtualstack.storage.source import Source
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["SourceFile"]
+
+
+class SourceFile(io.RawIOBase):
+    """A seekable, read-only binary file over a source.
+
+    Local files and bytes in memory are read as asked. Others are read in blocks that are kept, so that the many small
+    reads of a header cost few requests; small files are fetched whole by the first read.
+
+    Parameters
+    ----------
+    source
+        Where the bytes come from; it stays open when the file is closed.
+    block_size
+        Bytes of a block; 0 reads as asked. ``None``: 0 for local files and memory, 64 KiB for others.
+    cache_size
+        Bytes of blocks to keep; those unused for longest go first.
+    whole_size
+        Bytes up to which a file that is read in blocks is fetched whole.
+
+    Examples
+    --------
+    >>> from virtualstack.storage import MemorySource
+    >>> file = SourceFile(MemorySource(b"abcdef"))
+    >>> file.seek(-2, io.SEEK_END), file.read()
+    (4, b'ef')
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        block_size: int | None = None,
+        cache_size: int = 64 * 1024 * 1024,
+        whole_size: int = 4 * 1024 * 1024,
+    ) -> None:
+        super().__init__()
+        if block_size is None:
+            block_size = 0 if source.location.url.startswith(("file://", "memory://")) else 64 * 1024
+        self._source = source
+        self._options = (block_size, cache_size, whole_size)
+        if block_size and source.size <= whole_size:
+            block_size = cache_size = max(1, source.size)
+        self._block_size = block_size
+        self._n_blocks = max(1, cache_size // block_size) if block_size else 0
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._position = 0
+        self._lock = threading.RLock()
+
+    @property
+    def name(self) -> str:
+        """URL of the source."""
+        return self._source.location.url
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return self._source.size
+
+    def readable(self) -> bool:
+        """Say that the file can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say that the file can be positioned."""
+        return True
+
+    def tell(self) -> int:
+        """Give the position in bytes."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Set the position in bytes; it may lie past the end, where nothing is read."""
+        with self._lock:
+            base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}.get(whence)
+            if base is None:
+                raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
+            if base + offset < 0:
+                raise ValueError(f"position {base + offset} lies before the start of '{self.name}'")
+            self._position = base + offset
+            return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read up to ``size`` bytes from the position, fewer only at the end of the file."""
+        if self.closed:
+            raise ValueError(f"the file over '{self.name}' is closed")
+        with self._lock:
+            left = max(0, self.size - self._position)
+            length = left if size is None or size < 0 else min(size, left)
+            data = self._read_at(self._position, length)
+            self._position += length
+            return data
+
+    def readall(self) -> bytes:
+        """Read from the position to the end."""
+        return self.read()
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read into a buffer; the number of bytes that were read."""
+        view = memoryview(buffer).cast("B")
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def _read_at(self, offset: int, length: int) -> bytes:
+        size = self._block_size
+        if not size or not length:
+            return self._source.read(offset, length) if length else b""
+        first, last = offset // size, (offset + length - 1) // size
+        if last - first + 1 > self._n_blocks:
+            return self._source.read(offset, length)  # would push out all there is
+        missing = [number for number in range(first, last + 1) if number not in self._blocks]
+        if missing:
+            ranges = [(number * size, min(size, self.size - number * size)) for number in missing]
+            for number, data in zip(missing, self._source.read_ranges(ranges), strict=True):
+                self._blocks[number] = bytes(data)
+        for number in range(first, last + 1):
+            self._blocks.move_to_end(number)
+        begin = offset - first * size
+        data = (
+            b"".join([self._blocks[number] for number in range(first, last + 1)])
+            if last > first
+            else self._blocks[first]
+        )
+        while len(self._blocks) > self._n_blocks:
+            self._blocks.popitem(last=False)
+        return data[begin : begin + length]
+
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
+        return _reopen, (type(self), self._source, *self._options, self._position)
+
+    def __repr__(self) -> str:
+        return f"SourceFile('{self.name}', {self.size} bytes)"
+
+
+def _reopen[F: SourceFile](
+    kind: type[F], source: Source, block_size: int, cache_size: int, whole_size: int, position: int
+) -> F:
+    file = kind(source, block_size=block_size, cache_size=cache_size, whole_size=whole_size)
+    file.seek(position)
+    return file

@@ -1,0 +1,180 @@
+"""Filesystems of fsspec that a user gives as ``storage=``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NoReturn
+
+import numpy as np
+from fsspec.spec import AbstractFileSystem
+from numpy.typing import NDArray
+
+from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.location import Location
+from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
+from virtualstack.storage.target import check_key
+
+__all__ = ["FsspecSource", "FsspecTarget", "open_source", "open_target"]
+
+
+@dataclass(frozen=True, slots=True)
+class FsspecSource:
+    """A file of an fsspec filesystem; pickles as the filesystem does.
+
+    Parameters
+    ----------
+    filesystem
+        The filesystem.
+    location
+        URL and size, as found or expected.
+    """
+
+    filesystem: AbstractFileSystem = field(repr=False)
+    location: Location
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole source."""
+        return self.location.size or 0
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Read exactly ``length`` bytes from ``offset``."""
+        return bytes(self.read_ranges([(offset, length)])[0])
+
+    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
+        """Read many ranges as the filesystem does it: concurrently where it is asynchronous."""
+        url = self.location.url
+        table = check_ranges(ranges, url=url, size=self.size)
+        starts, ends = table[:, 0].tolist(), (table[:, 0] + table[:, 1]).tolist()
+        filled = [n for n, length in enumerate(table[:, 1].tolist()) if length]
+        got: list[Bytes] = [b""] * len(table)
+        if filled:
+            path = _path(self.filesystem, url)
+            with _storage_errors(url):
+                answers = self.filesystem.cat_ranges(
+                    [path] * len(filled), [starts[n] for n in filled], [ends[n] for n in filled], on_error="return"
+                )
+            for n, answer in zip(filled, answers, strict=True):
+                if isinstance(answer, Exception):
+                    _translate(answer, url)
+                got[n] = answer
+        check_lengths(table[:, 1], got, url=url)
+        return got
+
+
+@dataclass(frozen=True, slots=True)
+class FsspecTarget:
+    """Objects under a URL of an fsspec filesystem.
+
+    Parameters
+    ----------
+    filesystem
+        The filesystem.
+    url
+        Root URL.
+    """
+
+    filesystem: AbstractFileSystem = field(repr=False)
+    url: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.rstrip("/") + "/")
+
+    def get(self, key: str, /) -> bytes:
+        """Read a whole object."""
+        with _storage_errors(self._url(key)):
+            return bytes(self.filesystem.cat_file(self._path(key)))
+
+    def list(self, prefix: str = "", /) -> list[str]:
+        """List the keys in the folder ``prefix`` and below it, sorted."""
+        root = _path(self.filesystem, self.url).rstrip("/") + "/"
+        with _storage_errors(self.url), contextlib.suppress(FileNotFoundError):
+            self.filesystem.invalidate_cache()
+            return sorted(path.removeprefix(root) for path in self.filesystem.find(root + prefix.rstrip("/")))
+        return []
+
+    def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
+        """Write an object, replacing the one that is there; atomic only where the filesystem is."""
+        self._pipe(key, data, "overwrite")
+
+    def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
+        """Write an object only where there is none."""
+        try:
+            self._pipe(key, data, "create")
+        except FileExistsError:
+            return False
+        return True
+
+    def delete(self, key: str, /) -> None:
+        """Delete an object; nothing happens where there is none."""
+        with _storage_errors(self._url(key)), contextlib.suppress(FileNotFoundError):
+            self.filesystem.rm_file(self._path(key))
+
+    def _pipe(self, key: str, data: bytes | bytearray | memoryview, mode: str) -> None:
+        path = self._path(key)
+        with _storage_errors(self._url(key)):
+            try:
+                self.filesystem.pipe_file(path, bytes(data), mode=mode)
+            except FileNotFoundError:  # no such folder
+                self.filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self.filesystem.pipe_file(path, bytes(data), mode=mode)
+
+    def _url(self, key: str) -> str:
+        return self.url + check_key(key, url=self.url)
+
+    def _path(self, key: str) -> str:
+        return _path(self.filesystem, self._url(key))
+
+
+def open_source(url: str, backend: AbstractFileSystem, prefix: str, expected: Location | None, /) -> FsspecSource:
+    """Open a file of a filesystem: asks for its size, unless ``expected`` has one."""
+    if expected is not None and expected.size is not None:
+        return FsspecSource(backend, Location(url, expected.size, expected.etag, expected.last_modified))
+    with _storage_errors(url):
+        info = backend.info(_path(backend, url))
+    if info.get("type") == "directory":
+        raise StorageError(f"'{url}' is a directory, not a file: give the URL of one file", url=url)
+    if info.get("size") is None:
+        raise StorageError(f"'{url}': its server does not tell its size. Download it first", url=url)
+    found = Location(url, int(info["size"]), info.get("ETag") or info.get("etag"), _modified(info))
+    check_version(expected, found)
+    return FsspecSource(backend, found)
+
+
+def open_target(url: str, backend: AbstractFileSystem, prefix: str, /) -> FsspecTarget:
+    """Give the place to write to at a root URL; nothing is asked yet."""
+    return FsspecTarget(backend, url)
+
+
+def _path(filesystem: AbstractFileSystem, url: str) -> str:
+    return str(filesystem._strip_protocol(url))  # fsspec documents it for this; there is no other name
+
+
+def _modified(info: dict[str, Any]) -> float | None:
+    value = info.get("LastModified", info.get("mtime"))
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return float(value) if isinstance(value, int | float) else None
+
+
+@contextlib.contextmanager
+def _storage_errors(url: str) -> Iterator[None]:
+    try:
+        yield
+    except (StorageError, FileExistsError):
+        raise
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: NotImplementedError, and fsspec after a fork
+        _translate(error, url)
+
+
+def _translate(error: Exception, url: str) -> NoReturn:
+    if isinstance(error, FileNotFoundError):
+        raise SourceNotFoundError(f"there is nothing at '{url}': {error}. Check the URL", url=url) from error
+    if isinstance(error, PermissionError):
+        raise StorageError(
+            f"'{url}' was refused: {error}. Give storage= a filesystem whose credentials are allowed in", url=url
+        ) from error
+    raise StorageError(f"'{url}' cannot be reached: {error!r}. Check the filesystem in storage=", url=url) from error

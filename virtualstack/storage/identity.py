@@ -1,0 +1,125 @@
+"""Who asks: the credentials that are tried at a bucket, in turn. No requests are made here."""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Identity", "identities", "normalise"]
+
+_ALIASES = {  # fsspec's words (s3fs, gcsfs, adlfs) that have one plain meaning in obstore's
+    "anon": "skip_signature",
+    "anonymous": "skip_signature",
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+    "endpoint_url": "endpoint",
+    "region_name": "region",
+    "headers": "default_headers",
+}
+_PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_", "http": "http_"}
+_CREDENTIALS = {
+    "s3": {"access_key_id", "secret_access_key", "session_token", "token", "web_identity_token_file", "role_arn",
+           "container_credentials_relative_uri", "container_credentials_full_uri"},
+    "gs": {"service_account", "service_account_path", "service_account_key", "application_credentials",
+           "bearer_token", "token"},
+    "az": {"account_key", "access_key", "client_secret", "sas_key", "sas_token", "token", "bearer_token",
+           "federated_token_file", "use_azure_cli", "msi_endpoint"},
+    "http": set(),
+}  # fmt: skip
+_ENVIRONMENT = {
+    "s3": ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+           "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
+    "gs": ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH",
+           "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN"),
+    "az": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_TOKEN",
+           "AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"),
+    "http": (),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One way to sign requests.
+
+    Parameters
+    ----------
+    name
+        What error messages call it.
+    config
+        Options of the store; secrets, so never in a repr.
+    """
+
+    name: str
+    config: Mapping[str, Any] = field(repr=False)
+
+
+def normalise(service: str, options: Mapping[str, Any], /) -> dict[str, Any]:
+    """Give options in obstore's words: lower case, without ``aws_`` and the like, fsspec's aliases replaced."""
+    plain: dict[str, Any] = {}
+    for key, value in options.items():
+        if key == "client_kwargs" and isinstance(value, Mapping):
+            plain |= normalise(service, value)
+            continue
+        word = key.lower().removeprefix(_PREFIXES[service])
+        plain[_ALIASES.get(word, word)] = value
+    return plain
+
+
+def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, str], /) -> tuple[Identity, ...]:
+    """List the identities to try, in order.
+
+    Those given as options are the only ones; else the environment's, those of the AWS credentials file, and none.
+    Instance metadata services are not asked: where there is none, asking takes long.
+
+    Parameters
+    ----------
+    service
+        ``"s3"``, ``"gs"``, ``"az"`` or ``"http"``.
+    options
+        Normalised options.
+    environ
+        The environment variables.
+    """
+    if service == "http":
+        return (Identity("the headers in storage=" if "default_headers" in options else "no credentials", options),)
+    if options.get("skip_signature"):
+        return (Identity("anonymous", options),)
+    if _CREDENTIALS[service] & options.keys():
+        return (Identity("the credentials in storage=", options),)
+    options = {key: value for key, value in options.items() if key != "skip_signature"}
+    found: list[Identity] = []
+    variables = [name for name in _ENVIRONMENT[service] if environ.get(name)]
+    if variables:
+        found.append(Identity(f"the environment's credentials ({variables[0]})", options))
+    if service == "s3" and (profile := _profile(environ)) is not None:
+        found.append(Identity(profile.name, {**options, **profile.config}))
+    if service == "gs" and not variables and _gcloud(environ).is_file():
+        found.append(Identity("gcloud's default credentials", options))
+    if environ.get(f"{_PREFIXES[service]}skip_signature".upper(), "").lower() in ("1", "true"):
+        found.clear()
+    return *found, Identity("anonymous", {**options, "skip_signature": True})
+
+
+def _profile(environ: Mapping[str, str]) -> Identity | None:
+    path = Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read(path, encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        return None
+    name = environ.get("AWS_PROFILE", "default")
+    if not parser.has_option(name, "aws_access_key_id") or not parser.has_option(name, "aws_secret_access_key"):
+        return None
+    section = parser[name]
+    config = {"access_key_id": section["aws_access_key_id"], "secret_access_key": section["aws_secret_access_key"]}
+    if token := section.get("aws_session_token"):
+        config["session_token"] = token
+    return Identity(f"profile '{name}' of the AWS credentials file", config)
+
+
+def _gcloud(environ: Mapping[str, str]) -> Path:
+    folder = environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud"
+    return Path(folder).expanduser() / "application_default_credentials.json"

@@ -1,0 +1,361 @@
+"""Requests to object stores and web servers. The one module that imports obstore, and keeps it honest.
+
+What obstore 0.12 does, and what is done about it here and in `remote`:
+
+- ranges past the end, and short 206 bodies, come back as short bytes without an error: lengths are compared;
+- its own merging of such ranges panics, which ``except Exception`` does not catch: its merging is off, and a panic
+  becomes a `StorageError`;
+- without credentials it waits for instance metadata services: each store is told who it is;
+- explicit keys are mixed with the environment's session token: keys go through a credential provider;
+- after a fork its threads are gone and every call waits for ever: a forked child gets a `StorageError`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NoReturn
+from urllib.parse import quote, unquote
+
+import obstore
+from obstore import exceptions
+from obstore.store import AzureStore, GCSStore, HTTPStore, ObjectStore, S3Store
+
+from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.location import Location, split_url
+from virtualstack.storage.answer import find_region, named_region, what_was_answered
+from virtualstack.storage.identity import Identity, identities, normalise
+
+__all__ = ["Connection", "RangesIgnoredError", "UnsatisfiableError", "connect"]
+
+SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "adl": "az",
+            "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
+_CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers", "http1_only",
+           "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate",
+           "proxy_excludes", "root_certificate", "read_timeout", "timeout", "user_agent"}  # fmt: skip
+# A server that never answers costs one read_timeout, or two: at most 20 s. `timeout` bounds whole bodies.
+_CLIENT_DEFAULTS = {"connect_timeout": "5s", "read_timeout": "10s", "timeout": "600s"}
+_MAX_RETRIES, _RETRY_SECONDS = 5, 10.0
+_MAX_CONNECTIONS = 256
+_EXAMPLES = {
+    "s3": '{"access_key_id": "...", "secret_access_key": "..."}',
+    "gs": '{"service_account_path": "..."}',
+    "az": '{"account_name": "...", "account_key": "..."}',
+    "http": '{"headers": {"Authorization": "..."}}',
+    "store": "...",
+}
+_EXPIRED = "ExpiredToken", "InvalidToken", "TokenRefreshRequired"  # S3 answers 400 to these
+_SAFE = "/!$&'()*+,;=:@~[]^|"  # what obstore leaves as it is in the path of an http URL
+
+
+class RangesIgnoredError(StorageError):
+    """The server does not answer ranges; whole objects only."""
+
+
+class UnsatisfiableError(StorageError):
+    """416: the range begins past the end, as any range of an empty object does."""
+
+
+class _RefusedError(StorageError):
+    """401 or 403: another identity may be let in."""
+
+
+@dataclass(slots=True)
+class _State:
+    lock: threading.Lock
+    connections: dict[object, Connection]
+    used: bool = False  # by this process
+    forked: bool = False  # from one that used it
+
+
+_STATE = _State(threading.Lock(), {})
+
+
+def _after_fork() -> None:
+    _STATE.lock, _STATE.connections = threading.Lock(), {}
+    _STATE.forked, _STATE.used = _STATE.forked or _STATE.used, False
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Connection:
+    """One bucket or host: a store (connection pool) per identity, and which identity was let in.
+
+    Safe to use from many threads.
+    """
+
+    def __init__(self, root: str, service: str, options: Mapping[str, Any], store: ObjectStore | None = None) -> None:
+        self.root = root
+        self._service = service
+        self._options = options
+        self._region: str | None = None
+        self._identities: tuple[Identity, ...]
+        self._stores: dict[str, ObjectStore] = {}
+        if store is None:
+            self._identities = identities(service, options, os.environ)
+        else:
+            self._identities = (Identity("the store in storage=", {}),)
+            self._stores[self._identities[0].name] = store
+        self._lock = threading.Lock()
+
+    def get(self, url: str, key: str, start: int, stop: int) -> tuple[memoryview, Location]:
+        """Read bytes ``start`` to ``stop`` (clipped at the end), and what the server says of the whole object."""
+
+        def ask(store: ObjectStore) -> tuple[memoryview, Location]:
+            result = obstore.get(store, key, options={"range": (start, stop)})
+            return memoryview(result.bytes()), _location(url, result.meta)
+
+        return self._ask(url, ask)
+
+    def get_whole(self, url: str, key: str, limit: int | None) -> tuple[memoryview, Location]:
+        """Read a whole object; `StorageError` where it has more than ``limit`` bytes."""
+
+        def ask(store: ObjectStore) -> tuple[memoryview, Location]:
+            result = obstore.get(store, key)
+            found = _location(url, result.meta)
+            if limit is not None and found.size is not None and found.size > limit:
+                raise StorageError(
+                    f"'{url}': its server ignores byte ranges and it has {found.size} bytes, more than the {limit} "
+                    "that are fetched whole. Download it, or use a server that answers ranges",
+                    url=url,
+                )
+            return memoryview(result.bytes()), found
+
+        return self._ask(url, ask)
+
+    def get_ranges(self, url: str, key: str, starts: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
+        """Read ranges, about ten at a time; their lengths are not checked here."""
+
+        def ask(store: ObjectStore) -> list[memoryview]:
+            got = obstore.get_ranges(store, key, starts=starts, lengths=lengths, coalesce=0)
+            return [memoryview(data) for data in got]
+
+        return self._ask(url, ask)
+
+    def put(self, url: str, key: str, data: bytes | bytearray | memoryview, *, create: bool) -> bool:
+        """Write an object; with ``create`` only where there is none. Whether it was written."""
+
+        def ask(store: ObjectStore) -> bool:
+            try:
+                if create:
+                    obstore.put(store, key, bytes(data), mode="create", use_multipart=False)
+                else:
+                    obstore.put(store, key, bytes(data))
+            except exceptions.AlreadyExistsError:
+                return False
+            return True
+
+        return self._ask(url, ask)
+
+    def list(self, url: str, prefix: str) -> list[str]:
+        """List the keys in the folder ``prefix`` and below it."""
+        return self._ask(url, lambda store: [item["path"] for item in obstore.list(store, prefix or None).collect()])
+
+    def delete(self, url: str, key: str) -> None:
+        """Delete an object; nothing happens where there is none."""
+
+        def ask(store: ObjectStore) -> None:
+            try:
+                obstore.delete(store, key)
+            except FileNotFoundError:
+                return
+
+        self._ask(url, ask)
+
+    def _ask[T](self, url: str, ask: Callable[[ObjectStore], T]) -> T:
+        refused: list[str] = []
+        for identity in self._identities:
+            try:
+                answer = self._ask_as(identity, url, ask)
+            except _RefusedError as error:
+                refused.append(f"{identity.name}: {error}")
+                continue
+            if refused:  # next time it is asked first
+                self._identities = (identity, *(other for other in self._identities if other is not identity))
+            return answer
+        raise StorageError(
+            f"no identity that was tried may do this at '{url}': {'; '.join(refused)}. "
+            f'Give one that may: storage={{"{self.root}": {_EXAMPLES[self._service]}}}',
+            url=url,
+        )
+
+    def _ask_as[T](self, identity: Identity, url: str, ask: Callable[[ObjectStore], T]) -> T:
+        try:
+            return _honest(url, lambda: ask(self._store(identity, url)))
+        except _WrongRegionError as error:
+            region = error.region or (find_region(self.root, self._endpoint()) if self._service == "s3" else None)
+            if region is not None and region != self._region:
+                with self._lock:
+                    self._region = region
+                    self._stores.clear()
+                return self._ask_as(identity, url, ask)
+            raise StorageError(
+                f"'{url}': the server answered a redirect to nowhere, as S3 does where the bucket is in another region. "
+                f'Name its region: storage={{"{self.root}": {{"region": "..."}}}}',
+                url=url,
+            ) from error
+
+    def _endpoint(self) -> str | None:
+        environ = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
+        return self._options.get("endpoint") or next(filter(None, environ), None)
+
+    def _store(self, identity: Identity, url: str) -> ObjectStore:
+        with self._lock:
+            store = self._stores.get(identity.name)
+            if store is None:
+                region = {} if self._region is None else {"region": self._region}
+                endpoint = self._endpoint() if self._service == "s3" else self._options.get("endpoint")
+                try:
+                    store = _make_store(self.root, self._service, {**identity.config, **region}, endpoint, url)
+                except exceptions.UnknownConfigurationKeyError:
+                    raise
+                except exceptions.BaseError as error:  # a credentials file that is not there, and the like
+                    raise _RefusedError(what_was_answered(str(error)), url=url) from error
+                self._stores[identity.name] = store
+            return store
+
+
+def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connection, str]:
+    """Give the connection that serves a URL, shared by all URLs of its bucket or host, and the key there."""
+    root, key = split_url(url)
+    if backend is not None and not isinstance(backend, Mapping):
+        store: Any = backend
+        return _shared((id(store), root), lambda: Connection(root, "store", {}, store)), _key(store, url, prefix)
+    service = SERVICES[root.partition("://")[0]]
+    options = normalise(service, backend or {})
+    if service == "http":
+        path = unquote(key)
+        if not key or any(part in ("", ".", "..") for part in path.split("/")) or quote(path, safe=_SAFE) != key:
+            root, key = url, ""  # a query, '//', '%2F': only the URL as it is says it
+        else:
+            key = path
+    return _shared((root, repr(sorted(options.items()))), lambda: Connection(root, service, options)), key
+
+
+def _shared(name: object, make: Callable[[], Connection]) -> Connection:
+    with _STATE.lock:
+        if name not in _STATE.connections:
+            while len(_STATE.connections) >= _MAX_CONNECTIONS:
+                del _STATE.connections[next(iter(_STATE.connections))]
+            _STATE.connections[name] = make()
+        return _STATE.connections[name]
+
+
+def _key(store: Any, url: str, prefix: str) -> str:
+    if isinstance(store, HTTPStore):
+        base = store.url.rstrip("/") + "/"
+        return unquote(url[len(base) :]) if url.startswith(base) else unquote(split_url(url)[1])
+    if isinstance(store, S3Store | GCSStore | AzureStore):
+        key, own = split_url(url)[1], (store.prefix or "").strip("/")
+        return key[len(own) + 1 :] if own and key.startswith(own + "/") else key
+    return url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
+
+
+def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: str | None, url: str) -> ObjectStore:
+    options = dict(config)
+    client: dict[str, Any] = {**_CLIENT_DEFAULTS, **{key: options.pop(key) for key in _CLIENT & options.keys()}}
+    retry: Any = {
+        "max_retries": int(options.pop("max_retries", _MAX_RETRIES)),
+        "retry_timeout": timedelta(seconds=float(options.pop("retry_timeout", _RETRY_SECONDS))),
+        "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=3), "base": 2},
+    }
+    if service == "http":
+        client["allow_http"] = True
+        if options:
+            raise StorageError(
+                f"'{url}': {', '.join(sorted(options))} mean nothing to a web server; "
+                f"known are {', '.join(sorted(_CLIENT))}, max_retries, retry_timeout",
+                url=url,
+            )
+        return HTTPStore(root, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+    if endpoint is not None:
+        options["endpoint"] = endpoint
+        if endpoint.startswith("http://"):
+            client.setdefault("allow_http", True)
+    kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[service]
+    extra: dict[str, Any] = {}
+    if service == "s3" and {"access_key_id", "secret_access_key"} <= options.keys():
+        extra["credential_provider"] = _StaticKeys(
+            options.pop("access_key_id"),
+            options.pop("secret_access_key"),
+            options.pop("session_token", options.pop("token", None)),
+        )
+    root = root.replace("gcs://", "gs://")
+    store: ObjectStore = kind.from_url(root, config=options, client_options=client, retry_config=retry, **extra)
+    return store
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _StaticKeys:
+    access_key_id: str
+    secret_access_key: str
+    token: str | None
+
+    def __call__(self) -> dict[str, Any]:
+        return {
+            "access_key_id": self.access_key_id,
+            "secret_access_key": self.secret_access_key,
+            "token": self.token,
+            "expires_at": None,
+        }
+
+
+def _location(url: str, meta: Any) -> Location:
+    modified = meta["last_modified"].timestamp()
+    return Location(url, size=meta["size"], etag=meta["e_tag"], last_modified=modified or None)  # 0: not told
+
+
+class _WrongRegionError(StorageError):
+    region: str | None = None
+
+
+def _honest[T](url: str, ask: Callable[[], T]) -> T:
+    """Run a call of obstore; whatever goes wrong becomes a `StorageError`."""
+    if _STATE.forked:
+        raise StorageError(
+            f"'{url}': this process was forked from one that had already opened remote sources, which the threads of "
+            'obstore do not survive. Start workers with multiprocessing.get_context("spawn") or "forkserver"',
+            url=url,
+        )
+    _STATE.used = True
+    try:
+        return ask()
+    except StorageError:
+        raise
+    except (exceptions.BaseError, OSError, ValueError, TypeError) as error:
+        _translate(error, url)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # pyo3's, which cannot be imported
+            raise
+        raise StorageError(f"'{url}': obstore broke down ({error}); please report this", url=url) from error
+
+
+def _translate(error: Exception, url: str) -> NoReturn:
+    text = str(error)
+    answer = what_was_answered(text)
+    if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
+        raise SourceNotFoundError(
+            f"there is nothing at '{url}': {answer}. Check the URL, and that the object was not moved", url=url
+        ) from error
+    refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
+    if isinstance(error, refusals) or any(f"<Code>{code}<" in text for code in _EXPIRED):
+        raise _RefusedError(answer, url=url) from error
+    if isinstance(error, exceptions.NotSupportedError | NotImplementedError) or "CONTENT_RANGE" in text:
+        raise RangesIgnoredError(f"'{url}': its server cannot do this: {answer}. Use another", url=url) from error
+    if "status: 416" in text:
+        raise UnsatisfiableError(f"'{url}' has no such bytes: {answer}. Scan it again", url=url) from error
+    region = named_region(text)
+    if region is not None or "redirect without LOCATION" in text:
+        wrong = _WrongRegionError(answer, url=url)
+        wrong.region = region
+        raise wrong from error
+    remedy = "Try again later, or download it first"
+    if isinstance(error, ValueError) and "parse path" in text:
+        remedy = "obstore has no such keys: give an fsspec filesystem in storage="
+    elif isinstance(error, exceptions.UnknownConfigurationKeyError | TypeError | ValueError):
+        remedy = "Check the options in storage="
+    raise StorageError(f"'{url}' could not be had: {answer}. {remedy}", url=url) from error

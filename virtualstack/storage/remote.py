@@ -1,0 +1,255 @@
+"""Sources and targets behind object stores and web servers."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import StorageError
+from virtualstack.location import Location
+from virtualstack.storage.coalesce import coalesce
+from virtualstack.storage.obstore import Connection, RangesIgnoredError, UnsatisfiableError, connect
+from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
+from virtualstack.storage.target import check_key
+
+__all__ = ["RemoteSource", "RemoteTarget", "open_source", "open_target"]
+
+FIRST_BYTES = 16 * 1024  # come with the size: enough to know most formats by, at no request of their own
+WHOLE_LIMIT = 256 * 1024 * 1024
+MAX_GAP = 16 * 1024
+ENOUGH = 8 * 1024 * 1024  # a request this long is not extended
+MAX_LENGTH = 32 * 1024 * 1024  # a longer one is cut, so that its parts come side by side
+_PER_CALL = 10  # obstore keeps this many requests of one call in flight
+_CALLS = 8
+
+_POOL: ThreadPoolExecutor | None = None
+_POOL_LOCK = threading.Lock()
+
+
+def _forget_pool() -> None:
+    global _POOL, _POOL_LOCK
+    _POOL, _POOL_LOCK = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_pool)
+
+
+class RemoteSource:
+    """An object behind a store or web server; made by `open_source`.
+
+    Ranges are merged where they are near and fetched up to 80 at a time. A server that ignores ranges is asked once for
+    the whole object, up to 256 MiB. Pickling takes the options along, and the first bytes read afterwards are checked
+    to be of the same version.
+
+    Parameters
+    ----------
+    location
+        URL and size; etag where known.
+    backend, prefix
+        What serves it, as in `Storage`.
+    first
+        The first bytes, where they are known.
+    is_checked
+        Whether the server has confirmed size and etag.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        backend: object | None,
+        prefix: str,
+        /,
+        *,
+        first: Bytes = b"",
+        is_checked: bool = False,
+    ) -> None:
+        if location.size is None:
+            raise ValueError(f"the size of '{location.url}' is not known")
+        self.location = location
+        self._backend = backend
+        self._prefix = prefix
+        self._first = memoryview(first)
+        self._is_checked = is_checked
+        self._lock = threading.Lock()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole source."""
+        return self.location.size or 0
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Read exactly ``length`` bytes from ``offset``."""
+        return bytes(self.read_ranges([(offset, length)])[0])
+
+    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
+        """Read many ranges: near ones in one request, up to 80 requests at a time."""
+        table = check_ranges(ranges, url=self.location.url, size=self.size)
+        offsets, lengths = table[:, 0], table[:, 1]
+        known = self._first
+        if not ((lengths == 0) | (offsets + lengths <= len(known))).all():
+            plan = coalesce(offsets, lengths, max_gap=MAX_GAP, enough=ENOUGH, max_length=MAX_LENGTH)
+            try:
+                parts = self._fetch(plan.offsets, plan.lengths)
+            except RangesIgnoredError:
+                known = self._fetch_whole()
+            else:
+                return plan.cut(parts, lengths)
+        return [known[offset : offset + length] for offset, length in table.tolist()]
+
+    def _fetch(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[memoryview]:
+        url = self.location.url
+        connection, key = connect(url, self._backend, self._prefix)
+        starts, sizes = offsets.tolist(), lengths.tolist()
+
+        def ask(begin: int, end: int) -> list[memoryview]:
+            return connection.get_ranges(url, key, starts[begin:end], sizes[begin:end])
+
+        def ask_first() -> list[memoryview]:
+            data, found = connection.get(url, key, starts[0], starts[0] + sizes[0])
+            check_version(self.location, found)
+            self._is_checked = True
+            return [data]
+
+        try:
+            parts = _side_by_side(ask, len(starts), None if self._is_checked else ask_first)
+            short = [n for n, part in enumerate(parts) if len(part) != sizes[n]]
+            for n in short:  # a cut connection, perhaps: once more
+                parts[n] = ask(n, n + 1)[0]
+        except UnsatisfiableError as error:
+            raise StorageError(
+                f"'{url}' is shorter than the {self.size} bytes it had. Scan it again, or restore what was indexed",
+                url=url,
+            ) from error
+        check_lengths(lengths, parts, url=url)
+        return parts
+
+    def _fetch_whole(self) -> memoryview:
+        with self._lock:
+            if len(self._first) < self.size:
+                connection, key = connect(self.location.url, self._backend, self._prefix)
+                data, found = connection.get_whole(self.location.url, key, WHOLE_LIMIT)
+                check_version(self.location, found)
+                check_lengths(np.array([self.size]), [data], url=self.location.url)
+                self._first, self._is_checked = data, True
+            return self._first
+
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
+        return type(self), (self.location, self._backend, self._prefix)
+
+    def __repr__(self) -> str:
+        return f"RemoteSource('{self.location.url}', {self.size} bytes)"
+
+
+def _side_by_side(
+    ask: Callable[[int, int], list[memoryview]], n: int, ask_first: Callable[[], list[memoryview]] | None
+) -> list[memoryview]:
+    done = 0 if ask_first is None else 1
+    n_calls = min(_CALLS, -(-(n - done) // _PER_CALL))
+    lines = [done + (n - done) * i // n_calls for i in range(n_calls + 1)] if n_calls else []
+    calls: list[Callable[[], list[memoryview]]] = [] if ask_first is None else [ask_first]
+    calls += [lambda begin=begin, end=end: ask(begin, end) for begin, end in itertools.pairwise(lines)]  # type: ignore[misc]
+    if len(calls) == 1:
+        return calls[0]()
+    futures = [_pool().submit(call) for call in calls]
+    try:
+        return [part for future in futures for part in future.result()]
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _pool() -> ThreadPoolExecutor:
+    global _POOL
+    with _POOL_LOCK:
+        if _POOL is None:
+            _POOL = ThreadPoolExecutor(4 * _CALLS, thread_name_prefix="virtualstack-storage")
+        return _POOL
+
+
+def open_source(url: str, backend: object | None, prefix: str, expected: Location | None, /) -> RemoteSource:
+    """Open a remote object: one request, or none where ``expected`` has a size."""
+    if expected is not None and expected.size is not None:
+        return RemoteSource(Location(url, expected.size, expected.etag, expected.last_modified), backend, prefix)
+    connection, key = connect(url, backend, prefix)
+    try:
+        first, found = connection.get(url, key, 0, FIRST_BYTES)
+        if found.size is not None and len(first) != min(FIRST_BYTES, found.size):
+            first = memoryview(b"")
+    except (RangesIgnoredError, UnsatisfiableError):  # the latter: an empty object
+        first, found = connection.get_whole(url, key, WHOLE_LIMIT)
+        check_lengths(np.array([found.size]), [first], url=url)
+    check_version(expected, found)
+    return RemoteSource(found, backend, prefix, first=first, is_checked=True)
+
+
+class RemoteTarget:
+    """Objects under a URL of an object store.
+
+    Parameters
+    ----------
+    url
+        Root URL.
+    backend, prefix
+        What serves it, as in `Storage`.
+    """
+
+    def __init__(self, url: str, backend: object | None, prefix: str, /) -> None:
+        self.url = url.rstrip("/") + "/"
+        self._backend = backend
+        self._prefix = prefix
+
+    def get(self, key: str, /) -> bytes:
+        """Read a whole object."""
+        url = self._url(key)
+        connection, path = self._connect(url)
+        data, found = connection.get_whole(url, path, None)
+        check_lengths(np.array([found.size]), [data], url=url)
+        return bytes(data)
+
+    def list(self, prefix: str = "", /) -> list[str]:
+        """List the keys in the folder ``prefix`` and below it, sorted."""
+        connection, path = self._connect(self.url + prefix.rstrip("/"))
+        root = self._connect(self.url)[1].rstrip("/")
+        return sorted(key.removeprefix(root).lstrip("/") for key in connection.list(self.url, path.rstrip("/")))
+
+    def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
+        """Write an object, replacing the one that is there."""
+        url = self._url(key)
+        connection, path = self._connect(url)
+        connection.put(url, path, data, create=False)
+
+    def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
+        """Write an object only where there is none; the server decides between several writers."""
+        url = self._url(key)
+        connection, path = self._connect(url)
+        return connection.put(url, path, data, create=True)
+
+    def delete(self, key: str, /) -> None:
+        """Delete an object; nothing happens where there is none."""
+        url = self._url(key)
+        connection, path = self._connect(url)
+        connection.delete(url, path)
+
+    def _url(self, key: str) -> str:
+        return self.url + check_key(key, url=self.url)
+
+    def _connect(self, url: str) -> tuple[Connection, str]:
+        return connect(url, self._backend, self._prefix)
+
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
+        return type(self), (self.url, self._backend, self._prefix)
+
+    def __repr__(self) -> str:
+        return f"RemoteTarget('{self.url}')"
+
+
+def open_target(url: str, backend: object | None, prefix: str, /) -> RemoteTarget:
+    """Give the place to write to at a root URL; nothing is asked yet."""
+    return RemoteTarget(url, backend, prefix)
