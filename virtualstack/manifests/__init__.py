@@ -3,13 +3,14 @@
 import virtualstack.manifests.functions  # noqa: F401 - registers what numpy functions do
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cf import value_changing
-from virtualstack.manifests.chunk_manifest import EMPTY, ENTRY, FIRST, INLINE, MISSING, ChunkManifest, unify
+from virtualstack.manifests.chunk_manifest import EMPTY, ENTRY, FIRST, INLINE, MISSING, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.group import ManifestGroup, Refusal
 from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
+from virtualstack.manifests.unify import unify
 
 __all__ = [
     "EMPTY",

@@ -193,16 +193,17 @@ class ManifestArray:
         CombineError
             Another dtype is asked for; casting stays for values.
         """
-        if np.dtype(dtype) == self.dtype:
+        wanted = np.dtype(dtype)
+        if wanted == self.dtype or (wanted.kind == self.dtype.kind and wanted.kind in "SU" and not wanted.itemsize):
             return self
         raise CombineError(
-            f"variable '{self.name}' has dtype '{self.dtype}', and '{np.dtype(dtype)}' is asked for (joining arrays of "
+            f"variable '{self.name}' has dtype '{self.dtype}', and '{wanted}' is asked for (joining arrays of "
             "two dtypes asks for their common one); casting a virtual array is not supported yet: "
             "join the files of one dtype, or open them with .virtual.open()",
             variable=self.name,
             property="dtype",
             left=self.dtype,
-            right=np.dtype(dtype),
+            right=wanted,
             left_url=self.a_url(),
         )
 

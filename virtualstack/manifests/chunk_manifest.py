@@ -15,7 +15,7 @@ from virtualstack.location import Location
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.manifest import Box, ManifestSummary
 
-__all__ = ["EMPTY", "ENTRY", "FIRST", "INLINE", "MISSING", "ChunkManifest", "unify"]
+__all__ = ["EMPTY", "ENTRY", "FIRST", "INLINE", "MISSING", "ChunkManifest"]
 
 ENTRY: np.dtype[Any] = np.dtype([("location", "<u4"), ("encoding", "<u4"), ("offset", "<i8"), ("length", "<i8")])
 """One chunk, 24 bytes: location code, row of its encoding (for a hole: of its fill), offset and length in bytes."""
@@ -303,30 +303,25 @@ class ChunkManifest:
         The first fill stays: it is the array's own. Rows keep their order.
         """
         entries = self.entries.copy()
-        holes = self.holes
-        location = entries["location"]
-        used = _used(location[~holes] if self.locations else location[:0], len(self.locations) + FIRST)
+        flat, holes = entries.reshape(-1), self.holes.reshape(-1)
+        location, row = flat["location"], flat["encoding"]
+        used = _used(location, len(self.locations) + FIRST)
         used[:FIRST] = True
-        locations = tuple(x for x, keep in zip(self.locations, used[FIRST:], strict=True) if keep)
-        if len(locations) < len(self.locations):
-            entries["location"] = (np.cumsum(used) - 1)[location]
-        rows_used = _used(entries["encoding"][~holes], len(self.encodings))
-        fills_used = _used(entries["encoding"][holes], len(self.fills))
+        if not used.all():
+            location[...] = (np.cumsum(used) - 1)[location]
+        rows_used = _used(row[~holes], len(self.encodings))
+        fills_used = _used(row[holes], len(self.fills))
         fills_used[0] = True
         if not (rows_used.all() and fills_used.all()):
-            row = entries["encoding"]
-            entries["encoding"] = np.where(
-                holes,
-                (np.cumsum(fills_used) - 1)[np.where(holes, row, 0)],
-                (np.cumsum(rows_used) - 1)[np.where(holes, 0, row)] if len(rows_used) else 0,
-            )
+            row[holes] = (np.cumsum(fills_used) - 1)[row[holes]]
+            row[~holes] = (np.cumsum(rows_used) - 1)[row[~holes]]
         inline = self._compact_heap(entries)
         starts = self.starts if self.starts is not None and self.starts.any() else None
         return ChunkManifest(
             entries=entries,
             fills=tuple(x for x, keep in zip(self.fills, fills_used, strict=True) if keep),
             encodings=tuple(x for x, keep in zip(self.encodings, rows_used, strict=True) if keep),
-            locations=locations,
+            locations=tuple(x for x, keep in zip(self.locations, used[FIRST:], strict=True) if keep),
             starts=starts,
             inline=inline,
         )
@@ -356,90 +351,6 @@ class ChunkManifest:
         return f"ChunkManifest(shape={self.shape}, {shown}, {len(self.locations)} sources)"
 
 
-def unify(manifests: Sequence[ChunkManifest], /) -> list[ChunkManifest]:
-    """Rewrite the codes of several manifests onto shared tables; the only place that knows how.
-
-    The first manifest's fill becomes row 0. Encodings that decode alike share a row. Equal locations share one.
-
-    Parameters
-    ----------
-    manifests
-        Of one number of axes and one value dtype.
-
-    Returns
-    -------
-    list of ChunkManifest
-        The same entries; all with the same ``locations``, ``encodings``, ``fills`` and ``inline`` objects.
-    """
-    first = manifests[0]
-    if all(_same_tables(first, other) for other in manifests[1:]):
-        return list(manifests)
-    locations: dict[Location, int] = {}
-    encodings: dict[ChunkEncoding, int] = {}
-    kept: list[ChunkEncoding] = []
-    fills: dict[Fill, int] = {}
-    heap: list[bytes] = []
-    heap_size = 0
-    changed: list[NDArray[np.void]] = []
-    for manifest in manifests:
-        location_map = [0, 1, 2, *(locations.setdefault(x, len(locations) + FIRST) for x in manifest.locations)]
-        row_map = []
-        for encoding in manifest.encodings:
-            row = encodings.setdefault(encoding.decoding(), len(encodings))
-            if row == len(kept):
-                kept.append(encoding)
-            row_map.append(row)
-        fill_map = [fills.setdefault(x, len(fills)) for x in manifest.fills]
-        changed.append(_recode(manifest, location_map, row_map, fill_map, heap_size))
-        if manifest.inline:
-            heap.append(manifest.inline)
-            heap_size += len(manifest.inline)
-    tables = {
-        "locations": tuple(locations),
-        "encodings": tuple(kept),
-        "fills": tuple(fills),
-        "inline": heap[0] if len(heap) == 1 else b"".join(heap),
-    }
-    return [
-        ChunkManifest(entries=entries, starts=manifest.starts, **tables)  # type: ignore[arg-type]
-        for manifest, entries in zip(manifests, changed, strict=True)
-    ]
-
-
-def _recode(
-    manifest: ChunkManifest, location_map: list[int], row_map: list[int], fill_map: list[int], heap_offset: int
-) -> NDArray[np.void]:
-    """Rewrite the codes of one manifest by maps from old row to new; entries are copied only where one changes."""
-    same_locations = location_map == list(range(len(location_map)))
-    same_rows = row_map == list(range(len(row_map)))
-    same_fills = fill_map == list(range(len(fill_map)))
-    has_inline = bool(manifest.inline) and heap_offset > 0
-    if same_locations and same_rows and same_fills and not has_inline:
-        return manifest.entries
-    entries = manifest.entries.copy()
-    location = entries["location"]
-    if has_inline:
-        entries["offset"] += np.where(location == INLINE, heap_offset, 0)
-    if not same_rows or not same_fills:
-        holes = manifest.holes
-        row = entries["encoding"]
-        if not holes.any():
-            entries["encoding"] = np.array(row_map, np.uint32)[row]
-        else:
-            entries["encoding"] = np.where(
-                holes,
-                np.array(fill_map, np.uint32)[np.where(holes, row, 0)],
-                np.array(row_map or [0], np.uint32)[np.where(holes, 0, row)],
-            )
-    if not same_locations:
-        entries["location"] = np.array(location_map, np.uint32)[location]
-    return entries
-
-
-def _same_tables(a: ChunkManifest, b: ChunkManifest) -> bool:
-    return a.locations is b.locations and a.encodings is b.encodings and a.fills is b.fills and a.inline is b.inline
-
-
 def _read_only[T: np.generic](array: NDArray[T]) -> NDArray[T]:
     if array.flags.writeable:
         array = array.view()
@@ -448,7 +359,7 @@ def _read_only[T: np.generic](array: NDArray[T]) -> NDArray[T]:
 
 
 def _used(codes: NDArray[np.unsignedinteger[Any]], n: int) -> NDArray[np.bool_]:
-    return np.bincount(codes.reshape(-1), minlength=n)[:n] > 0
+    return np.bincount(codes, minlength=n)[:n] > 0
 
 
 def _cell_of_key(key: str, shape: tuple[int, ...], separator: str) -> tuple[int, ...]:

@@ -201,7 +201,10 @@ def _virtual(arrays: Sequence[Any], what: str, unsupported: dict[str, Any]) -> l
 
 def _check_joinable(parts: Sequence[ManifestArray], axis: int) -> None:
     first = parts[0]
+    shape = first.shape
     for other in parts[1:]:
+        if other.dtype is first.dtype and other.shape == shape:
+            continue
         if other.dtype != first.dtype:
             _clash("dtype", first, other, first.dtype, other.dtype, "joining two dtypes is not supported yet")
         left, right = (x.shape[:axis] + x.shape[axis + 1 :] for x in (first, other))

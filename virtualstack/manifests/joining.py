@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import CombineError
-from virtualstack.manifests.chunk_manifest import INLINE, ChunkManifest, unify
+from virtualstack.manifests.chunk_manifest import INLINE, ChunkManifest
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.indexing import Chunks, refine
+from virtualstack.manifests.unify import join, unify
 
 __all__ = ["align", "concatenate", "equal"]
 
@@ -30,16 +30,17 @@ def concatenate(parts: Sequence[Chunks], axis: int, /) -> Chunks:
         The union of the grid lines on the other axes exceeds the budget.
     """
     parts = align(parts, skip=axis)
-    manifests = unify([part.manifest for part in parts])
-    entries = np.concatenate([x.entries for x in manifests], axis)
-    starts = None
-    if any(x.starts is not None for x in manifests):
-        starts = np.concatenate(
-            [np.zeros(x.shape, np.int64) if x.starts is None else x.starts for x in manifests], axis
-        )
-    lengths = np.concatenate([part.grid.axes[axis].lengths() for part in parts])
-    grid = parts[0].grid.replace(axis, ChunkAxis.from_lengths(lengths))
-    return Chunks(replace(manifests[0], entries=entries, starts=starts), grid)
+    joined = join([part.manifest for part in parts], axis)
+    return Chunks(joined, parts[0].grid.replace(axis, _join_axes([part.grid.axes[axis] for part in parts])))
+
+
+def _join_axes(axes: Sequence[ChunkAxis]) -> ChunkAxis:
+    chunk = axes[0].chunk
+    if chunk and all(x.chunk == chunk and x.length % chunk == 0 for x in axes[:-1]):
+        last = axes[-1]
+        if last.chunk == chunk or (last.n_cells == 1 and last.length <= chunk):
+            return ChunkAxis.regular(sum(x.length for x in axes), chunk)
+    return ChunkAxis.from_lengths(np.concatenate([x.lengths() for x in axes]))
 
 
 def align(parts: Sequence[Chunks], /, *, skip: int | None = None) -> Sequence[Chunks]:

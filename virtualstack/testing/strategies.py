@@ -1,0 +1,196 @@
+"""Hypothesis strategies for virtual arrays with known values, and a slow reader that is plainly right.
+
+For the property tests of operations, readers and writers, third-party ones too: needs ``hypothesis``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.location import Location
+from virtualstack.manifests import (
+    EMPTY,
+    ENTRY,
+    FIRST,
+    INLINE,
+    MISSING,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+)
+
+__all__ = ["KnownArray", "basic_keys", "known_arrays", "model_read", "store_array"]
+
+DTYPES = ("<i2", ">i2", "<f4", ">f8", "|u1", "<i4", "<c8", "|S3")
+_SERIAL = itertools.count()  # no two arrays share a source
+ZLIB = Codec.of("numcodecs.zlib", level=1)
+
+
+class KnownArray(NamedTuple):
+    """A virtual array, its values, and the sources that hold its chunks."""
+
+    array: ManifestArray
+    values: NDArray[Any]
+    sources: dict[str, bytes]
+
+
+def store_array(
+    values: NDArray[Any],
+    chunks: tuple[int, ...],
+    *,
+    url: str,
+    stored_dtype: str | None = None,
+    codecs: tuple[Codec, ...] = (),
+    fill: object = 0,
+    holes: NDArray[np.uint8] | None = None,
+    is_padded: bool = True,
+    is_inline: bool = False,
+    order: tuple[int, ...] | None = None,
+) -> KnownArray:
+    """Lay an array out in chunks in one source, as a format would.
+
+    Parameters
+    ----------
+    values
+        Any shape.
+    chunks
+        Chunk shape in elements.
+    url
+        URL of the source that the chunks go to.
+    stored_dtype
+        With the byte order of the stored chunks; by default that of ``values``.
+    codecs
+        None, or one ``numcodecs.zlib``.
+    fill
+        Fill value of the array.
+    holes
+        For each cell 0 for a chunk, 1 for EMPTY, 2 for MISSING; of the shape of the grid.
+    is_padded
+        Whether chunks at the edge are stored whole.
+    is_inline
+        Whether chunks stand in the manifest instead of the source.
+    order
+        Axes in the order in which chunks are stored; by default C order.
+    """
+    dtype = np.dtype(stored_dtype or values.dtype)
+    value_dtype = dtype.newbyteorder("=")
+    values = values.astype(value_dtype)
+    grid = ChunkGrid.regular(values.shape, chunks)
+    order = tuple(range(values.ndim)) if order is None else order
+    entries = np.zeros(grid.shape, ENTRY)
+    encodings: dict[ChunkEncoding, int] = {}
+    buffer = bytearray(b"header")
+    for cell in np.ndindex(grid.shape):
+        box = tuple(slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(cell, chunks, values.shape, strict=True))
+        if holes is not None and holes[cell]:
+            values[box] = fill
+            entries[cell]["location"] = EMPTY if holes[cell] == 1 else MISSING
+            continue
+        block = values[box]
+        if is_padded and block.ndim:
+            block = np.pad(block, [(0, c - n) for c, n in zip(chunks, block.shape, strict=True)], mode="edge")
+        stored = np.ascontiguousarray(block.transpose(order), dtype)
+        encoding = ChunkEncoding.of(dtype, stored.shape, codecs)
+        encoding = encoding.with_strides(encoding.strides[order.index(axis)] for axis in range(values.ndim))
+        raw = zlib.compress(stored.tobytes(), 1) if codecs else stored.tobytes()
+        row = encodings.setdefault(encoding, len(encodings))
+        entries[cell] = (INLINE if is_inline else FIRST, row, len(buffer), len(raw))
+        buffer += raw + b"gap"
+    manifest = ChunkManifest(
+        entries=entries,
+        fills=(Fill.of(fill, value_dtype),),
+        encodings=tuple(encodings),
+        locations=() if is_inline else (Location(url, size=len(buffer)),),
+        inline=bytes(buffer) if is_inline else b"",
+    )
+    array = ManifestArray(
+        manifest=manifest,
+        grid=grid,
+        dtype=value_dtype,
+        name="v",
+        dimension_names=tuple(f"d{i}" for i in range(values.ndim)),
+    )
+    array.validate()
+    return KnownArray(array, values, {} if is_inline else {url: bytes(buffer)})
+
+
+@st.composite
+def known_arrays(
+    draw: st.DrawFn,
+    *,
+    shape: tuple[int, ...] | None = None,
+    dtype: str | None = None,
+    max_dims: int = 3,
+    max_side: int = 7,
+) -> KnownArray:
+    """Draw an array of random values, chunks, codecs, byte order, holes, padding and storage order."""
+    if shape is None:
+        shape = tuple(draw(st.lists(st.integers(0, max_side), max_size=max_dims)))
+    chunks = tuple(draw(st.integers(1, 5)) for _ in shape)
+    if dtype is None:
+        dtype = draw(st.sampled_from(DTYPES))
+    elif np.dtype(dtype).itemsize > 1 and np.dtype(dtype).kind != "S":
+        dtype = np.dtype(dtype).newbyteorder(draw(st.sampled_from("<>"))).str
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    grid = ChunkGrid.regular(shape, chunks)
+    kinds = draw(st.sampled_from([(1.0, 0.0, 0.0), (1.0, 0.0, 0.0), (0.6, 0.3, 0.1), (0.0, 1.0, 0.0)]))
+    return store_array(
+        rng.integers(0, 100, shape).astype(dtype),
+        chunks,
+        url=f"memory://known/{next(_SERIAL)}",
+        stored_dtype=dtype,
+        codecs=(ZLIB,) if draw(st.booleans()) else (),
+        fill=draw(st.integers(0, 9)),
+        holes=rng.choice(3, size=grid.shape, p=kinds).astype(np.uint8),
+        is_padded=draw(st.booleans()),
+        is_inline=draw(st.booleans()),
+        order=tuple(draw(st.permutations(range(len(shape))))),
+    )
+
+
+def basic_keys(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Draw keys of integers and slices with any step, one an axis."""
+
+    def of_axis(n: int) -> st.SearchStrategy[Any]:
+        edge = st.none() | st.integers(-n - 2, n + 2)
+        step = st.none() | st.integers(-4, 4).filter(bool)
+        whole = st.builds(slice, edge, edge, step)
+        return whole | st.integers(-n, n - 1) if n else whole
+
+    return st.tuples(*(of_axis(n) for n in shape))
+
+
+def model_read(array: ManifestArray, sources: dict[str, bytes]) -> NDArray[Any]:
+    """Read a virtual array cell by cell, as its definition says; slow, and refuses what reaches out of a chunk."""
+    manifest = array.in_memory()
+    out = np.empty(array.shape, array.dtype)
+    lines = [axis.lines() for axis in array.grid.axes]
+    for cell in np.ndindex(manifest.shape):
+        box = tuple(slice(int(line[i]), int(line[i + 1])) for line, i in zip(lines, cell, strict=True))
+        code, row, offset, length = manifest.entries[cell].item()
+        if code in (EMPTY, MISSING):
+            out[box] = manifest.fills[row].value
+            continue
+        buffer = manifest.inline if code == INLINE else sources[manifest.locations[code - FIRST].url]
+        raw = buffer[offset : offset + length]
+        encoding = manifest.encodings[row]
+        flat = np.frombuffer(zlib.decompress(raw) if encoding.codecs else raw, encoding.dtype)
+        start = 0 if manifest.starts is None else int(manifest.starts[cell])
+        shape = tuple(s.stop - s.start for s in box)
+        steps = [(n - 1) * step for n, step in zip(shape, encoding.strides, strict=True)]
+        low, high = start + sum(min(x, 0) for x in steps), start + sum(max(x, 0) for x in steps)
+        if flat.size != encoding.size or low < 0 or high >= flat.size:
+            raise IndexError(f"cell {cell} shows elements {low} to {high} of {flat.size}, stored as {encoding.shape}")
+        view = as_strided(flat[start:], shape, tuple(x * flat.itemsize for x in encoding.strides), writeable=False)
+        out[box] = view
+    return out
