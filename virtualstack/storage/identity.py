@@ -8,18 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Identity", "identities", "normalise"]
+__all__ = ["Identity", "identities"]
 
-_ALIASES = {  # fsspec's words (s3fs, gcsfs, adlfs) that have one plain meaning in obstore's
-    "anon": "skip_signature",
-    "anonymous": "skip_signature",
-    "key": "access_key_id",
-    "secret": "secret_access_key",
-    "endpoint_url": "endpoint",
-    "region_name": "region",
-    "headers": "default_headers",
-}
-_PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_", "http": "http_"}
+_PREFIXES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 _CREDENTIALS = {
     "s3": {"access_key_id", "secret_access_key", "session_token", "token", "web_identity_token_file", "role_arn",
            "container_credentials_relative_uri", "container_credentials_full_uri"},
@@ -56,18 +47,6 @@ class Identity:
     config: Mapping[str, Any] = field(repr=False)
 
 
-def normalise(service: str, options: Mapping[str, Any], /) -> dict[str, Any]:
-    """Give options in obstore's words: lower case, without ``aws_`` and the like, fsspec's aliases replaced."""
-    plain: dict[str, Any] = {}
-    for key, value in options.items():
-        if key == "client_kwargs" and isinstance(value, Mapping):
-            plain |= normalise(service, value)
-            continue
-        word = key.lower().removeprefix(_PREFIXES[service])
-        plain[_ALIASES.get(word, word)] = value
-    return plain
-
-
 def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, str], /) -> tuple[Identity, ...]:
     """List the identities to try, in order.
 
@@ -79,7 +58,7 @@ def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, s
     service
         ``"s3"``, ``"gs"``, ``"az"`` or ``"http"``.
     options
-        Normalised options.
+        Options in the words of `options.normalise`.
     environ
         The environment variables.
     """
@@ -98,7 +77,7 @@ def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, s
         found.append(Identity(profile.name, {**options, **profile.config}))
     if service == "gs" and not variables and _gcloud(environ).is_file():
         found.append(Identity("gcloud's default credentials", options))
-    if environ.get(f"{_PREFIXES[service]}skip_signature".upper(), "").lower() in ("1", "true"):
+    if environ.get(f"{_PREFIXES[service]}SKIP_SIGNATURE", "").lower() in ("1", "true"):
         found.clear()
     return *found, Identity("anonymous", {**options, "skip_signature": True})
 

@@ -16,7 +16,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, NoReturn
 from urllib.parse import quote, unquote
 
@@ -27,18 +26,13 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, ObjectStore, S3Store
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
 from virtualstack.storage.answer import find_region, named_region, what_was_answered
-from virtualstack.storage.identity import Identity, identities, normalise
+from virtualstack.storage.identity import Identity, identities
+from virtualstack.storage.options import CLIENT_OPTIONS, normalise, split
 
 __all__ = ["Connection", "RangesIgnoredError", "UnsatisfiableError", "connect"]
 
 SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "adl": "az",
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
-_CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers", "http1_only",
-           "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate",
-           "proxy_excludes", "root_certificate", "read_timeout", "timeout", "user_agent"}  # fmt: skip
-# A server that never answers costs one read_timeout, or two: at most 20 s. `timeout` bounds whole bodies.
-_CLIENT_DEFAULTS = {"connect_timeout": "5s", "read_timeout": "10s", "timeout": "600s"}
-_MAX_RETRIES, _RETRY_SECONDS = 5, 10.0
 _MAX_CONNECTIONS = 256
 _EXAMPLES = {
     "s3": '{"access_key_id": "...", "secret_access_key": "..."}',
@@ -194,7 +188,7 @@ class Connection:
                     self._stores.clear()
                 return self._ask_as(identity, url, ask)
             raise StorageError(
-                f"'{url}': the server answered a redirect to nowhere, as S3 does where the bucket is in another region. "
+                f"'{url}': the server answered a redirect without a place, as S3 does for a bucket of another region. "
                 f'Name its region: storage={{"{self.root}": {{"region": "..."}}}}',
                 url=url,
             ) from error
@@ -256,19 +250,13 @@ def _key(store: Any, url: str, prefix: str) -> str:
 
 
 def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: str | None, url: str) -> ObjectStore:
-    options = dict(config)
-    client: dict[str, Any] = {**_CLIENT_DEFAULTS, **{key: options.pop(key) for key in _CLIENT & options.keys()}}
-    retry: Any = {
-        "max_retries": int(options.pop("max_retries", _MAX_RETRIES)),
-        "retry_timeout": timedelta(seconds=float(options.pop("retry_timeout", _RETRY_SECONDS))),
-        "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=3), "base": 2},
-    }
+    options, client, retry = split(config)
     if service == "http":
         client["allow_http"] = True
         if options:
             raise StorageError(
                 f"'{url}': {', '.join(sorted(options))} mean nothing to a web server; "
-                f"known are {', '.join(sorted(_CLIENT))}, max_retries, retry_timeout",
+                f"known are {', '.join(sorted(CLIENT_OPTIONS))}, max_retries, retry_timeout",
                 url=url,
             )
         return HTTPStore(root, client_options=client, retry_config=retry)  # type: ignore[arg-type]
