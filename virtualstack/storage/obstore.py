@@ -205,9 +205,10 @@ class Connection:
                 endpoint = self._endpoint() if self._service == "s3" else self._options.get("endpoint")
                 try:
                     store = _make_store(self.root, self._service, {**identity.config, **region}, endpoint, url)
-                except exceptions.UnknownConfigurationKeyError:
-                    raise
-                except exceptions.BaseError as error:  # a credentials file that is not there, and the like
+                except exceptions.BaseError as error:
+                    if _is_option_error(error):
+                        raise
+                    # a credentials file that is not there, and the like: another identity may do
                     raise _RefusedError(what_was_answered(str(error)), url=url) from error
                 self._stores[identity.name] = store
             return store
@@ -314,12 +315,17 @@ def _honest[T](url: str, ask: Callable[[], T]) -> T:
         return ask()
     except StorageError:
         raise
-    except (exceptions.BaseError, OSError, ValueError, TypeError) as error:
+    except (exceptions.BaseError, OSError, ValueError, TypeError, NotImplementedError) as error:
         _translate(error, url)
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # pyo3's, which cannot be imported
             raise
         raise StorageError(f"'{url}': obstore broke down ({error}); please report this", url=url) from error
+
+
+def _is_option_error(error: Exception) -> bool:
+    kinds = exceptions.UnknownConfigurationKeyError, TypeError, ValueError
+    return isinstance(error, kinds) or "Config error" in str(error)
 
 
 def _translate(error: Exception, url: str) -> NoReturn:
@@ -332,7 +338,7 @@ def _translate(error: Exception, url: str) -> NoReturn:
     refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
     if isinstance(error, refusals) or any(f"<Code>{code}<" in text for code in _EXPIRED):
         raise _RefusedError(answer, url=url) from error
-    if isinstance(error, exceptions.NotSupportedError | NotImplementedError) or "CONTENT_RANGE" in text:
+    if isinstance(error, exceptions.NotSupportedError) or "CONTENT_RANGE" in text:
         raise RangesIgnoredError(f"'{url}': its server cannot do this: {answer}. Use another", url=url) from error
     if "status: 416" in text:
         raise UnsatisfiableError(f"'{url}' has no such bytes: {answer}. Scan it again", url=url) from error
@@ -344,6 +350,8 @@ def _translate(error: Exception, url: str) -> NoReturn:
     remedy = "Try again later, or download it first"
     if isinstance(error, ValueError) and "parse path" in text:
         remedy = "obstore has no such keys: give an fsspec filesystem in storage="
-    elif isinstance(error, exceptions.UnknownConfigurationKeyError | TypeError | ValueError):
+    elif isinstance(error, NotImplementedError):
+        remedy = "Use another kind of store"
+    elif _is_option_error(error):
         remedy = "Check the options in storage="
     raise StorageError(f"'{url}' could not be had: {answer}. {remedy}", url=url) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -108,8 +108,8 @@ class RemoteSource:
         connection, key = connect(url, self._backend, self._prefix)
         starts, sizes = offsets.tolist(), lengths.tolist()
 
-        def ask(begin: int, end: int) -> list[memoryview]:
-            return connection.get_ranges(url, key, starts[begin:end], sizes[begin:end])
+        def ask(part: slice) -> list[memoryview]:
+            return connection.get_ranges(url, key, starts[part], sizes[part])
 
         def ask_first() -> list[memoryview]:
             data, found = connection.get(url, key, starts[0], starts[0] + sizes[0])
@@ -117,11 +117,12 @@ class RemoteSource:
             self._is_checked = True
             return [data]
 
+        touching = bool((offsets[1:] == offsets[:-1] + lengths[:-1]).any())
         try:
-            parts = _side_by_side(ask, len(starts), None if self._is_checked else ask_first)
+            parts = _side_by_side(ask, len(starts), None if self._is_checked else ask_first, touching=touching)
             short = [n for n, part in enumerate(parts) if len(part) != sizes[n]]
             for n in short:  # a cut connection, perhaps: once more
-                parts[n] = ask(n, n + 1)[0]
+                parts[n] = ask(slice(n, n + 1))[0]
         except UnsatisfiableError as error:
             raise StorageError(
                 f"'{url}' is shorter than the {self.size} bytes it had. Scan it again, or restore what was indexed",
@@ -148,21 +149,34 @@ class RemoteSource:
 
 
 def _side_by_side(
-    ask: Callable[[int, int], list[memoryview]], n: int, ask_first: Callable[[], list[memoryview]] | None
+    ask: Callable[[slice], list[memoryview]],
+    n: int,
+    ask_first: Callable[[], list[memoryview]] | None,
+    *,
+    touching: bool,
 ) -> list[memoryview]:
+    """Share ``n`` requests out over calls, each of which keeps some in flight; the first one may be special.
+
+    Neighbours go to different calls: even with ``coalesce=0`` obstore makes one request of ranges that touch.
+    """
     done = 0 if ask_first is None else 1
-    n_calls = min(_CALLS, -(-(n - done) // _PER_CALL))
-    lines = [done + (n - done) * i // n_calls for i in range(n_calls + 1)] if n_calls else []
-    calls: list[Callable[[], list[memoryview]]] = [] if ask_first is None else [ask_first]
-    calls += [lambda begin=begin, end=end: ask(begin, end) for begin, end in itertools.pairwise(lines)]  # type: ignore[misc]
-    if len(calls) == 1:
+    n_calls = max(min(_CALLS, -(-(n - done) // _PER_CALL)), min(2, n - done) if touching else 1)
+    shares = [slice(begin, n, n_calls) for begin in range(done, min(n, done + n_calls))]
+    calls = [functools.partial(ask, share) for share in shares]
+    if ask_first is None and len(calls) == 1:
         return calls[0]()
+    if ask_first is not None and not calls:
+        return ask_first()
+    head = [] if ask_first is None else [_pool().submit(ask_first)]
     futures = [_pool().submit(call) for call in calls]
     try:
-        return [part for future in futures for part in future.result()]
+        parts: list[memoryview] = [part for future in head for part in future.result()] + [memoryview(b"")] * (n - done)
+        for share, future in zip(shares, futures, strict=True):
+            parts[share] = future.result()
     finally:
-        for future in futures:
+        for future in (*head, *futures):
             future.cancel()
+    return parts
 
 
 def _pool() -> ThreadPoolExecutor:

@@ -1,0 +1,69 @@
+"""An S3 server of moto on loopback, and an environment without credentials."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from virtualstack.storage import registry
+
+DATA = bytes(range(256)) * 400
+BUCKET = "bucket"
+
+
+@dataclass(frozen=True)
+class S3:
+    endpoint: str
+    options: dict[str, str]
+
+    def put(self, key: str, data: bytes, *, acl: str = "private", bucket: str = BUCKET) -> None:
+        self.client.put_object(Bucket=bucket, Key=key, Body=data, ACL=acl)
+
+    @property
+    def client(self):
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="key",
+            aws_secret_access_key="secret",
+        )
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        s3 = S3(endpoint, {"endpoint": endpoint, "access_key_id": "key", "secret_access_key": "secret"})
+        s3.client.create_bucket(Bucket=BUCKET)
+        yield s3
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def s3(s3_server: S3) -> S3:
+    """A bucket with a public and a private object."""
+    s3_server.put("data/public.nc", DATA, acl="public-read")
+    s3_server.put("data/private.nc", DATA)
+    return s3_server
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No credentials in the environment, nothing remembered, and no proxies."""
+    for name in os.environ:
+        if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    nowhere = tmp_path_factory.getbasetemp() / "nowhere"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere))
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(nowhere))
+    monkeypatch.setattr(registry, "_REMEMBERED", {})

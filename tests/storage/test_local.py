@@ -1,0 +1,222 @@
+import errno
+import multiprocessing
+import os
+import pickle
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
+from virtualstack.location import Location
+from virtualstack.storage import LocalSource, LocalTarget, Source, local, open_source
+from virtualstack.storage.local import open_local
+
+DATA = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    file = tmp_path / "ä b%20#?.nc"
+    file.write_bytes(DATA)
+    return file
+
+
+def test_ranges_of_a_file(path):
+    """Ranges come in the order asked for, overlapping and empty ones too."""
+    source = open_source(path)
+    assert isinstance(source, Source)
+    assert source.size == len(DATA)
+    assert source.location == Location(f"file://{path}", len(DATA), None, path.stat().st_mtime)
+    assert source.read(5, 10) == DATA[5:15]
+    ranges = [(300, 7), (0, 0), (0, 400), (len(DATA), 0), (len(DATA) - 1, 1)]
+    assert source.read_ranges(ranges) == [DATA[o : o + n] for o, n in ranges]
+    assert source.read_ranges(np.array(ranges)) == [DATA[o : o + n] for o, n in ranges]
+    assert source.read_ranges([]) == []
+    assert repr(source) == f"LocalSource('file://{path}', 10240 bytes)"
+
+
+def test_a_range_past_the_end(path):
+    """The size is known before reading."""
+    with pytest.raises(StorageError, match=r"has 10240 bytes, but 2 bytes from offset 10239 were asked for"):
+        open_source(path).read(10239, 2)
+    with pytest.raises(StorageError, match=r"has 10240 bytes, but 1 bytes from offset 20000 were asked for"):
+        open_source(path).read_ranges([(0, 1), (20000, 1)])
+
+
+def test_a_pickled_source_opens_its_file_again(path):
+    """Also after the first one is gone."""
+    source = open_source(path)
+    text = pickle.dumps(source)
+    del source
+    assert pickle.loads(text).read(1, 3) == DATA[1:4]
+
+
+def test_a_file_that_shrank_or_went_while_closed(path):
+    """A file that is opened again must be as long as before."""
+    source = pickle.loads(pickle.dumps(open_source(path)))
+    path.write_bytes(b"short")
+    with pytest.raises(SourceChangedError, match=r"its size was 10240 and is 5"):
+        source.read(0, 1)
+    path.unlink()
+    with pytest.raises(SourceNotFoundError, match=r"there is no file at"):
+        source.read(0, 1)
+
+
+def test_a_file_that_shrank_while_open(path):
+    """A short read is an error, never zeros."""
+    source = open_source(path)
+    os.truncate(path, 100)
+    with pytest.raises(StorageError, match=r"20 bytes were asked for, but 10 came. The source shrank"):
+        source.read(90, 20)
+
+
+def test_expectations_are_compared(path):
+    """A manifest's size is checked on opening."""
+    assert open_source(path, expected=Location("", 10240)).size == 10240
+    with pytest.raises(SourceChangedError, match=r"its size was 7 and is 10240"):
+        open_source(path, expected=Location("", 7))
+
+
+def test_what_is_not_a_file(tmp_path):
+    """Missing, directory, FIFO and device each have their error; none waits."""
+    with pytest.raises(SourceNotFoundError, match=r"there is no file at .*nope.*check the path"):
+        open_source(tmp_path / "nope")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(SourceNotFoundError, match=r"there is no file at"):
+        open_source(tmp_path / "file" / "below")
+    with pytest.raises(StorageError, match=r"is a directory, not a file"):
+        open_source(tmp_path)
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(StorageError, match=r"is a pipe, socket or device"):
+        open_source(tmp_path / "fifo")
+    with pytest.raises(StorageError, match=r"is a pipe, socket or device"):
+        open_source("/dev/zero")
+    with pytest.raises(StorageError, match=r"read failed: .*null"):
+        open_source("/a\0b")
+    with pytest.raises(StorageError, match=r"read failed: .*File name too long"):
+        open_source("/" + "x" * 300)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(errno.EACCES, "no"), "cannot be read: permission denied"),
+        (IsADirectoryError(errno.EISDIR, "no"), "is a directory, not a file"),
+        (OSError(errno.EIO, "disk is broken"), "read failed: .*disk is broken. Check the file system"),
+    ],
+)
+def test_errors_of_the_file_system(path, monkeypatch, error, message):
+    """As root no mode forbids reading, so the errors are made."""
+
+    def fail(*args: object) -> int:
+        raise error
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(StorageError, match=message):
+        open_source(path)
+
+
+def test_a_url_of_another_scheme():
+    """Only file:// is local."""
+    with pytest.raises(StorageError, match=r"is not the URL of a local file"):
+        open_local("s3://bucket/key")
+    with pytest.raises(StorageError, match=r"is not the URL of a local directory"):
+        LocalTarget("s3://bucket/key")
+    with pytest.raises(ValueError, match=r"not the location of a local file with its size"):
+        LocalSource(Location("file:///x"))
+
+
+def test_short_preads_are_continued(path, monkeypatch):
+    """Linux gives at most 2 GiB at a time, network file systems less."""
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda number, length, offset: pread(number, min(length, 100), offset))
+    assert open_source(path).read(10, 1234) == DATA[10:1244]
+
+
+def test_many_sources_share_few_descriptors(tmp_path, monkeypatch):
+    """More sources than descriptors can be open and read, from many threads, in any order."""
+    monkeypatch.setattr(local, "_MAX_OPEN", 4)
+    for n in range(20):
+        (tmp_path / f"{n}").write_bytes(b"%02d" % n)
+    sources = [open_source(tmp_path / f"{n}") for n in range(20)]
+    order = np.random.default_rng(0).integers(0, 20, 500).tolist()
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda n: sources[n].read(0, 2), order)) == [b"%02d" % n for n in order]
+    assert len(local._OPEN) <= 4
+    sources.clear()
+    assert not local._OPEN
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_descriptors_survive_a_fork(path):
+    """A forked child reads through its parent's descriptor without moving a position."""
+    source = open_source(path)
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: send.send(source.read(7, 5)))
+    child.start()
+    assert receive.poll(10)
+    assert receive.recv() == DATA[7:12]
+    child.join()
+
+
+def test_writing_is_atomic_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    """A failed write keeps the old object and no temporary file; modes follow the umask."""
+    target = LocalTarget(f"file://{tmp_path}")
+    target.put("a", b"old")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) & 0o600 == 0o600
+
+    def fail(number: int) -> None:
+        raise OSError(errno.ENOSPC, "disk is full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageError, match=r"write failed: .*disk is full"):
+        target.put("a", b"new")
+    assert target.get("a") == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+def test_of_many_writers_one_wins(tmp_path):
+    """put_if_absent is decided by the file system."""
+    target = LocalTarget(f"file://{tmp_path}")
+    barrier = threading.Barrier(8)
+
+    def write(n: int) -> bool:
+        barrier.wait()
+        return target.put_if_absent("commit/1", b"%d" % n)
+
+    with ThreadPoolExecutor(8) as pool:
+        wins = list(pool.map(write, range(8)))
+    assert sum(wins) == 1
+    assert target.get("commit/1") == b"%d" % wins.index(True)
+    assert target.list() == ["commit/1"]
+
+
+@pytest.mark.parametrize("error", [PermissionError(errno.EPERM, "no links"), OSError(errno.EIO, "broken")])
+def test_put_if_absent_without_hard_links(tmp_path, monkeypatch, error):
+    """A file system without hard links still lets one writer win; other errors are errors."""
+    target = LocalTarget(f"file://{tmp_path}")
+
+    def fail(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Path, "hardlink_to", fail)
+    if error.errno == errno.EIO:
+        with pytest.raises(StorageError, match=r"write failed: .*broken"):
+            target.put_if_absent("a", b"1")
+        return
+    assert target.put_if_absent("a", b"1") is True
+    assert target.put_if_absent("a", b"2") is False
+    assert target.get("a") == b"1"
+
+
+def test_a_target_under_a_file(tmp_path):
+    """Where a folder is needed and a file stands, nothing is written."""
+    (tmp_path / "file").write_bytes(b"")
+    target = LocalTarget(f"file://{tmp_path}/file")
+    with pytest.raises(StorageError, match=r"write failed|there is no file"):
+        target.put("a", b"")

@@ -1,0 +1,123 @@
+import pickle
+import subprocess
+import sys
+
+import fsspec
+import pytest
+from obstore.store import MemoryStore, S3Store
+
+from virtualstack.errors import StorageError
+from virtualstack.storage import LocalSource, LocalTarget, Storage, open_source, registry, remember
+
+SECRET = {"secret_access_key": "s3cr3t", "endpoint": "http://e"}
+
+
+def served(storage, url):
+    return storage._find(url)[1]
+
+
+def test_the_longest_prefix_serves():
+    """Prefixes end at slashes."""
+    storage = Storage.of({"s3://b": {"n": 1}, "s3://b/a/": {"n": 2}, "s3://": {"n": 3}})
+    for url, n in [("s3://b/x", 1), ("s3://b/a/x", 2), ("s3://b/ab", 1), ("s3://bc/x", 3), ("s3://b/a", 2)]:
+        assert served(storage, url) == {"n": n}
+    assert served(storage, "gs://b/x") is None
+
+
+def test_a_bare_store_serves_all_but_local_files(tmp_path):
+    """A cloud store does not stand in the way of local references."""
+    (tmp_path / "x").write_bytes(b"abc")
+    storage = Storage.of(S3Store("b"))
+    assert isinstance(storage.source(tmp_path / "x"), LocalSource)
+    assert isinstance(storage.target(tmp_path), LocalTarget)
+    assert isinstance(served(storage, "s3://b/x"), S3Store)
+    assert isinstance(served(Storage.of(fsspec.filesystem("file")), "file:///x"), fsspec.AbstractFileSystem)
+
+
+def test_a_storage_stays_one():
+    """Passing a storage on changes nothing; what was given is not changed either."""
+    options = {"s3://b": {"n": 1}}
+    storage = Storage.of(options)
+    assert Storage.of(storage) is storage
+    options["s3://b"]["n"] = 2
+    assert served(storage, "s3://b/x") == {"n": 1}
+    assert storage == Storage.of({"s3://b": {"n": 1}})
+
+
+def test_remembered_options_serve_later_and_explicit_ones_beat_them():
+    """A longer remembered prefix does not beat a shorter explicit one."""
+    remember({"s3://b/deep": {"n": 1}, "gs://c": {"n": 2}})
+    assert served(Storage.of(), "s3://b/deep/x") == {"n": 1}
+    assert served(Storage.of({"s3://b": {"n": 3}}), "s3://b/deep/x") == {"n": 3}
+    assert served(Storage.of({"s3://b": {"n": 3}}), "gs://c/x") == {"n": 2}
+    remember(None)
+    remember({"gs://c": {"n": 4}})
+    assert served(Storage.of(), "gs://c/x") == {"n": 4}
+
+
+def test_a_bare_store_is_remembered_for_its_bucket_only():
+    """Other buckets and hosts are not sent to it."""
+    store = S3Store("b")
+    remember(store)
+    assert registry._REMEMBERED == {}
+    remember(store, url="file:///x")
+    assert registry._REMEMBERED == {}
+    remember(store, url="s3://b/a/x")
+    assert served(Storage.of(), "s3://b/y") is store
+    assert served(Storage.of(), "s3://c/y") is None
+
+
+def test_what_is_remembered_goes_to_workers():
+    """A storage pickles with its options, captured when it was made."""
+    remember({"s3://b": SECRET})
+    copy = pickle.loads(pickle.dumps(Storage.of()))
+    assert served(copy, "s3://b/x") == SECRET
+    with_store = pickle.loads(pickle.dumps(Storage.of({"s3://b": S3Store("b"), "s3://c": fsspec.filesystem("memory")})))
+    assert served(with_store, "s3://b/x") == S3Store("b")
+
+
+def test_a_repr_has_no_secrets():
+    """Names of options are shown, values are not."""
+    remember({"s3://c": SECRET})
+    text = repr(Storage.of({"s3://b": SECRET, "gs://c": MemoryStore()}))
+    assert text == (
+        "Storage({'gs://c': MemoryStore, 's3://b': ['endpoint', 'secret_access_key']}, "
+        "remembered={'s3://c': ['endpoint', 'secret_access_key']})"
+    )
+
+
+@pytest.mark.parametrize("url", ["ftp://host/x", "foo://x"])
+def test_unknown_schemes(url):
+    """The known ones are named."""
+    with pytest.raises(
+        StorageError, match=f"no storage is known for '{url[:3]}://'; known are file, memory, s3, .*https"
+    ):
+        open_source(url)
+    with pytest.raises(StorageError, match=r"For others give an fsspec filesystem"):
+        Storage.of().target(url)
+
+
+@pytest.mark.parametrize("storage", [3, "s3://b", {"s3://b": 3}, {"s3://b": "key"}, [("s3://b", {})]])
+def test_what_storage_does_not_take(storage):
+    """A wrong argument is named."""
+    with pytest.raises(TypeError, match=r"storage= for '.*' is a (int|str|list); give a mapping of options"):
+        Storage.of(storage)
+    with pytest.raises(TypeError, match=r"storage= maps URL prefixes to options; 3 is not a string"):
+        Storage.of({3: {}})
+
+
+def test_local_prefixes_may_be_paths(tmp_path):
+    """A path is made absolute."""
+    assert Storage.of({str(tmp_path): {}}).given[0][0] == f"file://{tmp_path}"
+    (tmp_path / "x").write_bytes(b"abc")
+    assert Storage.of({str(tmp_path): {}}).source(tmp_path / "x").read(0, 1) == b"a"
+
+
+def test_importing_storage_loads_no_backend():
+    """Obstore and fsspec are loaded by the URLs that need them."""
+    code = (
+        "import sys, virtualstack.storage as s; s.open_source(__import__('os').__file__); "
+        "print([m for m in ('obstore', 'fsspec', 'urllib.request') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,162 @@
+"""Buckets, against moto's S3 server, and who may read them."""
+
+import pickle
+import time
+
+import pytest
+
+from tests.servers import RangeServer
+from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.storage import open_source, remember
+
+PUBLIC, PRIVATE = "s3://bucket/data/public.nc", "s3://bucket/data/private.nc"
+DATA = bytes(range(256)) * 400
+
+
+@pytest.mark.parametrize("url", [PUBLIC, PRIVATE, PRIVATE.replace("s3:", "s3a:")])
+def test_credentials_given_as_options(s3, url):
+    """The issue's form of storage= opens private objects."""
+    source = open_source(url, storage={url.partition("bucket")[0] + "bucket/": s3.options})
+    ranges = [(100_000, 100), (0, 10)]
+    assert [bytes(part) for part in source.read_ranges(ranges)] == [DATA[o : o + n] for o, n in ranges]
+    assert pickle.loads(pickle.dumps(source)).read(50_000, 4) == DATA[50_000:50_004]
+
+
+def test_anonymous_where_there_are_no_credentials(s3):
+    """A public object needs nothing but the endpoint, and no metadata service is waited for."""
+    start = time.perf_counter()
+    assert open_source(PUBLIC, storage={"s3://bucket": {"endpoint": s3.endpoint}}).read(0, 4) == DATA[:4]
+    assert time.perf_counter() - start < 3
+
+
+def test_the_environment_says_where_and_who(s3, monkeypatch):
+    """Endpoint and keys of the environment are enough."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    assert open_source(PUBLIC).read(0, 4) == DATA[:4]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    # What was found out about a bucket stays for the process; another endpoint option makes another connection.
+    assert open_source(PRIVATE, storage={"s3://bucket": {"region": "us-east-1"}}).read(0, 4) == DATA[:4]
+
+
+def test_a_profile_of_the_credentials_file(s3, monkeypatch, tmp_path):
+    """AWS_PROFILE names it."""
+    file = tmp_path / "credentials"
+    file.write_text("[mine]\naws_access_key_id = key\naws_secret_access_key = secret\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    assert open_source(PRIVATE, storage={"s3://bucket": {"endpoint": s3.endpoint + "/"}}).read(0, 4) == DATA[:4]
+
+
+def test_a_private_object_without_credentials(s3):
+    """The error says who was tried, what the server answered, and what to give."""
+    for options in ({"endpoint": s3.endpoint, "region": "r"}, {"endpoint": s3.endpoint, "anon": True}):
+        with pytest.raises(StorageError) as caught:
+            open_source(PRIVATE, storage={"s3://bucket": options})
+        assert str(caught.value) == (
+            f"no identity that was tried may do this at '{PRIVATE}': anonymous: the server answered 403 Forbidden. "
+            'Give one that may: storage={"s3://bucket/": {"access_key_id": "...", "secret_access_key": "..."}}'
+        )
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/nope", "s3://nobucket/x"])
+def test_what_is_not_there(s3, url):
+    """A missing key and a missing bucket are not found."""
+    with pytest.raises(
+        SourceNotFoundError, match=f"there is nothing at '{url}': the server answered 404 Not Found: NoS"
+    ):
+        open_source(url, storage={"s3://": s3.options})
+
+
+def test_an_empty_object(s3):
+    """S3 answers 416 to any range of it."""
+    s3.put("empty", b"")
+    assert open_source("s3://bucket/empty", storage={"s3://bucket": s3.options}).size == 0
+
+
+def test_odd_keys(s3):
+    """Keys are not percent-decoded."""
+    key = "a b/%20ü#?&+.nc"
+    s3.put(key, b"odd")
+    assert open_source(f"s3://bucket/{key}", storage={"s3://bucket": s3.options}).read(0, 3) == b"odd"
+
+
+def test_what_an_open_was_given_is_remembered(s3):
+    """Later opens need no storage=."""
+    remember({"s3://bucket/data": s3.options})
+    assert open_source(PRIVATE).read(0, 4) == DATA[:4]
+
+
+def make(server: RangeServer, **options: object) -> dict[str, dict[str, object]]:
+    return {"s3://b": {"endpoint": server.root, "max_retries": 0, **options}}
+
+
+def test_identities_are_tried_in_turn_and_the_right_one_is_kept(monkeypatch):
+    """Where the environment's credentials are refused, anonymous is tried; next time it is tried first."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "wrong")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with RangeServer({"b/k": DATA}, mode="refuse_signed") as server:
+        assert open_source("s3://b/k", storage=make(server)).read(0, 2) == DATA[:2]
+        assert [("authorization" in entry[3]) for entry in server.log] == [True, False]
+        server.reset()
+        open_source("s3://b/k", storage=make(server))
+        assert [("authorization" in entry[3]) for entry in server.log] == [False]
+        server.mode = "refuse_anonymous"  # another object of the bucket, as it were
+        open_source("s3://b/k", storage=make(server))
+        server.mode, server.status = "status", 403
+        message = (
+            r"the environment's credentials \(AWS_ACCESS_KEY_ID\): the server answered 403 .*; anonymous: the server"
+        )
+        with pytest.raises(StorageError, match=message) as caught:
+            open_source("s3://b/k", storage=make(server))
+        assert "wrong" not in str(caught.value)
+
+
+def test_given_credentials_are_the_only_ones(monkeypatch):
+    """They are not mixed with the environment's session token, and nobody else is tried."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of the environment")
+    with RangeServer({"b/k": DATA}) as server:
+        open_source("s3://b/k", storage=make(server, key="mine", secret="x"))
+        assert "x-amz-security-token" not in server.log[-1][3]
+        assert "Credential=mine/" in server.log[-1][3]["authorization"]
+        open_source("s3://b/k", storage=make(server, key="mine", secret="x", token="t"))
+        assert server.log[-1][3]["x-amz-security-token"] == "t"
+        server.mode = "refuse_signed"
+        message = (
+            "the credentials in storage=: the server answered 403 Forbidden: InvalidAccessKeyId. Give one that may"
+        )
+        with pytest.raises(StorageError, match=message):
+            open_source("s3://b/k", storage=make(server, key="mine", secret="x"))
+
+
+def test_the_region_is_found_out(monkeypatch):
+    """S3 answers a redirect without a place, and tells the region in a header."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    with RangeServer({"b/k": DATA}, mode="other_region") as server:
+        assert open_source("s3://b/k", storage=make(server, key="k", secret="s")).read(0, 2) == DATA[:2]
+        assert "/eu-west-1/" in server.log[0][3]["authorization"]
+        assert "/eu-north-1/" in server.log[-1][3]["authorization"]
+        server.reset()
+        open_source("s3://b/k", storage=make(server, key="k", secret="s"))
+        assert server.n_requests == 1
+        with pytest.raises(StorageError, match=r"as S3 does for a bucket of another region. Name its region: storage="):
+            open_source("s3://b/k", storage=make(server))
+
+
+def test_options_nobody_knows(s3):
+    """A misspelt option is named, not ignored."""
+    with pytest.raises(StorageError, match=r"Configuration key: 'regoin' is not valid.*Check the options in storage="):
+        open_source(PUBLIC, storage={"s3://bucket": {**s3.options, "regoin": "x"}})
+
+
+def test_credentials_that_cannot_be_used(monkeypatch, tmp_path):
+    """A missing account or credentials file is said for the identity it belongs to."""
+    with pytest.raises(
+        StorageError, match=r"anonymous: .*Account must be specified.*Give one that may: .*account_name"
+    ):
+        open_source("az://container/key")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nope.json"))
+    with RangeServer({}, mode="status", status=401) as server:
+        storage = {"gs://b": {"base_url": server.root, "allow_http": True}}
+        with pytest.raises(StorageError, match=r"credentials \(GOOGLE_APPLICATION_CREDENTIALS\): .*; anonymous: "):
+            open_source("gs://b/k", storage=storage)
