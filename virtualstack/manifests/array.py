@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from virtualstack.errors import CombineError, ManifestError, VirtualValuesError
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, native
 from virtualstack.manifests.grid import ChunkGrid
+from virtualstack.manifests.html import to_html
 from virtualstack.manifests.indexing import Chunks, basic_index, transpose
 from virtualstack.manifests.joining import equal
 from virtualstack.manifests.manifest import Manifest
@@ -34,7 +36,7 @@ def implements[F: Callable[..., Any]](function: Callable[..., Any], /) -> Callab
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ManifestArray:
+class ManifestArray(NDArrayOperatorsMixin):
     """A virtual array: shape, dtype and chunk grid, and a manifest of where each chunk is.
 
     Structural operations (indexing, transposing, joining) give another one and read no bytes.
@@ -270,6 +272,9 @@ class ManifestArray:
         holes = count.n_empty + count.n_missing
         text += f", {holes} holes" if holes else ""
         return text if len(text) <= max_width else text[: max_width - 1] + "…"
+
+    def _repr_html_(self) -> str:
+        return to_html(self)
 
 
 def _fits(encoding: ChunkEncoding, largest: list[int]) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from virtualstack.errors import ChunkAlignmentError, CombineError, VirtualValuesError
 from virtualstack.manifests import joining
 from virtualstack.manifests.array import ManifestArray, implements
+from virtualstack.manifests.cf import same_value
 from virtualstack.manifests.indexing import insert_axis, repeat_axis
 from virtualstack.manifests.verdict import Verdict
 
@@ -233,25 +234,15 @@ def _reference(parts: Sequence[ManifestArray]) -> ManifestArray:
 def _check_cf(left: ManifestArray, right: ManifestArray) -> None:
     for key in sorted(left.cf.keys() | right.cf.keys()):
         a, b = left.cf.get(key), right.cf.get(key)
-        if not _same_value(a, b):
+        if not same_value(a, b):
             _clash(key, left, right, a, b, "they change what the stored numbers mean")
-
-
-def _same_value(a: object, b: object) -> bool:
-    if a is None or b is None:
-        return a is b
-    x, y = np.asarray(a), np.asarray(b)
-    if x.shape != y.shape:
-        return False
-    both_nan = (x != x) & (y != y)
-    return bool(((x == y) | both_nan).all())
 
 
 def _clash(key: str, left: ManifestArray, right: ManifestArray, a: object, b: object, why: str) -> None:
     raise CombineError(
         f"variable '{left.name}' has {key} = {a!r} in {left.a_url()!r} and {b!r} in {right.a_url()!r}; {why}: "
-        "open the files one by one with .virtual.open(), which decodes each by its own attributes, or join only "
-        "files that agree",
+        "open the files one by one with .virtual.open(), which decodes each by its own attributes, load the variable "
+        "with loadable_variables=[...] if it is small, or join only files that agree",
         variable=left.name,
         property=key,
         left=a,

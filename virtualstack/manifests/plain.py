@@ -44,14 +44,14 @@ class PlainArray:
             return cls._of_holes(manifest, array.grid)
         if len(manifest.encodings) > 1:
             return f"chunks have {len(manifest.encodings)} encodings (codecs, dtypes, chunk shapes or byte orders)"
-        if manifest.starts is not None:
-            return "a slice cuts through chunks"
         (encoding,) = manifest.encodings
         if native(encoding.dtype) != array.dtype:
             return f"chunks are stored as '{encoding.dtype}', values are '{array.dtype}'"
         match = _match_axes(encoding, array.grid)
         if match is None:
             return "chunks are seen with steps, reversed, repeated or through a part of their axes"
+        if manifest.starts is not None:
+            return "a slice cuts through chunks"
         chunks, order = match
         for i, (axis, chunk) in enumerate(zip(array.grid.axes, chunks, strict=True)):
             if axis.n_cells and axis != ChunkAxis.regular(axis.length, chunk):

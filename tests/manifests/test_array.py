@@ -1,0 +1,339 @@
+"""Virtual arrays on their own and inside xarray: what they are, and what they refuse."""
+
+import pickle
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
+from virtualstack.manifests import (
+    FIRST,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    PlainArray,
+    describe,
+    why_not_plain,
+)
+from virtualstack.testing.strategies import ZLIB, model_read, store_array
+
+
+def array(shape=(31, 10, 12), chunks=(1, 5, 6), url="file:///a.nc", dtype="<i2", codecs=(), cf=None):
+    grid = ChunkGrid.regular(shape, chunks)
+    n = int(np.prod(grid.shape))
+    manifest = ChunkManifest.from_arrays(
+        np.arange(n).reshape(grid.shape) * 1000,
+        np.full(grid.shape, 900),
+        location=url,
+        encoding=ChunkEncoding.of(dtype, chunks, codecs),
+        fill=Fill.of(0, dtype),
+    )
+    return ManifestArray(
+        manifest=manifest,
+        grid=grid,
+        dtype=np.dtype(dtype).newbyteorder("="),
+        name="/v",
+        dimension_names=("t", "y", "x")[: len(shape)],
+        cf=cf or {},
+    )
+
+
+def dataset(virtual):
+    return xr.Dataset({"v": (("t", "y", "x")[: virtual.ndim], virtual)})
+
+
+def inner(dataset):
+    return dataset["v"].variable._data
+
+
+def test_an_entry_is_24_bytes():
+    """A chunk costs 24 bytes in memory."""
+    assert array().in_memory().entries.itemsize == 24
+
+
+def test_entries_are_read_only():
+    """A manifest cannot be changed under the arrays that share it."""
+    with pytest.raises(ValueError, match="read-only"):
+        array().in_memory().entries["offset"] = 0
+
+
+def test_a_pickled_array_is_equal_valid_and_read_only():
+    """Arrays cross process borders whole."""
+    original = array()[3:8, :, ::2]
+    copy = pickle.loads(pickle.dumps(original))
+    assert copy.equals(original)
+    copy.validate()
+    assert not copy.in_memory().entries.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda ds: ds.mean(),
+        lambda ds: ds + 1,
+        lambda ds: ds.v.values,
+        lambda ds: ds.isnull().all(),
+        lambda ds: ds.notnull().all().v.item(),
+        lambda ds: ds.fillna(0),
+        lambda ds: ds.count(),
+        lambda ds: 1 - ds.v,
+        lambda ds: ds.v > 0,
+        lambda ds: np.asarray(ds.v),
+    ],
+)
+def test_asking_for_values_raises_with_the_remedy(operation):
+    """No operation that needs values gives an answer."""
+    with pytest.raises(VirtualValuesError, match=r"vds\.virtual\.open\(\)"):
+        operation(dataset(array()))
+
+
+def test_equal_arrays_are_identical_for_xarray():
+    """identical, equals and merge answer structurally."""
+    one = dataset(array())
+    assert one.identical(one.copy(deep=True))
+    xr.testing.assert_identical(one, dataset(array()))
+    assert not one.equals(dataset(array(url="file:///b.nc")))
+    assert xr.merge([one, dataset(array())], compat="no_conflicts").identical(one)
+
+
+def test_merging_two_sources_of_one_name_is_refused():
+    """xr.merge does not choose between arrays that are not provably equal."""
+    with pytest.raises(xr.MergeError, match="conflicting values"):
+        xr.merge([dataset(array()), dataset(array(url="file:///b.nc"))], compat="no_conflicts")
+
+
+def test_concat_keeps_the_grid_regular_where_lengths_allow():
+    """31 and 28 rows of chunks of one row are 59 regular rows, and plain."""
+    joined = inner(xr.concat([dataset(array()), dataset(array(shape=(28, 10, 12), url="file:///b.nc"))], "t"))
+    assert joined.grid == ChunkGrid.regular((59, 10, 12), (1, 5, 6))
+    assert why_not_plain(joined) is None
+    assert [x.url for x in joined.in_memory().locations] == ["file:///a.nc", "file:///b.nc"]
+
+
+def test_uneven_lengths_make_the_grid_rectilinear():
+    """5 and 5 rows of chunks of 4 become cells of 4, 1, 4, 1."""
+    parts = [array(shape=(5, 5, 6), chunks=(4, 5, 6), url=f"file:///{i}") for i in range(2)]
+    joined = np.concatenate(parts, 0)
+    assert joined.grid.axes[0].lengths().tolist() == [4, 1, 4, 1]
+    assert why_not_plain(joined) == "chunk lengths along axis 0 are not all 4"
+
+
+def test_other_codecs_and_byte_orders_join():
+    """What differs in how bytes become values stands in the table of encodings."""
+    joined = np.concatenate([array(), array(dtype=">i2", codecs=(ZLIB,), url="file:///b.nc")], 0)
+    assert len(joined.in_memory().encodings) == 2
+    assert "2 encodings" in why_not_plain(joined)
+
+
+def test_compression_level_alone_makes_no_difference():
+    """Encodings that decode alike share a row."""
+    levels = [type(ZLIB).of("numcodecs.zlib", level=level) for level in (1, 9)]
+    joined = np.concatenate([array(codecs=(codec,), url=f"file:///{i}") for i, codec in enumerate(levels)], 0)
+    assert len(joined.in_memory().encodings) == 1
+    assert why_not_plain(joined) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "left", "right"),
+    [
+        ("scale_factor", 0.01, 0.02),
+        ("add_offset", 0.0, 273.15),
+        ("_FillValue", np.int16(-1), np.int16(-2)),
+        ("units", "days since 2000-01-01", "days since 2001-01-01"),
+        ("_Unsigned", "true", None),
+    ],
+)
+def test_attributes_that_change_values_must_agree(key, left, right):
+    """Joining files whose packing differs raises, naming variable, files and both values."""
+    parts = [
+        array(cf={key: left}, url="file:///a.nc"),
+        array(cf={} if right is None else {key: right, "other": 1}, url="file:///b.nc"),
+    ]
+    parts[1] = array(cf={} if right is None else {key: right}, url="file:///b.nc")
+    if right is None:
+        parts.append(array(cf={key: left}))
+    with pytest.raises(CombineError, match=rf"'/v' has {key} = .*a\.nc.*b\.nc") as caught:
+        np.concatenate(parts, 0)
+    assert caught.value.property == key
+    assert (caught.value.left_url, caught.value.right_url) == ("file:///a.nc", "file:///b.nc")
+
+
+def test_equal_packing_joins_and_is_kept():
+    """NaN equals NaN, and a float32 equals the same float64."""
+    cf = {"_FillValue": np.float32("nan"), "scale_factor": np.float32(0.5)}
+    other = {"_FillValue": float("nan"), "scale_factor": 0.5}
+    joined = np.concatenate([array(dtype="<f4", cf=cf), array(dtype="<f4", cf=other, url="file:///b")], 0)
+    assert joined.cf is cf
+
+
+def test_virtual_and_loaded_do_not_join():
+    """A variable that is virtual in one file and loaded in another raises a clear error."""
+    loaded = xr.Dataset({"v": (("t", "y", "x"), np.zeros((1, 10, 12), "i2"))})
+    with pytest.raises(CombineError, match="virtual in one dataset and loaded in another"):
+        xr.concat([dataset(array()), loaded], "t")
+
+
+def test_shapes_that_do_not_fit_are_named():
+    """Joining arrays of other shapes names both files."""
+    with pytest.raises(CombineError, match=r"shape \(31, 10, 12\) in 'file:///a.nc' and \(31, 10, 6\)"):
+        np.concatenate([array(), array(shape=(31, 10, 6))], 0)
+
+
+def test_concat_without_axis_is_refused():
+    """Flattening is no structural operation."""
+    with pytest.raises(CombineError, match="axis=None"):
+        np.concatenate([array(), array()], None)
+    with pytest.raises(CombineError, match="neither 'out' nor 'dtype'"):
+        np.concatenate([array()], 0, dtype="f8")
+
+
+def test_a_zero_length_operand_contributes_nothing():
+    """A file without records leaves no trace in the tables."""
+    empty = array(shape=(0, 10, 12), url="file:///empty.nc")
+    joined = np.concatenate([empty, array()], 0)
+    assert [x.url for x in joined.in_memory().locations] == ["file:///a.nc"]
+
+
+def test_too_many_odd_widths_exceed_the_budget():
+    """The union of grid lines is bounded; the error has the numbers."""
+    widths = (97, 101, 103, 107, 109)
+    parts = [array(shape=(1, 5000, 5000), chunks=(1, w, w), url=f"file:///{w}") for w in widths]
+    with pytest.raises(CombineError, match="more than 16 times as many"):
+        np.concatenate(parts, 0)
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        (lambda v: v[np.array([0, 5, 6, 1])], "no slice"),
+        (lambda v: v[np.array([[0, 1], [2, 3]])], "pointwise"),
+        (lambda v: v[True], "boolean scalar"),
+        (lambda v: np.pad(v, 1), "padding or shifting"),
+        (lambda v: np.reshape(v, (-1,)), "reshaping"),
+        (lambda v: np.where(np.ones(v.shape, bool), v, 0), "outer join or a reindex"),
+    ],
+)
+def test_what_does_not_work_yet_says_so(operation, message):
+    """Operations that would need chunks cut into runs raise ChunkAlignmentError."""
+    with pytest.raises(ChunkAlignmentError, match=message):
+        operation(array())
+
+
+def test_an_outer_join_is_refused_by_name():
+    """Reindexing does not fill virtual variables up silently."""
+    left = dataset(array()).assign_coords(y=np.arange(10))
+    right = dataset(array(url="file:///b")).assign_coords(y=np.arange(1, 11))
+    with pytest.raises(ChunkAlignmentError, match=r"'/v' would be filled up|no slice"):
+        xr.concat([left, right], "t", join="outer")
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ((0, 0, 0, 0), "too many indices"),
+        ((..., ...), "single ellipsis"),
+        ((31,), "out of bounds for axis 0 with size 31"),
+        ((np.array([40]),), "out of bounds"),
+        ((np.array([True, False]),), "boolean index of 2 elements"),
+        ((np.array([0.5]),), "integers or booleans"),
+        (("t",), "no index"),
+    ],
+)
+def test_wrong_indices_raise_index_errors(key, message):
+    """Indexing mistakes are those of numpy."""
+    with pytest.raises(IndexError, match=message):
+        array()[key]
+
+
+def test_arrays_of_indices_that_are_slices_are_slices():
+    """What xarray hands over for several axes at once: arrays that are runs stay virtual."""
+    known = store_array(np.arange(60).reshape(5, 12).astype("i4"), (2, 5), url="memory://indices")
+    for rows, columns in (([1, 2, 3], [0, 4, 8]), ([4, 3], [-1, -2]), ([2], []), ([0, 2, 4], np.arange(12) % 3 == 0)):
+        rows, columns = np.array(rows, int), np.asarray(columns, bool if isinstance(columns, np.ndarray) else int)
+        virtual = known.array[rows][:, columns]
+        np.testing.assert_array_equal(model_read(virtual, known.sources), known.values[rows][:, columns])
+
+
+def test_slices_on_chunk_lines_are_plain_and_others_say_why():
+    """A cut chunk is virtual, but not plain."""
+    assert why_not_plain(array()[3:8]) is None
+    assert why_not_plain(array()[3]) is None
+    assert why_not_plain(array()[:, 1:]) == "a slice cuts through chunks"
+    assert "steps" in why_not_plain(array()[:, :, ::2])
+    assert "steps" in why_not_plain(array()[:, ::-1])
+
+
+def test_a_transposed_array_is_plain_with_a_transpose_codec():
+    """Chunks stored in another axis order need one codec, no copy."""
+    plain = PlainArray.of(array().transpose(2, 0, 1))
+    assert plain.chunks == (6, 1, 5)
+    assert plain.order == (1, 2, 0)
+    assert plain.codecs()[0].to_json() == {"name": "transpose", "configuration": {"order": [1, 2, 0]}}
+
+
+def test_a_wrong_cell_is_found_by_validation():
+    """A cell that reaches out of its decoded chunk is refused before anything reads it."""
+    small = ChunkEncoding.of("<i2", (1, 5, 3))
+    manifest = ChunkManifest.from_arrays([[[0]]], [[[1]]], location="file:///a", encoding=small, fill=Fill.of(0, "i2"))
+    wrong = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((1, 5, 6), (1, 5, 6)), dtype=np.dtype("i2"))
+    with pytest.raises(ManifestError, match="elements 0 to 17 of a decoded chunk of 15"):
+        wrong.validate()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": np.dtype(">i2")}, "not native"),
+        ({"grid": ChunkGrid.regular((31,), (1,))}, "the chunk grid"),
+        ({"dimension_names": ("t",)}, "1 dimension names for 3 axes"),
+    ],
+)
+def test_parts_must_fit(change, message):
+    """An array whose parts contradict each other cannot be made."""
+    good = array()
+    parts = {"manifest": good.manifest, "grid": good.grid, "dtype": good.dtype} | change
+    with pytest.raises(ManifestError, match=message):
+        ManifestArray(**parts)
+
+
+def test_fill_of_another_dtype_is_found_by_validation():
+    """The fill value has the dtype of the array."""
+    good = array()
+    wrong = ManifestArray(manifest=good.manifest, grid=good.grid, dtype=np.dtype("i4"))
+    with pytest.raises(ManifestError, match="a fill has dtype 'int16', the array 'int32'"):
+        wrong.validate()
+
+
+def test_rename_changes_the_table_alone():
+    """Renaming shares the entries."""
+    original = array()
+    renamed = original.rename_locations({"file:///a.nc": "s3://bucket/a.nc"})
+    assert renamed.in_memory().locations[0].url == "s3://bucket/a.nc"
+    assert np.shares_memory(renamed.in_memory().entries, original.in_memory().entries)
+    assert original.rename_locations(str.upper).in_memory().locations[0].url == "FILE:///A.NC"
+
+
+def test_a_person_sees_what_it_is():
+    """The reprs name grid, codecs, sources and counts."""
+    virtual = array(codecs=(ZLIB,))
+    assert "virtual 31x2x2 chunks" in repr(dataset(virtual))
+    assert virtual._repr_inline_(10) == "virtual 3…"
+    page = dataset(virtual)._repr_html_()
+    for text in ("numcodecs.zlib", "file:///a.nc", "124 in sources", "0 MISSING", "31 x 2 x 2 cells"):
+        assert text in page
+    assert "plain: any zarr" in describe(virtual)
+    assert "not plain: a slice cuts" in describe(virtual[:, 1:])
+    assert "ManifestArray<shape=(31, 10, 12)" in repr(virtual)
+
+
+def test_no_chunks_attribute_is_exposed():
+    """With it xarray would take the array for one of dask's."""
+    assert not hasattr(array(), "chunks")
+
+
+def test_location_codes_start_after_the_kinds():
+    """The codes of holes and inline chunks come before the table of locations."""
+    assert set(np.unique(array().in_memory().entries["location"])) == {FIRST}

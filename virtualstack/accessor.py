@@ -1,0 +1,193 @@
+"""``vds.virtual``: what a virtual dataset can do beyond xarray."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from virtualstack.dataset import decoded_variable, loaded_variable, refusals_of, to_group, virtual_array
+from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup, describe
+from virtualstack.storage import Storage, StorageLike
+
+__all__ = ["VirtualAccessor"]
+
+
+@xr.register_dataset_accessor("virtual")  # type: ignore[no-untyped-call]
+class VirtualAccessor:
+    """Values, writers and facts of a dataset with virtual variables."""
+
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self._dataset = dataset
+
+    # -- values -----------------------------------------------------------------------------------------------
+
+    def open(
+        self,
+        *,
+        chunks: Any = None,
+        storage: StorageLike = None,
+        missing: Literal["fill", "raise"] = "fill",
+        **decoding: Any,
+    ) -> xr.Dataset:
+        """Give an ordinary lazy dataset with values, decoded as ``xr.open_dataset`` decodes the source.
+
+        No chunk is read until values are asked for.
+
+        Parameters
+        ----------
+        chunks
+            As in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks.
+        storage
+            See :func:`virtualstack.open_virtual_dataset`; what an open was given is remembered.
+        missing
+            Whether MISSING chunks read as the fill value, or ``"raise"``.
+        **decoding
+            ``mask_and_scale``, ``decode_times`` and the like, as in :func:`xarray.open_dataset`.
+        """
+        return xr.open_dataset(
+            self.to_group(),  # type: ignore[arg-type]
+            engine="virtualstack",
+            chunks=chunks,
+            storage=storage,
+            missing=missing,
+            **decoding,
+        )
+
+    def load(self, names: str | Iterable[str], /, *, storage: StorageLike = None) -> xr.Dataset:
+        """Give the dataset with some virtual variables loaded and decoded; the others stay virtual.
+
+        Raises
+        ------
+        KeyError
+            There is no such variable.
+        """
+        wanted = [names] if isinstance(names, str) else list(names)
+        group = to_group(self._dataset)
+        changed = {}
+        for name in wanted:
+            array = group.arrays[name]
+            if virtual_array(self._dataset.variables[name]) is not None:
+                loaded = loaded_variable(array, Storage.of(storage))
+                variable = decoded_variable(name, loaded, decode_times=True, stack=False)
+                variable.attrs.pop("coordinates", None)
+                changed[name] = variable
+        dataset = self._dataset.assign({k: v for k, v in changed.items() if k not in self._dataset.coords})
+        return dataset.assign_coords({k: v for k, v in changed.items() if k in self._dataset.coords})
+
+    def to_group(self) -> ManifestGroup:
+        """Give the dataset as the plain group that writers and :class:`virtualstack.ManifestStore` take."""
+        return to_group(self._dataset)
+
+    # -- writers ----------------------------------------------------------------------------------------------
+
+    def to_kerchunk(
+        self, target: str | os.PathLike[str] | None = None, /, *, storage: StorageLike = None
+    ) -> dict[str, Any] | None:
+        """Write kerchunk references, which ``xr.open_dataset(target, engine="kerchunk")`` opens.
+
+        Parameters
+        ----------
+        target
+            ``"refs.json"`` or ``"refs.parq"``, a local path or URL: the suffix decides; ``None`` gives the dict.
+        storage
+            See :func:`virtualstack.open_virtual_dataset`.
+
+        Returns
+        -------
+        dict or None
+            The references where ``target`` is ``None``.
+
+        Raises
+        ------
+        WriterError
+            Kerchunk cannot express a variable; the message names it and says why.
+        """
+        writer = importlib.import_module("virtualstack.writers.kerchunk")
+        written: dict[str, Any] | None = writer.write_kerchunk(self.to_group(), target, storage=storage)
+        return written
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> xr.Dataset:
+        """Give the dataset with other URLs of its sources; chunks are not touched.
+
+        Parameters
+        ----------
+        change
+            A map from old URL to new, or a function of the URL.
+        """
+        dataset = self._dataset.copy()
+        for name, array in self._arrays().items():
+            variable = dataset.variables[name]
+            variable.data = array.rename_locations(change)
+        return dataset
+
+    # -- facts ------------------------------------------------------------------------------------------------
+
+    def _arrays(self) -> dict[str, ManifestArray]:
+        arrays = {str(name): virtual_array(variable) for name, variable in self._dataset.variables.items()}
+        return {name: array for name, array in arrays.items() if array is not None}
+
+    @property
+    def nrefs(self) -> int:
+        """Number of chunks that point into sources."""
+        return sum(array.manifest.summary().n_references for array in self._arrays().values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the manifests take in memory."""
+        manifests = [array.in_memory() for array in self._arrays().values()]
+        return sum(x.entries.nbytes + (0 if x.starts is None else x.starts.nbytes) + len(x.inline) for x in manifests)
+
+    @property
+    def locations(self) -> pd.DataFrame:
+        """Sources: columns ``url``, ``size`` (bytes, if known), ``refs`` and ``bytes`` used of it."""
+        refs: dict[str, int] = {}
+        used: dict[str, int] = {}
+        sizes: dict[str, int | None] = {}
+        for array in self._arrays().values():
+            manifest = array.in_memory()
+            code = manifest.entries["location"].reshape(-1)
+            counts = np.bincount(code, minlength=len(manifest.locations) + FIRST)
+            lengths = np.bincount(code, manifest.entries["length"].reshape(-1), minlength=len(counts))
+            for row, location in enumerate(manifest.locations, start=FIRST):
+                if counts[row]:
+                    refs[location.url] = refs.get(location.url, 0) + int(counts[row])
+                    used[location.url] = used.get(location.url, 0) + int(lengths[row])
+                    sizes[location.url] = location.size
+        return pd.DataFrame(
+            {
+                "url": list(refs),
+                "size": pd.array([sizes[url] for url in refs], dtype="Int64"),
+                "refs": list(refs.values()),
+                "bytes": list(used.values()),
+            }
+        )
+
+    def report(self) -> pd.DataFrame:
+        """Account for every variable: columns ``variable``, ``state``, ``detail``.
+
+        ``state`` is ``virtual``, ``loaded``, or what the reader did with what it could not take over: ``inlined``,
+        ``refused`` or ``noted``.
+        """
+        rows = []
+        for name, variable in self._dataset.variables.items():
+            array = virtual_array(variable)
+            if array is None:
+                rows.append((str(name), "loaded", f"{variable.dtype} {variable.shape}"))
+            else:
+                rows.append((str(name), "virtual", describe(replace(array, name=str(name)))))
+        rows += [(refusal.path, refusal.kind, refusal.reason) for refusal in refusals_of(self._dataset)]
+        return pd.DataFrame(rows, columns=["variable", "state", "detail"])
+
+    def __repr__(self) -> str:
+        arrays = self._arrays()
+        loaded = len(self._dataset.variables) - len(arrays)
+        return f"<virtual: {len(arrays)} virtual and {loaded} loaded variables, {self.nrefs} references>"

@@ -1,0 +1,189 @@
+"""Opening a source as a virtual dataset or tree."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterable
+from typing import Literal
+
+import xarray as xr
+
+from virtualstack.dataset import to_dataset
+from virtualstack.errors import ReaderError, UnsupportedFeatureError
+from virtualstack.manifests import ManifestGroup
+from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.scan import scan
+from virtualstack.storage import Storage, StorageLike
+
+__all__ = ["open_virtual_dataset", "open_virtual_datatree", "select_group"]
+
+type Unsupported = Literal["inline", "raise", "skip"]
+
+
+def open_virtual_dataset(
+    url: str | os.PathLike[str],
+    /,
+    *,
+    reader: str | Reader | None = None,
+    group: str | None = None,
+    storage: StorageLike = None,
+    loadable_variables: Iterable[str] | None = None,
+    drop_variables: str | Iterable[str] = (),
+    decode_times: bool | None = None,
+    unsupported: Unsupported = "inline",
+    inline_limit: int | str = "1 MiB",
+) -> xr.Dataset:
+    """Open a file as a dataset of virtual variables; reads its metadata, no chunk but those of loadable variables.
+
+    Parameters
+    ----------
+    url
+        Local path or URL.
+    reader
+        Name of a reader (see :func:`list_readers`) or a reader with options; found out by default.
+    group
+        Path of a group in the file, such as ``"science/grids"``; the root by default.
+    storage
+        How the source is reached: nothing for local files, http(s), and buckets reachable with the environment's or
+        without credentials; ``{"s3://bucket/": {...}}``, or an obstore or fsspec object otherwise. Remembered by URL
+        prefix for reading values later in this process.
+    loadable_variables
+        Names of variables to load and decode; by default the dimension coordinates.
+    drop_variables
+        Names of variables to leave out; they are not looked at.
+    decode_times
+        Whether loaded times become dates; by default they do.
+    unsupported
+        What to do with a variable that has no byte-range form: ``"inline"`` its values in the manifest up to
+        ``inline_limit``, and raise beyond; ``"raise"``; or ``"skip"`` it, named in one warning and in ``report()``.
+    inline_limit
+        Bytes of values a variable, as a number or such as ``"1 MiB"``.
+
+    Returns
+    -------
+    xarray.Dataset
+        With the accessor ``.virtual``.
+
+    Raises
+    ------
+    ReaderError
+        No reader knows the file, it is damaged, or a variable is refused; the message says which and what to do.
+    StorageError
+        The source cannot be read.
+    """
+    root, store = _read(url, reader, group, storage, drop_variables, unsupported, inline_limit)
+    node = select_group(root, group)
+    _account_for(node, unsupported, with_children=False)
+    return to_dataset(node, storage=store, loadable_variables=loadable_variables, decode_times=decode_times)
+
+
+def open_virtual_datatree(
+    url: str | os.PathLike[str],
+    /,
+    *,
+    reader: str | Reader | None = None,
+    group: str | None = None,
+    storage: StorageLike = None,
+    drop_variables: str | Iterable[str] = (),
+    decode_times: bool | None = None,
+    unsupported: Unsupported = "inline",
+    inline_limit: int | str = "1 MiB",
+) -> xr.DataTree:
+    """Open a file with groups as a tree of virtual datasets; dimension coordinates are loaded.
+
+    Parameters are those of :func:`open_virtual_dataset`; ``group`` names the group that becomes the root.
+
+    Raises
+    ------
+    ReaderError
+        As for :func:`open_virtual_dataset`.
+    StorageError
+        The source cannot be read.
+    """
+    root, store = _read(url, reader, group, storage, drop_variables, unsupported, inline_limit)
+    node = select_group(root, group)
+    _account_for(node, unsupported, with_children=True)
+    return xr.DataTree.from_dict(
+        {path or "/": to_dataset(child, storage=store, decode_times=decode_times) for path, child in node.walk()}
+    )
+
+
+def _read(
+    url: str | os.PathLike[str],
+    reader: str | Reader | None,
+    group: str | None,
+    storage: StorageLike,
+    drop_variables: str | Iterable[str],
+    unsupported: Unsupported,
+    inline_limit: int | str,
+) -> tuple[ManifestGroup, Storage]:
+    if unsupported not in ("inline", "raise", "skip"):
+        raise ValueError(f"unsupported={unsupported!r}; it is 'inline', 'raise' or 'skip'")
+    options = ReadOptions(
+        group=group,
+        drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables),
+        inline_limit=0 if unsupported == "raise" else _bytes(inline_limit),
+    )
+    (root,) = scan([url], reader=reader, storage=storage, options=options)
+    return root, Storage.of(storage)
+
+
+def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
+    """Give the group at a path, the root for ``None``.
+
+    Raises
+    ------
+    ReaderError
+        There is none; the message lists what there is.
+    """
+    try:
+        node = root[path or ""]
+    except KeyError as error:
+        raise ReaderError(f"'{root.url}': {error.args[0]}", url=root.url) from error
+    if not isinstance(node, ManifestGroup):
+        raise ReaderError(f"'{path}' of '{root.url}' is a variable, not a group", url=root.url)
+    return node
+
+
+def _account_for(node: ManifestGroup, unsupported: Unsupported, *, with_children: bool) -> None:
+    """Raise or warn for each variable that the reader refused."""
+    groups = [group for _, group in node.walk()] if with_children else [node]
+    refused = [refusal for group in groups for refusal in group.refusals if refusal.kind == "refused"]
+    if not refused:
+        return
+    listed = "; ".join(f"'{x.path}': {x.reason}" for x in refused[:5])
+    listed += f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
+    if unsupported == "skip":
+        warnings.warn(f"'{node.url}': left out {listed}", UserWarning, stacklevel=3)
+        return
+    names = [x.path.rsplit("/", 1)[-1] for x in refused]
+    raise UnsupportedFeatureError(
+        f"'{node.url}': {len(refused)} variables cannot be referenced: {listed}. Leave them out with "
+        f"drop_variables={names[:5]} or unsupported='skip', or raise inline_limit where that is what stands in the way",
+        url=node.url,
+        variable=refused[0].path,
+        feature=refused[0].reason,
+    )
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def _bytes(size: int | str) -> int:
+    """Read a number of bytes.
+
+    >>> _bytes("1 MiB")
+    1048576
+    """
+    if isinstance(size, int):
+        number, unit = float(size), ""
+    else:
+        match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", size)
+        if match is None or match.group(2).upper() not in _UNITS or match.group(1).count(".") > 1:
+            raise ValueError(f"inline_limit={size!r} is no number of bytes, such as 65536 or '1 MiB'")
+        number, unit = float(match.group(1)), match.group(2).upper()
+    if number < 0:
+        raise ValueError(f"inline_limit={size!r} is negative")
+    return int(number * _UNITS[unit])

@@ -1,0 +1,321 @@
+"""Group to xarray and back: virtual variables stay virtual, loaded ones are decoded and encoded as xarray does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numcodecs.vlen import VLenUTF8
+from numpy.typing import NDArray
+from xarray import conventions
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import WriterError
+from virtualstack.manifests import (
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    ManifestGroup,
+    Refusal,
+    same_value,
+    value_changing,
+)
+from virtualstack.reading import read_array
+from virtualstack.storage import Storage
+
+__all__ = ["decoded_variable", "default_loadable", "refusals_of", "to_dataset", "to_group", "virtual_array"]
+
+_REFUSALS = "virtualstack_refusals"
+_UNLIMITED = "unlimited_dims"
+
+
+# -- group to dataset -----------------------------------------------------------------------------------------
+
+
+def default_loadable(group: ManifestGroup, /) -> set[str]:
+    """Name the variables that are loaded unless told otherwise: the dimension coordinates."""
+    return {name for name, array in group.arrays.items() if array.dimension_names == (name,)}
+
+
+def to_dataset(
+    group: ManifestGroup,
+    /,
+    *,
+    storage: Storage,
+    loadable_variables: Iterable[str] | None = None,
+    decode_times: bool | None = None,
+) -> xr.Dataset:
+    """Make the virtual dataset of one group; reads the bytes of loadable variables alone.
+
+    Parameters
+    ----------
+    group
+        Its children are not looked at.
+    storage
+        How its sources are reached.
+    loadable_variables
+        Names to load and decode; by default those of :func:`default_loadable`.
+    decode_times
+        Whether loaded times become dates; by default they do.
+
+    Raises
+    ------
+    KeyError
+        A loadable variable is not there.
+    StorageError
+        Values of a loadable variable cannot be read.
+    """
+    wanted = default_loadable(group) if loadable_variables is None else set(loadable_variables)
+    unknown = wanted - group.arrays.keys()
+    if unknown:
+        raise KeyError(f"loadable_variables names {sorted(unknown)}; '{group.url}' has {sorted(group.arrays)}")
+    arrays = _with_bounds_units(group.arrays)
+    variables: dict[str, xr.Variable] = {}
+    coordinates = set(group.coordinates)
+    for name, array in arrays.items():
+        if name in wanted:
+            loaded = loaded_variable(array, storage)
+            is_text_axis = _is_text_axis(array, group)
+            variable = decoded_variable(name, loaded, decode_times=decode_times is not False, stack=is_text_axis)
+        else:
+            variable = xr.Variable(array.dimension_names or (), array, dict(array.attributes))
+        coordinates |= _take_coordinates(variable)
+        variables[name] = variable
+    attributes = dict(group.attributes)
+    if isinstance(attributes.get("coordinates"), str) and set(attributes["coordinates"].split()) <= variables.keys():
+        coordinates |= set(attributes.pop("coordinates").split())
+    return _assemble(variables, coordinates, attributes, _encoding(group))
+
+
+def _assemble(
+    variables: Mapping[str, xr.Variable], coordinates: set[str], attributes: dict[str, Any], encoding: dict[str, Any]
+) -> xr.Dataset:
+    """Build a dataset with an index for each loaded dimension coordinate and for no virtual one."""
+    is_coordinate = {name: name in coordinates or variable.dims == (name,) for name, variable in variables.items()}
+    coordinate_variables = {name: variable for name, variable in variables.items() if is_coordinate[name]}
+    coords = xr.Coordinates(coordinate_variables, indexes={})
+    data = {name: variable for name, variable in variables.items() if not is_coordinate[name]}
+    dataset = xr.Dataset(data, coords=coords, attrs=attributes)
+    for name, variable in coordinate_variables.items():
+        if variable.dims == (name,) and virtual_array(variable) is None:
+            dataset = dataset.set_xindex(name)
+    dataset.encoding = encoding
+    return dataset
+
+
+def _encoding(group: ManifestGroup) -> dict[str, Any]:
+    encoding: dict[str, Any] = {_UNLIMITED: set(group.unlimited)}
+    if group.url is not None:
+        encoding["source"] = group.url
+    if group.refusals:
+        encoding[_REFUSALS] = group.refusals
+    return encoding
+
+
+def refusals_of(dataset: xr.Dataset, /) -> tuple[Refusal, ...]:
+    """Give what the reader could not take over, where the dataset still knows."""
+    return tuple(dataset.encoding.get(_REFUSALS, ()))
+
+
+def _with_bounds_units(arrays: Mapping[str, ManifestArray]) -> dict[str, ManifestArray]:
+    """Let bounds know units and calendar of their times: CF lets bounds go without, and joining must compare them.
+
+    CF conventions 7.1: attributes of a boundary variable that are absent are those of its parent.
+    """
+    changed = dict(arrays)
+    for array in arrays.values():
+        bounds = array.attributes.get("bounds")
+        times = {key: array.cf[key] for key in ("units", "calendar") if key in array.cf}
+        if isinstance(bounds, str) and bounds in changed and times:
+            own = changed[bounds]
+            if "units" not in own.attributes:
+                changed[bounds] = replace(own, cf={**times, **own.cf})
+    return changed
+
+
+def loaded_variable(array: ManifestArray, storage: Storage, /) -> xr.Variable:
+    """Read all values of an array, as stored: a variable with the attributes of the source."""
+    values = read_array(array, (), storage)
+    if values.dtype.kind == "T":
+        values = values.astype(object)
+    times = {key: value for key, value in array.cf.items() if key in ("units", "calendar")}
+    return xr.Variable(array.dimension_names or (), values, {**array.attributes, **times})
+
+
+def decoded_variable(name: Hashable, variable: xr.Variable, /, *, decode_times: bool, stack: bool) -> xr.Variable:
+    """Decode one loaded variable by the CF conventions, as ``xr.open_dataset`` does; ``stack`` joins characters."""
+    return conventions.decode_cf_variable(name, variable, decode_times=decode_times, stack_char_dim=stack)
+
+
+def _is_text_axis(array: ManifestArray, group: ManifestGroup) -> bool:
+    """Whether the last axis of an array of characters is the length of a string, by xarray's rule."""
+    if array.dtype != np.dtype("S1") or not array.dimension_names:
+        return False
+    dim = array.dimension_names[-1]
+    users = [x for x in group.arrays.values() if dim in (x.dimension_names or ())]
+    return dim not in group.arrays and all(
+        x.dtype.kind == "S" and x.dimension_names is not None and x.dimension_names[-1] == dim for x in users
+    )
+
+
+def _take_coordinates(variable: xr.Variable) -> set[str]:
+    """Move the CF attribute ``coordinates`` into the encoding, as xarray does, and give its names."""
+    names = variable.attrs.pop("coordinates", None)
+    if names is None:
+        return set()
+    variable.encoding["coordinates"] = names
+    return set(names.split()) if isinstance(names, str) else set()
+
+
+# -- dataset to group -----------------------------------------------------------------------------------------
+
+
+def virtual_array(variable: xr.Variable, /) -> ManifestArray | None:
+    """Give the virtual array behind a variable, or ``None`` where it holds values."""
+    data = variable._data  # `.data` is the same for duck arrays, but loads what is lazy
+    return data if isinstance(data, ManifestArray) else None
+
+
+def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
+    """Make the group of a dataset: virtual arrays as they are, loaded variables encoded as inline chunks.
+
+    Raises
+    ------
+    WriterError
+        An attribute set by the user contradicts what joining has checked, or a loaded variable cannot be encoded.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xr.SerializationWarning)
+        variables, attributes = conventions.encode_dataset_coordinates(dataset)
+    arrays = {}
+    for name, variable in variables.items():
+        if not isinstance(name, str):
+            raise WriterError(f"variable {name!r} has a name that is no string; rename it", variable=str(name))
+        array = virtual_array(variable)
+        arrays[name] = _inline_array(name, variable) if array is None else _restored(name, variable, array)
+    return ManifestGroup(
+        arrays=arrays,
+        attributes=attributes,
+        dimensions={str(dim): int(n) for dim, n in dataset.sizes.items()},
+        unlimited=frozenset(map(str, set(dataset.encoding.get(_UNLIMITED, ())) & set(dataset.dims))),
+        refusals=refusals_of(dataset),
+        url=dataset.encoding.get("source"),
+    )
+
+
+def _restored(name: str, variable: xr.Variable, array: ManifestArray) -> ManifestArray:
+    """Put dims and attributes of the variable on its array; value-changing ones are those that joining compared."""
+    attributes = dict(variable.attrs)
+    for key, value in array.cf.items():
+        if key in attributes and not same_value(attributes[key], value):
+            raise WriterError(
+                f"variable '{name}' has {key} = {attributes[key]!r}, but its chunks were written with {value!r}; "
+                "restore the attribute, or change the values of vds.virtual.open()",
+                variable=name,
+                feature=key,
+            )
+        attributes[key] = value
+    cf = {**value_changing(attributes), **array.cf}
+    return replace(array, name=name, dimension_names=tuple(map(str, variable.dims)), attributes=attributes, cf=cf)
+
+
+def _inline_array(name: str, variable: xr.Variable) -> ManifestArray:
+    encoded = _encoded_variable(name, variable)
+    values = np.asarray(encoded.values)
+    if values.dtype.kind in "OU":
+        return _inline_strings(name, encoded, values)
+    if values.dtype.kind == "T":
+        return _inline_strings(name, encoded, values.astype(object))
+    values = np.ascontiguousarray(values, values.dtype.newbyteorder("=")).reshape(values.shape)
+    return inline_values(values, values.tobytes(), (), name=name, dims=encoded.dims, attributes=encoded.attrs)
+
+
+def _inline_strings(name: str, variable: xr.Variable, values: NDArray[Any]) -> ManifestArray:
+    flat = values.reshape(-1).tolist()
+    odd = next((x for x in flat if not isinstance(x, str)), None)
+    if odd is not None:
+        raise WriterError(
+            f"loaded variable '{name}' holds objects such as {odd!r}; only numbers, dates and strings can be written",
+            variable=name,
+            feature="object dtype",
+        )
+    text = np.array(flat, np.dtypes.StringDType()).reshape(values.shape)
+    raw = bytes(VLenUTF8().encode(np.array(flat, object)))
+    codecs = (Codec("vlen-utf8"),)
+    return inline_values(text, raw, codecs, name=name, dims=variable.dims, attributes=variable.attrs)
+
+
+def inline_values(
+    values: NDArray[Any],
+    raw: bytes,
+    codecs: tuple[Codec, ...],
+    *,
+    name: str,
+    dims: Iterable[Hashable],
+    attributes: Mapping[str, Any],
+) -> ManifestArray:
+    """Make an array of one INLINE chunk: ``raw`` are the encoded bytes of ``values``."""
+    grid = ChunkGrid.regular(values.shape, [max(n, 1) for n in values.shape])
+    fill = Fill.zero(values.dtype)
+    if values.size:
+        encoding = ChunkEncoding.of(values.dtype, values.shape, codecs)
+        manifest = ChunkManifest.from_bytes([raw], shape=grid.shape, encoding=encoding, fill=fill)
+    else:
+        manifest = ChunkManifest.empty(grid.shape, fill)
+    return ManifestArray(
+        manifest=manifest,
+        grid=grid,
+        dtype=values.dtype,
+        name=name,
+        dimension_names=tuple(map(str, dims)),
+        attributes=dict(attributes),
+        cf=value_changing(attributes),
+    )
+
+
+_CF_ENCODING = ("_FillValue", "missing_value", "scale_factor", "add_offset", "units", "calendar", "dtype", "_Unsigned")
+_PACKING = ("scale_factor", "add_offset", "units", "dtype", "_Unsigned", "_FillValue", "missing_value")
+
+
+def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
+    """Encode a loaded variable by its own encoding, or without it where that would not give the values back.
+
+    The encoding of a file need not hold for what was joined to it: whole days do not hold hours.
+    """
+    encoding = {key: value for key, value in variable.encoding.items() if key in _CF_ENCODING}
+    loaded = xr.Variable(variable.dims, np.asarray(variable.values), variable.attrs)
+    for drop in ((), _PACKING):
+        kept = {key: value for key, value in encoding.items() if key not in drop}
+        # xarray adds a _FillValue of NaN to floats where the encoding says nothing; None says "none".
+        loaded.encoding = {"_FillValue": None, **kept} if loaded.dtype.kind in "fc" else kept
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                encoded = conventions.encode_cf_variable(loaded, name=name)
+                decoded = conventions.decode_cf_variable(name, encoded, stack_char_dim=False)
+            except (ValueError, TypeError, OverflowError, NotImplementedError):
+                continue
+        if _same_values(decoded, loaded):
+            return encoded
+    raise WriterError(
+        f"loaded variable '{name}' of dtype '{variable.dtype}' cannot be encoded so that it reads back as it is; "
+        "drop it, or give it a dtype that CF conventions can express",
+        variable=name,
+        feature=str(variable.dtype),
+    )
+
+
+def _same_values(a: xr.Variable, b: xr.Variable) -> bool:
+    if a.shape != b.shape:
+        return False
+    if a.dtype.kind in "mM" or b.dtype.kind in "mM":
+        return a.dtype.kind == b.dtype.kind and bool(a.equals(b))  # type: ignore[no-untyped-call]
+    if a.dtype.kind in "SU" or b.dtype.kind in "SU":
+        return bool((a.values.astype(object) == b.values.astype(object)).all())
+    return bool(a.equals(b))  # type: ignore[no-untyped-call]

@@ -1,0 +1,43 @@
+"""What a virtual array looks like in a notebook."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from virtualstack.manifests.array import ManifestArray
+
+__all__ = ["to_html"]
+
+_STYLE = "border-collapse:collapse;font-size:90%"
+_CELL = "text-align:left;padding:1px 8px;vertical-align:top"
+
+
+def to_html(array: ManifestArray, /) -> str:
+    """Give a table of an array: shape, chunk grid, codecs, sources, and counts of each kind of chunk."""
+    count = array.manifest.summary()
+    manifest = array.in_memory()
+    codecs = {" → ".join(codec.name for codec in x.codecs) or "none" for x in manifest.encodings}
+    stored = {f"{x.dtype.str} {x.shape}" for x in manifest.encodings}
+    urls = [location.url for location in manifest.locations]
+    rows = {
+        "Shape": f"{array.shape} {array.dtype}",
+        "Chunk grid": f"{' x '.join(map(str, array.grid.shape)) or '1'} cells ({array.grid!r})",
+        "Stored chunks": "; ".join(sorted(stored)) or "none",
+        "Codecs": "; ".join(sorted(codecs)) or "none",
+        "Chunks": f"{count.n_references} in sources, {count.n_inline} INLINE, {count.n_empty} EMPTY, "
+        f"{count.n_missing} MISSING; {count.nbytes:,} stored bytes",
+        "Sources": _some(urls),
+    }
+    body = "".join(
+        f'<tr><th style="{_CELL}">{escape(key)}</th><td style="{_CELL}">{escape(value)}</td></tr>'
+        for key, value in rows.items()
+    )
+    return f'<table style="{_STYLE}"><tbody>{body}</tbody></table>'
+
+
+def _some(urls: list[str]) -> str:
+    if len(urls) <= 3:
+        return ", ".join(urls) or "none"
+    return f"{urls[0]}, {urls[1]}, ... {urls[-1]} ({len(urls)})"
