@@ -50,6 +50,8 @@ class RangeServer:
         For mode "status": what it answers, and to how many requests.
     latency
         Seconds before each answer.
+    body
+        Of the answers of mode "status".
 
     Attributes
     ----------
@@ -69,14 +71,17 @@ class RangeServer:
         status: int = 500,
         times: int | None = None,
         latency: float = 0.0,
+        body: bytes = b"<Error><Code>Made</Code><Message>made to fail</Message></Error>",
     ) -> None:
         self.files = files if isinstance(files, Mapping) else Path(files)
         self.mode: Mode = mode
         self.status = status
         self.times = times
         self.latency = latency
+        self.body = body
         self.lock = threading.Lock()
         self.closing = threading.Event()
+        self._kept: dict[str, tuple[object, bytes, str]] = {}
         self.reset()
         self._server: _Server | None = None
 
@@ -102,12 +107,24 @@ class RangeServer:
         """URL of one file."""
         return self.root + path
 
-    def read(self, path: str) -> bytes | None:
-        """Bytes of one file, or None."""
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """Bytes and etag of one file, or None; both are kept until the file changes."""
         if isinstance(self.files, Mapping):
-            return self.files.get(path)
-        file = self.files / path
-        return file.read_bytes() if file.is_file() else None
+            data = self.files.get(path)
+            if data is None:
+                return None
+            version: object = data
+        else:
+            file = self.files / path
+            if not file.is_file():
+                return None
+            version = file.stat().st_mtime_ns, file.stat().st_size
+        kept = self._kept.get(path)
+        if kept is None or kept[0] != version:
+            if not isinstance(self.files, Mapping):
+                data = file.read_bytes()
+            kept = self._kept[path] = (version, data, f'"{md5(data).hexdigest()}"')
+        return kept[1:]
 
     def __enter__(self) -> Self:
         self.closing.clear()
@@ -169,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if failing:
-            self._answer(owner.status, b"<Error><Code>Made</Code><Message>made to fail</Message></Error>")
+            self._answer(owner.status, owner.body)
             return
         if owner.mode == "no_head" and self.command == "HEAD":
             self._answer(405, b"")
@@ -185,14 +202,14 @@ class _Handler(BaseHTTPRequestHandler):
         if owner.mode == "other_region" and "/eu-north-1/" not in self.headers.get("Authorization", ""):
             self._answer(301, b"", **{"x-amz-bucket-region": "eu-north-1"})
             return
-        data = owner.read(path.removeprefix("moved/"))
-        if data is None:
+        found = owner.read(path.removeprefix("moved/"))
+        if found is None:
             self._answer(404, b"no such file")
             return
-        self._answer_file(owner, data, range_)
+        self._answer_file(owner, *found, range_)
 
-    def _answer_file(self, owner: RangeServer, data: bytes, range_: str | None) -> None:
-        headers = {"ETag": f'"{md5(data).hexdigest()}"', "Last-Modified": formatdate(1_700_000_000, usegmt=True)}
+    def _answer_file(self, owner: RangeServer, data: bytes, etag: str, range_: str | None) -> None:
+        headers = {"ETag": etag, "Last-Modified": formatdate(1_700_000_000, usegmt=True)}
         match = re.fullmatch(r"bytes=(\d*)-(\d*)", range_ or "")
         if match is None or owner.mode in ("ignore_ranges", "no_length"):
             self._answer(200, data, chunked=owner.mode == "no_length", **headers)

@@ -23,6 +23,11 @@ def test_nobody_but_anonymous():
     assert names("http", {"default_headers": {}}) == ["the headers in storage="]
 
 
+def test_half_a_key_counts_for_nothing():
+    """Obstore would ask the instance metadata service for the other half."""
+    assert names("s3", environ={"AWS_ACCESS_KEY_ID": "x"}) == ["anonymous"]
+
+
 @pytest.mark.parametrize(
     ("service", "variable"),
     [
@@ -35,11 +40,16 @@ def test_nobody_but_anonymous():
 )
 def test_the_environment_then_anonymous(service, variable):
     """The variable is named; an empty one counts for nothing; skipping signatures leaves it out."""
-    assert names(service, environ={variable: "x"}) == [f"the environment's credentials ({variable})", "anonymous"]
+    other = {"AWS_SECRET_ACCESS_KEY": "s"}
+    assert names(service, environ={variable: "x", **other}) == [
+        f"the environment's credentials ({variable})",
+        "anonymous",
+    ]
     assert names(service, environ={variable: ""}) == ["anonymous"]
     prefix = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}[service]
-    assert names(service, environ={variable: "x", f"{prefix}_SKIP_SIGNATURE": "true"}) == ["anonymous"]
-    assert names(service, {"skip_signature": True}, {variable: "x"}) == ["anonymous"]
+    assert names(service, environ={variable: "x", **other, f"{prefix}_SKIP_SIGNATURE": "true"}) == ["anonymous"]
+    assert names(service, {"skip_signature": True}, {variable: "x", **other}) == ["anonymous"]
+    assert names(service, {"skip_signature": "true"}, {variable: "x", **other}) == ["anonymous"]
     assert names(service, {"skip_signature": False}) == ["anonymous"]
 
 

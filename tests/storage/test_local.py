@@ -180,6 +180,17 @@ def test_writing_is_atomic_and_leaves_nothing_behind(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
+def test_a_target_that_may_not_be_written(tmp_path, monkeypatch):
+    """The error says written, not read."""
+
+    def fail(*args: object, **options: object) -> None:
+        raise PermissionError(errno.EACCES, "no")
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(StorageError, match=r"a/b' cannot be written: permission denied. Change its mode or owner"):
+        LocalTarget(f"file://{tmp_path}").put("a/b", b"")
+
+
 def test_of_many_writers_one_wins(tmp_path):
     """put_if_absent is decided by the file system."""
     target = LocalTarget(f"file://{tmp_path}")

@@ -13,7 +13,7 @@ SECRET = {"secret_access_key": "s3cr3t", "endpoint": "http://e"}
 
 
 def served(storage, url):
-    return storage._find(url)[1]
+    return storage.find(url)[1]
 
 
 def test_the_longest_prefix_serves():

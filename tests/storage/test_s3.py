@@ -129,6 +129,16 @@ def test_given_credentials_are_the_only_ones(monkeypatch):
             open_source("s3://b/k", storage=make(server, key="mine", secret="x"))
 
 
+def test_an_expired_token_is_a_refusal(monkeypatch):
+    """S3 answers 400 to it; another identity may be let in."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "old")
+    body = b"<Error><Code>ExpiredToken</Code></Error>"
+    with RangeServer({"b/k": DATA}, mode="status", status=400, times=1, body=body) as server:
+        assert open_source("s3://b/k", storage=make(server)).read(0, 2) == DATA[:2]
+        assert [("authorization" in entry[3]) for entry in server.log] == [True, False]
+
+
 def test_the_region_is_found_out(monkeypatch):
     """S3 answers a redirect without a place, and tells the region in a header."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
@@ -141,6 +151,12 @@ def test_the_region_is_found_out(monkeypatch):
         assert server.n_requests == 1
         with pytest.raises(StorageError, match=r"as S3 does for a bucket of another region. Name its region: storage="):
             open_source("s3://b/k", storage=make(server))
+
+
+def test_half_a_key():
+    """Nobody is asked for the other half."""
+    with pytest.raises(StorageError, match=r"'s3://b/k': secret_access_key is missing in storage=; a key needs both"):
+        open_source("s3://b/k", storage={"s3://b": {"access_key_id": "k"}})
 
 
 def test_options_nobody_knows(s3):

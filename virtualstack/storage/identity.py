@@ -64,13 +64,15 @@ def identities(service: str, options: Mapping[str, Any], environ: Mapping[str, s
     """
     if service == "http":
         return (Identity("the headers in storage=" if "default_headers" in options else "no credentials", options),)
-    if options.get("skip_signature"):
+    if str(options.get("skip_signature", "")).lower() in ("1", "true"):
         return (Identity("anonymous", options),)
     if _CREDENTIALS[service] & options.keys():
         return (Identity("the credentials in storage=", options),)
     options = {key: value for key, value in options.items() if key != "skip_signature"}
     found: list[Identity] = []
     variables = [name for name in _ENVIRONMENT[service] if environ.get(name)]
+    if not environ.get("AWS_SECRET_ACCESS_KEY") and "AWS_ACCESS_KEY_ID" in variables:
+        variables.remove("AWS_ACCESS_KEY_ID")  # half a key: obstore would ask the metadata service
     if variables:
         found.append(Identity(f"the environment's credentials ({variables[0]})", options))
     if service == "s3" and (profile := _profile(environ)) is not None:

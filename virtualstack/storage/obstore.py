@@ -265,9 +265,12 @@ def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: st
         options["endpoint"] = endpoint
         if endpoint.startswith("http://"):
             client.setdefault("allow_http", True)
+    halves = {"access_key_id", "secret_access_key"} - options.keys() if service == "s3" else set()
+    if len(halves) == 1:  # obstore would ask the instance metadata service instead
+        raise StorageError(f"'{url}': {halves.pop()} is missing in storage=; a key needs both halves", url=url)
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[service]
     extra: dict[str, Any] = {}
-    if service == "s3" and {"access_key_id", "secret_access_key"} <= options.keys():
+    if service == "s3" and not halves:
         extra["credential_provider"] = _StaticKeys(
             options.pop("access_key_id"),
             options.pop("secret_access_key"),

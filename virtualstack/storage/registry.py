@@ -84,7 +84,7 @@ class Storage:
             It cannot be reached or read.
         """
         url = absolute_url(url)
-        prefix, backend = self._find(url)
+        prefix, backend = self.find(url)
         if backend is None or isinstance(backend, Mapping):
             scheme = url.partition("://")[0]
             if scheme == "file":
@@ -96,7 +96,7 @@ class Storage:
     def target(self, url: str | os.PathLike[str], /) -> Target:
         """Give the place to write to at a root URL or local directory; nothing is written or asked yet."""
         url = absolute_url(url)
-        prefix, backend = self._find(url)
+        prefix, backend = self.find(url)
         if backend is None or isinstance(backend, Mapping):
             scheme = url.partition("://")[0]
             if scheme == "file":
@@ -105,7 +105,8 @@ class Storage:
                 return MemoryTarget(url)
         return cast(Target, _module(backend, url).open_target(url, backend, prefix))
 
-    def _find(self, url: str) -> tuple[str, object | None]:
+    def find(self, url: str, /) -> tuple[str, object | None]:
+        """Give the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults)."""
         for prefix, backend in (*self.given, *self.remembered):
             if _serves(prefix, backend, url):
                 return prefix, backend
