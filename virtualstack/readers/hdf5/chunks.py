@@ -1,0 +1,115 @@
+"""Where the chunks of a dataset lie: the one place that knows how they are listed."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.readers.hdf5.layout import EXTENSIBLE_ARRAY, ChunkLayout
+
+__all__ = ["ChunkTable", "UnlistableChunksError", "chunk_table"]
+
+
+class UnlistableChunksError(Exception):
+    """The HDF5 library does not say where the chunks of a dataset lie."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkTable:
+    """Allocated chunks of a dataset, in any order; all arrays of shape ``(n_chunks,)``.
+
+    Parameters
+    ----------
+    cell
+        C-order index in the chunk grid.
+    offset, length
+        Bytes, from the start of the file.
+    mask
+        Bit i is set where filter i was left out.
+    """
+
+    cell: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    mask: NDArray[np.uint32]
+
+
+def chunk_table(dataset: h5py.Dataset, layout: ChunkLayout | None, /) -> ChunkTable:
+    """List the allocated chunks of a chunked dataset; the chunk index is read, no chunk is.
+
+    Parameters
+    ----------
+    dataset
+        Chunked, with at least one element.
+    layout
+        Its layout message; ``None`` where it could not be read.
+
+    Raises
+    ------
+    UnlistableChunksError
+        Listing them would give wrong places, or chunks are listed twice or outside of the array.
+    """
+    chunks, shape, maxshape = dataset.chunks, dataset.shape, dataset.maxshape
+    listed: list[Any] = []
+    dataset.id.chunk_iter(listed.append)
+    table = [(*x.chunk_offset, x.byte_offset, x.size, x.filter_mask) for x in listed]
+    rows = np.array(table, np.int64).reshape(len(table), len(shape) + 3)
+    scaled = rows[:, : len(shape)] // np.array(chunks, np.int64)
+    unlimited = [axis for axis, length in enumerate(maxshape) if length is None]
+    if len(unlimited) == 1 and unlimited[0] > 0 and len(table):
+        scaled = _true_cells(scaled, layout, unlimited[0], chunks, maxshape)
+    grid = np.array([-(-n // c) for n, c in zip(shape, chunks, strict=True)], np.int64)
+    if ((scaled < 0) | (scaled >= grid)).any():
+        raise UnlistableChunksError("the chunk index has a chunk outside of the array")
+    cell = np.ravel_multi_index(tuple(scaled.T), tuple(grid.tolist())) if len(table) else np.zeros(0, np.int64)
+    if np.unique(cell).size != cell.size:
+        raise UnlistableChunksError("the chunk index has two chunks for one place")
+    return ChunkTable(
+        cell=cell.astype(np.int64), offset=rows[:, -3], length=rows[:, -2], mask=rows[:, -1].astype(np.uint32)
+    )
+
+
+def _true_cells(
+    listed: NDArray[np.int64],
+    layout: ChunkLayout | None,
+    unlimited: int,
+    chunks: tuple[int, ...],
+    maxshape: tuple[int | None, ...],
+) -> NDArray[np.int64]:
+    """Undo a fault of HDF5 (up to 2.0 at least) in listing extensible arrays.
+
+    An extensible array numbers the cells of the *maximum* grid with the one unlimited axis moved to the slowest place
+    (HDF5 spec, appendix C, "the extensible array index"). The library looks chunks up that way, but lists them as if
+    the axes were not moved. The number of a cell is all the same, as the unlimited axis never overflows.
+    """
+    if layout is None:
+        raise UnlistableChunksError("its object header could not be read, so its kind of chunk index is unknown")
+    if layout.index != EXTENSIBLE_ARRAY or not _lists_moved_axes():
+        return listed
+    most = [-(-n // c) if n is not None else 0 for n, c in zip(maxshape, chunks, strict=True)]
+    after = most[unlimited + 1 :]
+    if listed[:, :unlimited].any() or (listed[:, unlimited + 1 :] >= np.array(after, np.int64)).any():
+        raise UnlistableChunksError("the HDF5 library lists an extensible array in an unknown way")
+    weights = np.array([math.prod(after[i:]) for i in range(len(after) + 1)], np.int64)
+    number = listed[:, unlimited:] @ weights
+    others = [n for axis, n in enumerate(most) if axis != unlimited]
+    per_step = math.prod(others)
+    moved = np.stack([number // per_step, *np.unravel_index(number % per_step, others)], axis=1)
+    return np.insert(moved[:, 1:], unlimited, moved[:, 0], axis=1)
+
+
+@functools.cache
+def _lists_moved_axes() -> bool:
+    """Whether this HDF5 library has the fault: it is asked to list one chunk of a file in memory."""
+    with h5py.File("listing", "w", driver="core", backing_store=False, libver="latest") as file:
+        dataset = file.create_dataset("x", (2, 2), "u1", chunks=(1, 1), maxshape=(2, None))
+        dataset[1, 0] = 1
+        listed: list[Any] = []
+        dataset.id.chunk_iter(listed.append)
+        return [x.chunk_offset for x in listed] == [(0, 1)]

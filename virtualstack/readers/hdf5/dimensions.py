@@ -1,0 +1,205 @@
+"""Dimensions of every variable, by netCDF-4's rules on HDF5's dimension scales."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import h5py
+import numpy as np
+from h5py import h5a, h5ds, h5g, h5t
+
+from virtualstack.readers.hdf5.tree import Group, Variable
+
+__all__ = ["NON_COORDINATE", "Dimension", "Dimensions", "resolve_dimensions"]
+
+NON_COORDINATE = "_nc4_non_coord_"
+"""Prefix of a dataset whose variable bears the name of a dimension that it is no coordinate of."""
+
+# netCDF-4 on HDF5, "dimension without a coordinate variable": the NAME of such a scale begins so
+_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
+
+
+@dataclass(slots=True, kw_only=True)
+class Dimension:
+    """A dimension that a group declares."""
+
+    name: str
+    length: int
+    is_unlimited: bool
+    number: int
+    address: int | None = None
+    has_variable: bool = True
+
+
+@dataclass(slots=True)
+class Dimensions:
+    """Dimensions by group path, and the dimension names of each dataset by its path.
+
+    Parameters
+    ----------
+    declared
+        In the order of declaration; phony ones, which name the axes of datasets without scales, come last.
+    names
+        One an axis.
+    not_variables
+        Paths of datasets that only declare a dimension.
+    """
+
+    declared: dict[str, list[Dimension]] = field(default_factory=dict)
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    not_variables: set[str] = field(default_factory=set)
+
+
+def resolve_dimensions(root: Group, /) -> Dimensions:
+    """Name the axes of every dataset as netCDF-C does.
+
+    Scales attached to an axis name it; axes without a scale share phony dimensions by length in their group, numbered
+    through the file after all declared ones, child groups first.
+    """
+    found = Dimensions()
+    next_number = 0
+    for group in root.walk():
+        dims = found.declared[group.path] = []
+        for variable in group.variables.values():
+            if variable.dataset.shape and h5ds.is_scale(variable.dataset.id):
+                number = _dimension_number(variable.dataset)
+                number = next_number if number is None else number
+                next_number = max(next_number, number + 1)
+                dims.append(_declare(variable, number))
+                if not dims[-1].has_variable:
+                    found.not_variables.add(variable.path)
+    _Namer(found, next_number).name_group(root, ())
+    _find_lengths(root, found)
+    return found
+
+
+def _declare(variable: Variable, number: int) -> Dimension:
+    dataset = variable.dataset
+    name = b""
+    if h5a.exists(dataset.id, b"NAME"):
+        name = h5ds.get_scale_name(dataset.id) or b""
+    return Dimension(
+        name=variable.name,
+        length=int(dataset.shape[0]),
+        is_unlimited=dataset.maxshape[0] is None,
+        number=number,
+        address=variable.address,
+        has_variable=not name.startswith(_NO_VARIABLE),
+    )
+
+
+def _dimension_number(dataset: h5py.Dataset) -> int | None:
+    numbers = _integers(dataset, b"_Netcdf4Dimid")
+    return numbers[0] if numbers and numbers[0] >= 0 else None
+
+
+def _integers(dataset: h5py.Dataset, name: bytes) -> list[int]:
+    if not h5a.exists(dataset.id, name):
+        return []
+    attribute = h5a.open(dataset.id, name)
+    if attribute.get_type().get_class() != h5t.INTEGER:
+        return []
+    values = np.zeros(attribute.shape, np.int64)
+    if values.size:
+        attribute.read(values)
+    return [int(x) for x in values.reshape(-1)]
+
+
+class _Namer:
+    """Gives names to axes; holds the number of the next phony dimension, which runs through the file."""
+
+    def __init__(self, found: Dimensions, next_number: int) -> None:
+        self.found = found
+        self.next_number = next_number
+
+    def name_group(self, group: Group, parents: tuple[Group, ...]) -> None:
+        for child in group.groups.values():
+            self.name_group(child, (*parents, group))
+        scope = [self.found.declared[x.path] for x in (group, *reversed(parents))]
+        for seen_by_netcdf in (True, False):  # what netCDF-C skips must not change its numbers
+            for variable in group.variables.values():
+                if variable.path not in self.found.not_variables and _netcdf_reads(variable) is seen_by_netcdf:
+                    self.found.names[variable.path] = self._names(variable, scope)
+
+    def _names(self, variable: Variable, scope: Sequence[list[Dimension]]) -> tuple[str, ...]:
+        dataset = variable.dataset
+        rank = len(variable.shape or ())
+        if not rank:
+            return ()
+        numbers = _integers(dataset, b"_Netcdf4Coordinates")
+        if len(numbers) == rank:
+            by_number = {dim.number: dim for dims in reversed(scope) for dim in dims}
+            if all(number in by_number for number in numbers):
+                return tuple(by_number[number].name for number in numbers)
+        own = next((dim for dim in scope[0] if dim.address == variable.address), None)
+        chosen: list[Dimension | None] = [own] + [None] * (rank - 1)
+        by_address = {dim.address: dim for dims in reversed(scope) for dim in dims if dim.address is not None}
+        if own is None and h5a.exists(dataset.id, b"DIMENSION_LIST"):
+            for axis, scales in enumerate(_scales(dataset)):
+                chosen[axis] = next((by_address[x] for x in scales if x in by_address), None)
+        return tuple(dim.name for dim in self._with_phony(variable, chosen, scope[0]))
+
+    def _with_phony(
+        self, variable: Variable, chosen: list[Dimension | None], dims: list[Dimension]
+    ) -> Iterator[Dimension]:
+        taken = {dim.number for dim in chosen if dim is not None}
+        for dim, length, longest in zip(chosen, variable.shape or (), variable.maxshape, strict=True):
+            if dim is None:
+                # netCDF-C, create_phony_dims: any dimension of the group with this length that the variable
+                # does not have yet, also one that is declared
+                dim = next(
+                    (
+                        x
+                        for x in dims
+                        if x.length == length and x.is_unlimited is (longest is None) and x.number not in taken
+                    ),
+                    None,
+                )
+            if dim is None:
+                dim = Dimension(
+                    name=f"phony_dim_{self.next_number}",
+                    length=int(length),
+                    is_unlimited=longest is None,
+                    number=self.next_number,
+                )
+                self.next_number += 1
+                dims.append(dim)
+            taken.add(dim.number)
+            yield dim
+
+
+def _scales(dataset: h5py.Dataset) -> list[list[int]]:
+    """Give the addresses of the scales attached to each axis."""
+    axes: list[list[int]] = []
+    for axis in range(len(dataset.shape)):
+        scales: list[int] = []
+
+        def visit(scale: h5py.h5d.DatasetID, scales: list[int] = scales) -> None:
+            scales.append(int(h5g.get_objinfo(scale).objno[0]))
+
+        try:
+            h5ds.iterate(dataset.id, axis, visit)
+        except (OSError, RuntimeError, ValueError, KeyError):
+            scales.clear()  # a reference that leads nowhere
+        axes.append(scales)
+    return axes
+
+
+def _netcdf_reads(variable: Variable) -> bool:
+    tid = variable.dataset.id.get_type()
+    return tid.get_class() in (h5t.INTEGER, h5t.FLOAT, h5t.STRING) or bool(tid.committed())
+
+
+def _find_lengths(root: Group, found: Dimensions) -> None:
+    """Give unlimited dimensions without a variable the length of the longest variable along them."""
+    for group in root.walk():
+        for dim in found.declared[group.path]:
+            if dim.has_variable or not dim.is_unlimited:
+                continue
+            for below in group.walk():
+                for variable in below.variables.values():
+                    names = found.names.get(variable.path, ())  # none for what is no variable
+                    for name, length in zip(names, variable.shape or (), strict=False):
+                        if name == dim.name:
+                            dim.length = max(dim.length, int(length))

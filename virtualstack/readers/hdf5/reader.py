@@ -1,0 +1,116 @@
+"""The reader of HDF5 and netCDF-4 files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import h5py
+
+from virtualstack.errors import MalformedFileError, ManifestError
+from virtualstack.location import local_path
+from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
+from virtualstack.readers.base import ReadOptions
+from virtualstack.readers.hdf5.attributes import read_attributes
+from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
+from virtualstack.readers.hdf5.tree import Group, Variable, read_tree
+from virtualstack.readers.hdf5.variables import FileContext, read_variable
+from virtualstack.storage import LocalSource, Source, SourceFile, Storage
+
+__all__ = ["HDF5"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HDF5:
+    """Reads HDF5 files, and netCDF-4 files as netCDF shows them.
+
+    Values are those of the HDF5 library; names of dimensions and attributes are those of netCDF-C. What has no
+    byte-range form is inlined up to a limit, or refused by name.
+    """
+
+    name: ClassVar[str] = "hdf5"
+
+    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        """Describe a file; reads metadata, and the values of variables that are inlined.
+
+        Raises
+        ------
+        MalformedFileError
+            It is no HDF5 file, is truncated, or its root cannot be read.
+        StorageError
+            The bytes could not be had.
+        """
+        source = storage.source(url)
+        with _open(source) as file:
+            context = FileContext(
+                location=source.location,
+                read=source.read,
+                base=int(file.userblock_size),
+                inline_limit=options.inline_limit,
+            )
+            tree = read_tree(file)
+            return _group(tree, resolve_dimensions(tree), context, options)
+
+
+@contextmanager
+def _open(source: Source) -> Iterator[h5py.File]:
+    url = source.location.url
+    target: Any = local_path(url) if isinstance(source, LocalSource) else SourceFile(source)
+    try:
+        file = h5py.File(target, "r")
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise MalformedFileError(f"'{url}' cannot be opened as HDF5: {error}", url=url, offset=0) from error
+    with file:
+        yield file
+
+
+def _group(tree: Group, dims: Dimensions, context: FileContext, options: ReadOptions) -> ManifestGroup:
+    attributes, refusals = read_attributes(tree.group, tree.path or "/")
+    refusals = [*tree.notes, *refusals]
+    arrays: dict[str, ManifestArray] = {}
+    for variable in tree.variables.values():
+        if variable.path in dims.not_variables or not _is_wanted(tree.path, options.group):
+            continue
+        name = _netcdf_name(variable.name, tree)
+        if name in options.drop_variables:
+            continue
+        array, found = _array(variable, dims, context)
+        refusals += found
+        if array is not None:
+            arrays[name] = array
+    declared = dims.declared[tree.path]
+    return ManifestGroup(
+        arrays=arrays,
+        groups={name: _group(child, dims, context, options) for name, child in tree.groups.items()},
+        attributes=attributes,
+        dimensions={dim.name: dim.length for dim in declared},
+        unlimited=frozenset(dim.name for dim in declared if dim.is_unlimited),
+        refusals=tuple(refusals),
+        url=context.location.url,
+    )
+
+
+def _array(variable: Variable, dims: Dimensions, context: FileContext) -> tuple[ManifestArray | None, list[Refusal]]:
+    attributes, refusals = read_attributes(variable.dataset, variable.path)
+    try:
+        array, refusal = read_variable(variable, dims.names[variable.path], attributes, context)
+    except ManifestError as error:
+        raise MalformedFileError(
+            f"'{context.location.url}' is truncated or damaged: {variable.path}: {error}",
+            url=context.location.url,
+        ) from error
+    return array, [*refusals, refusal] if refusal is not None else refusals
+
+
+def _netcdf_name(name: str, tree: Group) -> str:
+    stripped = name.removeprefix(NON_COORDINATE)
+    return name if not stripped or (stripped != name and stripped in tree.variables) else stripped
+
+
+def _is_wanted(path: str, group: str | None) -> bool:
+    if group is None:
+        return True
+    wanted = "/" + group.strip("/") if group.strip("/") else ""
+    return path == wanted or path.startswith(wanted + "/") or wanted.startswith(path + "/") or not path

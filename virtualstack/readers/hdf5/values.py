@@ -1,0 +1,92 @@
+"""Values that have no byte-range form, read through the HDF5 library and put into the manifest."""
+
+from __future__ import annotations
+
+import math
+
+import h5py
+import numpy as np
+from numcodecs import VLenUTF8
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+
+__all__ = ["NotInlinedError", "inline_text", "inline_values", "one_cell"]
+
+_TEXT = np.dtypes.StringDType()
+_POINTER = 16  # bytes that a dataset keeps for each string of variable length: length, heap address, index
+
+
+class NotInlinedError(Exception):
+    """The values are more than the limit, or the HDF5 library cannot read them; the message is half a sentence."""
+
+
+def one_cell(shape: tuple[int, ...]) -> ChunkGrid:
+    """Give the grid of one cell over an array (none where it is empty)."""
+    return ChunkGrid.regular(shape, (max(n, 1) for n in shape))
+
+
+def inline_values(
+    dataset: h5py.Dataset, dtype: np.dtype, shape: tuple[int, ...], fill: Fill, limit: int, /
+) -> ChunkManifest:
+    """Read all values as one INLINE chunk.
+
+    Parameters
+    ----------
+    dataset
+        Read as a whole.
+    dtype, shape
+        Of the values; the shape of an array type included.
+    fill
+        Of the array.
+    limit
+        Bytes.
+
+    Raises
+    ------
+    NotInlinedError
+        See there.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size > limit:
+        raise NotInlinedError(f"its {size} bytes are more than the inline limit of {limit}")
+    grid = one_cell(shape)
+    if not math.prod(shape):
+        return ChunkManifest.empty(grid.shape, fill)
+    values = np.ascontiguousarray(_read(dataset)).reshape(shape).astype(dtype)
+    return ChunkManifest.from_bytes(
+        [values.tobytes()], shape=grid.shape, encoding=ChunkEncoding.of(dtype, shape), fill=fill
+    )
+
+
+def inline_text(dataset: h5py.Dataset, fill: Fill, limit: int, /) -> ChunkManifest:
+    """Read all strings as one INLINE chunk of zarr's ``vlen-utf8``.
+
+    Raises
+    ------
+    NotInlinedError
+        See there; or a string is not UTF-8.
+    """
+    shape = dataset.shape
+    grid = one_cell(shape)
+    if not math.prod(shape):
+        return ChunkManifest.empty(grid.shape, fill)
+    if math.prod(shape) * _POINTER > max(limit, _POINTER):
+        raise NotInlinedError(f"its {math.prod(shape)} strings are more than the inline limit of {limit} bytes holds")
+    raw = np.asarray(_read(dataset), object).reshape(-1).tolist()
+    try:
+        texts = [x.decode() if isinstance(x, bytes) else str(x or "") for x in raw]
+    except UnicodeDecodeError as error:
+        raise NotInlinedError(f"a string is not UTF-8: {error}") from error
+    encoded = bytes(VLenUTF8().encode(np.array(texts, object)))
+    if len(encoded) > limit:
+        raise NotInlinedError(f"its {len(encoded)} bytes are more than the inline limit of {limit}")
+    encoding = ChunkEncoding.of(_TEXT, shape, [Codec("vlen-utf8")])
+    return ChunkManifest.from_bytes([encoded], shape=grid.shape, encoding=encoding, fill=fill)
+
+
+def _read(dataset: h5py.Dataset) -> np.ndarray:
+    try:
+        return dataset[()]
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # h5py's own
+        raise NotInlinedError(f"the HDF5 library cannot read it: {error}") from error

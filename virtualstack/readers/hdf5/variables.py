@@ -1,0 +1,235 @@
+"""A dataset as a virtual array, or the reason why it is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5d
+from numpy.typing import NDArray
+
+from virtualstack.location import Location
+from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
+from virtualstack.manifests import value_changing as cf_of
+from virtualstack.readers.hdf5.chunks import ChunkTable, UnlistableChunksError, chunk_table
+from virtualstack.readers.hdf5.datatypes import ElementType, converted_dtype, packed
+from virtualstack.readers.hdf5.filters import Filter, codecs_of, filters_of, obstacle
+from virtualstack.readers.hdf5.layout import ChunkLayout, read_chunk_layout
+from virtualstack.readers.hdf5.tree import Variable
+from virtualstack.readers.hdf5.values import NotInlinedError, inline_text, inline_values, one_cell
+
+__all__ = ["FileContext", "read_variable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileContext:
+    """What reading a dataset needs of its file.
+
+    Parameters
+    ----------
+    location
+        Of the file.
+    read
+        Gives ``length`` bytes at an offset of the file.
+    base
+        Bytes of the user block, which addresses do not count.
+    inline_limit
+        Bytes of values that one variable may put into the manifest.
+    """
+
+    location: Location
+    read: Callable[[int, int], bytes]
+    base: int
+    inline_limit: int
+
+
+class _NoReferencesError(Exception):
+    """The bytes of a dataset are no byte ranges of a source; the message is the reason."""
+
+
+def read_variable(
+    variable: Variable, dims: tuple[str, ...], attributes: Mapping[str, Any], context: FileContext, /
+) -> tuple[ManifestArray | None, Refusal | None]:
+    """Describe a dataset.
+
+    Returns
+    -------
+    array
+        ``None`` where it is refused.
+    refusal
+        Why it was refused, or inlined, or what is odd about it; ``None`` for the usual dataset.
+    """
+    dataset = variable.dataset
+    found = variable.element
+    if found.kind == "refused":
+        return None, Refusal(path=variable.path, reason=found.reason)
+    value_dtype = _value_dtype(dataset, found)
+    shape = variable.shape or ()
+    fill = _fill(dataset, found, value_dtype)
+    refusal = None
+    if variable.shape is None:
+        manifest, grid = ChunkManifest.empty((), fill), one_cell(())
+        refusal = Refusal(path=variable.path, reason="a null dataspace: it has no value, only attributes", kind="noted")
+    else:
+        try:
+            manifest, grid = _references(variable, found, shape, fill, context)
+        except _NoReferencesError as obstacle_:
+            try:
+                if found.kind == "text":
+                    manifest = inline_text(dataset, fill, context.inline_limit)
+                else:
+                    manifest = inline_values(dataset, value_dtype, shape, fill, context.inline_limit)
+            except NotInlinedError as error:
+                return None, Refusal(path=variable.path, reason=f"{obstacle_}; {error}")
+            grid = one_cell(shape)
+            refusal = Refusal(path=variable.path, reason=str(obstacle_), kind="inlined")
+    array = ManifestArray(
+        manifest=manifest,
+        grid=grid,
+        dtype=value_dtype,
+        name=variable.path,
+        dimension_names=dims,
+        attributes=attributes,
+        cf=cf_of(attributes),
+    )
+    array.validate()
+    return array, refusal
+
+
+def _value_dtype(dataset: h5py.Dataset, found: ElementType) -> np.dtype[Any]:
+    if found.kind == "text":
+        return np.dtypes.StringDType()
+    return converted_dtype(dataset) if found.stored is None else packed(found.stored)
+
+
+def _fill(dataset: h5py.Dataset, found: ElementType, dtype: np.dtype[Any]) -> Fill:
+    """Give what never-written chunks read as: the fill value of the dataset, which is not its ``_FillValue``."""
+    dcpl = dataset.id.get_create_plist()
+    if dcpl.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
+        return Fill.zero(dtype)
+    if found.kind == "text":
+        value = dataset.fillvalue
+        return Fill.of(value or b"", dtype)
+    if found.subshape:
+        return Fill.zero(dtype)
+    cell = np.zeros((), dataset.dtype)
+    dcpl.get_fill_value(cell)
+    return Fill(dtype, cell.astype(dtype).tobytes())
+
+
+def _references(
+    variable: Variable, found: ElementType, shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> tuple[ChunkManifest, ChunkGrid]:
+    """Give the byte ranges of a dataset, or raise `_NoReferencesError`."""
+    dataset = variable.dataset
+    dcpl = dataset.id.get_create_plist()
+    layout = dcpl.get_layout()
+    if found.stored is None:
+        raise _NoReferencesError(found.reason)
+    if layout == h5d.VIRTUAL:
+        raise _NoReferencesError("a virtual dataset (VDS), whose values lie in other datasets")
+    if layout == h5d.COMPACT:
+        return _compact(dataset, found.stored, shape, fill), one_cell(shape)
+    if dcpl.get_external_count():
+        raise _NoReferencesError("its values lie in external files")
+    if layout == h5d.CONTIGUOUS:
+        return _contiguous(dataset, found.stored, shape, fill, context), one_cell(shape)
+    return _chunked(variable, found, shape, fill, context)
+
+
+def _compact(dataset: h5py.Dataset, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill) -> ChunkManifest:
+    """Take the values out of the object header."""
+    grid = one_cell(shape)
+    if not math.prod(shape):
+        return ChunkManifest.empty(grid.shape, fill)
+    dtype = packed(stored)
+    values = np.ascontiguousarray(dataset[()]).reshape(shape).astype(dtype)
+    return ChunkManifest.from_bytes(
+        [values.tobytes()], shape=grid.shape, encoding=ChunkEncoding.of(dtype, shape), fill=fill
+    )
+
+
+def _contiguous(
+    dataset: h5py.Dataset, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> ChunkManifest:
+    grid = one_cell(shape)
+    offset = dataset.id.get_offset()
+    if offset is None or not math.prod(shape):
+        return ChunkManifest.empty(grid.shape, fill)
+    return ChunkManifest.from_arrays(
+        np.full(grid.shape, offset, np.int64),
+        np.full(grid.shape, math.prod(shape) * stored.itemsize, np.int64),
+        location=context.location,
+        encoding=ChunkEncoding.of(stored, shape),
+        fill=fill,
+    )
+
+
+def _chunked(
+    variable: Variable, found: ElementType, shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> tuple[ChunkManifest, ChunkGrid]:
+    dataset, stored = variable.dataset, found.stored
+    if stored is None:
+        raise _NoReferencesError(found.reason)
+    filters = filters_of(dataset.id.get_create_plist())
+    reason = obstacle(filters)
+    if reason is not None:
+        raise _NoReferencesError(reason)
+    chunks = (*map(int, dataset.chunks), *found.subshape)
+    grid = ChunkGrid.regular(shape, chunks)
+    if not math.prod(shape):
+        return ChunkManifest.empty(grid.shape, fill), grid
+    layout = _layout(variable, filters, context)
+    try:
+        table = chunk_table(dataset, layout)
+    except UnlistableChunksError as error:
+        raise _NoReferencesError(str(error)) from error
+    unfiltered = _unfiltered_edges(dataset, table, filters, layout)
+    masks = np.where(unfiltered, (1 << len(filters)) - 1, table.mask)
+    distinct, rows = np.unique(masks, return_inverse=True)
+    encodings = [ChunkEncoding.of(stored, chunks, codecs_of(filters, int(mask))) for mask in distinct]
+    offsets, lengths = np.zeros(grid.shape, np.int64), np.full(grid.shape, -1, np.int64)
+    codes = np.zeros(grid.shape, np.uint32)
+    offsets.reshape(-1)[table.cell] = table.offset
+    lengths.reshape(-1)[table.cell] = table.length
+    codes.reshape(-1)[table.cell] = rows
+    manifest = ChunkManifest.from_arrays(
+        offsets,
+        lengths,
+        location=context.location,
+        encoding=encodings,
+        fill=fill,
+        encoding_codes=codes,
+        location_codes=np.full(grid.shape, FIRST, np.uint32),
+    )
+    return manifest, grid
+
+
+def _layout(variable: Variable, filters: tuple[Filter, ...], context: FileContext) -> ChunkLayout | None:
+    """Read the layout message where something depends on it."""
+    dataset = variable.dataset
+    has_edges = any(n % c for n, c in zip(dataset.shape, dataset.chunks, strict=True))
+    if not (filters and has_edges) and None not in dataset.maxshape[1:]:
+        return None
+    return read_chunk_layout(context.read, context.base, variable.address)
+
+
+def _unfiltered_edges(
+    dataset: h5py.Dataset, table: ChunkTable, filters: tuple[Filter, ...], layout: ChunkLayout | None
+) -> NDArray[np.bool_]:
+    """Tell which chunks reach past the array and were therefore stored without filters."""
+    shape, chunks = dataset.shape, dataset.chunks
+    if not filters or not any(n % c for n, c in zip(shape, chunks, strict=True)):
+        return np.zeros(table.cell.shape, np.bool_)
+    if layout is None:
+        raise _NoReferencesError("its object header could not be read, so edge chunks may be filtered or not")
+    if not layout.leaves_edges_unfiltered:
+        return np.zeros(table.cell.shape, np.bool_)
+    grid = tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
+    scaled = np.unravel_index(table.cell, grid)
+    past = [(i + 1) * c > n for i, c, n in zip(scaled, chunks, shape, strict=True)]
+    return np.logical_or.reduce(past)
