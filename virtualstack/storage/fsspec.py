@@ -61,7 +61,7 @@ class FsspecSource:
                 if isinstance(answer, Exception):
                     _translate(answer, url)
                 got[n] = answer
-        check_lengths(table[:, 1], got, url=url)
+        check_lengths(table[:, 1].tolist(), got, url=url)
         return got
 
 

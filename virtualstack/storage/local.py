@@ -82,30 +82,24 @@ class LocalSource:
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Read exactly ``length`` bytes from ``offset``."""
-        check_ranges([(offset, length)], url=self.location.url, size=self.size)
-        data = self._pread(self._descriptor(), offset, length)
-        check_lengths(np.array([length]), [data], url=self.location.url)
+        if not (offset >= 0 and 0 <= length <= self.size - offset):
+            check_ranges([(offset, length)], url=self.location.url, size=self.size)  # says what is wrong
+        file = self._descriptor()
+        with _storage_errors(self.location.url, "read"):
+            data = _pread(file.number, offset, length)
+        check_lengths([length], [data], url=self.location.url)
         return data
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges in the order given."""
         table = check_ranges(ranges, url=self.location.url, size=self.size)
-        file = self._descriptor() if table.size else None
-        got: list[Bytes] = [self._pread(file, offset, length) for offset, length in table.tolist() if file is not None]
-        check_lengths(table[:, 1], got, url=self.location.url)
-        return got
-
-    def _pread(self, file: _Descriptor, offset: int, length: int) -> bytes:
+        if not len(table):
+            return []
+        file = self._descriptor()
         with _storage_errors(self.location.url, "read"):
-            data = os.pread(file.number, length, offset)
-            if len(data) == length or not data:
-                return data
-            parts = [data]  # Linux gives at most 2 GiB at once, network file systems sometimes less
-            done = len(data)
-            while done < length and (data := os.pread(file.number, length - done, offset + done)):
-                parts.append(data)
-                done += len(data)
-            return b"".join(parts)
+            got: list[Bytes] = [_pread(file.number, offset, length) for offset, length in table.tolist()]
+        check_lengths(table[:, 1].tolist(), got, url=self.location.url)
+        return got
 
     def _descriptor(self) -> _Descriptor:
         with _LOCK:
@@ -153,6 +147,18 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
     check_version(expected, source.location)
     source.keep(file)
     return source
+
+
+def _pread(number: int, offset: int, length: int) -> bytes:
+    data = os.pread(number, length, offset)
+    if len(data) == length or not data:
+        return data
+    parts = [data]  # Linux gives at most 2 GiB at once, network file systems sometimes less
+    done = len(data)
+    while done < length and (data := os.pread(number, length - done, offset + done)):
+        parts.append(data)
+        done += len(data)
+    return b"".join(parts)
 
 
 def _check_regular(status: os.stat_result, url: str) -> None:

@@ -128,7 +128,7 @@ class RemoteSource:
                 f"'{url}' is shorter than the {self.size} bytes it had. Scan it again, or restore what was indexed",
                 url=url,
             ) from error
-        check_lengths(lengths, parts, url=url)
+        check_lengths(sizes, parts, url=url)
         return parts
 
     def _fetch_whole(self) -> memoryview:
@@ -137,7 +137,7 @@ class RemoteSource:
                 connection, key = connect(self.location.url, self._backend, self._prefix)
                 data, found = connection.get_whole(self.location.url, key, WHOLE_LIMIT)
                 check_version(self.location, found)
-                check_lengths(np.array([self.size]), [data], url=self.location.url)
+                check_lengths([self.size], [data], url=self.location.url)
                 self._first, self._is_checked = data, True
             return self._first
 
@@ -198,7 +198,7 @@ def open_source(url: str, backend: object | None, prefix: str, expected: Locatio
             first = memoryview(b"")
     except (RangesIgnoredError, UnsatisfiableError):  # the latter: an empty object
         first, found = connection.get_whole(url, key, WHOLE_LIMIT)
-        check_lengths(np.array([found.size]), [first], url=url)
+        check_lengths([found.size or 0], [first], url=url)
     check_version(expected, found)
     return RemoteSource(found, backend, prefix, first=first, is_checked=True)
 
@@ -224,7 +224,7 @@ class RemoteTarget:
         url = self._url(key)
         connection, path = self._connect(url)
         data, found = connection.get_whole(url, path, None)
-        check_lengths(np.array([found.size]), [data], url=url)
+        check_lengths([found.size or 0], [data], url=url)
         return bytes(data)
 
     def list(self, prefix: str = "", /) -> list[str]:

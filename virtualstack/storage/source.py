@@ -86,9 +86,9 @@ def _past_end(offset: int, length: int, *, url: str, size: int) -> StorageError:
     )
 
 
-def check_lengths(lengths: NDArray[np.int64], got: Sequence[Bytes], /, *, url: str) -> None:
+def check_lengths(lengths: Sequence[int], got: Sequence[Bytes], /, *, url: str) -> None:
     """Raise `StorageError` where an answer is not exactly as long, in bytes, as was asked for."""
-    for length, data in zip(lengths.tolist(), got, strict=True):
+    for length, data in zip(lengths, got, strict=True):
         if len(data) != length:
             raise StorageError(
                 f"'{url}': {length} bytes were asked for, but {len(data)} came. The source shrank after it was opened, "
