@@ -106,13 +106,17 @@ class Fill:
         dtype = native(np.dtype(dtype))
         if dtype.kind == "T":
             return cls(dtype, value if isinstance(value, bytes) else str(value).encode())
+        cell = np.zeros((), dtype)
         try:
             array = np.asarray(value)
-            # A void or bytes scalar of the very dtype keeps its bytes; all else is cast as numpy assigns.
-            cell = np.zeros((), dtype)
-            cell[...] = array
+            with np.errstate(all="ignore"):
+                cell[...] = array
         except (ValueError, TypeError, OverflowError) as error:
             raise ManifestError(f"fill value {value!r} does not fit dtype '{dtype}': {error}") from error
+        if array.dtype.kind in "iuf" and dtype.kind in "iuf":
+            is_lost = cell != array if dtype.kind in "iu" else np.isinf(cell) & np.isfinite(array)
+            if bool(is_lost):
+                raise ManifestError(f"fill value {value!r} does not fit dtype '{dtype}': it would become {cell}")
         return cls(dtype, cell.tobytes())
 
     @classmethod

@@ -1,0 +1,174 @@
+"""Manifests in memory: how they are made, what they refuse, and how tables are rewritten."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from virtualstack.errors import ManifestError
+from virtualstack.location import Location
+from virtualstack.manifests import (
+    EMPTY,
+    ENTRY,
+    FIRST,
+    INLINE,
+    MISSING,
+    ChunkEncoding,
+    ChunkManifest,
+    Fill,
+    Manifest,
+    unify,
+)
+
+ENCODING = ChunkEncoding.of("<i4", (2, 2))
+FILL = Fill.of(-1, "i4")
+
+
+def manifest(url="file:///a", offsets=((0, 16), (32, 48)), lengths=((16, 16), (16, 16)), **options):
+    options = {"location": url, "encoding": ENCODING, "fill": FILL} | options
+    return ChunkManifest.from_arrays(np.array(offsets), np.array(lengths), **options)
+
+
+def test_it_fills_the_protocol():
+    """What is in memory is one form of a manifest."""
+    assert isinstance(manifest(), Manifest)
+
+
+def test_a_negative_length_is_an_empty_chunk():
+    """Readers mark chunks that were never written by a length below zero."""
+    made = manifest(lengths=((16, -1), (16, 16)), offsets=((0, -1), (32, 48)))
+    assert made.entries["location"].tolist() == [[FIRST, EMPTY], [FIRST, FIRST]]
+    assert made.entries[0, 1] == np.zeros((), ENTRY)
+    summary = made.summary()
+    assert (summary.n_chunks, summary.n_references, summary.n_empty, summary.nbytes) == (4, 3, 1, 48)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"offsets": ((0, -16), (32, 48))}, r"chunk \(0, 1\) in 'file:///a' has a negative offset or length"),
+        ({"location": Location("file:///a", size=60)}, r"chunk \(1, 1\) in 'file:///a' reaches past the end"),
+        ({"location_codes": FIRST + 1}, "location code beyond the table"),
+        ({"encoding_codes": 1}, "code beyond its table"),
+        ({"encoding": ChunkEncoding.of("<i4", (2,))}, "an encoding has 1 strides; the grid has 2 axes"),
+        ({"offsets": ((0, 16, 1), (32, 48, 1))}, "offsets have shape"),
+        ({"offsets": ((0.0, 16.5), (32, 48))}, "whole numbers of bytes"),
+        ({"offsets": np.array([[2**63, 0], [0, 0]], "u8")}, "2\\^63 bytes and more"),
+        ({"offsets": ((2**62, 16), (32, 48)), "lengths": ((2**62, 1), (1, 1))}, "ends at 2\\^63"),
+        ({"location": (), "location_codes": INLINE, "inline": b"short"}, "reaches past the end of its source"),
+        ({"location_codes": [[MISSING] * 2] * 2}, "is a hole with an offset or a length"),
+        (
+            {
+                "location_codes": [[EMPTY] * 2] * 2,
+                "offsets": [[0] * 2] * 2,
+                "lengths": [[0] * 2] * 2,
+                "starts": [[1] * 2] * 2,
+            },
+            "a hole with a start",
+        ),
+    ],
+)
+def test_contradictions_are_refused(options, message):
+    """Entries from outside are checked against the tables, naming the chunk and its source."""
+    with pytest.raises(ManifestError, match=message):
+        manifest(**options)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"entries": np.zeros(3), "fills": (FILL,)}, "ENTRY is asked for"),
+        ({"entries": np.zeros(3, ENTRY), "fills": ()}, "at least one fill"),
+        ({"entries": np.zeros(3, ENTRY), "fills": (FILL,), "starts": np.zeros(2, "i8")}, r"starts have shape \(2,\)"),
+    ],
+)
+def test_parts_must_fit(parts, message):
+    """A manifest of parts that do not fit cannot be made."""
+    with pytest.raises(ManifestError, match=message):
+        ChunkManifest(**parts)
+
+
+def test_from_dict_takes_keys_of_any_rank():
+    """Small manifests can be written by hand; chunks that are absent are EMPTY."""
+    made = ChunkManifest.from_dict(
+        {"0.1": {"path": "file:///b", "offset": 1, "length": 16}}, shape=(2, 2), encoding=ENCODING, fill=FILL
+    )
+    assert made.summary().n_empty == 3
+    assert made.entries[0, 1].tolist() == (FIRST, 0, 1, 16)
+    scalar = ChunkEncoding.of("<i4", ())
+    for key in ("0", ""):
+        chunk = {key: {"path": "file:///b", "offset": 1, "length": 4}}
+        assert ChunkManifest.from_dict(chunk, shape=(), encoding=scalar, fill=FILL).shape == ()
+
+
+@pytest.mark.parametrize("key", ["0", "0.2", "0.-1", "a.b", "0.1.0", "٠.٠"])
+def test_keys_outside_of_the_grid_are_refused(key):
+    """A key is an index of the grid or an error."""
+    with pytest.raises(ManifestError, match=r"is no index of a grid of shape \(2, 2\)"):
+        ChunkManifest.from_dict(
+            {key: {"path": "file:///b", "offset": 1, "length": 16}}, shape=(2, 2), encoding=ENCODING, fill=FILL
+        )
+
+
+def test_a_chunk_without_length_is_refused():
+    """Each chunk of a dict needs its path, offset and length."""
+    with pytest.raises(ManifestError, match="needs 'path', 'offset' and 'length'"):
+        ChunkManifest.from_dict({"0.0": {"path": "x"}}, shape=(2, 2), encoding=ENCODING, fill=FILL)
+
+
+def test_unify_rewrites_every_code():
+    """Locations, encodings, fills and inline offsets of several manifests point into shared tables."""
+    other = ChunkEncoding.of(">i4", (2, 2))
+    inline = ChunkManifest.from_bytes(
+        [b"x" * 16, b"y" * 16], shape=(2,), encoding=ChunkEncoding.of("<i4", (4,)), fill=FILL
+    )
+    more = ChunkManifest.from_bytes([b"z" * 16], shape=(1,), encoding=ChunkEncoding.of("<i4", (4,)), fill=FILL)
+    first, second = unify([inline, more])
+    assert first.inline == second.inline == b"x" * 16 + b"y" * 16 + b"z" * 16
+    assert second.entries["offset"].tolist() == [32]
+
+    a, b = manifest(), manifest("file:///b", encoding=other, fill=Fill.of(7, "i4"), lengths=((16, -1), (16, 16)))
+    left, right = unify([a, b])
+    assert left.locations is right.locations
+    assert right.locations[int(right.entries["location"][0, 0]) - FIRST].url == "file:///b"
+    assert right.encodings[int(right.entries["encoding"][0, 0])] == other
+    assert right.fills[int(right.entries["encoding"][0, 1])].value == 7
+    assert left.fill == FILL
+    assert np.shares_memory(left.entries, a.entries)
+
+
+def test_compact_drops_what_no_chunk_uses():
+    """Rows of the tables and bytes of the heap go with the last chunk that shows them; the array's fill stays."""
+    parts = unify([manifest(f"file:///{i}", encoding=ChunkEncoding.of("<i4", (2, 2 + i))) for i in range(3)])
+    compacted = parts[1].compact()
+    assert [x.url for x in compacted.locations] == ["file:///1"]
+    assert [x.shape for x in compacted.encodings] == [(2, 3)]
+    assert compacted.fills == (FILL,)
+    heap = ChunkManifest.from_bytes(
+        [b"a" * 4, b"b" * 4, b"c" * 4], shape=(3,), encoding=ChunkEncoding.of("<i4", (1,)), fill=FILL
+    )
+    kept = heap.read((slice(1, 2),)).compact()
+    assert kept.inline == b"bbbb"
+    assert kept.entries["offset"].tolist() == [0]
+
+
+def test_a_box_shares_memory():
+    """Reading a box of a manifest in memory copies nothing."""
+    whole = manifest()
+    assert np.shares_memory(whole.read((slice(0, 1), slice(0, 2))).entries, whole.entries)
+
+
+def test_pickling_goes_through_the_constructor():
+    """A copy is read-only and its views are packed."""
+    part = manifest().read((slice(0, 2), slice(1, 2)))
+    copy = pickle.loads(pickle.dumps(part))
+    assert copy.entries.tolist() == part.entries.tolist()
+    assert not copy.entries.flags.writeable
+    assert copy.locations == part.locations
+
+
+def test_holes_count_by_their_kind():
+    """MISSING is not EMPTY: it should be there."""
+    missing = ChunkManifest.empty((3,), FILL, code=MISSING).summary()
+    assert (missing.n_empty, missing.n_missing) == (0, 3)
+    assert "3 missing" in repr(ChunkManifest.empty((3,), FILL, code=MISSING))

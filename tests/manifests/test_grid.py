@@ -1,0 +1,66 @@
+"""Chunk grids, regular and rectilinear."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtualstack.errors import ManifestError
+from virtualstack.manifests import ChunkAxis, ChunkGrid
+
+
+@given(st.lists(st.integers(1, 9), max_size=12))
+def test_an_axis_of_lengths_has_those_lengths(lengths):
+    """Cells are as long as they were said to be, regular or not; every element is found in its cell."""
+    axis = ChunkAxis.from_lengths(lengths)
+    assert axis.lengths().tolist() == lengths
+    assert axis.n_cells == len(lengths)
+    assert axis.length == sum(lengths)
+    owners = np.repeat(np.arange(len(lengths)), lengths)
+    assert axis.find(np.arange(axis.length)).tolist() == owners.tolist()
+    assert axis.is_regular == (
+        all(n == lengths[0] for n in lengths[:-1]) and (not lengths or lengths[-1] <= lengths[0])
+    )
+
+
+@given(st.integers(0, 40), st.integers(1, 12))
+def test_regular_and_listed_axes_are_equal(length, chunk):
+    """An axis has one form, however it was made."""
+    axis = ChunkAxis.regular(length, chunk)
+    same = ChunkAxis.from_lengths(axis.lengths())
+    assert axis == same
+    assert hash(axis) == hash(same)
+    assert pickle.loads(pickle.dumps(axis)) == axis
+
+
+def test_rectilinear_axes_compare_by_their_lines():
+    """Axes of the same number of cells and elements still differ by where the lines are."""
+    assert ChunkAxis.from_lengths([1, 3, 2]) == ChunkAxis.from_lengths([1, 3, 2])
+    assert ChunkAxis.from_lengths([1, 3, 2]) != ChunkAxis.from_lengths([1, 2, 3])
+    assert ChunkAxis.from_lengths([1, 3]) != "1,3"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ChunkAxis.regular(-1, 2), "an axis of -1 elements"),
+        (lambda: ChunkAxis.regular(4, 0), "chunks of 0"),
+        (lambda: ChunkAxis.from_lengths([3, 0]), "cells of 0 elements"),
+    ],
+)
+def test_impossible_axes_are_refused(make, message):
+    """Cells have at least one element."""
+    with pytest.raises(ManifestError, match=message):
+        make()
+
+
+def test_a_grid_knows_its_cells():
+    """Shapes of array, grid and single cells."""
+    grid = ChunkGrid.regular((31, 10), (1, 4))
+    assert (grid.array_shape, grid.shape, grid.cell_shape((30, 2))) == ((31, 10), (31, 3), (1, 2))
+    assert repr(grid) == "ChunkGrid(31/1 x 10/4)"
+    assert repr(ChunkGrid(())) == "ChunkGrid(scalar)"
+    assert repr(ChunkAxis.from_lengths([1, 3, 2, 2, 5])) == "13/(1,3,2,2,...)"
+    assert not grid.replace(0, ChunkAxis.from_lengths([1, 30])).is_regular
