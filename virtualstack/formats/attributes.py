@@ -1,0 +1,99 @@
+"""Attributes as JSON values: what zarr metadata, in either version, can hold of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from virtualstack.errors import WriterError
+
+__all__ = ["json_attributes", "restore_cf"]
+
+
+def json_attributes(attributes: Mapping[str, Any], /, *, variable: str) -> dict[str, Any]:
+    """Give attributes as values that the ``json`` module writes and reads back.
+
+    NaN and infinities stay floats (``NaN`` in Python's JSON): as text they would not decode as numbers, and as null
+    they would vanish. Bytes become text: UTF-8, else Latin-1. JSON has no float32, so a ``scale_factor`` of that type
+    comes back as float64 of the same value.
+
+    >>> json_attributes({"valid_range": np.array([0, 1], "i2"), "units": b"K"}, variable="t")
+    {'valid_range': [0, 1], 'units': 'K'}
+
+    Raises
+    ------
+    WriterError
+        A value has no JSON form.
+    """
+    return {str(name): _value(value, f"{variable}.{name}") for name, value in attributes.items()}
+
+
+def restore_cf(attributes: Mapping[str, Any], cf: Mapping[str, Any], /, *, variable: str) -> dict[str, Any]:
+    """Give attributes with those of the source that change values put back.
+
+    xarray drops or keeps attributes as it likes on joining; what the stored numbers mean does not change with that.
+
+    Raises
+    ------
+    WriterError
+        An attribute was set to another value than the stored numbers have.
+    """
+    restored = dict(attributes)
+    for name, value in cf.items():
+        if name in attributes and not _same(_value(attributes[name], name), _value(value, name)):
+            raise WriterError(
+                f"variable '{variable}' has {name} = {attributes[name]!r}, but its stored values have {value!r}; "
+                "remove the attribute or set it back: references cannot change what stored bytes mean",
+                variable=variable,
+                feature=name,
+            )
+        restored[name] = value
+    return restored
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(_same(a, b) for a, b in zip(left, right, strict=True))
+    if isinstance(left, list) and len(left) == 1:
+        return _same(left[0], right)
+    if isinstance(right, list) and len(right) == 1:
+        return _same(left, right[0])
+    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
+        return math.isnan(right)
+    return bool(left == right)
+
+
+def _value(value: Any, where: str) -> Any:
+    match value:
+        case None | str() | bool() | int() | float():
+            return str(value) if isinstance(value, np.str_) else float(value) if isinstance(value, float) else value
+        case bytes():
+            return _text(value)
+        case np.bool_() | np.integer() | np.floating():
+            return value.item()
+        case complex() | np.complexfloating():
+            return [float(value.real), float(value.imag)]
+        case np.datetime64() | np.timedelta64():
+            return str(value)
+        case np.ndarray() if not value.dtype.names and value.dtype.kind != "V":
+            return _value(value.item(), where) if not value.ndim else [_value(x, where) for x in value]
+        case Mapping():
+            return {str(key): _value(x, f"{where}.{key}") for key, x in value.items()}
+        case list() | tuple():
+            return [_value(x, where) for x in value]
+    raise WriterError(
+        f"attribute '{where}' is a {type(value).__name__}, which JSON cannot hold: {value!r}; remove it or make it "
+        "text, or write a manifest store",
+        variable=where.rpartition(".")[0],
+        feature=f"attribute of type {type(value).__name__}",
+    )
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

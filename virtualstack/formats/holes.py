@@ -1,0 +1,159 @@
+"""What absent chunks read as, where the target's fill value is taken for missing data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numcodecs
+import numpy as np
+
+from virtualstack.errors import ManifestError, WriterError
+from virtualstack.manifests import INLINE, ChunkManifest, Fill, PlainArray
+
+__all__ = ["FillBudget", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
+
+type FillBudget = int
+"""Bytes of fill chunks that a variable may put into the references."""
+
+_MAX_DECODED = 1 << 28
+
+
+def choose_fill(
+    manifest: ChunkManifest, attributes: Mapping[str, Any], dtype: np.dtype[Any], /
+) -> tuple[Fill | None, bool]:
+    """Choose ``fill_value`` of zarr v2 metadata, and whether holes must be written out.
+
+    xarray takes the ``fill_value`` of zarr v2 for the ``_FillValue`` attribute: it masks values that equal it. So it
+    can be set only where that is what the source says, or changes nothing:
+
+    ===================== ================ =========================== ===========
+    ``_FillValue`` is     holes            ``fill_value``              holes
+    ===================== ================ =========================== ===========
+    F                     none             F
+    F                     read as F        F                           left out
+    F                     read as D        null (F stays an attribute) written out
+    not there             none             null
+    not there             read as NaN      NaN                         left out
+    not there             read as D        D if ``missing_value`` is D left out
+    not there             read as D        null                        written out
+    ===================== ================ =========================== ===========
+
+    Null means that absent chunks have no defined value.
+
+    Parameters
+    ----------
+    manifest
+        Plain: all its holes read as its first fill.
+    attributes
+        As the target will have them.
+    dtype
+        Native dtype of the values.
+
+    Returns
+    -------
+    tuple
+        The fill value, ``None`` for null; and whether holes must be written out.
+    """
+    has_holes = bool(manifest.holes.any())
+    if "_FillValue" in attributes:
+        declared = _exact(attributes["_FillValue"], dtype)
+        if declared is not None and (not has_holes or declared == manifest.fill):
+            return declared, False
+        return None, has_holes
+    if not has_holes:
+        return None, False
+    value = manifest.fill.value
+    if dtype.kind == "f" and math.isnan(value):
+        return manifest.fill, False
+    missing = [_exact(x, dtype) for x in np.ravel(attributes.get("missing_value", ()))]
+    return (manifest.fill, False) if manifest.fill in missing else (None, True)
+
+
+def _exact(value: Any, dtype: np.dtype[Any]) -> Fill | None:
+    """Give the value as a fill of the dtype, or ``None`` where it has no exact place in it."""
+    if isinstance(value, (list, np.ndarray)):
+        items = np.ravel(np.asarray(value))
+        if items.size != 1:
+            return None
+        value = items[0]
+    if dtype.kind == "T":
+        return Fill.of(value, dtype) if isinstance(value, str) else None
+    try:
+        with np.errstate(all="ignore"):
+            fill = Fill.of(value, dtype)
+            if dtype.kind in "iufcb" and not np.isclose(fill.value, value, rtol=0, atol=0, equal_nan=True):
+                return None
+    except (ManifestError, TypeError):
+        return None
+    return fill
+
+
+def encode_fill_chunk(
+    plain: PlainArray,
+    stored: np.dtype[Any],
+    filters: Sequence[Mapping[str, Any]] | None,
+    compressor: Mapping[str, Any] | None,
+    /,
+    *,
+    variable: str,
+) -> bytes:
+    """Give the stored bytes of a chunk full of the fill value; decoded again to see that they hold it.
+
+    Raises
+    ------
+    WriterError
+        A codec cannot encode, or the chunk is larger than 256 MiB.
+    """
+    size, value = math.prod(plain.chunks), plain.manifest.fill.value
+    configs = [dict(config) for config in (*(filters or ()), *([compressor] if compressor else ()))]
+    if size * stored.itemsize > _MAX_DECODED:
+        raise _refuse(variable, f"one such chunk has {size * stored.itemsize} bytes, more than {_MAX_DECODED}")
+    chunk = np.full(size, value, object if stored.kind == "T" else stored)
+    try:
+        codecs = [numcodecs.get_codec(dict(config)) for config in configs]
+        data: Any = chunk
+        for codec in codecs:
+            data = codec.encode(data)
+        encoded = data.tobytes() if isinstance(data, np.ndarray) else bytes(data)
+        back: Any = encoded
+        for codec in reversed(codecs):
+            back = codec.decode(back)
+    except (ValueError, TypeError, NotImplementedError, RuntimeError, AttributeError, ImportError) as error:
+        names = " + ".join(config["id"] for config in configs)
+        raise _refuse(variable, f"'{names}' does not encode such a chunk: {error}") from error
+    is_same = (
+        list(back) == list(chunk) if chunk.dtype == object else np.ascontiguousarray(back).tobytes() == chunk.tobytes()
+    )
+    if not is_same:
+        raise _refuse(variable, f"{[config['id'] for config in configs]} do not give the fill value back")
+    return encoded
+
+
+def inline_holes(manifest: ChunkManifest, chunk: bytes, /) -> ChunkManifest:
+    """Give the manifest with all holes filled by one INLINE chunk, which stands in the heap once."""
+    entries = manifest.entries.copy()
+    holes = manifest.holes
+    entries["location"][holes] = INLINE
+    entries["encoding"][holes] = 0
+    entries["offset"][holes] = len(manifest.inline)
+    entries["length"][holes] = len(chunk)
+    return replace(manifest, entries=entries, inline=manifest.inline + chunk)
+
+
+def check_budget(n_holes: int, nbytes: int, budget: FillBudget, /, *, variable: str) -> None:
+    """Raise :class:`~virtualstack.errors.WriterError` where fill chunks of ``nbytes`` in all exceed it."""
+    if nbytes > budget:
+        raise _refuse(variable, f"written out, its {n_holes} absent chunks take {nbytes} bytes, more than {budget}")
+
+
+def _refuse(variable: str, reason: str) -> WriterError:
+    return WriterError(
+        f"variable '{variable}' has absent chunks whose fill value is no '_FillValue', and kerchunk references would "
+        f"mask it: such chunks must be written out, but {reason}. Raise fill_budget, write parquet references (which "
+        "hold equal chunks once), or write a manifest store",
+        variable=variable,
+        feature="absent chunks",
+    )

@@ -1,0 +1,109 @@
+"""Kerchunk references, version 1: one JSON object of metadata and ``[url, offset, length]`` by zarr key."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from virtualstack.formats.zarr2 import Zarr2Hierarchy
+from virtualstack.manifests import FIRST, INLINE, ChunkManifest
+
+__all__ = ["reference_dict", "reference_json"]
+
+_BLOCK = 1 << 20  # chunks turned into text at once: bounds memory, and keeps text below Arrow's 2 GiB
+
+type UrlMap = Callable[[str], str]
+"""What stands in the references for the URL of a location."""
+
+
+def reference_json(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> bytes:
+    r"""Give references as JSON text; chunks become text by array operations.
+
+    Examples
+    --------
+    >>> reference_json(Zarr2Hierarchy(metadata={".zgroup": {"zarr_format": 2}}, manifests={}))
+    b'{"version":1,"refs":{".zgroup":"{\\"zarr_format\\":2}"}}'
+    """
+    parts: list[bytes | memoryview] = [b'{"version":1,"refs":{']
+    metadata = ",".join(f"{json.dumps(key)}:{json.dumps(_text(value))}" for key, value in hierarchy.metadata.items())
+    parts.append(metadata.encode())
+    for path, manifest in hierarchy.manifests.items():
+        parts += _chunk_texts(path, manifest, url)
+    parts.append(b"}}")
+    return b"".join(parts)
+
+
+def reference_dict(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> dict[str, Any]:
+    """Give references as a dict, as ``fsspec`` and ``xr.open_dataset(..., engine="kerchunk")`` take it."""
+    refs: dict[str, Any] = {key: _text(value) for key, value in hierarchy.metadata.items()}
+    for path, manifest in hierarchy.manifests.items():
+        urls = [url(location.url) for location in manifest.locations]
+        for cells, entries in _blocks(manifest, INLINE + 1):
+            keys = pc.binary_join_element_wise(f"{path}/", _keys(cells, manifest.shape), "").to_pylist()
+            names = map(urls.__getitem__, (entries["location"] - FIRST).tolist())
+            spans = zip(names, entries["offset"].tolist(), entries["length"].tolist(), strict=True)
+            refs.update(zip(keys, map(list, spans), strict=True))
+        for cells, entries in _blocks(manifest, INLINE):
+            keys = pc.binary_join_element_wise(f"{path}/", _keys(cells, manifest.shape), "").to_pylist()
+            refs.update(zip(keys, _inline_texts(manifest, entries).to_pylist(), strict=True))
+    return {"version": 1, "refs": refs}
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _chunk_texts(path: str, manifest: ChunkManifest, url: UrlMap) -> Iterator[memoryview]:
+    key = "," + json.dumps(f"{path}/")[:-1]
+    urls = pa.array([json.dumps(url(location.url)) for location in manifest.locations], pa.string())
+    for cells, entries in _blocks(manifest, INLINE + 1):
+        columns = (
+            urls.take(pa.array(entries["location"] - FIRST)),
+            pa.array(entries["offset"]).cast(pa.string()),
+            pa.array(entries["length"]).cast(pa.string()),
+        )
+        yield _joined(key, _keys(cells, manifest.shape), '":[', columns[0], ",", columns[1], ",", columns[2], "]")
+    for cells, entries in _blocks(manifest, INLINE):
+        yield _joined(key, _keys(cells, manifest.shape), '":"', _inline_texts(manifest, entries), '"')
+
+
+def _joined(*parts: pa.Array | str) -> memoryview:
+    """Join columns row by row, and the rows: the data of an Arrow array of strings is all its text in one buffer."""
+    texts = pc.binary_join_element_wise(
+        *(pa.scalar(x, pa.large_string()) if isinstance(x, str) else x.cast(pa.large_string()) for x in parts),
+        pa.scalar("", pa.large_string()),
+    )
+    return memoryview(texts.buffers()[2])[: texts.buffers()[1] and pc.sum(pc.binary_length(texts)).as_py()]
+
+
+def _blocks(manifest: ChunkManifest, code: int) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+    """Give flat cell indexes and entries of the INLINE chunks, or of the references, block by block."""
+    entries = manifest.entries.reshape(-1)
+    for start in range(0, entries.size, _BLOCK):
+        location = entries["location"][start : start + _BLOCK]
+        cells = np.flatnonzero(location == INLINE if code == INLINE else location > INLINE) + start
+        if cells.size:
+            yield cells, entries[cells]
+
+
+def _keys(cells: NDArray[np.int64], shape: tuple[int, ...]) -> pa.Array:
+    """Give chunk keys such as ``"0.12"``; that of a scalar is ``"0"``."""
+    if not shape:
+        return pa.array(["0"] * cells.size, pa.string())
+    numbers = [pa.array(x).cast(pa.string()) for x in np.unravel_index(cells, shape)]
+    return numbers[0] if len(numbers) == 1 else pc.binary_join_element_wise(*numbers, ".")
+
+
+def _inline_texts(manifest: ChunkManifest, entries: NDArray[Any]) -> pa.Array:
+    spans = np.stack([entries["offset"], entries["length"]], axis=1)
+    spans, which = np.unique(spans, axis=0, return_inverse=True)
+    heap = memoryview(manifest.inline)
+    texts = ["base64:" + base64.b64encode(heap[offset : offset + length]).decode() for offset, length in spans.tolist()]
+    return pa.array(texts, pa.large_string()).take(pa.array(which.reshape(-1)))

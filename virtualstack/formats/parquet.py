@@ -1,0 +1,90 @@
+"""Kerchunk references as parquet: a directory of ``.zmetadata`` and, for each array, files of equally many chunks."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from virtualstack.formats.zarr2 import Zarr2Hierarchy
+from virtualstack.manifests import FIRST, INLINE, ChunkManifest
+
+__all__ = ["RECORD_SIZE", "SCHEMA", "parquet_files"]
+
+RECORD_SIZE = 100_000
+"""Chunks in each file but the last of an array, which has no padding."""
+
+SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("raw", pa.dictionary(pa.int32(), pa.binary())),
+    ]
+)
+"""Columns of a file: a row a chunk in C order of the grid; path and raw are null where the chunk is absent."""
+
+_BASE64 = b"base64:"
+
+
+def parquet_files(
+    hierarchy: Zarr2Hierarchy, /, *, url: Callable[[str], str] = str, record_size: int = RECORD_SIZE
+) -> Iterator[tuple[str, bytes]]:
+    """Give key and content of each file, the one that makes the others visible last.
+
+    Parameters
+    ----------
+    hierarchy
+        Metadata and chunks.
+    url
+        What stands in the references for the URL of a location.
+    record_size
+        Chunks in a file.
+    """
+    for path, manifest in hierarchy.manifests.items():
+        urls = pa.array([url(location.url) for location in manifest.locations], pa.string())
+        for record, start in enumerate(range(0, manifest.entries.size, record_size)):
+            entries = manifest.entries.reshape(-1)[start : start + record_size]
+            yield f"{path}/refs.{record}.parq", _file(_table(entries, urls, manifest))
+    metadata = {"metadata": hierarchy.metadata, "record_size": record_size}
+    yield ".zmetadata", json.dumps(metadata, separators=(",", ":")).encode()
+
+
+def _table(entries: NDArray[Any], urls: pa.Array, manifest: ChunkManifest) -> pa.Table:
+    code, inline = entries["location"], entries["location"] == INLINE
+    used, row = np.unique(code, return_inverse=True)
+    n_other = int(np.searchsorted(used, FIRST))  # codes of holes and inline chunks come first
+    path = pa.DictionaryArray.from_arrays(
+        pa.array((row - n_other).astype(np.int32), mask=code < FIRST), urls.take(pa.array(used[n_other:] - FIRST))
+    )
+    columns = [path, np.where(inline, 0, entries["offset"]), np.where(inline, 0, entries["length"])]
+    return pa.table([*columns, _raw(entries, inline, manifest.inline)], schema=SCHEMA)
+
+
+def _raw(entries: NDArray[Any], inline: NDArray[np.bool_], heap: bytes) -> pa.Array:
+    if not inline.any():
+        return pa.nulls(len(entries), SCHEMA.field("raw").type)
+    spans = np.stack([entries["offset"][inline], entries["length"][inline]], axis=1)
+    spans, which = np.unique(spans, axis=0, return_inverse=True)
+    rows = np.zeros(len(entries), np.int32)
+    rows[inline] = which.reshape(-1)
+    values = [_escape(heap[offset : offset + length]) for offset, length in spans.tolist()]
+    return pa.DictionaryArray.from_arrays(pa.array(rows, mask=~inline), pa.array(values, pa.binary()))
+
+
+def _escape(chunk: bytes) -> bytes:
+    """Encode bytes that fsspec would take for base64 text."""
+    return _BASE64 + base64.b64encode(chunk) if chunk.startswith(_BASE64) else chunk
+
+
+def _file(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    # fastparquet, which fsspec reads with, makes floats of integers unless statistics say that there are no nulls.
+    pq.write_table(table, sink, compression="zstd", write_statistics=["offset", "size"], use_dictionary=["path", "raw"])
+    return bytes(sink.getvalue())

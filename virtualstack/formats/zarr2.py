@@ -1,0 +1,217 @@
+"""Arrays and groups as zarr v2 metadata, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import MalformedFileError, WriterError
+from virtualstack.formats.attributes import json_attributes, restore_cf
+from virtualstack.formats.holes import FillBudget, check_budget, choose_fill, encode_fill_chunk, inline_holes
+from virtualstack.formats.metadata import ArrayMetadata, lengths_of, ordered_encoding
+from virtualstack.formats.zarr2_codecs import codecs_from_zarr2, codecs_to_zarr2
+from virtualstack.formats.zarr2_values import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
+from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup, PlainArray
+
+__all__ = ["DIMENSIONS", "Zarr2Hierarchy", "hierarchy_of", "parse_zarr2"]
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""Attribute that holds the names of dimensions, as xarray writes it to zarr v2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zarr2Hierarchy:
+    """A group as zarr v2 has it.
+
+    Parameters
+    ----------
+    metadata
+        JSON values by key, such as ``"science/wind/.zarray"``.
+    manifests
+        Chunks of each array by its path; all of one encoding.
+    """
+
+    metadata: Mapping[str, Mapping[str, Any]]
+    manifests: Mapping[str, ChunkManifest]
+
+
+def hierarchy_of(
+    group: ManifestGroup, /, *, fill_budget: FillBudget = 1 << 24, shares_chunks: bool = False
+) -> Zarr2Hierarchy:
+    """Describe a group, and all below it, by zarr v2 metadata.
+
+    Declared dimensions that no array has, and refusals, have no place in zarr and are left out.
+
+    Parameters
+    ----------
+    group
+        All its arrays must be plain.
+    fill_budget
+        Bytes of fill chunks that a variable may take where its absent chunks must be written out.
+    shares_chunks
+        Whether the serialised form holds equal inline chunks once.
+
+    Raises
+    ------
+    WriterError
+        zarr v2 cannot express an array, naming it and the feature.
+    """
+    metadata: dict[str, Mapping[str, Any]] = {}
+    manifests: dict[str, ChunkManifest] = {}
+    for path, node in group.walk():
+        prefix = f"{path[1:]}/" if path else ""
+        metadata[f"{prefix}.zgroup"] = {"zarr_format": 2}
+        metadata[f"{prefix}.zattrs"] = _group_attributes(node, path or "/")
+        for name, array in node.arrays.items():
+            key = prefix + name
+            _check_name(name, key)
+            zarray, zattrs, manifests[key] = _array(array, key, fill_budget, shares_chunks)
+            metadata[f"{key}/.zarray"], metadata[f"{key}/.zattrs"] = zarray, zattrs
+        for name in node.groups:
+            _check_name(name, prefix + name)
+    return Zarr2Hierarchy(metadata=metadata, manifests=manifests)
+
+
+def _check_name(name: str, key: str) -> None:
+    if name in ("", ".", "..") or "/" in name or name.startswith(".z"):
+        raise WriterError(
+            f"'{name}' cannot be a name in zarr: names have no '/', are not empty, '.' or '..', and do not begin with "
+            "'.z'; rename the variable",
+            variable=key,
+            feature="name",
+        )
+
+
+def _group_attributes(group: ManifestGroup, path: str) -> dict[str, Any]:
+    attributes = json_attributes(group.attributes, variable=path)
+    named = {name for x in group.arrays.values() for name in str(x.attributes.get("coordinates", "")).split()}
+    dims = {name for x in group.arrays.values() for name in x.dimension_names or ()}
+    extra = sorted(name for name in group.coordinates & group.arrays.keys() if name not in named | dims)
+    if extra and all(" " not in name for name in extra):
+        # CF has no such attribute of groups, but xarray writes and reads it for coordinates that no variable names.
+        attributes["coordinates"] = " ".join([*str(attributes.get("coordinates", "")).split(), *extra])
+    return attributes
+
+
+def _array(
+    array: ManifestArray, variable: str, fill_budget: FillBudget, shares_chunks: bool
+) -> tuple[dict[str, Any], dict[str, Any], ChunkManifest]:
+    plain = PlainArray.of(array)
+    if isinstance(plain, str):
+        raise WriterError(
+            f"variable '{variable}' cannot be written as kerchunk references: {plain}. A manifest store takes any "
+            "virtual array (vds.virtual.to_manifest_store()), and vds.virtual.open() gives its values",
+            variable=variable,
+            feature=plain,
+        )
+    stored = array.dtype if plain.encoding is None else plain.encoding.dtype
+    codecs = plain.encoding.codecs if plain.encoding else (Codec("vlen-utf8"),) if stored.kind == "T" else ()
+    if stored.kind == "T" and not codecs:
+        raise WriterError(
+            f"variable '{variable}' has strings, but no codec that makes bytes of them ('vlen-utf8')",
+            variable=variable,
+            feature=str(stored),
+        )
+    filters, compressor = codecs_to_zarr2(codecs, variable=variable)
+    raw = restore_cf(array.attributes, array.cf, variable=variable)
+    fill, is_written_out = choose_fill(plain.manifest, raw, array.dtype)
+    if fill is not None:
+        raw.pop("_FillValue", None)
+    attributes = json_attributes(raw, variable=variable)
+    attributes[DIMENSIONS] = list(array.dimension_names or ())
+    manifest = plain.manifest
+    if is_written_out:
+        chunk = encode_fill_chunk(plain, stored, filters, compressor, variable=variable)
+        n_holes = int(np.count_nonzero(manifest.holes))
+        check_budget(n_holes, len(chunk) * (1 if shares_chunks else n_holes), fill_budget, variable=variable)
+        manifest = inline_holes(manifest, chunk)
+    zarray = {
+        "zarr_format": 2,
+        "shape": list(array.shape),
+        "chunks": list(plain.chunks),
+        "dtype": dtype_to_zarr2(stored, variable=variable),
+        "order": _order(plain, variable),
+        "compressor": compressor,
+        "filters": filters,
+        "fill_value": None if fill is None else fill_to_zarr2(fill, stored),
+        "dimension_separator": ".",
+    }
+    return zarray, attributes, manifest
+
+
+def _order(plain: PlainArray, variable: str) -> str:
+    if plain.order is None:
+        return "C"
+    # Axes of one element a chunk may stand anywhere.
+    order = [axis for axis in plain.order if plain.chunks[axis] > 1]
+    if order == sorted(order):
+        return "C"
+    if order == sorted(order, reverse=True):
+        return "F"
+    raise WriterError(
+        f"variable '{variable}' has chunks stored with axes in the order {plain.order}; zarr v2 metadata knows C and "
+        "Fortran order only. Transpose the variable to the order of its file, or write a manifest store or Icechunk",
+        variable=variable,
+        feature="transpose",
+    )
+
+
+def parse_zarr2(
+    zarray: Mapping[str, Any], zattrs: Mapping[str, Any], /, *, where: str, masks_fill_value: bool = True
+) -> ArrayMetadata:
+    """Read ``.zarray`` and ``.zattrs``.
+
+    Parameters
+    ----------
+    zarray, zattrs
+        As parsed.
+    where
+        File and array, for messages.
+    masks_fill_value
+        Whether a ``fill_value`` also is the attribute ``_FillValue``, as xarray reads zarr v2.
+
+    Raises
+    ------
+    MalformedFileError
+        Something is not as zarr v2 asks.
+    UnsupportedFeatureError
+        A dtype that has no form here.
+    """
+    shape, chunks = (
+        lengths_of(zarray, "shape", least=0, where=where),
+        lengths_of(zarray, "chunks", least=1, where=where),
+    )
+    order, separator = zarray.get("order", "C"), zarray.get("dimension_separator", ".")
+    if len(shape) != len(chunks) or order not in ("C", "F") or separator not in (".", "/"):
+        raise MalformedFileError(
+            f"'{where}' has shape {shape}, chunks {chunks}, order {order!r} and separator {separator!r}: as many "
+            "chunks as axes, order 'C' or 'F', and '.' or '/' are asked for"
+        )
+    codecs = codecs_from_zarr2(zarray.get("filters"), zarray.get("compressor"), where=where)
+    dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)
+    fill = fill_from_zarr2(zarray.get("fill_value"), dtype, where=where)
+    attributes = {name: value for name, value in zattrs.items() if name != DIMENSIONS}
+    if masks_fill_value and zarray.get("fill_value") is not None:
+        attributes["_FillValue"] = fill.value
+    reverse = tuple(range(len(shape)))[::-1] if order == "F" and len(shape) > 1 else None
+    return ArrayMetadata(
+        shape=shape,
+        chunks=chunks,
+        encoding=ordered_encoding(dtype, chunks, codecs, reverse),
+        fill=fill,
+        dimension_names=_dimension_names(zattrs.get(DIMENSIONS), len(shape), where),
+        attributes=attributes,
+        separator=separator,
+    )
+
+
+def _dimension_names(value: object, ndim: int, where: str) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str) for name in value):
+        raise MalformedFileError(f"'{where}' has {DIMENSIONS} {value!r}; {ndim} names are asked for")
+    return tuple(value)

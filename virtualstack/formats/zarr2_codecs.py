@@ -1,0 +1,96 @@
+"""Codec names: zarr v3 metadata, which encodings hold, and zarr v2 filters and compressor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import MalformedFileError, WriterError
+
+__all__ = ["codecs_from_zarr2", "codecs_to_zarr2"]
+
+_PREFIX = "numcodecs."
+_SAME_NAME = "vlen-utf8", "vlen-bytes"
+_COMPRESSORS = frozenset({"blosc", "bz2", "gzip", "lz4", "lzma", "pcodec", "zfpy", "zlib", "zstd"})
+_BLOSC_SHUFFLE = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+
+
+def codecs_to_zarr2(
+    codecs: Sequence[Codec], /, *, variable: str
+) -> tuple[list[dict[str, Any]] | None, dict[str, Any] | None]:
+    """Split codecs into zarr v2 filters and compressor.
+
+    The last codec is the compressor where it is one; else all are filters.
+
+    >>> codecs_to_zarr2([Codec.of("numcodecs.shuffle", elementsize=4), Codec.of("gzip", level=1)], variable="t")
+    ([{'id': 'shuffle', 'elementsize': 4}], {'id': 'gzip', 'level': 1})
+
+    Raises
+    ------
+    WriterError
+        A codec has no zarr v2 form.
+    """
+    configs = [_to_zarr2(codec, variable) for codec in codecs]
+    compressor = configs.pop() if configs and configs[-1]["id"] in _COMPRESSORS else None
+    return configs or None, compressor
+
+
+def _to_zarr2(codec: Codec, variable: str) -> dict[str, Any]:
+    options = codec.options()
+    if codec.name.startswith(_PREFIX):
+        return {"id": codec.name[len(_PREFIX) :], **options}
+    if codec.name in _SAME_NAME:
+        return {"id": codec.name}
+    match codec.name:
+        case "gzip":
+            return {"id": "gzip", "level": options.get("level", 1)}
+        case "zstd":
+            # numcodecs before 0.13 knows no checksum setting, and decoding needs none
+            checksum = {"checksum": True} if options.get("checksum") else {}
+            return {"id": "zstd", "level": options.get("level", 0), **checksum}
+        case "blosc":
+            return {
+                "id": "blosc",
+                "cname": options.get("cname", "zstd"),
+                "clevel": options.get("clevel", 5),
+                "shuffle": _BLOSC_SHUFFLE.get(options.get("shuffle", "noshuffle"), 0),
+                "blocksize": options.get("blocksize", 0),
+            }
+        case "crc32c":
+            return {"id": "crc32c", "location": "end"}
+    raise WriterError(
+        f"variable '{variable}' is stored with the codec '{codec.name}', which kerchunk references (zarr v2 metadata) "
+        "have no name for; write a manifest store, or open it with vds.virtual.open()",
+        variable=variable,
+        feature=codec.name,
+    )
+
+
+def codecs_from_zarr2(filters: object, compressor: object, /, *, where: str) -> tuple[Codec, ...]:
+    """Give codecs in encoding order.
+
+    >>> codecs_from_zarr2(None, {"id": "zlib", "level": 1}, where="t")
+    (Codec(name='numcodecs.zlib', configuration='{"level":1}'),)
+
+    Raises
+    ------
+    MalformedFileError
+        A filter or the compressor is no object with an ``id``.
+    """
+    if filters is not None and not isinstance(filters, list):
+        raise MalformedFileError(f"'{where}' has filters {filters!r}; a list or null is asked for")
+    configs = [*(filters or ()), *([] if compressor is None else [compressor])]
+    return tuple(_from_zarr2(config, where) for config in configs)
+
+
+def _from_zarr2(config: object, where: str) -> Codec:
+    if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
+        raise MalformedFileError(f"'{where}' has the codec {config!r}; an object with an 'id' is asked for")
+    name = config["id"]
+    if name in _SAME_NAME:
+        return Codec(name)
+    try:
+        return Codec.of(_PREFIX + name, **{key: value for key, value in config.items() if key != "id"})
+    except (TypeError, ValueError) as error:
+        raise MalformedFileError(f"'{where}' has the codec {config!r}: {error}") from error

@@ -1,0 +1,165 @@
+"""Groups become kerchunk references: a dict, a JSON file, or a directory of parquet files."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import shutil
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
+from virtualstack.formats.kerchunk import reference_dict, reference_json
+from virtualstack.formats.parquet import parquet_files
+from virtualstack.formats.zarr2 import hierarchy_of
+from virtualstack.location import absolute_url, join_url, local_path, split_url
+from virtualstack.manifests import ManifestGroup
+from virtualstack.storage import LocalTarget, Storage, StorageLike, Target
+
+__all__ = ["write_kerchunk"]
+
+_PARQUET = ".parq", ".parquet"
+
+
+def write_kerchunk(
+    group: ManifestGroup,
+    target: str | os.PathLike[str] | None,
+    /,
+    *,
+    storage: StorageLike = None,
+    relative: bool = False,
+    fill_budget: int = 1 << 24,
+) -> dict[str, Any] | None:
+    """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
+
+    They have zarr v2 metadata. What kerchunk cannot hold is left out: sizes and etags of the sources, MISSING as
+    different from EMPTY, dimensions that no array has, and refusals.
+
+    JSON files appear whole or not at all. A local parquet directory is made aside and renamed. On an object store its
+    files are replaced one by one, ``.zmetadata`` after those that it needs: do not replace one that is being read.
+
+    Parameters
+    ----------
+    group
+        All its arrays must be plain (:func:`~virtualstack.manifests.why_not_plain`).
+    target
+        URL or local path ending in ``.json``, ``.parq`` or ``.parquet``; ``None`` for a dict. A file, and a directory
+        of kerchunk references, are replaced.
+    storage
+        As in :meth:`~virtualstack.storage.Storage.of`.
+    relative
+        Write the locations of sources relative to the folder of the target where they have the same root, so that
+        references and sources can be moved together. Only virtualstack resolves them so; fsspec takes the working
+        directory.
+    fill_budget
+        Bytes that absent chunks of one variable may take where they must be written out, because their fill value is no
+        missing value (:func:`~virtualstack.formats.holes.choose_fill`).
+
+    Returns
+    -------
+    dict or None
+        The references, where there is no target.
+
+    Raises
+    ------
+    WriterError
+        Kerchunk cannot express an array, named with the feature; or something else stands at the target.
+    ValueError
+        ``relative`` without a target.
+    """
+    if target is None:
+        if relative:
+            raise ValueError("relative=True needs a target: locations are relative to its folder")
+        return reference_dict(hierarchy_of(group, fill_budget=fill_budget))
+    root, _, name = absolute_url(target).rstrip("/").rpartition("/")
+    is_parquet = name.endswith(_PARQUET)
+    if not is_parquet and not name.endswith(".json"):
+        raise WriterError(
+            f"'{os.fspath(target)}' does not say how to write references: end it in '.json' for one file, or in "
+            "'.parq' for a directory of parquet files, which opens faster from 10^5 chunks on",
+            feature="suffix",
+        )
+    url = _relative_to(f"{root}/") if relative else str
+    hierarchy = hierarchy_of(group, fill_budget=fill_budget, shares_chunks=is_parquet)
+    folder = Storage.of(storage).target(f"{root}/")
+    local = local_path(f"{root}/{name}") if isinstance(folder, LocalTarget) else None
+    if not is_parquet:
+        if local is not None and local.is_dir():
+            raise _in_the_way(f"{root}/{name}", "a directory")
+        folder.put(name, reference_json(hierarchy, url=url))
+    elif local is not None:
+        _write_directory(local, parquet_files(hierarchy, url=url))
+    else:
+        _write_objects(folder, name, parquet_files(hierarchy, url=url))
+    return None
+
+
+def _relative_to(base: str) -> Callable[[str], str]:
+    root, folder = split_url(base)
+
+    def relative(url: str) -> str:
+        if not url.startswith(root):
+            return url
+        path = posixpath.relpath(f"/{split_url(url)[1]}", f"/{folder}")
+        return path if join_url(base, path) == url else url
+
+    return relative
+
+
+def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
+    _check_replaceable(path)
+    aside, old = (path.with_name(f".virtualstack-{uuid.uuid4().hex}") for _ in range(2))
+    target = LocalTarget(absolute_url(aside))
+    try:
+        for key, data in files:
+            target.put(key, data)
+        try:
+            if path.exists():
+                path.rename(old)
+            aside.rename(path)
+        except OSError as error:
+            if old.exists() and not path.exists():
+                old.rename(path)
+            raise StorageError(
+                f"'{path}' cannot be replaced: {error}. Check its folder", url=absolute_url(path)
+            ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_replaceable(path: Path) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise _in_the_way(absolute_url(path), "a file")
+    if any(path.iterdir()) and not _has_references(LocalTarget(absolute_url(path)), ".zmetadata"):
+        raise _in_the_way(absolute_url(path), "a directory without kerchunk references")
+
+
+def _write_objects(folder: Target, name: str, files: Iterable[tuple[str, bytes]]) -> None:
+    stale = set(folder.list(name))
+    if stale and not _has_references(folder, f"{name}/.zmetadata"):
+        raise _in_the_way(f"{folder.url}{name}", "a folder without kerchunk references")
+    for key, data in files:
+        folder.put(f"{name}/{key}", data)
+        stale.discard(f"{name}/{key}")
+    for key in sorted(stale):
+        folder.delete(key)
+
+
+def _has_references(target: Target, key: str) -> bool:
+    try:
+        metadata = json.loads(target.get(key))
+    except (SourceNotFoundError, ValueError, RecursionError):
+        return False
+    return isinstance(metadata, dict) and "record_size" in metadata
+
+
+def _in_the_way(url: str, what: str) -> WriterError:
+    return WriterError(
+        f"'{url}' is {what}, which is not replaced: remove it, or write to another place", feature="existing target"
+    )
