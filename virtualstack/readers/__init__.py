@@ -1,1 +1,29 @@
-"""Formats become groups of virtual arrays."""
+"""Formats become groups of virtual arrays.
+
+The readers' classes are here by name, and imported when they are asked for: ``virtualstack.readers.HDF5()``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.readers.registry import BUILT_IN, Format, find_reader, list_readers
+
+if TYPE_CHECKING:
+    from virtualstack.readers.hdf5.reader import HDF5
+
+__all__ = ["HDF5", "Format", "ReadOptions", "Reader", "find_reader", "list_readers"]
+
+_CLASSES = {target.partition(":")[2]: target for row in BUILT_IN if (target := row.target) is not None}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CLASSES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'; the readers are {sorted(_CLASSES)}")
+    return getattr(importlib.import_module(_CLASSES[name].partition(":")[0]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_CLASSES})

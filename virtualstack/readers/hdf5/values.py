@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import math
+from typing import Any
 
 import h5py
 import numpy as np
 from numcodecs import VLenUTF8
+from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
@@ -27,7 +32,7 @@ def one_cell(shape: tuple[int, ...]) -> ChunkGrid:
 
 
 def inline_values(
-    dataset: h5py.Dataset, dtype: np.dtype, shape: tuple[int, ...], fill: Fill, limit: int, /
+    dataset: h5py.Dataset, dtype: np.dtype[Any], shape: tuple[int, ...], fill: Fill, limit: int, /
 ) -> ChunkManifest:
     """Read all values as one INLINE chunk.
 
@@ -85,8 +90,16 @@ def inline_text(dataset: h5py.Dataset, fill: Fill, limit: int, /) -> ChunkManife
     return ChunkManifest.from_bytes([encoded], shape=grid.shape, encoding=encoding, fill=fill)
 
 
-def _read(dataset: h5py.Dataset) -> np.ndarray:
+@functools.cache
+def enable_plugins() -> None:
+    """Let the HDF5 library find the filters of the package ``hdf5plugin``, where it is installed."""
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("hdf5plugin")
+
+
+def _read(dataset: h5py.Dataset) -> NDArray[Any]:
+    enable_plugins()
     try:
-        return dataset[()]
+        return np.asarray(dataset[()])
     except (OSError, RuntimeError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # h5py's own
         raise NotInlinedError(f"the HDF5 library cannot read it: {error}") from error

@@ -232,4 +232,4 @@ def _unfiltered_edges(
     grid = tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
     scaled = np.unravel_index(table.cell, grid)
     past = [(i + 1) * c > n for i, c, n in zip(scaled, chunks, shape, strict=True)]
-    return np.logical_or.reduce(past)
+    return np.asarray(np.logical_or.reduce(past), np.bool_)
