@@ -234,7 +234,8 @@ class ChunkManifest:
 
     def read(self, box: Box, /) -> ChunkManifest:
         """Give the entries of a box of the grid, with all tables; nothing is copied."""
-        return replace(self, entries=self.entries[box], starts=None if self.starts is None else self.starts[box])
+        view = (*box, ...)  # the dots keep an array without axes an array
+        return replace(self, entries=self.entries[view], starts=None if self.starts is None else self.starts[view])
 
     def summary(self) -> ManifestSummary:
         """Count references, inline chunks, EMPTY and MISSING cells, and their bytes."""
