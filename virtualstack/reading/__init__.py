@@ -1,1 +1,5 @@
-"""A selection of virtual arrays becomes values: plan, fetch, decode."""
+"""Selection to values: plan, fetch, decode."""
+
+from virtualstack.reading.read import read_array
+
+__all__ = ["read_array"]

@@ -1,0 +1,93 @@
+"""Reading: any selection of any virtual array gives what numpy gives on its values."""
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from virtualstack.reading import read_array
+from virtualstack.storage import MemoryTarget
+from virtualstack.testing.strategies import basic_keys, known_arrays
+
+MANY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def publish(sources):
+    """Put sources where `memory://` finds them."""
+    for url, raw in sources.items():
+        folder, _, key = url.rpartition("/")
+        MemoryTarget(folder).put(key, raw)
+
+
+@st.composite
+def outer_keys(draw, shape):
+    """Integers, slices and unsorted index arrays with repetitions, one an axis."""
+    key = list(draw(basic_keys(shape)))
+    for axis, n in enumerate(shape):
+        if n and draw(st.booleans()):
+            key[axis] = np.array(draw(st.lists(st.integers(-n, n - 1), max_size=6)), np.int64)
+    return tuple(key)
+
+
+def outer(values, key):
+    """Numpy's answer, one axis after the other."""
+    kept = []
+    for axis, item in enumerate(key):
+        if isinstance(item, (int, np.integer)):
+            values = values.take([item], axis)
+        else:
+            kept.append(axis)
+            values = values[(slice(None),) * axis + (item,)]
+    return values.reshape([values.shape[axis] for axis in kept])
+
+
+def check(array, values, key):
+    got = read_array(array, key)
+    wanted = outer(values, key)
+    assert got.shape == wanted.shape
+    assert got.dtype == values.dtype
+    assert got.flags.writeable
+    np.testing.assert_array_equal(got, wanted)
+
+
+@MANY
+@given(st.data())
+def test_any_selection_equals_numpy(data):
+    """Integers, slices and index arrays select what they select of the values."""
+    array, values, sources = data.draw(known_arrays())
+    publish(sources)
+    check(array, values, data.draw(outer_keys(values.shape)))
+    np.testing.assert_array_equal(read_array(array, ...), values)
+    np.testing.assert_array_equal(read_array(array, ()), values)
+
+
+@MANY
+@given(st.data())
+def test_any_selection_of_any_operation_equals_numpy(data):
+    """Reading a virtual array that operations made gives the operations on the values."""
+    array, values, sources = data.draw(known_arrays())
+    publish(sources)
+    for _ in range(data.draw(st.integers(1, 5))):
+        kind = data.draw(st.sampled_from(["index", "transpose", "expand", "concatenate", "broadcast", "stack"]))
+        if kind == "index":
+            key = data.draw(basic_keys(values.shape))
+            array, values = array[key], values[(*key, ...)]
+        elif kind == "transpose":
+            order = data.draw(st.permutations(range(values.ndim)))
+            array, values = array.transpose(order), values.transpose(order)
+        elif kind == "expand" and values.ndim < 5:
+            axis = data.draw(st.integers(0, values.ndim))
+            array, values = np.expand_dims(array, axis), np.expand_dims(values, axis)
+        elif kind == "broadcast" and values.ndim < 5 and values.size < 500:
+            shape = (data.draw(st.integers(0, 3)), *values.shape)
+            array, values = np.broadcast_to(array, shape), np.broadcast_to(values, shape)
+        elif kind in ("concatenate", "stack") and values.ndim and values.ndim < 5 and values.size < 500:
+            axis = data.draw(st.integers(0, values.ndim - 1))
+            shape = list(values.shape)
+            if kind == "concatenate":
+                shape[axis] = data.draw(st.integers(0, 4))
+            other = data.draw(known_arrays(shape=tuple(shape), dtype=values.dtype.str))
+            publish(other.sources)
+            join = np.concatenate if kind == "concatenate" else np.stack
+            array, values = join([other.array, array], axis), join([other.values, values], axis)
+    check(array, values, data.draw(outer_keys(values.shape)))
+    np.testing.assert_array_equal(read_array(array, ...), values)

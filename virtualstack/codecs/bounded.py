@@ -1,0 +1,232 @@
+"""Decoders from bytes to bytes that never write more than they are allowed: a damaged chunk is no bomb."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numcodecs
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.metadata import Codec
+
+__all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw_bytes"]
+
+type Bytes = bytes | memoryview | NDArray[np.uint8]
+
+
+class CodecError(ValueError):
+    """Stored bytes do not decode; the caller knows which chunk they are."""
+
+
+class BytesDecoder(Protocol):
+    """Undoes one codec.
+
+    ``size`` is the number of bytes that must come out, or ``None`` where it is not known; no more than ``limit``
+    may come out.
+    """
+
+    def __call__(self, raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        """Give the decoded bytes."""
+
+
+def raw_bytes(data: Any, /) -> NDArray[np.uint8]:
+    """View any buffer as bytes, without a copy."""
+    if isinstance(data, np.ndarray):
+        return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return np.frombuffer(data, np.uint8)
+
+
+def _refuse_size(what: str, size: int, wanted: int) -> CodecError:
+    return CodecError(f"{what} says that it holds {size} bytes; {wanted} are expected at most")
+
+
+def _check_header(what: str, found: int, size: int | None, limit: int) -> None:
+    if found > limit:
+        raise _refuse_size(what, found, limit)
+    if size is not None and found != size:
+        raise CodecError(f"{what} says that it holds {found} bytes; {size} are expected")
+
+
+def _drain(what: str, new: Callable[[], Any], raw: Bytes, limit: int, *, is_many: bool) -> bytes:
+    """Decompress one stream, or several in a row, up to ``limit`` bytes and not one more."""
+    parts: list[bytes] = []
+    room = limit
+    data: Any = raw
+    while True:
+        stream = new()
+        part = stream.decompress(data, room + 1)
+        if len(part) > room:
+            raise CodecError(f"{what} holds more than {limit} bytes, the most that is expected")
+        if not stream.eof:
+            raise CodecError(f"{what} ends before it should: the chunk is cut short or damaged")
+        parts.append(part)
+        room -= len(part)
+        data = stream.unused_data.lstrip(b"\0") if is_many else b""
+        if not data:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _zlib(options: Mapping[str, Any]) -> BytesDecoder:
+    return lambda raw, size, limit: _drain("the deflate stream", zlib.decompressobj, raw, limit, is_many=False)
+
+
+def _gzip(options: Mapping[str, Any]) -> BytesDecoder:
+    return lambda raw, size, limit: _drain(
+        "the gzip stream", lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), raw, limit, is_many=True
+    )
+
+
+def _bz2(options: Mapping[str, Any]) -> BytesDecoder:
+    return lambda raw, size, limit: _drain("the bzip2 stream", bz2.BZ2Decompressor, raw, limit, is_many=True)
+
+
+def _lzma(options: Mapping[str, Any]) -> BytesDecoder:
+    kind, filters = options.get("format", lzma.FORMAT_XZ), options.get("filters")
+
+    def new() -> lzma.LZMADecompressor:
+        if kind == lzma.FORMAT_RAW:
+            return lzma.LZMADecompressor(kind, filters=filters)
+        return lzma.LZMADecompressor(kind, memlimit=1 << 30)
+
+    return lambda raw, size, limit: _drain("the LZMA stream", new, raw, limit, is_many=True)
+
+
+def _zstd(options: Mapping[str, Any]) -> BytesDecoder:
+    codec = numcodecs.Zstd()
+
+    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        found = _zstd_size(bytes(raw[:18]))
+        if found is not None:
+            _check_header("the zstd frame", found, size, limit)
+            size = found
+        elif size is None:
+            raise CodecError("the zstd frame does not say how many bytes it holds, and nothing else does")
+        out = np.empty(size, np.uint8)
+        codec.decode(raw, out)
+        return out
+
+    return decode
+
+
+def _zstd_size(header: bytes) -> int | None:
+    """Read the content size of a zstd frame; ``None`` where the frame leaves it out."""
+    # RFC 8878, 3.1.1: magic, descriptor, window descriptor unless single segment, dictionary id, content size
+    if len(header) < 6 or header[:4] != b"\x28\xb5\x2f\xfd":
+        raise CodecError("there is no zstd frame: the magic number is missing")
+    descriptor = header[4]
+    is_single = bool(descriptor & 0x20)
+    flag = descriptor >> 6
+    if not flag and not is_single:
+        return None
+    at = 5 + (not is_single) + (0, 1, 2, 4)[descriptor & 3]
+    width = 1 << flag
+    if len(header) < at + width:
+        raise CodecError("the zstd frame ends in its header")
+    return int.from_bytes(header[at : at + width], "little") + (256 if flag == 1 else 0)
+
+
+def _blosc(options: Mapping[str, Any]) -> BytesDecoder:
+    codec = numcodecs.Blosc()
+
+    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        if len(raw) < 16:
+            raise CodecError(f"a blosc frame has 16 bytes of header at least; there are {len(raw)}")
+        # c-blosc README_HEADER: nbytes, blocksize and cbytes follow four bytes of versions and flags
+        found, _, stored = struct.unpack("<III", bytes(raw[4:16]))
+        if stored > len(raw):
+            raise CodecError(f"the blosc frame says that it is {stored} bytes long; there are {len(raw)}")
+        _check_header("the blosc frame", found, size, limit)
+        return codec.decode(raw) if found else b""
+
+    return decode
+
+
+def _lz4(options: Mapping[str, Any]) -> BytesDecoder:
+    codec = numcodecs.LZ4()
+
+    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        if len(raw) < 4:
+            raise CodecError(f"an lz4 chunk begins with its size in 4 bytes; there are {len(raw)} bytes")
+        found = int.from_bytes(bytes(raw[:4]), "little")
+        _check_header("the lz4 chunk", found, size, limit)
+        return codec.decode(raw) if found else b""
+
+    return decode
+
+
+def _shuffle(options: Mapping[str, Any]) -> BytesDecoder:
+    width = int(options.get("elementsize", 4))
+
+    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        source = raw_bytes(raw)
+        n = source.size // width if width > 1 else 0
+        if n < 2:
+            return source
+        # HDF5 leaves what does not fill an element as it is, at the end.
+        out = np.empty_like(source)
+        elements, planes = out[: n * width].reshape(n, width), source[: n * width].reshape(width, n)
+        for i in range(width):
+            elements[:, i] = planes[i]
+        out[n * width :] = source[n * width :]
+        return out
+
+    return decode
+
+
+def _fletcher32(options: Mapping[str, Any]) -> BytesDecoder:
+    codec = numcodecs.Fletcher32()
+
+    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        if len(raw) < 4:
+            raise CodecError(f"a fletcher32 checksum has 4 bytes; the chunk has {len(raw)}")
+        if len(raw) == 4:
+            return b""
+        return codec.decode(raw)  # type: ignore[no-any-return]
+
+    return decode
+
+
+_FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
+    "blosc": _blosc,
+    "gzip": _gzip,
+    "numcodecs.blosc": _blosc,
+    "numcodecs.bz2": _bz2,
+    "numcodecs.fletcher32": _fletcher32,
+    "numcodecs.gzip": _gzip,
+    "numcodecs.lz4": _lz4,
+    "numcodecs.lzma": _lzma,
+    "numcodecs.shuffle": _shuffle,
+    "numcodecs.zlib": _zlib,
+    "numcodecs.zstd": _zstd,
+    "zstd": _zstd,
+}
+_SAME_SIZE = frozenset({"numcodecs.shuffle"})
+_CHECKSUMS = frozenset(
+    {"crc32c", *(f"numcodecs.{name}" for name in ("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"))}
+)
+
+
+@lru_cache(maxsize=1024)
+def bounded_decoder(codec: Codec, /) -> BytesDecoder | None:
+    """Give the decoder of a codec that is known here, or ``None``."""
+    factory = _FACTORIES.get(codec.name)
+    return None if factory is None else factory(codec.options())
+
+
+def encoded_size(codec: Codec, size: int | None, limit: int, /) -> tuple[int | None, int]:
+    """Give the size of what a codec makes of ``size`` bytes where that is known, and an upper limit of it.
+
+    The limit leaves room for bytes that do not compress.
+    """
+    if codec.name in _SAME_SIZE:
+        return size, limit
+    if codec.name in _CHECKSUMS:
+        return None if size is None else size + 4, limit + 4
+    return None, limit + limit // 16 + (1 << 16)

@@ -1,0 +1,236 @@
+"""Stored bytes of one chunk to its values."""
+
+from __future__ import annotations
+
+import lzma
+import math
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numcodecs.vlen import VLenBytes, VLenUTF8
+from numpy.typing import NDArray
+
+from virtualstack.codecs.bounded import BytesDecoder, CodecError, bounded_decoder, encoded_size, raw_bytes
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.registered import Spec, Step, step_of
+from virtualstack.errors import UnsupportedFeatureError
+
+__all__ = ["CodecError", "check_codecs", "decode"]
+
+_VARIABLE_LIMIT = 1 << 30
+"""Bytes that a chunk of strings, whose size nothing tells, may decode to."""
+
+# What decoders raise on bytes they cannot read. MemoryError is not among them: sizes are bounded beforehand.
+_RAISED = (
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    ValueError,
+    RuntimeError,
+    OSError,
+    EOFError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+)
+
+
+def decode(
+    raw: bytes | memoryview, codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /
+) -> NDArray[Any]:
+    r"""Decode one chunk.
+
+    Parameters
+    ----------
+    raw
+        The stored bytes.
+    codecs
+        In encoding order. Zarr's plain ``bytes`` codec is implied where none of them makes bytes of arrays.
+    dtype
+        Of the decoded chunk, byte order included.
+    shape
+        Of the decoded chunk, in elements.
+
+    Returns
+    -------
+    numpy.ndarray
+        C-contiguous, of ``shape`` and ``dtype`` (in the stored byte order); read-only where it shows ``raw`` itself.
+
+    Raises
+    ------
+    CodecError
+        The bytes do not decode, or to more or less than ``shape`` of ``dtype``.
+    UnsupportedFeatureError, MissingDependencyError
+        A codec is not installed.
+
+    Examples
+    --------
+    >>> decode(b"\x00\x01\x00\x02", (), np.dtype(">i2"), (2,))
+    array([1, 2], dtype='>i2')
+    """
+    chain = _chain(codecs, dtype, shape)
+    try:
+        return chain(raw)
+    except CodecError:
+        raise
+    except _RAISED as error:
+        raise CodecError(f"{type(error).__name__}: {error}") from error
+
+
+def check_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> None:
+    """Raise what `decode` would raise for want of a codec, without bytes to decode.
+
+    Raises
+    ------
+    UnsupportedFeatureError, MissingDependencyError
+        A codec is not installed.
+    """
+    _chain(codecs, dtype, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """All steps of decoding, in decoding order."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    to_bytes: tuple[Callable[[Any], Any], ...]
+    to_array: Callable[[Any], NDArray[Any]]
+    of_arrays: tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]
+
+    def __call__(self, raw: bytes | memoryview) -> NDArray[Any]:
+        data: Any = raw
+        for step in self.to_bytes:
+            data = step(data)
+        array = self.to_array(data)
+        for turn in self.of_arrays:
+            array = turn(array)
+        if array.dtype != self.dtype:
+            if array.dtype.newbyteorder("=") != self.dtype.newbyteorder("="):
+                raise CodecError(f"the chunk decodes to dtype '{array.dtype}'; '{self.dtype}' is expected")
+            array = array.astype(self.dtype)
+        if array.size != math.prod(self.shape):
+            raise CodecError(f"the chunk decodes to {array.size} elements; {math.prod(self.shape)} are expected")
+        # reshape first: ascontiguousarray makes one axis of none
+        return array if array.flags.c_contiguous and array.shape == self.shape else _contiguous(array, self.shape)
+
+
+def _contiguous(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    return np.ascontiguousarray(array).reshape(shape)
+
+
+@lru_cache(maxsize=4096)
+def _chain(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...]) -> _Chain:
+    """Put the decoders of all codecs in a row, each with the size that it must give."""
+    spec = Spec(dtype, shape)
+    of_arrays: list[Callable[[Any], Any]] = []
+    to_bytes: list[Callable[[Any], Any]] = []
+    to_array: Callable[[Any], Any] | None = None
+    size: int | None = None
+    limit = 0
+    for codec in codecs:
+        bounded = bounded_decoder(codec)
+        step = None if bounded is not None else _step(codec, spec)
+        if step is not None and step.kind != "bytes-bytes":
+            if to_array is not None:
+                raise UnsupportedFeatureError(
+                    f"codec '{codec.name}' takes arrays, but the one before it gave bytes", feature=codec.name
+                )
+            if step.kind == "array-array":
+                of_arrays.append(step.decode)
+                spec = step.encoded
+            else:
+                to_array, size, limit = step.decode, None, max(2 * _size_of(spec), _VARIABLE_LIMIT)
+                size = _size_of(spec) if codec.name == "bytes" else None
+            continue
+        if to_array is None:
+            to_array, size, limit = _plain(spec)
+        if step is not None:
+            to_bytes.append(step.decode)
+        elif bounded is not None:
+            to_bytes.append(_limited(bounded, size, limit))
+        size, limit = encoded_size(codec, size, limit)
+    if to_array is None:
+        to_array, size, limit = _plain(spec)
+    return _Chain(dtype, shape, tuple(reversed(to_bytes)), to_array, tuple(reversed(of_arrays)))
+
+
+def _limited(decoder: BytesDecoder, size: int | None, limit: int) -> Callable[[Any], Any]:
+    return lambda raw: decoder(raw, size, limit)
+
+
+def _size_of(spec: Spec) -> int:
+    return math.prod(spec.shape) * spec.dtype.itemsize
+
+
+def _plain(spec: Spec) -> tuple[Callable[[Any], Any], int, int]:
+    """Give the decoder of zarr's plain ``bytes`` codec."""
+    dtype, shape = spec.dtype, spec.shape
+    if dtype.hasobject:
+        raise UnsupportedFeatureError(
+            f"values of dtype '{dtype}' have no plain bytes; a codec such as 'vlen-utf8' has to make them",
+            feature=str(dtype),
+        )
+    size = _size_of(spec)
+
+    def to_array(data: Any) -> NDArray[Any]:
+        view = raw_bytes(data)
+        if view.size != size:
+            raise CodecError(f"the chunk decodes to {view.size} bytes; {shape} of '{dtype}' are {size}")
+        if dtype.kind == "b":
+            return np.asarray(view != 0).reshape(shape)
+        return view.view(dtype).reshape(shape) if size else np.zeros(shape, dtype)
+
+    return to_array, size, size
+
+
+def _step(codec: Codec, spec: Spec) -> Step:
+    if codec.name == "transpose":
+        return _transpose(codec, spec)
+    if codec.name == "bytes":
+        return _bytes(codec, spec)
+    if codec.name in ("vlen-utf8", "vlen-bytes", "numcodecs.vlen-utf8", "numcodecs.vlen-bytes"):
+        return _variable(VLenUTF8() if codec.name.endswith("utf8") else VLenBytes(), spec)
+    return step_of(codec, spec)
+
+
+def _transpose(codec: Codec, spec: Spec) -> Step:
+    order = codec.options().get("order")
+    if not isinstance(order, list) or sorted(order) != list(range(len(spec.shape))):
+        raise UnsupportedFeatureError(
+            f"codec 'transpose' has order {order!r}; a permutation of {len(spec.shape)} axes is asked for",
+            feature="transpose",
+        )
+    inverse = [order.index(i) for i in range(len(order))]
+    encoded = Spec(spec.dtype, tuple(spec.shape[i] for i in order))
+    return Step("array-array", lambda array: array.transpose(inverse), encoded)
+
+
+def _bytes(codec: Codec, spec: Spec) -> Step:
+    """Read zarr's plain ``bytes`` codec where it is listed all the same; its byte order wins."""
+    endian = codec.options().get("endian")
+    dtype = spec.dtype
+    if endian is not None:
+        dtype = dtype.newbyteorder(">" if endian == "big" else "<")
+    return Step("array-bytes", _plain(Spec(dtype, spec.shape))[0], spec)
+
+
+def _variable(decoder: Any, spec: Spec) -> Step:
+    n = math.prod(spec.shape)
+
+    def decode(data: Any) -> NDArray[Any]:
+        view = raw_bytes(data)
+        # numcodecs vlen header: the number of items, 4 bytes
+        found = int.from_bytes(view[:4].tobytes(), "little")
+        if view.size < 4 or found != n:
+            raise CodecError(f"the chunk says that it holds {found} strings; {n} are expected")
+        values = decoder.decode(view) if n else np.zeros(0, object)
+        return values.astype(spec.dtype, copy=False).reshape(spec.shape)
+
+    return Step("array-bytes", decode, spec)

@@ -1,0 +1,166 @@
+"""Decoders that numcodecs and zarr have registered, those of other packages too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numcodecs.registry
+import numpy as np
+import zarr.abc.codec
+from zarr.core.array_spec import ArrayConfig, ArraySpec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.dtype import parse_dtype
+from zarr.errors import UnknownCodecError
+from zarr.registry import get_codec_class
+
+from virtualstack.codecs.bounded import raw_bytes
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
+
+__all__ = ["Spec", "Step", "numcodecs_step", "step_of"]
+
+# Codecs that come with an extra of ours, by the beginning of their name.
+_EXTRAS = {
+    "imagecodecs": "hdf5",
+    "numcodecs.imagecodecs": "hdf5",
+    "numcodecs.grib": "kerchunk",
+    "numcodecs.FITS": "kerchunk",
+    "numcodecs.fill_hdf_strings": "kerchunk",
+    "numcodecs.record_member": "kerchunk",
+}
+_UNSAFE = frozenset({"numcodecs.pickle"})
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Dtype, byte order included, and shape of an array between two codecs."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One codec, ready to decode.
+
+    Parameters
+    ----------
+    kind
+        Of the codec, as it encodes: array to array, array to bytes, or bytes to bytes.
+    decode
+        Takes bytes or an array, gives bytes or an array.
+    encoded
+        What the array is after encoding; that of the input for all but array to array.
+    """
+
+    kind: Literal["array-array", "array-bytes", "bytes-bytes"]
+    decode: Callable[[Any], Any]
+    encoded: Spec
+
+
+def step_of(codec: Codec, spec: Spec, /) -> Step:
+    """Find a codec in the registries.
+
+    Parameters
+    ----------
+    codec
+        Its metadata.
+    spec
+        Of the array it encoded.
+
+    Raises
+    ------
+    MissingDependencyError
+        An extra of virtualstack brings it.
+    UnsupportedFeatureError
+        No registry knows it, or it takes no such array.
+    """
+    if codec.name in _UNSAFE:
+        raise UnsupportedFeatureError(
+            f"codec '{codec.name}' runs code that stands in the data; it is never decoded", feature=codec.name
+        )
+    try:
+        kind = get_codec_class(codec.name)
+    except UnknownCodecError:
+        if codec.name.startswith("numcodecs."):
+            return numcodecs_step(codec, spec)
+        raise _unknown(codec) from None
+    return _zarr_step(codec, kind, spec)
+
+
+def _unknown(codec: Codec) -> MissingDependencyError | UnsupportedFeatureError:
+    extra = next((extra for start, extra in _EXTRAS.items() if codec.name.startswith(start)), None)
+    if extra is not None:
+        return MissingDependencyError(f"codec '{codec.name}'", extra=extra)
+    return UnsupportedFeatureError(
+        f"codec '{codec.name}' is known to neither zarr nor numcodecs; install the package that registers it, with "
+        "pip install and the name of that package",
+        feature=codec.name,
+    )
+
+
+def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
+    """Make a step of a numcodecs codec that zarr has no class for; it decodes bytes to a buffer.
+
+    Raises
+    ------
+    MissingDependencyError, UnsupportedFeatureError
+        As in `step_of`.
+    """
+    name = codec.name.removeprefix("numcodecs.")
+    if name not in numcodecs.registry.codec_registry and name not in numcodecs.registry.entries:
+        raise _unknown(codec)
+    decoder = numcodecs.registry.get_codec({**codec.options(), "id": name})
+
+    def decode(raw: Any) -> Any:
+        return raw_bytes(decoder.decode(np.ascontiguousarray(raw)))
+
+    return Step("bytes-bytes", decode, spec)
+
+
+def _zarr_step(codec: Codec, kind: type[Any], spec: Spec) -> Step:
+    data = codec.to_json() if codec.configuration != "{}" else {"name": codec.name}
+    try:
+        zdtype = parse_dtype(spec.dtype, zarr_format=3)
+        array_spec = ArraySpec(
+            shape=spec.shape,
+            dtype=zdtype,
+            fill_value=zdtype.default_scalar(),
+            config=ArrayConfig.from_dict({}),
+            prototype=default_buffer_prototype(),
+        )
+        decoder = kind.from_dict(data).evolve_from_array_spec(array_spec)
+        encoded = decoder.resolve_metadata(array_spec)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnsupportedFeatureError(
+            f"codec '{codec.name}' with configuration {codec.configuration} does not take arrays of dtype "
+            f"'{spec.dtype}': {error}",
+            feature=codec.name,
+        ) from error
+    run = _runner(decoder, array_spec)
+    prototype = array_spec.prototype
+    if isinstance(decoder, zarr.abc.codec.BytesBytesCodec):
+        return Step("bytes-bytes", lambda raw: run(prototype.buffer.from_bytes(raw)).as_numpy_array(), spec)
+    if isinstance(decoder, zarr.abc.codec.ArrayBytesCodec):
+        return Step("array-bytes", lambda raw: run(prototype.buffer.from_bytes(raw)).as_numpy_array(), spec)
+    after = Spec(encoded.dtype.to_native_dtype(), encoded.shape)
+    return Step("array-array", lambda array: run(prototype.nd_buffer.from_numpy_array(array)).as_numpy_array(), after)
+
+
+def _runner(decoder: Any, spec: ArraySpec) -> Callable[[Any], Any]:
+    """Call a codec without an event loop of ours: its synchronous form, or a loop in a thread of its own."""
+    if hasattr(decoder, "_decode_sync") and getattr(decoder, "_sync_capable", True):
+        return lambda data: decoder._decode_sync(data, spec)
+
+    def run(data: Any) -> Any:
+        async def decode() -> Any:
+            return next(iter(await decoder.decode([(data, spec)])))
+
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(lambda: asyncio.run(decode())).result()
+
+    return run

@@ -1,0 +1,107 @@
+"""Fetched chunks to their places in the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from virtualstack.codecs.pipeline import CodecError, decode
+from virtualstack.errors import ChunkDecodeError
+from virtualstack.manifests import FIRST
+from virtualstack.reading.plan import Decoding, Plan
+
+__all__ = ["fill_holes", "place_chunk"]
+
+_MANY_HOLES = 64
+
+
+def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
+    """Write the fills of all holes; where there are many, the most frequent one goes everywhere first."""
+    rows, position = plan.holes
+    if not rows.size:
+        return
+    fills = plan.manifest.fills
+    if rows.size > _MANY_HOLES:
+        common = int(np.bincount(rows).argmax())
+        out[...] = fills[common].value
+        other = np.flatnonzero(rows != common)
+        rows, position = rows[other], tuple(at[other] for at in position)
+    places = [[axis.target[i] for i in at] for axis, at in zip(plan.selection.axes, position, strict=True)]
+    for i, row in enumerate(rows.tolist()):
+        out[_outer(tuple(place[i] for place in places))] = fills[row].value
+
+
+def place_chunk(plan: Plan, chunk: int, raw: bytes | memoryview, out: NDArray[Any], /) -> None:
+    """Decode one stored chunk and write all that the selection shows of it.
+
+    Raises
+    ------
+    ChunkDecodeError
+        The bytes do not decode.
+    """
+    decoding = plan.decodings[plan.chunks.decoding[chunk]]
+    try:
+        flat = _decode(decoding, raw)
+    except CodecError as error:
+        code = int(plan.chunks.location[chunk])
+        url = plan.locations[code - FIRST].url if code >= FIRST else None
+        offset, length = int(plan.chunks.offset[chunk]), int(plan.chunks.length[chunk])
+        cell = plan.cell(chunk)
+        raise ChunkDecodeError(
+            f"cell {cell} of variable '{plan.name}', bytes {offset} to {offset + length} of "
+            f"{'the manifest' if url is None else repr(url)}, does not decode: {error}. The source is damaged or is "
+            "not the one that was indexed: restore it or scan it again",
+            variable=plan.name,
+            cell=cell,
+            url=url,
+            offset=offset,
+            length=length,
+        ) from error
+    parts, axes = plan.parts, plan.selection.axes
+    begin, end = plan.chunks.first[chunk : chunk + 2].tolist()
+    bases, strides = parts.base[begin:end].tolist(), parts.strides[begin:end].tolist()
+    positions = (
+        zip(*(at[begin:end].tolist() for at in parts.position), strict=True) if axes else iter([()] * len(bases))
+    )
+    for base, steps, position in zip(bases, strides, positions, strict=True):
+        shape = tuple(int(axis.count[at]) for axis, at in zip(axes, position, strict=True))
+        view = _view(flat, base, shape, steps)
+        sources = tuple(axis.source[at] for axis, at in zip(axes, position, strict=True))
+        if any(source is not None for source in sources):
+            view = view[_outer(tuple(slice(0, n) if x is None else x for x, n in zip(sources, shape, strict=True)))]
+        out[_outer(tuple(axis.target[at] for axis, at in zip(axes, position, strict=True)))] = view
+
+
+def _decode(decoding: Decoding, raw: bytes | memoryview) -> NDArray[Any]:
+    if decoding.is_raw and decoding.dtype.kind != "b":
+        return np.frombuffer(raw, decoding.dtype)
+    if decoding.is_raw:
+        return decode(raw, (), decoding.dtype, (len(raw),))
+    return decode(raw, decoding.codecs, decoding.dtype, decoding.shape).reshape(-1)
+
+
+def _view(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[int]) -> NDArray[Any]:
+    """Give the strided view that a part shows; the plan has checked that it stays within the chunk."""
+    if flat.dtype.kind == "T":  # no views of another shape of its buffer: gather
+        index = np.asarray(base)
+        for n, step in zip(shape, strides, strict=True):
+            index = index[..., None] + np.arange(n) * step
+        return np.asarray(flat[index])
+    itemsize = flat.itemsize
+    return as_strided(flat[base:], shape, [step * itemsize for step in strides], writeable=False)
+
+
+def _outer(key: tuple[slice | NDArray[np.int64], ...]) -> tuple[Any, ...]:
+    """Write slices and index arrays as a key that numpy reads as an outer product."""
+    arrays = [i for i, item in enumerate(key) if not isinstance(item, slice)]
+    if len(arrays) < 2:
+        return key
+    # Slices between arrays would move axes: make arrays of all.
+    return np.ix_(*(_whole(item) for item in key))
+
+
+def _whole(item: slice | NDArray[np.int64]) -> NDArray[np.int64]:
+    return item if not isinstance(item, slice) else np.arange(item.start, item.stop)

@@ -1,0 +1,110 @@
+"""Stored bytes of the chunks of a plan: one list of ranges for each source, sources side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import StorageError
+from virtualstack.manifests import FIRST, INLINE
+from virtualstack.reading.plan import Plan
+from virtualstack.reading.threads import io_pool
+from virtualstack.storage import Bytes, Source, Storage
+
+__all__ = ["batches", "fetch"]
+
+BATCH = 64 << 20
+"""Stored bytes that are fetched together; twice as many are in memory at once."""
+
+_MANY = 4096
+"""Chunks that are fetched together at most."""
+
+
+def batches(plan: Plan, /) -> Iterator[tuple[int, int]]:
+    """Cut the chunks of a plan into runs of about :data:`BATCH` bytes."""
+    if not len(plan.chunks):
+        return
+    total = np.cumsum(plan.chunks.length)
+    begin = 0
+    while begin < len(plan.chunks):
+        done = int(total[begin - 1]) if begin else 0
+        end = int(np.searchsorted(total, done + BATCH, "right"))
+        end = min(max(end, begin + 1), begin + _MANY)
+        yield begin, end
+        begin = end
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """Consecutive chunks of one location."""
+
+    begin: int
+    end: int
+    code: int
+
+
+def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[Bytes]:
+    """Read the stored bytes of chunks ``begin`` to ``end``, each exactly as long as the plan says.
+
+    Raises
+    ------
+    StorageError
+        A source is missing, shorter, or another one than was indexed; the message names variable and cell.
+    """
+    codes = plan.chunks.location[begin:end]
+    lines = begin + np.flatnonzero(np.diff(codes)) + 1
+    edges = [begin, *lines.tolist(), end]
+    runs = [_Run(a, b, int(plan.chunks.location[a])) for a, b in pairwise(edges)]
+    if len(runs) == 1:
+        return _fetch_run(plan, runs[0], storage)
+    pool = io_pool()
+    waiting: list[Future[list[Bytes]]] = [pool.submit(_fetch_run, plan, run, storage) for run in runs]
+    try:
+        return [data for answer in waiting for data in answer.result()]
+    finally:
+        for answer in waiting:
+            answer.cancel()
+
+
+def _fetch_run(plan: Plan, run: _Run, storage: Storage) -> list[Bytes]:
+    offset, length = plan.chunks.offset[run.begin : run.end], plan.chunks.length[run.begin : run.end]
+    if run.code == INLINE:
+        heap = memoryview(plan.manifest.inline)
+        return [heap[at : at + n] for at, n in zip(offset.tolist(), length.tolist(), strict=True)]
+    location = plan.locations[run.code - FIRST]
+    culprit = run.begin
+    try:
+        source = storage.source(location.url, expected=location)
+        beyond = offset > source.size - length
+        if beyond.any():
+            culprit = run.begin + int(beyond.argmax())
+        return _ranges(source, offset, length)
+    except StorageError as error:
+        raise _named(plan, run, culprit, error) from error
+
+
+def _ranges(source: Source, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[Bytes]:
+    if offset.size == 1:
+        return [source.read(int(offset[0]), int(length[0]))]
+    return source.read_ranges(np.stack([offset, length], axis=1))
+
+
+def _named(plan: Plan, run: _Run, chunk: int, error: StorageError) -> StorageError:
+    """Give the same error with the variable, the cell and its byte range in the message."""
+    offset, length = int(plan.chunks.offset[chunk]), int(plan.chunks.length[chunk])
+    n_others = run.end - run.begin - 1
+    others = f" and {n_others} more chunks" if n_others else ""
+    named: Any = type(error).__new__(type(error))
+    named.__dict__.update(error.__dict__)
+    named.args = (
+        f"cell {plan.cell(chunk)} of variable '{plan.name}' (bytes {offset} to {offset + length}){others} "
+        f"cannot be read: {error}",
+    )
+    named.__dict__.update(variable=plan.name, cell=plan.cell(chunk), offset=offset, length=length)
+    return named  # type: ignore[no-any-return]

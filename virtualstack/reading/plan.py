@@ -1,0 +1,284 @@
+"""Selection to stored chunks, each once, and what every one of them gives to the result."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import ChunkDecodeError, ManifestError, StorageError
+from virtualstack.location import Location
+from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkEncoding, ChunkManifest, ManifestArray
+from virtualstack.reading.selection import Selection
+
+__all__ = ["Decoding", "Part", "Plan", "StoredChunks", "make_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """What of an encoding matters for decoding: all but the strides."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    codecs: tuple[Codec, ...]
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether values lie in the source as they are, so that any part of a chunk can be read alone."""
+        return not self.codecs and not self.dtype.hasobject and self.dtype.itemsize > 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Parts of the result that each show a strided view of a decoded chunk.
+
+    Part i begins at element ``base[i]`` of its decoded chunk and belongs to segment ``position[axis][i]`` of each axis.
+
+    Parameters
+    ----------
+    base
+        Shape ``(n,)``, elements.
+    strides
+        Shape ``(n, axes)``, elements: of the selected elements, one after the other.
+    position
+        One for each axis, shape ``(n,)``: number of the segment.
+    """
+
+    base: NDArray[np.int64]
+    strides: NDArray[np.int64]
+    position: tuple[NDArray[np.intp], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredChunks:
+    """Chunks to fetch and decode, sorted by location and offset.
+
+    Parameters
+    ----------
+    location
+        Shape ``(m,)``: codes as in a manifest.
+    offset, length
+        Shape ``(m,)``, bytes: what to fetch. Of raw values only what is shown, from the first to the last.
+    decoding
+        Shape ``(m,)``: row of the plan's decodings.
+    first
+        Shape ``(m + 1,)``: the parts of chunk i are ``first[i]`` to ``first[i + 1]``.
+    """
+
+    location: NDArray[np.uint32]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    decoding: NDArray[np.intp]
+    first: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.location)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """All that has to be done to read a selection.
+
+    Parameters
+    ----------
+    name
+        Of the variable, for messages.
+    selection
+        What is selected, by axis.
+    chunks, parts
+        What to fetch, and where it goes.
+    holes
+        Row of the fill and, for each axis, number of the segment, of each hole.
+    decodings, locations, manifest
+        Tables.
+    """
+
+    name: str | None
+    selection: Selection
+    chunks: StoredChunks
+    parts: Part
+    holes: tuple[NDArray[np.uint32], tuple[NDArray[np.intp], ...]]
+    decodings: tuple[Decoding, ...]
+    locations: tuple[Location, ...]
+    manifest: ChunkManifest
+
+    def cell(self, chunk: int, /) -> tuple[int, ...]:
+        """Give the index in the chunk grid of a cell that shows a stored chunk."""
+        part = self.chunks.first[chunk]
+        return _cell(self.selection, tuple(position[part] for position in self.parts.position))
+
+
+def _cell(selection: Selection, position: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(int(axis.cells[at]) for axis, at in zip(selection.axes, position, strict=True))
+
+
+def make_plan(array: ManifestArray, selection: Selection, /, *, missing: Literal["fill", "raise"]) -> Plan:
+    """Find the stored chunks behind a selection; no bytes are read.
+
+    Raises
+    ------
+    StorageError
+        A chunk is MISSING, and ``missing`` is "raise".
+    ManifestError
+        A cell reaches outside of its decoded chunk.
+    """
+    manifest = _entries(array, selection)
+    entries = manifest.entries.reshape(-1)
+    grid = manifest.shape
+    code = entries["location"]
+    is_hole = code < INLINE
+    holes = np.flatnonzero(is_hole)
+    at_hole = tuple(np.unravel_index(holes, grid)) if grid else ()
+    if missing == "raise" and (lost := np.flatnonzero(code == MISSING)).size:
+        cell = _cell(selection, np.unravel_index(int(lost[0]), grid) if grid else ())
+        raise StorageError(
+            f"{lost.size} chunks of variable '{array.name}' are MISSING: the source should hold them and does not "
+            f"(the first is cell {cell}); restore the source, or read with missing='fill'"
+        )
+    real = np.flatnonzero(~is_hole) if holes.size else np.arange(code.size)
+    table: dict[Decoding, int] = {}
+    ids = np.array(
+        [table.setdefault(Decoding(x.dtype, x.shape, x.codecs), len(table)) for x in manifest.encodings], np.intp
+    )
+    entries = entries[real]
+    rows = entries["encoding"]
+    order = np.lexsort((ids[rows], entries["length"], entries["offset"], entries["location"]))
+    real, entries, rows = real[order], entries[order], rows[order]
+    position = tuple(np.unravel_index(real, grid)) if grid else ()
+    base = np.zeros(real.size, np.int64) if manifest.starts is None else manifest.starts.reshape(-1)[real]
+    parts, low, high = _parts(selection, manifest.encodings, rows, base, position)
+    _check_reach(array, selection, manifest.encodings, rows, low, high, position)
+    decodings = tuple(table)
+    chunks, parts = _chunks(array, selection, manifest, entries, ids[rows], parts, low, high, decodings)
+    return Plan(
+        array.name,
+        selection,
+        chunks,
+        parts,
+        (manifest.entries.reshape(-1)["encoding"][holes], at_hole),
+        decodings,
+        manifest.locations,
+        manifest,
+    )
+
+
+def _entries(array: ManifestArray, selection: Selection) -> ChunkManifest:
+    """Give the entries of the selected cells: shape is the number of segments along each axis."""
+    box, inner, is_box = [], [], True
+    for axis in selection.axes:
+        cells = axis.cells
+        low = int(cells.min()) if cells.size else 0
+        high = int(cells.max()) + 1 if cells.size else 0
+        box.append(slice(low, high))
+        inner.append(cells - low)
+        is_box &= high - low == cells.size
+    manifest = array.manifest.read(tuple(box))
+    if is_box:  # cells ascend: they are the whole box
+        return manifest
+    pick = np.ix_(*inner)
+    starts = None if manifest.starts is None else manifest.starts[pick]
+    return ChunkManifest(
+        entries=manifest.entries[pick],
+        fills=manifest.fills,
+        encodings=manifest.encodings,
+        locations=manifest.locations,
+        starts=starts,
+        inline=manifest.inline,
+    )
+
+
+def _parts(
+    selection: Selection,
+    encodings: tuple[ChunkEncoding, ...],
+    rows: NDArray[np.uint32],
+    base: NDArray[np.int64],
+    position: tuple[NDArray[np.intp], ...],
+) -> tuple[Part, NDArray[np.int64], NDArray[np.int64]]:
+    """Give the parts, and the least and greatest element of the decoded chunk that each one shows."""
+    n_axes = len(selection.axes)
+    table = np.array([x.strides for x in encodings], np.int64).reshape(len(encodings), n_axes)
+    strides = table[rows]
+    base = base.copy()
+    steps = np.empty_like(strides)
+    low, high = np.zeros_like(base), np.zeros_like(base)
+    for i, (axis, at) in enumerate(zip(selection.axes, position, strict=True)):
+        base += axis.first[at] * strides[:, i]
+        steps[:, i] = axis.step[at] * strides[:, i]
+        extent = (axis.count[at] - 1) * steps[:, i]
+        low += np.minimum(extent, 0)
+        high += np.maximum(extent, 0)
+    return Part(base, steps, position), base + low, base + high
+
+
+def _check_reach(
+    array: ManifestArray,
+    selection: Selection,
+    encodings: tuple[ChunkEncoding, ...],
+    rows: NDArray[np.uint32],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    position: tuple[NDArray[np.intp], ...],
+) -> None:
+    sizes = np.array([x.size for x in encodings], np.int64)[rows]
+    bad = (low < 0) | (high >= sizes)
+    if bad.any():
+        i = int(bad.argmax())
+        cell = _cell(selection, tuple(at[i] for at in position))
+        raise ManifestError(
+            f"cell {cell} of variable '{array.name}' shows elements {int(low[i])} to {int(high[i])} of a decoded chunk "
+            f"of {int(sizes[i])}: the manifest is damaged, scan the source again"
+        )
+
+
+def _chunks(
+    array: ManifestArray,
+    selection: Selection,
+    manifest: ChunkManifest,
+    entries: NDArray[np.void],
+    ids: NDArray[np.intp],
+    parts: Part,
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    decodings: tuple[Decoding, ...],
+) -> tuple[StoredChunks, Part]:
+    """Group parts, sorted by where they are stored, by stored chunk; of raw values only what is shown is fetched."""
+    n = entries.size
+    is_new = np.zeros(n, np.bool_)
+    is_new[:1] = True
+    for values in (entries["location"], entries["offset"], entries["length"], ids):
+        is_new[1:] |= values[1:] != values[:-1]
+    first = np.flatnonzero(is_new)
+    location, offset, length, rows = (
+        entries["location"][first],
+        entries["offset"][first],
+        entries["length"][first],
+        ids[first],
+    )
+    raw = np.array([x.is_raw for x in decodings], np.bool_)[rows] if n else np.zeros(0, np.bool_)
+    if raw.any():
+        itemsize = np.array([x.dtype.itemsize for x in decodings], np.int64)[rows]
+        size = np.array([math.prod(x.shape) for x in decodings], np.int64)[rows]
+        bad = raw & (length != size * itemsize)
+        if bad.any():
+            i = int(bad.argmax())
+            code = int(location[i])
+            raise ChunkDecodeError(
+                f"a chunk of variable '{array.name}' is stored uncompressed in {int(length[i])} bytes; "
+                f"{decodings[rows[i]].shape} of '{decodings[rows[i]].dtype}' are {int(size[i] * itemsize[i])}",
+                variable=array.name,
+                cell=_cell(selection, tuple(at[first[i]] for at in parts.position)),
+                url=manifest.locations[code - FIRST].url if code >= FIRST else None,
+                offset=int(offset[i]),
+                length=int(length[i]),
+            )
+        least, greatest = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
+        skipped = np.where(raw, least, 0)
+        offset = offset + skipped * itemsize
+        length = np.where(raw, (greatest - least + 1) * itemsize, length)
+        base = parts.base - np.repeat(skipped, np.diff(first, append=n))
+        parts = Part(base, parts.strides, parts.position)
+    return StoredChunks(location, offset, length, rows, np.append(first, n)), parts

@@ -1,0 +1,115 @@
+"""Values of a selection of a virtual array."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.manifests import ManifestArray
+from virtualstack.reading.decode import fill_holes, place_chunk
+from virtualstack.reading.fetch import batches, fetch
+from virtualstack.reading.plan import Plan, make_plan
+from virtualstack.reading.selection import OuterKey, select
+from virtualstack.reading.threads import decode_pool, n_decoders, read_ahead_pool
+from virtualstack.storage import Bytes, Storage, StorageLike
+
+__all__ = ["read_array"]
+
+
+def read_array(
+    array: ManifestArray,
+    key: OuterKey,
+    storage: StorageLike = None,
+    /,
+    *,
+    missing: Literal["fill", "raise"] = "fill",
+) -> NDArray[Any]:
+    """Read a selection of a virtual array.
+
+    Every stored chunk behind it is fetched and decoded once; of uncompressed chunks only the bytes from the first to
+    the last selected element are fetched. Stored bytes of about 128 MiB are in memory at a time, besides the result.
+
+    Parameters
+    ----------
+    array
+        Any virtual array.
+    key
+        One integer, slice or 1-D array of integers or booleans an axis, or ``...``. Arrays select along their own
+        axis alone (outer indexing), in any order, with repetitions.
+    storage
+        How sources are reached; see :meth:`~virtualstack.storage.Storage.of`.
+    missing
+        What MISSING chunks are: their fill value, or an error. EMPTY chunks are always their fill value.
+
+    Returns
+    -------
+    numpy.ndarray
+        New, writeable, in native byte order; integers of the key drop their axis.
+
+    Raises
+    ------
+    IndexError
+        The key does not fit the array.
+    StorageError
+        A source is missing, shorter than the manifest says, or has changed; or a chunk is MISSING and ``missing`` is
+        "raise". A chunk that does not decode is a `ChunkDecodeError`.
+    ManifestError
+        A cell reaches outside of its decoded chunk.
+    """
+    selection = select(array.grid, key)
+    out = np.empty(selection.whole_shape, array.dtype)
+    if out.size:
+        plan = make_plan(array, selection, missing=missing)
+        fill_holes(plan, out)
+        _read_chunks(plan, out, Storage.of(storage))
+    return out.reshape(selection.shape)
+
+
+def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:
+    """Fetch batch after batch, one ahead of the one that is decoded."""
+    runs = list(batches(plan))
+    if not runs:
+        return
+    if len(runs) == 1:
+        _place(plan, runs[0], fetch(plan, *runs[0], storage), out)
+        return
+    pool = read_ahead_pool()
+    ahead: Future[list[Bytes]] = pool.submit(fetch, plan, *runs[0], storage)
+    try:
+        for number, run in enumerate(runs):
+            got = ahead.result()
+            if number + 1 < len(runs):
+                ahead = pool.submit(fetch, plan, *runs[number + 1], storage)
+            _place(plan, run, got, out)
+            del got
+    finally:
+        ahead.cancel()
+
+
+def _place(plan: Plan, run: tuple[int, int], got: list[Bytes], out: NDArray[Any]) -> None:
+    begin, end = run
+    n_threads = min(n_decoders(), end - begin)
+    if n_threads < 2 or int(plan.chunks.length[begin:end].sum()) < _WORTH_A_THREAD:
+        for chunk, raw in enumerate(got, begin):
+            place_chunk(plan, chunk, raw, out)
+        return
+
+    def work(first: int) -> None:
+        for chunk in range(first, end, n_threads):
+            place_chunk(plan, chunk, got[chunk - begin], out)
+
+    pool = decode_pool()
+    tasks = [pool.submit(work, begin + i) for i in range(1, n_threads)]
+    try:
+        work(begin)
+        for task in tasks:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+_WORTH_A_THREAD = 1 << 16
