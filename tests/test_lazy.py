@@ -1,0 +1,124 @@
+"""Virtual arrays in xarray and dask."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import StorageError
+from virtualstack.lazy import LazyArray, variable_of
+from virtualstack.location import Location
+from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
+from virtualstack.storage import MemoryTarget
+from virtualstack.testing.strategies import store_array
+
+
+def known(values, chunks, url="memory://lazy/a", **options):
+    array, values, sources = store_array(values, chunks, url=url, **options)
+    for key, raw in sources.items():
+        MemoryTarget(key.rpartition("/")[0]).put(key.rpartition("/")[2], raw)
+    return array, values
+
+
+def strings(words):
+    import numcodecs
+
+    raw = numcodecs.VLenUTF8().encode(np.array(words, object))
+    dtype = np.dtypes.StringDType()
+    encoding = ChunkEncoding.of(dtype, (len(words),), [Codec.of("vlen-utf8")])
+    return ManifestArray(
+        manifest=ChunkManifest.from_bytes([raw], shape=(1,), encoding=encoding, fill=Fill.of("", dtype)),
+        grid=ChunkGrid.regular((len(words),), (len(words),)),
+        dtype=dtype,
+        name="words",
+        dimension_names=("w",),
+    )
+
+
+def test_a_variable_reads_what_is_selected():
+    """Basic, outer and vectorized selections give what they give of the values."""
+    array, values = known(np.arange(60, dtype="f4").reshape(6, 10), (2, 3))
+    lazy, plain = variable_of(array), xr.Variable(("d0", "d1"), values)
+    assert isinstance(lazy._data, xr.core.indexing.LazilyIndexedArray)
+    for key in (
+        {"d0": 3},
+        {"d0": slice(None, None, -2), "d1": slice(1, 9, 3)},
+        {"d0": [4, 0, 4], "d1": [9, 1]},
+        {"d0": xr.Variable("p", [5, 0, 2]), "d1": xr.Variable("p", [0, 9, 4])},
+        {"d0": xr.Variable(("p", "q"), [[5, 0], [1, 1]])},
+    ):
+        xr.testing.assert_identical(lazy.isel(key).load(), plain.isel(key))
+    xr.testing.assert_identical(lazy[::2][1:][:, 3].load(), plain[::2][1:][:, 3])
+
+
+class Entrypoint(xr.backends.BackendEntrypoint):
+    """Opens variables as an engine does."""
+
+    def open_dataset(self, filename_or_obj, *, drop_variables=None):
+        return xr.Dataset({"v": filename_or_obj})
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "sync"])
+def test_dask_chunks_are_those_of_the_grid(scheduler):
+    """`chunks={}` gives the grid's cells, of different lengths too."""
+    first, left = known(np.arange(10.0), (4,), url="memory://lazy/b")
+    second, right = known(np.arange(7.0), (3,), url="memory://lazy/c")
+    for array, values, chunks in (
+        (first, left, (4, 4, 2)),
+        (np.concatenate([first, second]), np.concatenate([left, right]), (4, 4, 2, 3, 3, 1)),
+    ):
+        opened = xr.open_dataset(variable_of(replace(array, dimension_names=("x",))), engine=Entrypoint, chunks={})
+        assert opened.v.chunks == (chunks,)
+        np.testing.assert_array_equal(opened.v.compute(scheduler=scheduler), values)
+
+
+def test_strings_are_objects():
+    """Strings are presented as xarray's netCDF backends do: objects of the vlen dtype."""
+    variable = variable_of(strings(["a", "", "länger"]))
+    assert variable.dtype == object
+    assert xr.coding.strings.check_vlen_dtype(variable.dtype) is str
+    assert variable.load().values.tolist() == ["a", "", "länger"]
+    assert type(variable.values[0]) is str
+
+
+def test_lazy_arrays_pickle():
+    """A copy in another process reads the same."""
+    array, values = known(np.arange(12, dtype="i2").reshape(3, 4), (2, 2), is_inline=True)
+    copy = pickle.loads(pickle.dumps(LazyArray(array)))
+    np.testing.assert_array_equal(copy.get_duck_array(), values)
+    assert repr(copy).startswith("LazyArray(ManifestArray<")
+
+
+def test_attributes_that_change_values_come_from_the_array():
+    """What `cf` says wins over the attributes."""
+    array, _ = known(np.arange(3.0), (3,))
+    array = replace(array, attributes={"units": "K", "scale_factor": 1.0}, cf={"scale_factor": 2.0})
+    variable = variable_of(array)
+    assert variable.attrs == {"units": "K", "scale_factor": 2.0}
+    assert variable.encoding["source"] == "memory://lazy/a"
+    assert variable.encoding["chunks"] == (3,)
+    assert variable.encoding["fill_value"] == 0
+
+
+def test_missing_chunks_raise_where_asked():
+    """A MISSING chunk is its fill, or an error."""
+    array, values = known(np.arange(4.0), (2,), holes=np.array([0, 2], np.uint8), fill=-1)
+    np.testing.assert_array_equal(variable_of(array).values, values)
+    with pytest.raises(StorageError, match="MISSING"):
+        variable_of(array, missing="raise").values  # noqa: B018
+
+
+def test_a_sparse_table_of_locations_has_no_source():
+    """Several sources are no one source."""
+    array, _ = known(np.arange(3.0), (3,))
+    manifest = array.manifest
+    two = ChunkManifest(
+        entries=manifest.entries,
+        fills=manifest.fills,
+        encodings=manifest.encodings,
+        locations=(*manifest.locations, Location("memory://lazy/other")),
+    )
+    assert "source" not in variable_of(replace(array, manifest=two)).encoding

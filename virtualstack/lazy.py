@@ -1,0 +1,109 @@
+"""Virtual arrays as lazily indexed arrays with values, for xarray and dask."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.backends import BackendArray
+from xarray.coding.strings import create_vlen_dtype
+from xarray.core import indexing
+
+from virtualstack.manifests import ManifestArray
+from virtualstack.reading import read_array
+from virtualstack.storage import Storage, StorageLike
+
+__all__ = ["LazyArray", "variable_of"]
+
+_STRINGS: np.dtype[Any] = create_vlen_dtype(str)  # type: ignore[no-untyped-call]
+
+
+class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
+    """A virtual array whose values are read when xarray asks for them.
+
+    Indexing reads every stored chunk behind the selection once. It may be used from many threads, and pickles.
+
+    Parameters
+    ----------
+    array
+        The virtual array.
+    storage
+        How sources are reached; see :meth:`~virtualstack.storage.Storage.of`.
+    missing
+        As in :func:`~virtualstack.reading.read_array`.
+    """
+
+    def __init__(
+        self, array: ManifestArray, storage: StorageLike = None, *, missing: Literal["fill", "raise"] = "fill"
+    ) -> None:
+        self.array = array
+        self.storage = Storage.of(storage)
+        self.missing: Literal["fill", "raise"] = missing
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape in elements."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the values; strings are objects, as xarray's netCDF backends have them."""
+        return _STRINGS if self.array.dtype.kind == "T" else self.array.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
+
+    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        values = read_array(self.array, key, self.storage, missing=self.missing)
+        return values.astype(self.dtype) if values.dtype.kind == "T" else values
+
+    def __repr__(self) -> str:
+        return f"LazyArray({self.array!r})"
+
+
+def variable_of(
+    array: ManifestArray, storage: StorageLike = None, *, missing: Literal["fill", "raise"] = "fill"
+) -> xr.Variable:
+    """Give a variable with lazily indexed raw values; nothing is read.
+
+    Parameters
+    ----------
+    array
+        The virtual array; its attributes are taken over, those that change values from its ``cf``.
+    storage, missing
+        As in `LazyArray`.
+
+    Returns
+    -------
+    xarray.Variable
+        With an encoding of ``dtype``, ``fill_value``, ``source`` (where there is one URL), ``preferred_chunks``, and
+        ``chunks`` where they are equal.
+    """
+    lazy = LazyArray(array, storage, missing=missing)
+    dims = array.dimension_names or tuple(f"dim_{i}" for i in range(array.ndim))
+    return xr.Variable(
+        dims,
+        indexing.LazilyIndexedArray(lazy),
+        attrs={**array.attributes, **array.cf},
+        encoding=_encoding(array, lazy.dtype, dims),
+        fastpath=True,
+    )
+
+
+def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...]) -> dict[str, Any]:
+    encoding: dict[str, Any] = {"dtype": dtype, "original_shape": array.shape}
+    axes = array.grid.axes
+    encoding["preferred_chunks"] = {
+        dim: axis.chunk if axis.is_regular else tuple(axis.lengths().tolist())
+        for dim, axis in zip(dims, axes, strict=True)
+    }
+    if array.grid.is_regular:
+        encoding["chunks"] = tuple(axis.chunk for axis in axes)
+    manifest = array.manifest.read(tuple(slice(0, 0) for _ in axes))
+    if dtype.kind not in "VO":
+        encoding["fill_value"] = manifest.fill.value
+    if len(urls := {location.url for location in manifest.locations}) == 1:
+        encoding["source"] = urls.pop()
+    return encoding
