@@ -1,0 +1,326 @@
+"""The command ``virtualstack``: build references, look into files, list readers."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("pyproj") and find_spec("eccodes"):
+    import pyproj  # noqa: F401 - a process that loads eccodes before pyproj aborts at exit
+
+import argparse
+import glob
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from virtualstack import __version__
+from virtualstack.api import open_virtual_dataset, select_group
+from virtualstack.combine import concat_datasets
+from virtualstack.dataset import refusals_of
+from virtualstack.engine import VirtualStackBackendEntrypoint
+from virtualstack.errors import CombineError, MissingDependencyError, SourceNotFoundError, VirtualStackError
+from virtualstack.location import absolute_url, local_path
+from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
+from virtualstack.readers.base import ReadOptions
+from virtualstack.readers.registry import Format, list_readers, load_reader
+from virtualstack.sample import SAMPLES, sample_files
+from virtualstack.scan import scan
+from virtualstack.verify import verify_against_files
+
+__all__ = ["main"]
+
+_SUFFIXES = ".json", ".parq", ".parquet"
+
+
+def main(arguments: Sequence[str] | None = None, /) -> int:
+    """Run the command and give its exit status: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C.
+
+    Parameters
+    ----------
+    arguments
+        Those after the name of the command; ``sys.argv`` by default.
+    """
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as stop:  # argparse has printed help, version or what is wrong
+        return int(stop.code or 0)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            status: int = options.run(options)
+            sys.stdout.flush()
+            return status
+    except VirtualStackError as error:
+        if options.debug:
+            raise
+        _say("error", str(error))
+        return 1
+    except KeyboardInterrupt:
+        if options.debug:
+            raise
+        _say("error", "interrupted")
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has left; without this, Python complains again when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+    )
+    parser = argparse.ArgumentParser(
+        prog="virtualstack", description="Archive files as one virtual cube, with no byte copied.", parents=[common]
+    )
+    parser.set_defaults(debug=False)
+    parser.add_argument("--version", action="version", version=f"virtualstack {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    build = commands.add_parser("build", parents=[common], help="make references of files, joined to one cube")
+    build.set_defaults(run=_build)
+    samples = ", ".join(f"sample:{name}" for name in SAMPLES)
+    build.add_argument("files", nargs="+", metavar="FILE", help=f"path, glob, URL, or sample ({samples}), in order")
+    build.add_argument("-o", "--output", required=True, type=_output, help="refs.parq or refs.json")
+    build.add_argument("--concat-dim", metavar="DIM", help="join along it (default: the unlimited dimension)")
+    build.add_argument("--verify", action="store_true", help="compare every value with the source files")
+    build.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")
+    build.add_argument("--group", metavar="PATH", help="group in the files (default: the root)")
+    build.add_argument(
+        "--drop-variable", metavar="NAME", action="append", default=[], help="leave out; may be repeated"
+    )
+    build.add_argument(
+        "--unsupported",
+        choices=["inline", "raise", "skip"],
+        default="inline",
+        help="what to do with a variable that cannot be referenced (default: inline its values if they are small)",
+    )
+
+    inspect = commands.add_parser("inspect", parents=[common], help="show variables, chunks, and where the bytes are")
+    inspect.set_defaults(run=_inspect)
+    inspect.add_argument("file", metavar="FILE", help="path or URL of a file, or of references")
+    inspect.add_argument("--group", metavar="PATH", help="only this group and those in it")
+    inspect.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")
+
+    readers = commands.add_parser("readers", parents=[common], help="list formats, and what each one needs")
+    readers.set_defaults(run=_readers)
+    return parser
+
+
+def _output(text: str) -> str:
+    if not text.endswith(_SUFFIXES):
+        raise argparse.ArgumentTypeError(f"'{text}' ends in none of {', '.join(_SUFFIXES)}")
+    return text
+
+
+# -- build ----------------------------------------------------------------------------------------------------
+
+
+def _build(options: argparse.Namespace) -> int:
+    urls = _expand(options.files)
+    show = _bar("scan")
+    datasets = []
+    for done, url in enumerate(urls, start=1):
+        datasets.append(
+            open_virtual_dataset(
+                url,
+                reader=options.reader,
+                group=options.group,
+                drop_variables=options.drop_variable,
+                unsupported=options.unsupported,
+            )
+        )
+        show(done, len(urls))
+    dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(urls) > 1 else None)
+    joined = datasets[0] if dim is None else concat_datasets(datasets, dim)
+    joined.virtual.to_kerchunk(options.output)
+    with xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint) as cube:
+        print(cube)
+        sources = f"{len(urls)} file{'s' if len(urls) != 1 else ''}"
+        print(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}")
+        if not options.verify:
+            return 0
+        ignore = {*options.drop_variable, *(refusal.path.rsplit("/", 1)[-1] for refusal in refusals_of(datasets[0]))}
+        found = verify_against_files(cube, urls, dim=dim, group=options.group, ignore=ignore, progress=_bar("verify"))
+    print(f"verified: {found}")
+    for difference in found.differences:
+        _say("error", str(difference))
+    return 1 if found.differences else 0
+
+
+def _expand(files: Iterable[str]) -> list[str]:
+    """Give absolute URLs: samples by name, globs that the shell has left, all else as it is."""
+    urls: list[str] = []
+    for text in files:
+        paths = sample_files(text)
+        if paths is None:
+            paths = _glob(text)
+        urls += map(absolute_url, paths)
+    twice = [url for url, n in Counter(urls).items() if n > 1]
+    if twice:
+        raise CombineError(f"'{twice[0]}' is given {urls.count(twice[0])} times; give each file once")
+    return urls
+
+
+def _glob(text: str) -> tuple[str, ...]:
+    path = local_path(absolute_url(text))
+    if path is None or path.exists() or not glob.has_magic(text):
+        return (text,)
+    pattern = str(path) if "://" in text else os.path.expanduser(text)
+    paths = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
+    if not paths:
+        raise SourceNotFoundError(f"no file matches '{text}'", url=text)
+    return tuple(paths)
+
+
+def _common_unlimited(datasets: Sequence[xr.Dataset], urls: Sequence[str]) -> str:
+    unlimited = set.intersection(*({*map(str, x.encoding.get("unlimited_dims", ()))} for x in datasets))
+    shared = set.intersection(*({*map(str, x.dims)} for x in datasets))
+    candidates = sorted(unlimited & shared)
+    if len(candidates) == 1:
+        return candidates[0]
+    what = f"{len(candidates)} unlimited dimensions {candidates}" if candidates else "no unlimited dimension"
+    raise CombineError(
+        f"the {len(urls)} files have {what} in common, so say which one to join them along: --concat-dim with one of "
+        f"{candidates or sorted(shared)}",
+        property="dimension",
+    )
+
+
+# -- inspect --------------------------------------------------------------------------------------------------
+
+_COLUMNS = "variable", "dims", "dtype", "chunk", "codecs", "refs", "INLINE", "EMPTY", "MISSING", "bytes", "at", "source"
+_RIGHT = {"refs", "INLINE", "EMPTY", "MISSING", "bytes"}
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    (root,) = scan([options.file], reader=options.reader, options=ReadOptions(group=options.group))
+    start = select_group(root, options.group)
+    sources: dict[str, int | None] = {}
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    for path, group in start.walk("/" + options.group.strip("/") if options.group else ""):
+        rows += [_row(f"{path}/{name}" if path else name, array, sources) for name, array in group.arrays.items()]
+    print("\n".join(_table(rows, right=_RIGHT)))
+    _print_sources(sources)
+    _print_refusals(start)
+    return 0
+
+
+def _row(name: str, array: ManifestArray, sources: dict[str, int | None]) -> tuple[str, ...]:
+    """Describe one array; its sources are added to those that others have."""
+    manifest = array.in_memory().compact()
+    count = manifest.summary()
+    dims = array.dimension_names or tuple("?" * array.ndim)
+    entries = manifest.entries[manifest.entries["location"] >= FIRST]
+    span = f"{entries['offset'].min()}-{(entries['offset'] + entries['length']).max()}" if entries.size else "-"
+    for location in manifest.locations:
+        sources.setdefault(location.url, location.size)
+    numbers = sorted(list(sources).index(location.url) + 1 for location in manifest.locations)
+    codecs = {" + ".join(x.name.removeprefix("numcodecs.") for x in e.codecs) or "none" for e in manifest.encodings}
+    return (
+        name,
+        " ".join(f"{dim}={n}" for dim, n in zip(dims, array.shape, strict=True)) or "scalar",
+        str(array.dtype),
+        " x ".join(map(_axis, array.grid.axes)) or "1",
+        "; ".join(sorted(codecs)) or "-",
+        *(f"{n:,}" for n in (count.n_references, count.n_inline, count.n_empty, count.n_missing, count.nbytes)),
+        span,
+        _ranges(numbers) or "-",
+    )
+
+
+def _axis(axis: Any) -> str:
+    if axis.is_regular:
+        return str(axis.chunk)
+    lengths = np.unique(axis.lengths())
+    return f"{lengths[0]}..{lengths[-1]}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Write sorted numbers with runs drawn together: ``1-3,7``."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][-1] == n - 1:
+            runs[-1] = [runs[-1][0], n]
+        else:
+            runs.append([n])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def _print_sources(sources: dict[str, int | None]) -> None:
+    if sources:
+        print("\nsources (the column 'at' gives the first byte, and the one after the last, in them)")
+        listed = [(str(i), url, "" if n is None else f"{n:,} bytes") for i, (url, n) in enumerate(sources.items(), 1)]
+        print("\n".join(f"  {line}" for line in _table(listed, right=())))
+
+
+def _print_refusals(start: ManifestGroup) -> None:
+    refusals = [refusal for _, group in start.walk() for refusal in group.refusals]
+    if refusals:
+        print("\nnot taken over as references")
+        print("\n".join(f"  {line}" for line in _table([(x.path, x.kind, x.reason) for x in refusals], right=())))
+
+
+# -- readers --------------------------------------------------------------------------------------------------
+
+
+def _readers(options: argparse.Namespace) -> int:
+    rows = [("name", "format", "suffixes", "pip extra", "installed")]
+    rows += [(x.name, x.title, " ".join(x.suffixes), x.extra or "-", _installed(x)) for x in list_readers()]
+    print("\n".join(_table(rows, right=())))
+    return 0
+
+
+def _installed(row: Format) -> str:
+    if row.target is None:
+        return "not read yet"
+    try:
+        load_reader(row)
+    except MissingDependencyError:
+        return "no"
+    return "yes"
+
+
+# -- what people see ------------------------------------------------------------------------------------------
+
+
+def _table(rows: Sequence[tuple[str, ...]], *, right: Iterable[str]) -> list[str]:
+    """Align columns, those whose heading is in ``right`` at the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    at_right = [heading in right for heading in rows[0]]
+    return [
+        "  ".join(
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, at_right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _bar(label: str, width: int = 30) -> Callable[[int, int], None]:
+    """Give what draws a progress bar on a terminal, and nothing elsewhere."""
+
+    def show(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            filled = width * done // max(total, 1)
+            end = "\n" if done == total else ""
+            print(f"\r{label} [{'#' * filled:.<{width}}] {done}/{total}", end=end, file=sys.stderr, flush=True)
+
+    return show
+
+
+def _say(kind: str, text: str) -> None:
+    """Print one line to stderr, over what a progress bar has left."""
+    clear = "\r\x1b[K" if sys.stderr.isatty() else ""
+    print(f"{clear}virtualstack: {kind}: {' '.join(text.split())}", file=sys.stderr)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    _say("warning", str(message))
