@@ -1,0 +1,159 @@
+"""Zarr metadata by key, and chunks by array, as a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.formats.metadata import ArrayMetadata
+from virtualstack.formats.references import Locate, References, build_manifest
+from virtualstack.formats.zarr2 import parse_zarr2
+from virtualstack.formats.zarr3 import parse_zarr3
+from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
+
+__all__ = ["ReadChunks", "array_paths", "build_group"]
+
+type ReadChunks = Callable[[str, ArrayMetadata], tuple[References, int]]
+"""Gives the chunks of the array at a path, and how many references lie outside of its grid."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A group under construction."""
+
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    arrays: dict[str, ManifestArray] = field(default_factory=dict)
+    groups: dict[str, _Node] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def at(self, path: str) -> _Node:
+        node = self
+        for part in filter(None, path.split("/")):
+            node = node.groups.setdefault(part, _Node())
+        return node
+
+
+def array_paths(metadata: Mapping[str, Any], /) -> list[str]:
+    """Name the arrays that zarr metadata of either version describes; the root is ``""``."""
+    paths = {_parent(key) for key in metadata if _leaf(key) == ".zarray"}
+    paths |= {_parent(key) for key, value in metadata.items() if _leaf(key) == "zarr.json" and _kind(value) == "array"}
+    return sorted(paths)
+
+
+def _parent(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def _kind(value: object) -> object:
+    return value.get("node_type") if isinstance(value, Mapping) else None
+
+
+def build_group(
+    metadata: Mapping[str, Any],
+    read: ReadChunks,
+    /,
+    *,
+    locate: Locate,
+    where: str,
+    url: str | None = None,
+    wanted: Callable[[str], bool] = lambda path: True,
+    masks_fill_value: bool = True,
+    refusals: Iterable[Refusal] = (),
+) -> ManifestGroup:
+    """Make the group that zarr metadata describes.
+
+    An array with a feature that has no form here becomes a refusal of its group.
+
+    Parameters
+    ----------
+    metadata
+        Parsed, by key.
+    read
+        Gives the chunks of an array.
+    locate
+        Makes locations of URLs.
+    where
+        The file, for messages.
+    url
+        Of the group.
+    wanted
+        Whether an array is looked at, by its path.
+    masks_fill_value
+        See :func:`~virtualstack.formats.zarr2.parse_zarr2`.
+    refusals
+        Of the root, found by the caller.
+
+    Raises
+    ------
+    MalformedFileError
+        Metadata or references contradict themselves.
+    """
+    root = _Node(refusals=list(refusals))
+    arrays = array_paths(metadata)
+    for key in sorted(metadata):
+        path = _parent(key)
+        if path not in arrays and _leaf(key) in (".zgroup", ".zattrs", "zarr.json"):
+            attributes = metadata[key] if _leaf(key) == ".zattrs" else _group_attributes(metadata[key])
+            root.at(path).attributes = {**root.at(path).attributes, **_object(attributes, f"{key}' of '{where}")}
+    for path in filter(wanted, arrays):
+        node, name = root.at(_parent(path)), _leaf(path)
+        at = f"{path}' of '{where}"
+        try:
+            if not path:
+                raise UnsupportedFeatureError(f"'{where}' is one array without a group", feature="array at the root")
+            described = _describe(path, metadata, at, masks_fill_value)
+            references, n_outside = read(path, described)
+            manifest = build_manifest(references, described, locate=locate, where=at)
+        except UnsupportedFeatureError as error:
+            node.refusals.append(Refusal(path=f"/{path}", reason=str(error)))
+            continue
+        node.arrays[name] = described.array(manifest, path=path)
+        if n_outside:
+            reason = f"{n_outside} references lie outside of its grid of {manifest.shape} chunks"
+            node.refusals.append(Refusal(path=f"/{path}", reason=reason, kind="noted"))
+    try:
+        return _finish(root, url)
+    except ManifestError as error:
+        raise MalformedFileError(f"'{where}' contradicts itself: {error}", url=url) from error
+
+
+def _describe(path: str, metadata: Mapping[str, Any], at: str, masks_fill_value: bool) -> ArrayMetadata:
+    if f"{path}/.zarray" in metadata:
+        zarray, zattrs = metadata[f"{path}/.zarray"], metadata.get(f"{path}/.zattrs", {})
+        return parse_zarr2(_object(zarray, at), _object(zattrs, at), where=at, masks_fill_value=masks_fill_value)
+    return parse_zarr3(_object(metadata[f"{path}/zarr.json"], at), where=at)
+
+
+def _object(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise MalformedFileError(f"'{where}' has metadata {value!r}; an object is asked for: write the references anew")
+    return value
+
+
+def _group_attributes(value: object) -> object:
+    return value.get("attributes", {}) if isinstance(value, Mapping) else value
+
+
+def _finish(node: _Node, url: str | None) -> ManifestGroup:
+    attributes = dict(node.attributes)
+    names = str(attributes.get("coordinates", "")).split()
+    if names and node.arrays.keys() >= set(names):
+        del attributes[
+            "coordinates"
+        ]  # as xarray reads it: an attribute of the group that stands for none of the source
+    for array in node.arrays.values():
+        names += str(array.attributes.get("coordinates", "")).split()
+    return ManifestGroup(
+        arrays=node.arrays,
+        groups={name: _finish(child, url) for name, child in node.groups.items()},
+        attributes=attributes,
+        coordinates=frozenset(names) & node.arrays.keys(),
+        refusals=tuple(node.refusals),
+        url=url,
+    )

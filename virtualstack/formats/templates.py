@@ -1,0 +1,182 @@
+"""Templates and generators of kerchunk references: the part of Jinja that they need, and nothing that runs code."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from virtualstack.errors import MalformedFileError
+
+__all__ = ["generate", "render"]
+
+_EXPRESSION = re.compile(r"\{\{(.*?)\}\}")
+_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_MAX_DEPTH, _MAX_EXPRESSION, _MAX_TEXT = 8, 256, 1 << 14
+
+type Value = int | str | np.ndarray[Any, Any] | pa.Array
+
+
+def render(text: str, templates: Mapping[str, str], /, *, where: str) -> str:
+    """Put templates into a text.
+
+    >>> render("{{u}}/a.nc", {"u": "s3://bucket"}, where="refs.json")
+    's3://bucket/a.nc'
+    >>> render("{{f(c='x')}}.nc", {"f": "{{c}}_{{c}}"}, where="refs.json")
+    'x_x.nc'
+
+    Raises
+    ------
+    MalformedFileError
+        An expression that is neither a name, nor whole-number arithmetic, nor a template with arguments.
+    """
+    rendered = _render(text, {}, templates, where, 0)
+    return rendered if isinstance(rendered, str) else str(rendered)
+
+
+def generate(
+    generators: object, templates: Mapping[str, str], /, *, where: str, max_references: int = 1 << 24
+) -> dict[str, list[Any]]:
+    """Expand the ``gen`` section into references by key; each generator as arrays.
+
+    Raises
+    ------
+    MalformedFileError
+        A generator lacks a part, or all together make more than ``max_references``.
+    """
+    references: dict[str, list[Any]] = {}
+    if not isinstance(generators, list):
+        raise MalformedFileError(f"'{where}' has gen {generators!r}; a list is asked for")
+    for generator in generators:
+        if not isinstance(generator, Mapping) or not all(isinstance(generator.get(x), str) for x in ("key", "url")):
+            raise MalformedFileError(f"'{where}' has the generator {generator!r}; 'key' and 'url' are asked for")
+        values = _dimensions(generator.get("dimensions"), where)
+        n = math.prod(len(value) for value in values.values())
+        if n > max_references - len(references):
+            raise MalformedFileError(
+                f"'{where}' has generators of more than {max_references} references; write them out as parquet"
+            )
+        index = np.indices([len(value) for value in values.values()]).reshape(len(values), n)
+        names = {name: _take(value, row) for (name, value), row in zip(values.items(), index, strict=True)}
+        columns = [_column(generator[part], names, templates, where, n) for part in ("key", "url")]
+        if ("offset" in generator) != ("length" in generator):
+            raise MalformedFileError(f"'{where}' has a generator with only one of 'offset' and 'length'")
+        if "offset" in generator:
+            columns += [_whole_numbers(generator[part], names, templates, where, n) for part in ("offset", "length")]
+        keys, *rest = (column.to_pylist() for column in columns)
+        references.update(zip(keys, map(list, zip(*rest, strict=True)), strict=True))
+    return references
+
+
+def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
+    if not isinstance(dimensions, Mapping):
+        raise MalformedFileError(f"'{where}' has a generator with dimensions {dimensions!r}; an object is asked for")
+    values: dict[str, Any] = {}
+    for name, value in dimensions.items():
+        try:
+            values[name] = (
+                pa.array(value)
+                if isinstance(value, list)
+                else range(int(value.get("start", 0)), int(value["stop"]), int(value.get("step", 1)))
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+            raise MalformedFileError(
+                f"'{where}' has the dimension '{name}': {value!r}; a list, or start, stop and step, are asked for"
+            ) from error
+    return values
+
+
+def _take(values: Any, index: np.ndarray[Any, Any]) -> Value:
+    if isinstance(values, range):
+        return index * values.step + values.start
+    if pa.types.is_integer(values.type):
+        return np.asarray(values.to_numpy(zero_copy_only=False))[index]
+    return values.take(pa.array(index))
+
+
+def _column(text: str, names: Mapping[str, Value], templates: Mapping[str, str], where: str, n: int) -> pa.Array:
+    rendered = _render(text, names, templates, where, 0)
+    return pa.array([rendered] * n, pa.string()) if isinstance(rendered, str) else _strings(rendered)
+
+
+def _whole_numbers(
+    text: object, names: Mapping[str, Value], templates: Mapping[str, str], where: str, n: int
+) -> pa.Array:
+    try:
+        return pc.cast(_column(str(text), names, templates, where, n), pa.int64())
+    except pa.ArrowInvalid as error:
+        raise MalformedFileError(
+            f"'{where}' has the generator expression {text!r}, which gives no whole numbers"
+        ) from error
+
+
+def _strings(value: Value) -> pa.Array:
+    return pc.cast(pa.array(value), pa.string())
+
+
+def _render(text: str, names: Mapping[str, Value], templates: Mapping[str, str], where: str, depth: int) -> Any:
+    """Give a string, or an Arrow array of strings where a name stands for an array."""
+    if depth > _MAX_DEPTH or len(text) > _MAX_TEXT:
+        raise MalformedFileError(
+            f"'{where}' has templates that go {depth} deep, or texts beyond {_MAX_TEXT} characters"
+        )
+    if "{%" in text:
+        raise MalformedFileError(f"'{where}' has the template {text[:80]!r}; statements ('{{%') are not known here")
+    parts: list[Any] = []
+    for i, part in enumerate(_EXPRESSION.split(text)):
+        parts.append(part if i % 2 == 0 else _evaluate(part, names, templates, where, depth))
+    if all(isinstance(part, (str, int)) for part in parts):
+        joined = "".join(map(str, parts))
+        if len(joined) > _MAX_TEXT:
+            raise MalformedFileError(f"'{where}' has templates that make texts beyond {_MAX_TEXT} characters")
+        return joined
+    columns = [str(part) if isinstance(part, (str, int)) else _strings(part) for part in parts]
+    return pc.binary_join_element_wise(*columns, "")
+
+
+def _evaluate(text: str, names: Mapping[str, Value], templates: Mapping[str, str], where: str, depth: int) -> Value:
+    def value(node: ast.AST) -> Value:
+        match node:
+            case ast.Constant(value=int() | str() as constant):
+                return constant
+            case ast.Name(id=name) if name in names:
+                return names[name]
+            case ast.Name(id=name) if name in templates:
+                rendered: Value = _render(templates[name], names, templates, where, depth + 1)
+                return rendered
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                operands = value(left), value(right)
+                if all(isinstance(x, (int, np.ndarray)) for x in operands):
+                    result: Value = _OPERATORS[type(op)](*operands)
+                    return result
+            case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords) if name in templates:
+                arguments = {str(x.arg): value(x.value) for x in keywords}
+                called: Value = _render(templates[name], {**names, **arguments}, templates, where, depth + 1)
+                return called
+        raise SyntaxError("unknown name, or not whole-number arithmetic")
+
+    try:
+        if len(text) > _MAX_EXPRESSION:
+            raise SyntaxError("too long")
+        with np.errstate(all="raise"):
+            return value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ArithmeticError, RecursionError) as error:
+        if isinstance(error, MalformedFileError):
+            raise
+        raise MalformedFileError(
+            f"'{where}' has the template expression {text[:80]!r}: {error}. Known are names, whole-number arithmetic "
+            "and templates with arguments; write the references out with fsspec and jinja2"
+        ) from error

@@ -1,0 +1,156 @@
+"""zarr v3 metadata of an array, as it stands in references; reading only."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from zarr.dtype import data_type_registry
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.formats.metadata import ArrayMetadata, lengths_of, ordered_encoding
+from virtualstack.manifests import Fill
+
+__all__ = ["parse_zarr3"]
+
+
+def parse_zarr3(data: Mapping[str, Any], /, *, where: str) -> ArrayMetadata:
+    """Read ``zarr.json`` of an array.
+
+    Parameters
+    ----------
+    data
+        As parsed.
+    where
+        File and array, for messages.
+
+    Raises
+    ------
+    MalformedFileError
+        Something is not as zarr v3 asks.
+    UnsupportedFeatureError
+        Sharding, a grid that is not regular, or a data type that has no form here.
+    """
+    shape = lengths_of(data, "shape", least=0, where=where)
+    grid = _named(data.get("chunk_grid"), "chunk_grid", where)
+    if grid[0] != "regular":
+        raise _unsupported(where, f"chunk grid '{grid[0]}'")
+    chunks = lengths_of(grid[1], "chunk_shape", least=1, where=where)
+    if len(shape) != len(chunks):
+        raise MalformedFileError(
+            f"'{where}' has shape {shape} and chunks {chunks}; as many chunks as axes are asked for"
+        )
+    native, fill = _dtype_and_fill(data, where)
+    dtype, codecs, order = _codecs(data, native, len(shape), where)
+    prefix, separator = _keys(data, where)
+    return ArrayMetadata(
+        shape=shape,
+        chunks=chunks,
+        encoding=ordered_encoding(dtype, chunks, codecs, order),
+        fill=fill,
+        dimension_names=_names(data.get("dimension_names"), len(shape)),
+        attributes=_attributes(data.get("attributes") or {}, native, where),
+        key_prefix=prefix,
+        separator=separator,
+    )
+
+
+def _named(value: object, what: str, where: str) -> tuple[str, dict[str, Any]]:
+    """Give name and configuration of an extension point, such as a codec."""
+    if isinstance(value, str):
+        return value, {}
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return value["name"], dict(value.get("configuration") or {})
+    raise MalformedFileError(f"'{where}' has {what} {value!r}; a name, or an object with a name, is asked for")
+
+
+def _unsupported(where: str, feature: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"'{where}' has the {feature}, which has no form in references here; load it from its source", feature=feature
+    )
+
+
+def _dtype_and_fill(data: Mapping[str, Any], where: str) -> tuple[np.dtype[Any], Fill]:
+    spec = data.get("data_type")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # zarr warns of data types that are not in the specification yet
+            kind = data_type_registry.match_json(cast(Any, spec), zarr_format=3)
+            dtype: np.dtype[Any] = kind.to_native_dtype()
+            value = kind.from_json_scalar(data.get("fill_value"), zarr_format=3)
+        if dtype.hasobject and dtype.kind != "T":
+            raise _unsupported(where, f"data type {spec!r}")
+        return dtype.newbyteorder("=") if dtype.kind != "T" else dtype, Fill.of(value, dtype)
+    except (ValueError, TypeError, KeyError, ManifestError) as error:
+        raise MalformedFileError(
+            f"'{where}' has data type {spec!r} and fill value {data.get('fill_value')!r}: {error}"
+        ) from error
+
+
+def _codecs(
+    data: Mapping[str, Any], native: np.dtype[Any], ndim: int, where: str
+) -> tuple[np.dtype[Any], tuple[Codec, ...], tuple[int, ...] | None]:
+    listed = data.get("codecs")
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        raise MalformedFileError(f"'{where}' has codecs {listed!r}; a list is asked for")
+    dtype, order, codecs = native, None, []
+    for position, value in enumerate(listed):
+        name, options = _named(value, "codec", where)
+        if name == "sharding_indexed":
+            raise _unsupported(where, "codec 'sharding_indexed'")
+        if name == "bytes":
+            if native.kind != "T" and options.get("endian") == "big":
+                dtype = native.newbyteorder(">")
+        elif name == "transpose" and position == 0:
+            order = _transpose(options.get("order"), ndim, where)
+        else:
+            codecs.append(Codec.of(name, **options))
+    return dtype, tuple(codecs), order
+
+
+def _transpose(order: object, ndim: int, where: str) -> tuple[int, ...]:
+    if not isinstance(order, list) or sorted(order) != list(range(ndim)):
+        raise MalformedFileError(f"'{where}' has transpose order {order!r}, which is no permutation of {ndim} axes")
+    return tuple(order)
+
+
+def _keys(data: Mapping[str, Any], where: str) -> tuple[str, str]:
+    name, options = _named(data.get("chunk_key_encoding") or "default", "chunk_key_encoding", where)
+    separator = options.get("separator", "/" if name == "default" else ".")
+    if name not in ("default", "v2") or separator not in (".", "/"):
+        raise _unsupported(where, f"chunk key encoding '{name}' with separator {separator!r}")
+    return (f"c{separator}" if name == "default" else ""), separator
+
+
+def _names(value: object, ndim: int) -> tuple[str, ...] | None:
+    if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str) for name in value):
+        return None
+    return tuple(value)
+
+
+def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str) -> dict[str, Any]:
+    """Give attributes with ``_FillValue`` as a value: xarray writes it to zarr v3 as base64 of a double."""
+    value = attributes.get("_FillValue")
+    if value is None or not isinstance(value, (str, list)) or dtype.kind not in "fcS":
+        return dict(attributes)
+    try:
+        if dtype.kind == "S":
+            decoded: Any = base64.b64decode(cast(str, value), validate=True)
+        else:
+            parts = [_double(x) for x in (value if isinstance(value, list) else [value])]
+            decoded = complex(*parts) if dtype.kind == "c" else parts[0]
+    except (binascii.Error, struct.error, TypeError, ValueError, IndexError) as error:
+        raise MalformedFileError(f"'{where}' has _FillValue {value!r}, which is no base64 of a double") from error
+    return {**attributes, "_FillValue": decoded}
+
+
+def _double(text: str) -> float:
+    number = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}.get(text)
+    return float(struct.unpack("<d", base64.b64decode(text, validate=True))[0]) if number is None else number
