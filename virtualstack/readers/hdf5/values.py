@@ -78,7 +78,7 @@ def inline_text(dataset: h5py.Dataset, fill: Fill, limit: int, /) -> ChunkManife
         return ChunkManifest.empty(grid.shape, fill)
     if math.prod(shape) * _POINTER > max(limit, _POINTER):
         raise NotInlinedError(f"its {math.prod(shape)} strings are more than the inline limit of {limit} bytes holds")
-    raw = np.asarray(_read(dataset), object).reshape(-1).tolist()
+    raw = np.asarray(_read_text(dataset), object).reshape(-1).tolist()
     try:
         texts = [x.decode() if isinstance(x, bytes) else str(x or "") for x in raw]
     except UnicodeDecodeError as error:
@@ -97,9 +97,33 @@ def enable_plugins() -> None:
         importlib.import_module("hdf5plugin")
 
 
-def _read(dataset: h5py.Dataset) -> NDArray[Any]:
+def _read_text(dataset: h5py.Dataset) -> NDArray[Any]:
+    """Read strings; chunk by chunk where the HDF5 library cannot make fill values of a chunk that was never written.
+
+    Making a fill value of variable length, it tries to put it into the heap of the file, which is open for reading.
+    """
+    maxshape = dataset.maxshape
+    is_listed_right = maxshape is None or None not in maxshape[1:]  # see `chunk_table`
+    try:
+        return _read(dataset)
+    except NotInlinedError:
+        if dataset.chunks is None or not is_listed_right:
+            raise
+    values = np.full(dataset.shape, dataset.fillvalue or b"", object)
+    stored: list[Any] = []
+    dataset.id.chunk_iter(stored.append)
+    for chunk in stored:
+        box = tuple(
+            slice(first, min(first + n, end))
+            for first, n, end in zip(chunk.chunk_offset, dataset.chunks, dataset.shape, strict=True)
+        )
+        values[box] = _read(dataset, box)
+    return values
+
+
+def _read(dataset: h5py.Dataset, box: tuple[slice, ...] = ()) -> NDArray[Any]:
     enable_plugins()
     try:
-        return np.asarray(dataset[()])
+        return np.asarray(dataset[box])
     except (OSError, RuntimeError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # h5py's own
         raise NotInlinedError(f"the HDF5 library cannot read it: {error}") from error
