@@ -1,3 +1,39 @@
-"""Archives of netCDF/HDF5, GRIB and TIFF as one virtual xarray dataset, with no byte copied."""
+"""Archives of netCDF/HDF5, GRIB and TIFF as one virtual xarray dataset, with no byte copied.
+
+>>> import virtualstack as vs
+>>> vs.list_readers()  # doctest: +SKIP
+"""
+
+from virtualstack import accessor as _accessor  # registers vds.virtual
+from virtualstack import errors, readers
+from virtualstack.api import open_virtual_dataset, open_virtual_datatree
+from virtualstack.manifests import (
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    ManifestGroup,
+)
+from virtualstack.readers.registry import list_readers
+from virtualstack.scan import ScanResult, scan
+from virtualstack.store import ManifestStore
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ChunkEncoding",
+    "ChunkGrid",
+    "ChunkManifest",
+    "Fill",
+    "ManifestArray",
+    "ManifestGroup",
+    "ManifestStore",
+    "ScanResult",
+    "errors",
+    "list_readers",
+    "open_virtual_dataset",
+    "open_virtual_datatree",
+    "readers",
+    "scan",
+]

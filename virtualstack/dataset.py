@@ -298,6 +298,8 @@ def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
             warnings.simplefilter("ignore")
             try:
                 encoded = conventions.encode_cf_variable(loaded, name=name)
+                if encoded.attrs.keys() == loaded.attrs.keys() and encoded.dtype == loaded.dtype:
+                    return encoded  # as stored: there was nothing to encode
                 decoded = conventions.decode_cf_variable(name, encoded, stack_char_dim=False)
             except (ValueError, TypeError, OverflowError, NotImplementedError):
                 continue

@@ -1,0 +1,85 @@
+"""Joining datasets along a dimension: everything else must be the same, and is checked."""
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.combine import concat_datasets
+from virtualstack.errors import CombineError
+from virtualstack.manifests import ManifestArray
+
+
+def make_file(path, start, *, lat_shift=0.0, mask=0, extra=None, n=2, scale=None):
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("y", 3)
+        file.createVariable("time", "f8", ("time",))[:] = np.arange(start, start + n)
+        file["time"].units = "days since 2000-01-01"
+        lat = file.createVariable("lat", "f8", ("y",), zlib=True)
+        if scale is not None:
+            lat.scale_factor = scale
+            lat.set_auto_maskandscale(False)
+        lat[:] = np.arange(3) + lat_shift
+        file.createVariable("mask", "i1", ("y",))[:] = [1, 0, mask]
+        file.createVariable("name", "S1", ())[...] = b"a"
+        v = file.createVariable("v", "f4", ("time", "y"))
+        v[:] = np.arange(n * 3).reshape(n, 3) + start
+        if extra:
+            file.createVariable(extra, "i4", ("y",))[:] = 1
+    return vs.open_virtual_dataset(path)
+
+
+def test_constant_variables_are_compared_by_value_and_kept_virtual(tmp_path):
+    """What has no time dimension must be equal in all files, and points to the first."""
+    parts = [make_file(tmp_path / f"{i}.nc", 2 * i, n=i + 1) for i in range(3)]
+    cube = concat_datasets(parts, "time")
+    assert isinstance(cube.lat.variable._data, ManifestArray)
+    assert cube.lat.dims == ("y",)
+    assert cube.v.sizes == {"time": 6, "y": 3}
+    with xr.open_mfdataset(
+        [tmp_path / f"{i}.nc" for i in range(3)],
+        engine="netcdf4",
+        combine="nested",
+        concat_dim="time",
+        data_vars="minimal",
+        coords="minimal",
+        compat="override",
+        join="exact",
+    ) as expected:
+        xr.testing.assert_equal(cube.virtual.open().load(), expected.load())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lat_shift": 0.5}, r"'lat' .* 3 of 3 values differ, by up to 0\.5"),
+        ({"mask": 1}, r"'mask' .* 1 of 3 values differ, by up to 1"),
+        ({"extra": "more"}, r"other variables: \[\] are only in the first, \['more'\] only in the second"),
+        ({"scale": 2.0}, r"'lat' .* scale_factor is None and .*2\.0"),
+    ],
+)
+def test_what_differs_is_named(tmp_path, change, message):
+    """A constant variable that differs raises, naming both files and by how much."""
+    parts = [make_file(tmp_path / "a.nc", 0), make_file(tmp_path / "b.nc", 2, **change)]
+    with pytest.raises(CombineError, match=message) as caught:
+        concat_datasets(parts, "time")
+    assert caught.value.left_url.endswith("a.nc")
+    assert caught.value.right_url.endswith("b.nc")
+
+
+def test_a_dimension_that_is_not_there_is_named(tmp_path):
+    """The message lists what there is."""
+    with pytest.raises(CombineError, match=r"no dimension 'step' to join along; it has \['time', 'y'\]"):
+        concat_datasets([make_file(tmp_path / "a.nc", 0)], "step")
+    with pytest.raises(CombineError, match="no datasets"):
+        concat_datasets([], "time")
+
+
+def test_other_shapes_are_named(tmp_path):
+    """A constant variable of another shape is no match."""
+    a = make_file(tmp_path / "a.nc", 0)
+    b = make_file(tmp_path / "b.nc", 2).isel(y=slice(0, 2))
+    with pytest.raises(CombineError, match=r"\('y',\) \(3,\).*\(2,\)"):
+        concat_datasets([a, b], "time")

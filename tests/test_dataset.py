@@ -1,0 +1,390 @@
+"""A file opened as a virtual dataset, and its values: equal to xr.open_dataset on the source, decoded and raw."""
+
+import asyncio
+import pickle
+
+import netCDF4
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.errors import (
+    CombineError,
+    ReaderError,
+    SourceNotFoundError,
+    UnsupportedFeatureError,
+    VirtualValuesError,
+    WriterError,
+)
+from virtualstack.manifests import ManifestArray
+
+
+def make_file(path, *, start=0, n=5, units="days since 2000-01-01", **tos):
+    """A small model output: packed values, times with bounds, an auxiliary coordinate, strings, a scalar, a flag."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.title = "test"
+        file.createDimension("time", None)
+        file.createDimension("y", 6)
+        file.createDimension("x", 7)
+        file.createDimension("nb", 2)
+        file.createDimension("strlen", 4)
+        time = file.createVariable("time", "f8", ("time",))
+        time.setncatts({"units": units, "calendar": "standard", "bounds": "time_bounds"})
+        time[:] = np.arange(start, start + n)
+        bounds = file.createVariable("time_bounds", "f8", ("time", "nb"))
+        bounds[:] = np.arange(start, start + n)[:, None] + [0, 1]
+        x = file.createVariable("x", "f4", ("x",))
+        x[:] = np.arange(7) * 0.1
+        lat = file.createVariable("lat", "f4", ("y", "x"), zlib=True)
+        lat.units = "degrees_north"
+        lat[:] = np.arange(42).reshape(6, 7)
+        packed = {"fill_value": -999, "zlib": True, "shuffle": True, "chunksizes": (2, 4, 7)}
+        v = file.createVariable("tos", "i2", ("time", "y", "x"), **packed)
+        v.setncatts({"scale_factor": 0.01, "add_offset": 273.15, "coordinates": "lat", "units": "K"} | tos)
+        v.set_auto_maskandscale(False)
+        values = (np.arange(n * 42).reshape(n, 6, 7) + start).astype("i2")
+        values[0, 0, 0] = -999
+        v[:] = values
+        file.createVariable("height", "f8", ()).assignValue(2.0)
+        names = file.createVariable("station", str, ("y",))
+        names[:] = np.array(["a", "bé", "", "d", "e", "f"], object)
+        chars = file.createVariable("code", "S1", ("y", "strlen"))
+        chars[:] = netCDF4.stringtochar(np.array(["ab", "abcd", "", "x", "y", "z"], "S4"))
+        partly = file.createVariable("partly", "f4", ("time", "x"), chunksizes=(1, 7), fill_value=9.0)
+        partly[1] = np.arange(7)
+        file.createVariable("never", "i4", ("y", "x"), chunksizes=(2, 2))
+        flag = file.createVariable("flag", "u1", ("y",))
+        flag[:] = np.arange(6)
+    return path
+
+
+@pytest.fixture
+def nc(tmp_path):
+    return make_file(tmp_path / "a.nc")
+
+
+def opened(path, **options):
+    with xr.open_dataset(path, engine="netcdf4", **options) as dataset:
+        return dataset.load()
+
+
+def test_values_equal_those_of_xarray(nc):
+    """Decoded values, dtypes, dims, coordinates and attributes are those of xr.open_dataset."""
+    xr.testing.assert_identical(vs.open_virtual_dataset(nc).virtual.open().load(), opened(nc))
+
+
+def test_raw_values_equal_those_of_the_file(nc):
+    """Without decoding every variable equals what netCDF4 reads."""
+    raw = vs.open_virtual_dataset(nc).virtual.open(mask_and_scale=False, decode_times=False, concat_characters=False)
+    with netCDF4.Dataset(nc) as file:
+        file.set_auto_maskandscale(False)
+        file.set_auto_chartostring(False)
+        for name, variable in file.variables.items():
+            expected = np.ma.getdata(variable[...])
+            np.testing.assert_array_equal(raw[name].values, expected, err_msg=name)
+            assert raw[name].dtype == expected.dtype or expected.dtype == object
+
+
+@pytest.mark.parametrize("chunks", [{}, {"time": 2}])
+def test_dask_reads_the_same(nc, chunks):
+    """chunks= gives dask arrays along stored chunks."""
+    pytest.importorskip("dask")
+    lazy = vs.open_virtual_dataset(nc).virtual.open(chunks=chunks)
+    assert lazy.tos.chunks is not None
+    xr.testing.assert_identical(lazy.compute(scheduler="threads"), opened(nc))
+
+
+def test_the_dimension_coordinates_are_loaded(nc):
+    """By default dimension coordinates have values and an index; all else is virtual."""
+    vds = vs.open_virtual_dataset(nc)
+    assert set(vds.indexes) == {"time", "x"}
+    virtual = {k for k, v in vds.variables.items() if isinstance(v._data, ManifestArray)}
+    assert virtual == set(vds.variables) - {"time", "x"}
+    assert vds.time.dtype == "datetime64[ns]" or vds.time.dtype.kind == "M"
+    assert set(vds.coords) == set(opened(nc).coords)
+
+
+def test_what_is_loaded_can_be_chosen(nc):
+    """loadable_variables names what has values, decoded as xarray decodes it."""
+    vds = vs.open_virtual_dataset(nc, loadable_variables=["tos", "code", "station"])
+    xr.testing.assert_identical(vds.tos.drop_vars(["lat", "time", "x"]), opened(nc).tos.drop_vars(["lat", "time", "x"]))
+    xr.testing.assert_identical(vds.code.variable, opened(nc).code.variable)
+    assert not vds.indexes
+    xr.testing.assert_identical(vds.virtual.open().load(), opened(nc))
+    with pytest.raises(KeyError, match="loadable_variables names \\['nope'\\]"):
+        vs.open_virtual_dataset(nc, loadable_variables=["nope"])
+
+
+def test_nothing_need_be_loaded(nc):
+    """Virtual dimension coordinates have no index, and join like all else."""
+    vds = vs.open_virtual_dataset(nc, loadable_variables=[])
+    assert not vds.indexes
+    xr.testing.assert_identical(vds.virtual.open().load(), opened(nc))
+    with pytest.raises(VirtualValuesError, match="loadable_variables"):
+        np.asarray(vds.time)
+
+
+def test_times_can_stay_numbers(nc):
+    """decode_times=False leaves loaded times as stored."""
+    vds = vs.open_virtual_dataset(nc, decode_times=False)
+    assert vds.time.values.tolist() == [0, 1, 2, 3, 4]
+    assert vds.time.attrs["units"] == "days since 2000-01-01"
+    xr.testing.assert_identical(vds.virtual.open().load(), opened(nc))
+
+
+def test_variables_can_be_left_out(nc):
+    """drop_variables are not there, and nothing else changes."""
+    vds = vs.open_virtual_dataset(nc, drop_variables=["tos", "station"])
+    xr.testing.assert_identical(vds.virtual.open().load(), opened(nc, drop_variables=["tos", "station"]))
+    assert "height" not in vs.open_virtual_dataset(nc, drop_variables="height")
+
+
+def test_load_gives_values_to_some(nc):
+    """vds.virtual.load decodes the named variables and leaves the others virtual."""
+    loaded = vs.open_virtual_dataset(nc).virtual.load(["tos", "lat"])
+    np.testing.assert_array_equal(loaded.tos.values, opened(nc).tos.values)
+    assert isinstance(loaded.partly.variable._data, ManifestArray)
+    xr.testing.assert_identical(loaded.virtual.open().load(), opened(nc))
+    with pytest.raises(KeyError, match="nope"):
+        loaded.virtual.load("nope")
+
+
+def test_files_join_along_time(tmp_path):
+    """The three lines of the README give the cube that xarray gives."""
+    paths = [make_file(tmp_path / f"{i}.nc", start=5 * i) for i in range(3)]
+    options = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "exact"}
+    cube = xr.combine_nested([vs.open_virtual_dataset(p) for p in paths], concat_dim="time", **options)
+    expected = xr.combine_nested([opened(p) for p in paths], concat_dim="time", **options)
+    xr.testing.assert_identical(cube.virtual.open().load(), expected)
+    by_coords = xr.combine_by_coords([vs.open_virtual_dataset(p) for p in reversed(paths)], **options)
+    expected = xr.combine_by_coords([opened(p) for p in paths], **options)
+    xr.testing.assert_identical(by_coords.virtual.open().load(), expected)
+
+
+def test_times_of_other_epochs_join_by_their_dates(tmp_path):
+    """Loaded times are dates, so files may count from different days; bounds that would lie are refused."""
+    a = make_file(tmp_path / "a.nc")
+    b = make_file(tmp_path / "b.nc", units="hours since 2000-01-06")
+    options = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "exact"}
+    vdss = [vs.open_virtual_dataset(p) for p in (a, b)]
+    with pytest.raises(
+        CombineError, match=r"time_bounds.* has units = 'days since 2000-01-01' .*hours since 2000-01-06"
+    ):
+        xr.concat(vdss, "time", **options)
+    loaded = [vs.open_virtual_dataset(p, loadable_variables=["time", "x", "time_bounds"]) for p in (a, b)]
+    cube = xr.concat(loaded, "time", **options).virtual.open().load()
+    expected = xr.concat([opened(a), opened(b)], "time", **options)
+    xr.testing.assert_equal(cube, expected)
+    assert cube.time.values[5] == np.datetime64("2000-01-06")
+
+
+@pytest.mark.parametrize("attribute", [{"scale_factor": 0.02}, {"add_offset": 0.0}, {"missing_value": np.int16(3)}])
+def test_other_packing_does_not_join(tmp_path, attribute):
+    """xarray keeps the first file's attributes silently; joining virtual variables raises."""
+    vdss = [
+        vs.open_virtual_dataset(make_file(tmp_path / "a.nc")),
+        vs.open_virtual_dataset(make_file(tmp_path / "b.nc", start=5, **attribute)),
+    ]
+    (key,) = attribute
+    with pytest.raises(CombineError, match=rf"'/tos' has {key} = ") as caught:
+        xr.concat(vdss, "time", data_vars="minimal", coords="minimal", compat="override", join="exact")
+    assert caught.value.left_url.endswith("a.nc")
+    assert caught.value.right_url.endswith("b.nc")
+
+
+def test_attributes_dropped_by_xarray_are_written_all_the_same(nc):
+    """The packing that chunks were written with stands on the array, not only in attrs."""
+    vds = vs.open_virtual_dataset(nc).drop_attrs()
+    assert "scale_factor" not in vds.tos.attrs
+    np.testing.assert_array_equal(vds.virtual.open().tos.values, opened(nc).tos.values)
+
+
+def test_an_attribute_that_contradicts_the_chunks_is_refused(nc):
+    """Changing scale_factor on a virtual variable does not change what is stored."""
+    vds = vs.open_virtual_dataset(nc)
+    vds.tos.attrs["scale_factor"] = 5.0
+    with pytest.raises(WriterError, match=r"'tos' has scale_factor = 5\.0, but its chunks were written with"):
+        vds.virtual.open()
+
+
+def test_loaded_variables_that_cannot_be_encoded_are_refused(nc):
+    """Objects that CF does not know are named."""
+    vds = vs.open_virtual_dataset(nc).assign(odd=("y", np.array([{}, 1, 2, 3, 4, 5], object)))
+    with pytest.raises(WriterError, match="'odd'"):
+        vds.virtual.to_kerchunk(None)
+
+
+def test_a_changed_time_unit_is_rechecked(nc):
+    """Loaded times are written so that they read back, whatever their old encoding can hold."""
+    vds = vs.open_virtual_dataset(nc).drop_vars("time_bounds")
+    vds = vds.assign_coords(time=vds.time.copy(data=pd.date_range("1999-12-31T12:34:56.789", periods=5, freq="h")))
+    vds.time.encoding = {"units": "days since 2000-01-01", "dtype": np.dtype("i4")}
+    np.testing.assert_array_equal(vds.virtual.open().time.values, vds.time.values)
+
+
+def test_groups_open_one_by_one_and_as_a_tree(tmp_path):
+    """group= selects one; open_virtual_datatree has them all."""
+    path = tmp_path / "groups.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 4)
+        group = file.createGroup("science/grids")
+        group.createVariable("v", "f4", ("x",))[:] = np.arange(4)
+        file.createVariable("x", "f8", ("x",))[:] = np.arange(4)
+    vds = vs.open_virtual_dataset(path, group="science/grids")
+    xr.testing.assert_identical(vds.virtual.open().load(), opened(path, group="science/grids"))
+    tree = vs.open_virtual_datatree(path)
+    assert set(tree.groups) == {"/", "/science", "/science/grids"}
+    np.testing.assert_array_equal(tree["science/grids"].to_dataset().virtual.open().v.values, np.arange(4))
+    with pytest.raises(ReaderError, match=r"no 'nope' on the way"):
+        vs.open_virtual_dataset(path, group="science/nope")
+    with pytest.raises(ReaderError, match="is a variable, not a group"):
+        vs.open_virtual_dataset(path, group="science/grids/v")
+
+
+def ragged_file(path):
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 2)
+        kind = file.createVLType("i4", "ragged_t")
+        ragged = file.createVariable("ragged", kind, ("x",))
+        ragged[0], ragged[1] = np.arange(2, dtype="i4"), np.arange(3, dtype="i4")
+        file.createVariable("fine", "i4", ("x",))[:] = [1, 2]
+    return path
+
+
+def test_what_has_no_byte_range_form_is_loud(tmp_path):
+    """A refused variable raises when the file is opened, unless it is dropped or skipped with a warning."""
+    path = ragged_file(tmp_path / "ragged.nc")
+    with pytest.raises(UnsupportedFeatureError, match=r"'/ragged'.*drop_variables=\['ragged'\]") as caught:
+        vs.open_virtual_dataset(path)
+    assert caught.value.variable == "/ragged"
+    with pytest.warns(UserWarning, match="left out '/ragged'"):
+        vds = vs.open_virtual_dataset(path, unsupported="skip")
+    report = vds.virtual.report()
+    assert report[report.state == "refused"].variable.tolist() == ["/ragged"]
+    assert list(vs.open_virtual_dataset(path, drop_variables="ragged").virtual.open()) == ["fine"]
+
+
+def test_inlining_has_a_limit_and_can_be_forbidden(nc):
+    """Strings are inlined up to the limit a variable."""
+    assert vs.open_virtual_dataset(nc).virtual.report().query("state == 'inlined'").variable.tolist() == ["/station"]
+    with pytest.raises(UnsupportedFeatureError, match="/station"):
+        vs.open_virtual_dataset(nc, unsupported="raise")
+    with pytest.raises(UnsupportedFeatureError, match="/station"):
+        vs.open_virtual_dataset(nc, inline_limit=3)
+    for wrong in ("much", "-1", -1, "1 PB"):
+        with pytest.raises(ValueError, match="inline_limit="):
+            vs.open_virtual_dataset(nc, inline_limit=wrong)
+    with pytest.raises(ValueError, match="unsupported='no'"):
+        vs.open_virtual_dataset(nc, unsupported="no")
+
+
+def test_a_source_that_goes_away_is_an_error_never_a_fill_value(nc):
+    """Values of a removed file raise when they are read."""
+    lazy = vs.open_virtual_dataset(nc).virtual.open()
+    nc.unlink()
+    with pytest.raises(SourceNotFoundError, match=r"a\.nc"):
+        lazy.tos.load()
+
+
+def test_facts_of_a_virtual_dataset(nc):
+    """Counts, sources and renaming."""
+    vds = vs.open_virtual_dataset(nc)
+    assert vds.virtual.nrefs == sum(vds.virtual.locations.refs)
+    assert vds.virtual.nbytes > 0
+    (row,) = vds.virtual.locations.to_dict("records")
+    assert row["url"] == f"file://{nc}"
+    assert row["size"] == nc.stat().st_size
+    assert 0 < row["bytes"] <= row["size"]
+    moved = nc.rename(nc.with_name("moved.nc"))
+    renamed = vds.virtual.rename_locations({f"file://{nc}": f"file://{moved}"})
+    xr.testing.assert_identical(renamed.virtual.open().load(), opened(moved))
+    assert "virtual and 2 loaded variables" in repr(vds.virtual)
+    assert vds.virtual.locations.url.tolist() == [f"file://{nc}"]
+
+
+def test_virtual_and_lazy_datasets_pickle(nc):
+    """Both cross process borders."""
+    vds = vs.open_virtual_dataset(nc)
+    xr.testing.assert_identical(pickle.loads(pickle.dumps(vds)).virtual.open().load(), opened(nc))
+    xr.testing.assert_identical(pickle.loads(pickle.dumps(vds.virtual.open())).load(), opened(nc))
+
+
+def test_it_works_inside_a_running_event_loop(nc):
+    """As in Jupyter."""
+
+    async def cell():
+        return vs.open_virtual_dataset(nc).virtual.open().load()
+
+    xr.testing.assert_identical(asyncio.run(cell()), opened(nc))
+
+
+def test_the_engine_opens_files_groups_and_dicts(nc):
+    """engine="virtualstack" takes whatever a reader knows."""
+    xr.testing.assert_identical(xr.open_dataset(nc, engine="virtualstack").load(), opened(nc))
+    vds = vs.open_virtual_dataset(nc)
+    refs = vds.virtual.to_kerchunk(None)
+    xr.testing.assert_identical(xr.open_dataset(refs, engine="virtualstack").load(), opened(nc))
+    with pytest.raises(ReaderError, match="not int"):
+        xr.open_dataset(5, engine="virtualstack")
+
+
+@pytest.mark.parametrize("name", ["refs.json", "refs.parq"])
+def test_references_open_with_our_engine_and_with_kerchunk(nc, tmp_path, name):
+    """The end of the path: written references read back as the source, in both engines."""
+    target = tmp_path / name
+    vs.open_virtual_dataset(nc).virtual.to_kerchunk(target)
+    xr.testing.assert_identical(xr.open_dataset(target, engine="virtualstack").load(), opened(nc))
+    pytest.importorskip("kerchunk")
+    theirs = xr.open_dataset(str(target), engine="kerchunk").load()
+    xr.testing.assert_equal(theirs, opened(nc))
+
+
+def test_manifest_store_serves_the_same_through_zarr(nc):
+    """Any zarr tool reads a scanned file."""
+    store = vs.ManifestStore(vs.scan([nc])[0])
+    xr.testing.assert_equal(xr.open_zarr(store, consolidated=False, zarr_format=3).load(), opened(nc))
+
+
+def test_scanning_keeps_what_failed(nc, tmp_path):
+    """One bad file among many is skipped on request, and stands in the table of failures."""
+    bad = tmp_path / "bad.nc"
+    bad.write_bytes(b"nonsense")
+    seen = []
+    result = vs.scan([nc, bad, nc], on_error="skip", progress=lambda done, n: seen.append((done, n)))
+    assert len(result) == 2
+    assert len(result[:1]) == 1
+    assert [group.url for group in result] == [f"file://{nc}"] * 2
+    assert result.failures.url.tolist() == [f"file://{bad}"]
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    with pytest.raises(ReaderError, match=r"bad\.nc"):
+        vs.scan([nc, bad])
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 4])
+@pytest.mark.parametrize("written", [[], [0], [1, 2], [6]])
+def test_records_that_were_never_written_read_as_fill_values(tmp_path, chunk, written):
+    """A variable may have fewer records than its unlimited dimension; netCDF-4 pads it, and so do we."""
+    path = tmp_path / "records.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 2)
+        for name, options in {"a": {"fill_value": 7}, "b": {"fill_value": False}, "c": {"zlib": True}}.items():
+            variable = file.createVariable(name, "i4", ("time", "x"), chunksizes=(chunk, 2), **options)
+            for i in written if name != "b" else [0, 5]:
+                variable[i] = [i, i + 10]
+        text = file.createVariable("text", str, ("time",))
+        text[1] = "x"
+        group = file.createGroup("g")
+        group.createVariable("below", "f4", ("time",))[9] = 1
+    for where in (None, "g"):
+        vds = vs.open_virtual_dataset(path, group=where)
+        expected = opened(path, group=where, mask_and_scale=False)
+        names = set(expected) - {"b"}  # what was never filled has no value to compare
+        xr.testing.assert_identical(
+            vds.virtual.open(mask_and_scale=False).load()[sorted(names)], expected[sorted(names)]
+        )
+    raw = vs.open_virtual_dataset(path).virtual.open(mask_and_scale=False).b.values
+    assert raw.shape == (10, 2)
+    np.testing.assert_array_equal(raw[[0, 5]], [[0, 10], [5, 15]])
