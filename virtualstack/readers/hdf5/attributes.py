@@ -35,7 +35,7 @@ HIDDEN = frozenset(
 
 
 def decode_text(raw: bytes, /) -> str:
-    """Read text as UTF-8, and as latin-1 where it is not; netCDF4 does the same."""
+    """Read text as UTF-8, and as latin-1 where it is not, so that no letter is lost."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -55,6 +55,8 @@ def read_attributes(loc: h5py.Group | h5py.Dataset, path: str, /) -> tuple[dict[
             continue
         try:
             value = _read(h5a.open(loc.id, raw_name))
+            if name == "_FillValue" and isinstance(value, str) and loc.dtype.kind == "S":
+                value = value.encode()  # as netCDF4 gives that of characters
         except _NoCounterpartError as error:
             notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:  # what h5py raises on damaged ones

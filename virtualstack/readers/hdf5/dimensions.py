@@ -17,7 +17,7 @@ NON_COORDINATE = "_nc4_non_coord_"
 """Prefix of a dataset whose variable bears the name of a dimension that it is no coordinate of."""
 
 # netCDF-4 on HDF5, "dimension without a coordinate variable": the NAME of such a scale begins so
-_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
+_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,21 +34,25 @@ class Dimension:
 
 @dataclass(slots=True)
 class Dimensions:
-    """Dimensions by group path, and the dimension names of each dataset by its path.
+    """Dimensions by group path, and those of each dataset by its path.
 
     Parameters
     ----------
     declared
         In the order of declaration; phony ones, which name the axes of datasets without scales, come last.
-    names
+    axes
         One an axis.
     not_variables
         Paths of datasets that only declare a dimension.
     """
 
     declared: dict[str, list[Dimension]] = field(default_factory=dict)
-    names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    axes: dict[str, tuple[Dimension, ...]] = field(default_factory=dict)
     not_variables: set[str] = field(default_factory=set)
+
+    def names(self, path: str, /) -> tuple[str, ...]:
+        """Give the dimension names of a dataset."""
+        return tuple(dim.name for dim in self.axes[path])
 
 
 def resolve_dimensions(root: Group, /) -> Dimensions:
@@ -120,9 +124,9 @@ class _Namer:
         for seen_by_netcdf in (True, False):  # what netCDF-C skips must not change its numbers
             for variable in group.variables.values():
                 if variable.path not in self.found.not_variables and _netcdf_reads(variable) is seen_by_netcdf:
-                    self.found.names[variable.path] = self._names(variable, scope)
+                    self.found.axes[variable.path] = self._axes(variable, scope)
 
-    def _names(self, variable: Variable, scope: Sequence[list[Dimension]]) -> tuple[str, ...]:
+    def _axes(self, variable: Variable, scope: Sequence[list[Dimension]]) -> tuple[Dimension, ...]:
         dataset = variable.dataset
         rank = len(variable.shape or ())
         if not rank:
@@ -131,14 +135,14 @@ class _Namer:
         if len(numbers) == rank:
             by_number = {dim.number: dim for dims in reversed(scope) for dim in dims}
             if all(number in by_number for number in numbers):
-                return tuple(by_number[number].name for number in numbers)
+                return tuple(by_number[number] for number in numbers)
         own = next((dim for dim in scope[0] if dim.address == variable.address), None)
         chosen: list[Dimension | None] = [own] + [None] * (rank - 1)
         by_address = {dim.address: dim for dims in reversed(scope) for dim in dims if dim.address is not None}
         if own is None and h5a.exists(dataset.id, b"DIMENSION_LIST"):
             for axis, scales in enumerate(_scales(dataset)):
                 chosen[axis] = next((by_address[x] for x in scales if x in by_address), None)
-        return tuple(dim.name for dim in self._with_phony(variable, chosen, scope[0]))
+        return tuple(self._with_phony(variable, chosen, scope[0]))
 
     def _with_phony(
         self, variable: Variable, chosen: list[Dimension | None], dims: list[Dimension]
@@ -192,14 +196,14 @@ def _netcdf_reads(variable: Variable) -> bool:
 
 
 def _find_lengths(root: Group, found: Dimensions) -> None:
-    """Give unlimited dimensions without a variable the length of the longest variable along them."""
+    """Give unlimited dimensions the length of the longest variable along them, as netCDF-C does."""
+    for dims in found.declared.values():
+        for dim in dims:
+            if dim.is_unlimited and not dim.has_variable:
+                dim.length = 0
     for group in root.walk():
-        for dim in found.declared[group.path]:
-            if dim.has_variable or not dim.is_unlimited:
-                continue
-            for below in group.walk():
-                for variable in below.variables.values():
-                    names = found.names.get(variable.path, ())  # none for what is no variable
-                    for name, length in zip(names, variable.shape or (), strict=False):
-                        if name == dim.name:
-                            dim.length = max(dim.length, int(length))
+        for variable in group.variables.values():
+            axes = found.axes.get(variable.path, ())  # none for what is no variable
+            for dim, length in zip(axes, variable.shape or (), strict=False):
+                if dim.is_unlimited:
+                    dim.length = max(dim.length, length)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.hdf5.attributes import read_attributes
 from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
+from virtualstack.readers.hdf5.records import extend_records
 from virtualstack.readers.hdf5.tree import Group, Variable, read_tree
 from virtualstack.readers.hdf5.variables import FileContext, read_variable
 from virtualstack.storage import LocalSource, Source, SourceFile, Storage
@@ -51,7 +52,7 @@ class HDF5:
                 inline_limit=options.inline_limit,
             )
             tree = read_tree(file)
-            return _group(tree, resolve_dimensions(tree), context, options)
+            return _group(tree, resolve_dimensions(tree), context, options, {})
 
 
 @contextmanager
@@ -66,24 +67,28 @@ def _open(source: Source) -> Iterator[h5py.File]:
         yield file
 
 
-def _group(tree: Group, dims: Dimensions, context: FileContext, options: ReadOptions) -> ManifestGroup:
+def _group(
+    tree: Group, dims: Dimensions, context: FileContext, options: ReadOptions, inherited: Mapping[str, int]
+) -> ManifestGroup:
     attributes, refusals = read_attributes(tree.group, tree.path or "/")
     refusals = [*tree.notes, *refusals]
     arrays: dict[str, ManifestArray] = {}
+    declared = dims.declared[tree.path]
+    scope = {name: n for name, n in inherited.items() if name not in {dim.name for dim in declared}}
+    scope |= {dim.name: dim.length for dim in declared if dim.is_unlimited}
     for variable in tree.variables.values():
         if variable.path in dims.not_variables or not _is_wanted(tree.path, options.group):
             continue
-        name = _netcdf_name(variable.name, tree)
+        name = _netcdf_name(variable.name, tree, dims)
         if name in options.drop_variables:
             continue
         array, found = _array(variable, dims, context)
         refusals += found
         if array is not None:
-            arrays[name] = array
-    declared = dims.declared[tree.path]
+            arrays[name] = extend_records(array, variable.dataset, scope)
     return ManifestGroup(
         arrays=arrays,
-        groups={name: _group(child, dims, context, options) for name, child in tree.groups.items()},
+        groups={name: _group(child, dims, context, options, scope) for name, child in tree.groups.items()},
         attributes=attributes,
         dimensions={dim.name: dim.length for dim in declared},
         unlimited=frozenset(dim.name for dim in declared if dim.is_unlimited),
@@ -95,7 +100,7 @@ def _group(tree: Group, dims: Dimensions, context: FileContext, options: ReadOpt
 def _array(variable: Variable, dims: Dimensions, context: FileContext) -> tuple[ManifestArray | None, list[Refusal]]:
     attributes, refusals = read_attributes(variable.dataset, variable.path)
     try:
-        array, refusal = read_variable(variable, dims.names[variable.path], attributes, context)
+        array, refusal = read_variable(variable, dims.names(variable.path), attributes, context)
     except ManifestError as error:
         raise MalformedFileError(
             f"'{context.location.url}' is truncated or damaged: {variable.path}: {error}",
@@ -104,9 +109,12 @@ def _array(variable: Variable, dims: Dimensions, context: FileContext) -> tuple[
     return array, [*refusals, refusal] if refusal is not None else refusals
 
 
-def _netcdf_name(name: str, tree: Group) -> str:
+def _netcdf_name(name: str, tree: Group, dims: Dimensions) -> str:
     stripped = name.removeprefix(NON_COORDINATE)
-    return name if not stripped or (stripped != name and stripped in tree.variables) else stripped
+    if stripped in ("", name) or stripped in tree.groups:
+        return name
+    taken = tree.variables.get(stripped)
+    return stripped if taken is None or taken.path in dims.not_variables else name
 
 
 def _is_wanted(path: str, group: str | None) -> bool:

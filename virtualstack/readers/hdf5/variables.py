@@ -17,6 +17,7 @@ from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifes
 from virtualstack.manifests import value_changing as cf_of
 from virtualstack.readers.hdf5.chunks import ChunkTable, UnlistableChunksError, chunk_table
 from virtualstack.readers.hdf5.datatypes import ElementType, converted_dtype, packed
+from virtualstack.readers.hdf5.elsewhere import missing_source
 from virtualstack.readers.hdf5.filters import Filter, codecs_of, filters_of, obstacle
 from virtualstack.readers.hdf5.layout import ChunkLayout, read_chunk_layout
 from virtualstack.readers.hdf5.tree import Variable
@@ -51,6 +52,10 @@ class _NoReferencesError(Exception):
     """The bytes of a dataset are no byte ranges of a source; the message is the reason."""
 
 
+class _LostValuesError(Exception):
+    """The values are nowhere, though the HDF5 library would give some; the message is the reason."""
+
+
 def read_variable(
     variable: Variable, dims: tuple[str, ...], attributes: Mapping[str, Any], context: FileContext, /
 ) -> tuple[ManifestArray | None, Refusal | None]:
@@ -77,6 +82,8 @@ def read_variable(
     else:
         try:
             manifest, grid = _references(variable, found, shape, fill, context)
+        except _LostValuesError as error:
+            return None, Refusal(path=variable.path, reason=str(error))
         except _NoReferencesError as obstacle_:
             try:
                 if found.kind == "text":
@@ -131,6 +138,9 @@ def _references(
     if found.stored is None:
         raise _NoReferencesError(found.reason)
     if layout == h5d.VIRTUAL:
+        missing = missing_source(dataset, context.location.url)
+        if missing is not None:
+            raise _LostValuesError(f"a virtual dataset (VDS) {missing}; the HDF5 library would show fill values")
         raise _NoReferencesError("a virtual dataset (VDS), whose values lie in other datasets")
     if layout == h5d.COMPACT:
         return _compact(dataset, found.stored, shape, fill), one_cell(shape)
@@ -158,7 +168,8 @@ def _contiguous(
 ) -> ChunkManifest:
     grid = one_cell(shape)
     offset = dataset.id.get_offset()
-    if offset is None or not math.prod(shape):
+    # The HDF5 library adds the user block to "undefined", all bits set, too (2.0).
+    if offset is None or offset == context.base - 1 or not math.prod(shape):
         return ChunkManifest.empty(grid.shape, fill)
     return ChunkManifest.from_arrays(
         np.full(grid.shape, offset, np.int64),

@@ -1,0 +1,160 @@
+"""What every reader passes: subclass :class:`ReaderTests`, and give it files and the format's own library.
+
+Needs ``pytest``; reading is through :mod:`virtualstack.reading`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from virtualstack.errors import MalformedFileError
+from virtualstack.location import absolute_url
+from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
+from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.reading import read_array
+from virtualstack.storage import Source, Storage
+from virtualstack.testing.sources import RecordingSource
+
+__all__ = ["ReaderTests", "arrays_by_path", "difference", "record_reads"]
+
+
+def arrays_by_path(group: ManifestGroup, /) -> dict[str, ManifestArray]:
+    """Give all arrays of a group and its children by absolute path."""
+    return {f"{path}/{name}": array for path, child in group.walk() for name, array in child.arrays.items()}
+
+
+def difference(expected: NDArray[Any], got: NDArray[Any], /) -> str:
+    """Say how two arrays differ; ``""`` where they are equal in shape and value.
+
+    Fields are compared one by one, NaN equals NaN, and texts are compared as `str`, bytes read as UTF-8.
+    """
+    if expected.shape != got.shape:
+        return f"shape {got.shape}, not {expected.shape}"
+    if expected.dtype.names is not None:
+        if expected.dtype.names != got.dtype.names:
+            return f"fields {got.dtype.names}, not {expected.dtype.names}"
+        found = ((name, difference(expected[name], got[name])) for name in expected.dtype.names)
+        return next((f"field '{name}': {text}" for name, text in found if text), "")
+    if expected.dtype.kind in "OT" or got.dtype.kind in "OT":
+        expected, got = _as_text(expected), _as_text(got)
+    elif expected.dtype.kind != got.dtype.kind and not {expected.dtype.kind, got.dtype.kind} <= set("iub"):
+        return f"dtype {got.dtype}, not {expected.dtype}"
+    same = expected == got
+    if expected.dtype.kind in "fcmM":
+        same |= np.isnan(expected) & np.isnan(got)
+    if np.all(same):
+        return ""
+    first = tuple(int(i) for i in np.argwhere(~np.asarray(same))[0]) if expected.shape else ()
+    return f"{np.count_nonzero(~same)} of {expected.size} values differ, first {got[first]!r}, not {expected[first]!r}"
+
+
+def _as_text(array: NDArray[Any]) -> NDArray[Any]:
+    texts = [x.decode("utf-8", "replace") if isinstance(x, bytes) else str(x or "") for x in array.reshape(-1).tolist()]
+    return np.array(texts, object).reshape(array.shape)
+
+
+class _RecordingStorage:
+    """Opens sources that write down what is read."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.sources: list[RecordingSource] = []
+
+    def source(self, url: str, **options: Any) -> Source:
+        self.sources.append(RecordingSource(self._storage.source(url, **options)))
+        return self.sources[-1]
+
+
+def record_reads(reader: Reader, url: str, options: ReadOptions, /) -> tuple[ManifestGroup, list[RecordingSource]]:
+    """Read a source, and give the sources that were opened with what was read of them."""
+    storage = _RecordingStorage(Storage.of(None))
+    group = reader.read(url, cast(Storage, storage), options)
+    return group, storage.sources
+
+
+class ReaderTests:
+    """Tests that hold for every reader; pytest collects them in a subclass.
+
+    Attributes
+    ----------
+    reader
+        What is tested.
+    truncated_to
+        Parts of a file, between 0 and 1, that are left of it in the test of truncated files.
+    """
+
+    reader: ClassVar[Reader]
+    truncated_to: ClassVar[tuple[float, ...]] = (0.2, 0.6, 0.95)
+
+    def files(self, folder: Path) -> Iterable[Path]:
+        """Make or find the files to read; written into ``folder`` where they are made."""
+        raise NotImplementedError
+
+    def expected(self, path: Path) -> Mapping[str, NDArray[Any]]:
+        """Read all values of a file with the format's own library, by absolute path of the variable."""
+        raise NotImplementedError
+
+    def _groups(self, folder: Path) -> Iterator[tuple[Path, ManifestGroup]]:
+        for path in self.files(folder):
+            yield path, self.reader.read(absolute_url(path), Storage.of(None), ReadOptions())
+
+    def test_values_equal_those_of_the_native_library(self, tmp_path: Path) -> None:
+        """Every variable is equal, chunk by chunk, or carries a refusal."""
+        n_compared = 0
+        for path, group in self._groups(tmp_path):
+            arrays = arrays_by_path(group)
+            refused = {x.path for _, child in group.walk() for x in child.refusals if x.kind == "refused"}
+            for name, values in self.expected(path).items():
+                if name in refused:
+                    continue
+                assert name in arrays, f"{path}: '{name}' is missing without a refusal"
+                got = read_array(arrays[name], (), Storage.of(None))
+                assert not (text := difference(values, got)), f"{path}: {name}: {text}"
+                n_compared += 1
+        assert n_compared, "no variable was compared"
+
+    def test_scanning_reads_no_chunk(self, tmp_path: Path) -> None:
+        """No byte that a reference points to is read."""
+        for path in self.files(tmp_path):
+            group, sources = record_reads(self.reader, absolute_url(path), ReadOptions(inline_limit=0))
+            for source in sources:
+                ranges = _chunk_ranges(group, source.location.url)
+                assert source.overlap(ranges) == 0, f"{path}: chunk bytes were read"
+
+    def test_reader_and_groups_pickle(self, tmp_path: Path) -> None:
+        """A pickled reader gives an equal group, and a pickled group has equal arrays."""
+        for path, group in self._groups(tmp_path):
+            copy = pickle.loads(pickle.dumps(self.reader))
+            again = copy.read(absolute_url(path), Storage.of(None), ReadOptions())
+            for other in (again, pickle.loads(pickle.dumps(group))):
+                for name, array in arrays_by_path(group).items():
+                    assert array.equals(arrays_by_path(other)[name]), f"{path}: {name}"
+
+    def test_truncated_files_are_malformed(self, tmp_path: Path) -> None:
+        """A file that lost its end raises `MalformedFileError` with its URL."""
+        for path in list(self.files(tmp_path)):
+            data = path.read_bytes()
+            for part in self.truncated_to:
+                cut = tmp_path / f"cut{part}{path.suffix}"
+                cut.write_bytes(data[: int(len(data) * part)])
+                with pytest.raises(MalformedFileError, match="cut") as caught:
+                    self.reader.read(absolute_url(cut), Storage.of(None), ReadOptions())
+                assert caught.value.url == absolute_url(cut)
+
+
+def _chunk_ranges(group: ManifestGroup, url: str) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    for array in arrays_by_path(group).values():
+        manifest = array.in_memory()
+        for code, location in enumerate(manifest.locations, start=FIRST):
+            if location.url == url:
+                chosen = manifest.entries[manifest.entries["location"] == code]
+                ranges += zip(chosen["offset"].tolist(), chosen["length"].tolist(), strict=True)
+    return ranges
