@@ -330,6 +330,7 @@ def test_the_engine_opens_files_groups_and_dicts(nc):
         xr.open_dataset(5, engine="virtualstack")
 
 
+@pytest.mark.filterwarnings("ignore:The 'fastparquet' engine")  # fsspec's own
 @pytest.mark.parametrize("name", ["refs.json", "refs.parq"])
 def test_references_open_with_our_engine_and_with_kerchunk(nc, tmp_path, name):
     """The end of the path: written references read back as the source, in both engines."""

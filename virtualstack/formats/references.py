@@ -78,7 +78,7 @@ def build_manifest(references: References, metadata: ArrayMetadata, /, *, locate
     """
     check_grid(metadata, where=where)
     grid_shape = metadata.grid.shape
-    whole = references.lengths == WHOLE
+    whole = (references.lengths == WHOLE) & (references.rows >= 0)
     needs_size = np.zeros(len(references.urls), np.bool_)
     needs_size[references.rows[whole]] = True
     locations = tuple(map(locate, references.urls, needs_size.tolist()))
