@@ -73,14 +73,13 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument(
-        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-    )
+    traceback = "show the traceback of an error"
+    common = argparse.ArgumentParser(add_help=False)  # for --debug behind the command; what it leaves unsaid stays
+    common.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=traceback)
     parser = argparse.ArgumentParser(
-        prog="virtualstack", description="Archive files as one virtual cube, with no byte copied.", parents=[common]
+        prog="virtualstack", description="Archive files as one virtual cube, with no byte copied."
     )
-    parser.set_defaults(debug=False)
+    parser.add_argument("--debug", action="store_true", help=traceback)
     parser.add_argument("--version", action="version", version=f"virtualstack {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -147,7 +146,8 @@ def _build(options: argparse.Namespace) -> int:
         print(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}")
         if not options.verify:
             return 0
-        ignore = {*options.drop_variable, *(refusal.path.rsplit("/", 1)[-1] for refusal in refusals_of(datasets[0]))}
+        refused = (x for dataset in datasets for x in refusals_of(dataset) if x.kind == "refused")
+        ignore = {*options.drop_variable, *(x.path.rsplit("/", 1)[-1] for x in refused)}
         found = verify_against_files(cube, urls, dim=dim, group=options.group, ignore=ignore, progress=_bar("verify"))
     print(f"verified: {found}")
     for difference in found.differences:

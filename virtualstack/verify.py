@@ -126,11 +126,12 @@ def verify_against_files(
         if progress is not None:
             progress(done, len(urls))
     if dim is not None and begin != dataset.sizes[dim]:
+        known = {difference.variable for difference in differences}
         reason = f"the files have {begin} elements along '{dim}', the cube {dataset.sizes[dim]}"
         differences += [
             Difference(variable=str(name), url=absolute_url(urls[-1]), reason=reason)
             for name, variable in dataset.variables.items()
-            if dim in variable.dims
+            if dim in variable.dims and name not in known
         ]
     return Verification(variables=tuple(sorted(names)), n_files=len(urls), differences=tuple(differences))
 

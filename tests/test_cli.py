@@ -1,0 +1,441 @@
+"""The command line: what it prints, writes and exits with."""
+
+import re
+import subprocess
+import sys
+import warnings
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+from virtualstack import __version__, cli, sample
+from virtualstack.cli import main
+from virtualstack.errors import MissingDependencyError, SourceNotFoundError
+from virtualstack.sample import sample_files
+from virtualstack.verify import verify_against_files
+
+
+def write(path, start, n=2, *, dims=("time", "x"), unlimited=("time",)):
+    """Write one netCDF-4 file of a series; values differ from file to file."""
+    with netCDF4.Dataset(path, "w") as file:
+        for dim, length in zip(dims, (n, 4), strict=True):
+            file.createDimension(dim, None if dim in unlimited else length)
+        time = file.createVariable(dims[0], "f8", dims[:1])
+        time.units = "days since 2000-01-01"
+        time[:] = np.arange(start, start + n)
+        t = file.createVariable("t", "f4", dims, zlib=True, chunksizes=(1, 4))
+        t[:] = np.arange(4 * n).reshape(n, 4) + start
+        file.createVariable("mask", "i1", dims[1:])[:] = [0, 1, 1, 0]
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return [write(tmp_path / f"f{i}.nc", 2 * i) for i in range(3)]
+
+
+def error_of(capsys):
+    """Give the one line on stderr, without the name of the program."""
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, err
+    assert err.startswith("virtualstack: error: ")
+    return err.removeprefix("virtualstack: error: ").rstrip()
+
+
+# -- build ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["json", "parq"])
+def test_build_writes_a_cube_and_shows_it(files, tmp_path, capsys, suffix):
+    """The unlimited dimension is found; values equal those of the files."""
+    output = str(tmp_path / f"refs.{suffix}")
+    assert main(["build", *files, "-o", output]) == 0
+    seen = capsys.readouterr()
+    assert "<xarray.Dataset>" in seen.out
+    assert re.search(r"time: 6", seen.out)
+    assert f"{output}: 7 references to 3 files" in seen.out
+    assert seen.err == ""
+    with xr.open_dataset(output, engine="virtualstack") as cube:
+        np.testing.assert_array_equal(cube["t"][:, 0], [0, 4, 2, 6, 4, 8])
+
+
+def test_verify_says_that_all_is_equal(files, tmp_path, capsys):
+    """Every variable, in every file."""
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    assert capsys.readouterr().out.endswith("verified: 3 variables equal in 3 files\n")
+
+
+def test_verify_fails_where_a_value_differs(files, tmp_path, capsys, monkeypatch):
+    """Exit status 1, and the variable, file and values on stderr."""
+
+    def verify_wrong(cube, *args, **options):
+        return verify_against_files(cube.assign(t=cube["t"].where(cube["t"] != 9, 0)), *args, **options)
+
+    monkeypatch.setattr(cli, "verify_against_files", verify_wrong)
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]) == 1
+    seen = capsys.readouterr()
+    assert seen.out.endswith("verified: 2 variables equal in 3 files, 1 differ\n")
+    assert re.search(
+        r"^virtualstack: error: variable 't' differs from 'file://.*f1\.nc': 1 of 8 values differ, the first at "
+        r"\(1, 3\): 0\.0 in the cube, 9\.0 in the file$",
+        seen.err,
+        re.MULTILINE,
+    )
+
+
+def test_build_takes_one_file(files, tmp_path, capsys):
+    """There is nothing to join then."""
+    assert main(["build", files[0], "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    assert "3 references to 1 file\n" in capsys.readouterr().out
+
+
+def test_build_expands_globs_that_the_shell_left(files, tmp_path, capsys):
+    """In the order of names."""
+    assert main(["build", str(tmp_path / "f?.nc"), "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    assert "3 variables equal in 3 files" in capsys.readouterr().out
+
+
+def test_build_expands_relative_globs_and_file_urls(files, tmp_path, capsys, monkeypatch):
+    """Both are local paths."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["build", "f[01].nc", f"file://{tmp_path}/f[2].nc", "-o", "refs.json", "--verify"]) == 0
+    assert "3 variables equal in 3 files" in capsys.readouterr().out
+
+
+def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
+    """And no pattern."""
+    write(tmp_path / "f[0].nc", 0)
+    assert main(["build", str(tmp_path / "f[0].nc"), "-o", str(tmp_path / "refs.json")]) == 0
+
+
+def test_a_glob_without_a_match_is_an_error(tmp_path, capsys):
+    """It is named."""
+    assert main(["build", str(tmp_path / "*.nc"), "-o", "refs.json"]) == 1
+    assert re.search(r"^no file matches '.*/\*\.nc'$", error_of(capsys))
+
+
+def test_a_file_that_is_given_twice_is_an_error(files, tmp_path, capsys):
+    """Its data would be there twice."""
+    assert main(["build", files[0], str(tmp_path / "*.nc"), "-o", "refs.json"]) == 1
+    assert re.search(r"f0\.nc' is given 2 times; give each file once$", error_of(capsys))
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path, capsys):
+    """One line, exit status 1."""
+    assert main(["build", str(tmp_path / "gone.nc"), "-o", "refs.json"]) == 1
+    assert "gone.nc" in error_of(capsys)
+
+
+def test_several_files_without_an_unlimited_dimension_need_a_dim(tmp_path, capsys):
+    """The error lists what there is; with it, the cube is built."""
+    files = [write(tmp_path / f"f{i}.nc", 2 * i, unlimited=()) for i in range(2)]
+    output = str(tmp_path / "refs.json")
+    assert main(["build", *files, "-o", output]) == 1
+    assert re.search(r"2 files have no unlimited dimension .* --concat-dim .*\['time', 'x'\]", error_of(capsys))
+    assert main(["build", *files, "-o", output, "--concat-dim", "time", "--verify"]) == 0
+    assert "3 variables equal in 2 files" in capsys.readouterr().out
+
+
+def test_several_unlimited_dimensions_are_named(tmp_path, capsys):
+    """None is guessed."""
+    files = [write(tmp_path / f"f{i}.nc", 2 * i, unlimited=("time", "x")) for i in range(2)]
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json")]) == 1
+    assert "have 2 unlimited dimensions ['time', 'x'] in common" in error_of(capsys)
+
+
+def test_a_dim_that_is_not_there_is_an_error(files, tmp_path, capsys):
+    """Also where there is one file."""
+    assert main(["build", files[0], "-o", str(tmp_path / "refs.json"), "--concat-dim", "day"]) == 1
+    assert "has no dimension 'day' to join along" in error_of(capsys)
+
+
+def test_files_that_do_not_fit_are_an_error(files, tmp_path, capsys):
+    """What clashes is said in one line."""
+    with netCDF4.Dataset(files[1], "a") as file:
+        file["mask"][0] = 7
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json")]) == 1
+    assert "variable 'mask'" in error_of(capsys)
+    assert not (tmp_path / "refs.json").exists()
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--drop-variable", "mask", "--verify"]) == 0
+    assert "2 variables equal in 3 files" in capsys.readouterr().out
+
+
+def test_a_group_is_built(tmp_path, capsys):
+    """The root is left out, and the comparison is with the group."""
+    for i in range(2):
+        with netCDF4.Dataset(tmp_path / f"g{i}.nc", "w") as file:
+            group = file.createGroup("inner")
+            group.createDimension("n", None)
+            group.createVariable("v", "i4", ("n",), chunksizes=(1,))[:] = [i, i + 1]
+    arguments = ["build", str(tmp_path / "g*.nc"), "-o", str(tmp_path / "refs.json"), "--group", "inner", "--verify"]
+    assert main(arguments) == 0
+    assert "1 variable equal in 2 files" in capsys.readouterr().out
+
+
+@pytest.fixture
+def large_text(tmp_path):
+    """A file with a variable that has no byte-range form and is too large to inline."""
+    with h5py.File(tmp_path / "text.h5", "w") as file:
+        file["v"] = np.arange(3)
+        file["text"] = np.array(["x" * 40] * 40_000, object)
+    return str(tmp_path / "text.h5")
+
+
+@pytest.mark.parametrize("how", [[], ["--unsupported", "raise"]])
+def test_a_variable_that_cannot_be_referenced_is_an_error(large_text, tmp_path, capsys, how):
+    """It is named, with what can be done."""
+    assert main(["build", large_text, "-o", str(tmp_path / "refs.json"), *how]) == 1
+    assert re.search(r"'/text'.*drop_variables=\['text'\]", error_of(capsys))
+
+
+def test_a_variable_can_be_skipped_with_a_warning(large_text, tmp_path, capsys):
+    """The comparison then leaves it out too."""
+    output = str(tmp_path / "refs.json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        assert main(["build", large_text, "-o", output, "--unsupported", "skip", "--verify"]) == 0
+    seen = capsys.readouterr()
+    assert seen.err.startswith("virtualstack: warning: ")
+    assert "'/text'" in seen.err
+    assert "1 variable equal in 1 file" in seen.out
+
+
+def test_another_reader_can_be_asked_for(files, capsys):
+    """One that does not exist is named with those that do."""
+    assert main(["build", files[0], "-o", "refs.json", "--reader", "hdf6"]) == 1
+    assert "there is no reader 'hdf6'; there are 'hdf5'" in error_of(capsys)
+
+
+def test_a_terminal_gets_a_progress_bar(files, tmp_path, capsys, monkeypatch):
+    """On stderr; an error stands on its own line."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    seen = capsys.readouterr()
+    assert "scan" not in seen.out
+    assert f"\rscan [{'#' * 10}{'.' * 20}] 1/3\r" in seen.err
+    assert f"\rverify [{'#' * 30}] 3/3\n" in seen.err
+    assert main(["build", files[0], str(tmp_path / "gone.nc"), "-o", "refs.json"]) == 1
+    assert "\r\x1b[Kvirtualstack: error: " in capsys.readouterr().err
+
+
+# -- samples ----------------------------------------------------------------------------------------------------
+
+
+def test_the_sample_is_built_and_compared(tmp_path, capsys):
+    """Three months of NEMO: what the README does."""
+    pytest.importorskip("iris_sample_data", reason="needs iris-sample-data, the extra 'sample'")
+    assert main(["build", "sample:nemo", "-o", str(tmp_path / "nemo.parq"), "--verify"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"time_counter: 3\b", out)
+    assert "verified: 8 variables equal in 3 files" in out
+
+
+def test_an_unknown_sample_is_an_error(capsys):
+    """Those that there are, are listed."""
+    assert main(["build", "sample:moon", "-o", "refs.json"]) == 1
+    assert error_of(capsys) == "there is no sample 'moon'; there are ['nemo']"
+
+
+def test_a_sample_without_its_package_names_the_extra(monkeypatch):
+    """And ends with the pip command."""
+    monkeypatch.setitem(sys.modules, "iris_sample_data", None)
+    with pytest.raises(MissingDependencyError, match=r"^'sample:nemo' needs .* 'virtualstack\[sample\]'$"):
+        sample_files("sample:nemo")
+
+
+def test_a_package_without_the_files_is_an_error(monkeypatch):
+    """Another version of it may have them elsewhere."""
+    pytest.importorskip("iris_sample_data", reason="needs iris-sample-data, the extra 'sample'")
+    monkeypatch.setattr(sample, "SAMPLES", {"nemo": "NEMO/none.nc"})
+    with pytest.raises(SourceNotFoundError, match=r"iris-sample-data has no 'NEMO/none\.nc'; install another version"):
+        sample_files("sample:nemo")
+
+
+def test_a_path_is_no_sample():
+    """It is left to others."""
+    assert sample_files("a.nc") is None
+
+
+# -- inspect ----------------------------------------------------------------------------------------------------
+
+
+def table(out):
+    """Read the first table: rows by their first column, each a dict by heading."""
+    lines = out.split("\n\n")[0].splitlines()
+    spans = [(m.group(), m.start()) for m in re.finditer(r"\S+", lines[0])]
+    assert len({len(re.split(r"  +", line.strip())) for line in lines}) == 1, out
+    names = [name for name, _ in spans]
+    rows = [dict(zip(names, re.split(r"  +", line.strip()), strict=True)) for line in lines[1:]]
+    return {row["variable"]: row for row in rows}
+
+
+def test_inspect_shows_variables_and_where_their_bytes_are(files, capsys):
+    """Offsets are those that h5py reports."""
+    assert main(["inspect", files[0]]) == 0
+    out = capsys.readouterr().out
+    row = table(out)["t"]
+    with h5py.File(files[0]) as file:
+        chunks = [file["t"].id.get_chunk_info(i) for i in range(2)]
+    first, last = min(c.byte_offset for c in chunks), max(c.byte_offset + c.size for c in chunks)
+    assert row == {
+        "variable": "t",
+        "dims": "time=2 x=4",
+        "dtype": "float32",
+        "chunk": "1 x 4",
+        "codecs": row["codecs"],
+        "refs": "2",
+        "INLINE": "0",
+        "EMPTY": "0",
+        "MISSING": "0",
+        "bytes": str(sum(c.size for c in chunks)),
+        "at": f"{first}-{last}",
+        "source": "1",
+    }
+    assert "zlib" in row["codecs"]
+    assert re.search(r"\n  1  file://\S*f0\.nc  [\d,]+ bytes\n$", out)
+
+
+def test_inspect_shows_inlined_and_empty_chunks(tmp_path, capsys):
+    """Each kind has its column."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset("holes", (6,), "i4", chunks=(2,))
+        data[:2] = 1
+        file["text"] = np.array(["a", "bc"], object)
+        file["scalar"] = 1.5
+    assert main(["inspect", str(tmp_path / "a.h5")]) == 0
+    out = capsys.readouterr().out
+    rows = table(out)
+    assert (rows["holes"]["refs"], rows["holes"]["EMPTY"]) == ("1", "2")
+    assert (rows["text"]["INLINE"], rows["text"]["at"], rows["text"]["source"]) == ("1", "-", "-")
+    assert rows["scalar"]["dims"] == "scalar"
+    assert re.search(r"not taken over as references\n  /text +inlined +\S", out)
+
+
+def test_inspect_shows_references_to_many_files(files, tmp_path, capsys):
+    """Sources are numbered, runs of numbers drawn together."""
+    main(["build", *files, "-o", str(tmp_path / "refs.json")])
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path / "refs.json")]) == 0
+    out = capsys.readouterr().out
+    assert table(out)["t"]["source"] == "1-3"
+    assert table(out)["mask"]["source"] == "1"
+    assert len(re.findall(r"\n  \d  file://", out)) == 3
+
+
+def test_inspect_shows_groups_or_one_of_them(tmp_path, capsys):
+    """Variables stand with their path."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["v"] = 1
+        file["a/b/w"] = 2
+    main(["inspect", str(tmp_path / "a.h5")])
+    assert set(table(capsys.readouterr().out)) == {"v", "/a/b/w"}
+    main(["inspect", str(tmp_path / "a.h5"), "--group", "a"])
+    assert set(table(capsys.readouterr().out)) == {"/a/b/w"}
+    assert main(["inspect", str(tmp_path / "a.h5"), "--group", "z"]) == 1
+    assert "'z'" in error_of(capsys)
+
+
+def test_runs_of_numbers_are_drawn_together():
+    """As people write them."""
+    assert cli._ranges([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
+
+
+# -- readers ----------------------------------------------------------------------------------------------------
+
+
+def test_readers_lists_formats_and_what_they_need(capsys):
+    """Aligned, one a line."""
+    assert main(["readers"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.split(r"  +", lines[0]) == ["name", "format", "suffixes", "pip extra", "installed"]
+    assert any(re.match(r"hdf5 +HDF5 / netCDF-4 +\.nc .*- +yes$", line) for line in lines)
+
+
+def test_readers_says_what_is_not_installed(monkeypatch, capsys):
+    """The extra stands beside it."""
+
+    def missing(row, **_):
+        raise MissingDependencyError("reading HDF5", extra="hdf5")
+
+    monkeypatch.setattr(cli, "load_reader", missing)
+    main(["readers"])
+    assert re.search(r"^hdf5 .* no$", capsys.readouterr().out, re.MULTILINE)
+
+
+# -- what every command does ------------------------------------------------------------------------------------
+
+
+def run(*arguments, **options):
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", "import sys; from virtualstack.cli import main; sys.exit(main())", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        **options,
+    )
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    """And nothing else is done."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"virtualstack {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["biuld"], "invalid choice: 'biuld'"),
+        (["build", "-o", "refs.json"], "the following arguments are required: FILE"),
+        (["build", "a.nc"], "the following arguments are required: -o/--output"),
+        (["build", "a.nc", "-o", "refs.zarr"], "'refs.zarr' ends in none of .json, .parq, .parquet"),
+        (["build", "a.nc", "-o", "refs.json", "--unsupported", "drop"], "invalid choice: 'drop'"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments, reason, capsys):
+    """And says what is wrong."""
+    assert main(arguments) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_an_error_is_one_line_without_a_traceback(tmp_path):
+    """Exit status 1, nothing on stdout."""
+    found = run("inspect", str(tmp_path))
+    assert found.returncode == 1
+    assert found.stdout == ""
+    assert re.fullmatch(r"virtualstack: error: .*\n", found.stderr)
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "inspect"], ["inspect", "--debug"]])
+def test_debug_shows_the_traceback(arguments, tmp_path, capsys):
+    """Before the command and after it."""
+    with pytest.raises(SourceNotFoundError):
+        main([*arguments, str(tmp_path / "gone.nc")])
+
+
+def test_a_wish_to_stop_exits_with_130(files, capsys, monkeypatch):
+    """Without a traceback, unless it is asked for."""
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "open_virtual_dataset", stop)
+    assert main(["build", files[0], "-o", "refs.json"]) == 130
+    assert error_of(capsys) == "interrupted"
+    with pytest.raises(KeyboardInterrupt):
+        main(["--debug", "build", files[0], "-o", "refs.json"])
+
+
+def test_a_reader_of_our_output_that_leaves_is_no_error():
+    """As in ``virtualstack readers | head -1``."""
+    program = "import sys; from virtualstack.cli import main; sys.exit(main(['readers']))"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait(timeout=120) == 141
+    assert err == b""
