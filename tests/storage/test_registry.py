@@ -116,8 +116,9 @@ def test_local_prefixes_may_be_paths(tmp_path):
 def test_importing_storage_loads_no_backend():
     """Obstore and fsspec are loaded by the URLs that need them."""
     code = (
-        "import sys, virtualstack.storage as s; s.open_source(__import__('os').__file__); "
-        "print([m for m in ('obstore', 'fsspec', 'urllib.request') if m in sys.modules])"
+        "import sys, xarray, zarr; before = set(sys.modules); "
+        "import virtualstack.storage as s; s.open_source(__import__('os').__file__); "
+        "print([m for m in ('obstore', 'fsspec', 'urllib.request') if m in set(sys.modules) - before])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
