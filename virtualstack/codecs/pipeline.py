@@ -20,7 +20,7 @@ from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.registered import Spec, Step, step_of
 from virtualstack.errors import UnsupportedFeatureError
 
-__all__ = ["CodecError", "check_codecs", "decode"]
+__all__ = ["CodecError", "check_codecs", "decode", "n_array_codecs"]
 
 _VARIABLE_LIMIT = 1 << 30
 """Bytes that a chunk of strings, whose size nothing tells, may decode to."""
@@ -92,6 +92,20 @@ def check_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[i
         A codec is not installed.
     """
     _chain(codecs, dtype, shape)
+
+
+def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> tuple[int, bool]:
+    """Count the leading codecs that turn arrays into arrays, and tell whether the next one makes bytes of them.
+
+    Where it does not, zarr's plain ``bytes`` codec stands there.
+
+    Raises
+    ------
+    UnsupportedFeatureError, MissingDependencyError
+        A codec is not installed.
+    """
+    chain = _chain(codecs, dtype, shape)
+    return len(chain.of_arrays), len(chain.of_arrays) + len(chain.to_bytes) < len(codecs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,97 @@
+"""Any virtual array seen as one with equal chunks, for those who know no other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.manifests import EMPTY, MISSING, ChunkAxis, ChunkGrid, ManifestArray
+from virtualstack.reading.read import read_array
+from virtualstack.storage import StorageLike
+
+__all__ = ["UniformArray", "absent_cells"]
+
+LIMIT = 64 << 20
+"""Bytes of a decoded chunk, more or less; larger ones are split."""
+
+
+def absent_cells(array: ManifestArray, /, *, missing: Literal["fill", "raise"]) -> NDArray[np.bool_]:
+    """Tell which cells read as the array's own fill value without being stored; shape of the grid."""
+    manifest = array.in_memory()
+    code, row = manifest.entries["location"], manifest.entries["encoding"]
+    is_hole = code == EMPTY if missing == "raise" else (code == EMPTY) | (code == MISSING)
+    return np.asarray(is_hole & np.array([fill == manifest.fill for fill in manifest.fills])[np.where(is_hole, row, 0)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UniformArray:
+    """An array over a regular grid.
+
+    Parameters
+    ----------
+    array
+        Any virtual array.
+    grid
+        Regular, of the same shape in elements.
+    chunks
+        Shape of all chunks in elements.
+    """
+
+    array: ManifestArray
+    grid: ChunkGrid
+    chunks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: ManifestArray, /) -> UniformArray:
+        """Choose the chunks: cells where they are equal, else the length that most elements have."""
+        chunks = [_common(axis) for axis in array.grid.axes]
+        for i, n in enumerate(chunks):
+            nbytes = math.prod(chunks) * max(array.dtype.itemsize, 1)
+            if nbytes > LIMIT:
+                chunks[i] = -(-n // min(-(-nbytes // LIMIT), n))
+        return cls(array, ChunkGrid.regular(array.shape, chunks), tuple(chunks))
+
+    def present(self, *, missing: Literal["fill", "raise"]) -> NDArray[np.bool_]:
+        """Tell which chunks show more than the array's own fill value; shape of the grid."""
+        found = (~absent_cells(self.array, missing=missing)).astype(np.int64)
+        for i, (axis, cells) in enumerate(zip(self.grid.axes, self.array.grid.axes, strict=True)):
+            lines = axis.lines()
+            low = cells.find(lines[:-1]) if axis.n_cells else np.zeros(0, np.int64)
+            high = cells.find(lines[1:] - 1) + 1 if axis.n_cells else low
+            total = np.concatenate([np.zeros_like(found.take([0], i)), found.cumsum(i)], i) if axis.n_cells else found
+            found = ((total.take(high, i) - total.take(low, i)) > 0).astype(np.int64)
+        return found.astype(np.bool_)
+
+    def read(
+        self, cell: Sequence[int], storage: StorageLike = None, /, *, missing: Literal["fill", "raise"] = "fill"
+    ) -> NDArray[Any]:
+        """Read one chunk, whole: what reaches past the array is filled up with its fill value.
+
+        Raises
+        ------
+        StorageError
+            As :func:`~virtualstack.reading.read_array`.
+        """
+        key = tuple(
+            slice(i * n, min((i + 1) * n, axis.length))
+            for i, n, axis in zip(cell, self.chunks, self.grid.axes, strict=True)
+        )
+        values = read_array(self.array, key, storage, missing=missing)
+        if values.shape == self.chunks:
+            return values
+        whole = np.empty(self.chunks, self.array.dtype)
+        whole[...] = self.array.manifest.read(tuple(slice(0, 0) for _ in key)).fill.value
+        whole[tuple(slice(0, n) for n in values.shape)] = values
+        return whole
+
+
+def _common(axis: ChunkAxis) -> int:
+    if axis.chunk is not None:
+        return axis.chunk
+    lengths, counts = np.unique(axis.lengths(), return_counts=True)
+    return int(lengths[(lengths * counts).argmax()])

@@ -1,0 +1,214 @@
+"""Arrays and groups as zarr v3 sees them: metadata documents, and which chunks are there in which form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from xarray.backends.zarr import FillValueCoder
+from zarr.dtype import NullTerminatedBytes, RawBytes, Struct, ZDType, parse_dtype
+from zarr.errors import UnknownCodecError
+from zarr.registry import get_codec_class
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import n_array_codecs
+from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, WriterError
+from virtualstack.formats.attributes import json_attributes
+from virtualstack.manifests import EMPTY, MISSING, Fill, ManifestArray, ManifestGroup, PlainArray
+from virtualstack.reading.uniform import UniformArray
+
+__all__ = ["ServedArray", "attributes_document", "group_document", "packed", "serve", "zarr_dtype"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ServedArray:
+    """An array as zarr sees it.
+
+    Parameters
+    ----------
+    document
+        ``zarr.json``.
+    present
+        Which chunks are there; shape of the chunk grid.
+    plain
+        The form in which stored chunks are zarr's chunks, or ``None`` where they are served decoded.
+    uniform
+        The form in which chunks are decoded, or ``None`` where they are served as they are.
+    """
+
+    document: Mapping[str, Any]
+    present: NDArray[np.bool_]
+    plain: PlainArray | None = None
+    uniform: UniformArray | None = None
+
+
+def serve(array: ManifestArray, /, *, name: str, missing: Literal["fill", "raise"] = "fill") -> ServedArray:
+    """Find the form of an array for zarr: its chunks as they are stored where zarr understands them, else decoded.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Zarr has no data type for its values.
+    """
+    dtype = packed(array.dtype)
+    zdtype = zarr_dtype(dtype, name=name)
+    plain = PlainArray.of(array)
+    if isinstance(plain, PlainArray) and (codecs := _plain_codecs(plain, dtype)) is not None:
+        code = plain.manifest.entries["location"]
+        present = code != EMPTY if missing == "raise" else (code != EMPTY) & (code != MISSING)
+        return ServedArray(document=_document(array, zdtype, plain.chunks, codecs), present=present, plain=plain)
+    uniform = UniformArray.of(array)
+    codecs = [{"name": "vlen-utf8"}] if dtype.kind == "T" else [_bytes_codec(dtype, "little")]
+    return ServedArray(
+        document=_document(array, zdtype, uniform.chunks, codecs),
+        present=uniform.present(missing=missing),
+        uniform=uniform,
+    )
+
+
+def packed(dtype: np.dtype[Any], /) -> np.dtype[Any]:
+    """Give a structured dtype without gaps between its fields; zarr has none."""
+    if dtype.names is None or dtype.fields is None:
+        return dtype
+    return np.dtype([(name, packed(dtype.fields[name][0])) for name in dtype.names])
+
+
+def zarr_dtype(dtype: np.dtype[Any], /, *, name: str) -> ZDType[Any, Any]:
+    """Give zarr's own data type.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        There is none.
+    """
+    try:
+        if dtype.kind == "V" and not dtype.itemsize:
+            raise ValueError("it has no bytes")
+        return parse_dtype(dtype, zarr_format=3)
+    except (ValueError, TypeError) as error:
+        raise UnsupportedFeatureError(
+            f"variable '{name}' has dtype '{dtype}', for which zarr has no data type: {error}. Read it with "
+            "vds.virtual.open()",
+            variable=name,
+            feature=str(dtype),
+        ) from error
+
+
+def _data_type(zdtype: ZDType[Any, Any]) -> Any:
+    """Write a data type; those that are not in the specification yet by hand, since zarr would warn."""
+    if isinstance(zdtype, NullTerminatedBytes):
+        return {"name": "null_terminated_bytes", "configuration": {"length_bytes": zdtype.length}}
+    if isinstance(zdtype, RawBytes):
+        return {"name": "raw_bytes", "configuration": {"length_bytes": zdtype.length}}
+    if isinstance(zdtype, Struct):
+        fields = [{"name": name, "data_type": _data_type(kind)} for name, kind in zdtype.fields]
+        return {"name": "struct", "configuration": {"fields": fields}}
+    return zdtype.to_json(zarr_format=3)
+
+
+def _bytes_codec(dtype: np.dtype[Any], endian: str) -> dict[str, Any]:
+    if dtype.newbyteorder("<") == dtype.newbyteorder(">"):
+        return {"name": "bytes"}
+    return {"name": "bytes", "configuration": {"endian": endian}}
+
+
+def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any]] | None:
+    """Give the codecs of zarr metadata, or ``None`` where zarr would not decode the chunks as `reading` does."""
+    if plain.encoding is None:
+        return [{"name": "vlen-utf8"}] if dtype.kind == "T" else [_bytes_codec(dtype, "little")]
+    stored, codecs = plain.encoding.dtype, plain.codecs()
+    is_big = dtype.kind != "T" and stored != dtype
+    if is_big and stored != dtype.newbyteorder(">"):
+        return None
+    try:
+        n_first, is_listed = n_array_codecs(codecs, stored, plain.chunks)
+        for codec in codecs:
+            get_codec_class(codec.name)
+    except (UnknownCodecError, UnsupportedFeatureError, MissingDependencyError):
+        return None  # decoding it ourselves tells what is missing, when it is read
+    if not all(_is_as_in_zarr(codec, plain.encoding.size * stored.itemsize) for codec in codecs):
+        return None
+    documents = [codec.to_json() if codec.configuration != "{}" else {"name": codec.name} for codec in codecs]
+    if not is_listed:
+        documents.insert(n_first, _bytes_codec(dtype, "big" if is_big else "little"))
+    return documents
+
+
+def _is_as_in_zarr(codec: Codec, nbytes: int) -> bool:
+    # HDF5's shuffle leaves bytes that fill no element as they are; that of numcodecs raises.
+    return codec.name != "numcodecs.shuffle" or nbytes % int(codec.options().get("elementsize", 4)) == 0
+
+
+def _document(
+    array: ManifestArray, zdtype: ZDType[Any, Any], chunks: tuple[int, ...], codecs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    fill = _tables_fill(array)
+    dtype = zdtype.to_native_dtype()
+    value = np.array(fill.value, array.dtype).astype(dtype)[()] if dtype.names else fill.value
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(array.shape),
+        "data_type": _data_type(zdtype),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": zdtype.to_json_scalar(value, zarr_format=3),
+        "codecs": codecs,
+        "attributes": attributes_document(array),
+        "storage_transformers": [],
+    }
+    if array.dimension_names is not None:
+        document["dimension_names"] = list(array.dimension_names)
+    return document
+
+
+def _tables_fill(array: ManifestArray) -> Fill:
+    return array.manifest.read(tuple(slice(0, 0) for _ in array.shape)).fill
+
+
+def attributes_document(array: ManifestArray, /) -> dict[str, Any]:
+    """Give the attributes of an array; those that change values from its ``cf``."""
+    return _attributes({**array.attributes, **array.cf}, array.dtype)
+
+
+def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None) -> dict[str, Any]:
+    """Write attributes as xarray reads them from zarr v3; what JSON cannot hold becomes text."""
+    written: dict[str, Any] = {}
+    for name, value in attributes.items():
+        if name == "_FillValue" and dtype is not None:
+            if (coded := _fill_attribute(value, dtype)) is not None:
+                written[name] = coded
+            continue
+        try:
+            written |= json_attributes({name: value}, variable="")
+        except WriterError:
+            written[name] = str(value)
+    return written
+
+
+def _fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Write ``_FillValue`` as xarray does; ``None`` where xarray could not read it back, or it equals no value."""
+    array = np.asarray(value)
+    if array.size != 1:
+        return None
+    try:
+        scalar: Any = array.reshape(())[()]
+        coded = FillValueCoder.encode(int(scalar) if dtype.kind in "iu" else scalar, dtype)
+        decoded = FillValueCoder.decode(coded, dtype)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return coded if decoded == scalar or (decoded != decoded and scalar != scalar) else None
+
+
+def group_document(group: ManifestGroup, /) -> dict[str, Any]:
+    """Give ``zarr.json`` of a group; coordinates that no variable names are named as xarray does it."""
+    attributes = _attributes(group.attributes, None)
+    named = {name for x in group.arrays.values() for name in str(x.attributes.get("coordinates", "")).split()}
+    dims = {name for x in group.arrays.values() for name in x.dimension_names or ()}
+    present = str(attributes.get("coordinates", "")).split()
+    if extra := sorted(x for x in group.coordinates & group.arrays.keys() if x not in named | dims and " " not in x):
+        attributes["coordinates"] = " ".join([*present, *(name for name in extra if name not in present)])
+    return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
