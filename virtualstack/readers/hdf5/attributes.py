@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -12,6 +13,7 @@ from h5py import h5a, h5s, h5t
 
 from virtualstack.manifests import Refusal
 from virtualstack.readers.hdf5.datatypes import element_type, packed
+from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 
 __all__ = ["HIDDEN", "decode_text", "read_attributes"]
 
@@ -54,12 +56,13 @@ def read_attributes(loc: h5py.Group | h5py.Dataset, path: str, /) -> tuple[dict[
         if name in HIDDEN:
             continue
         try:
-            value = _read(h5a.open(loc.id, raw_name))
+            with library_errors():
+                value = _read(h5a.open(loc.id, raw_name))
             if name == "_FillValue" and isinstance(value, str) and loc.dtype.kind == "S":
                 value = value.encode()  # as netCDF4 gives that of characters
         except _NoCounterpartError as error:
             notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
-        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:  # what h5py raises on damaged ones
+        except LibraryError as error:
             notes.append(Refusal(path=f"{path}@{name}", reason=f"the attribute cannot be read: {error}", kind="noted"))
         else:
             values[name] = value
@@ -74,11 +77,9 @@ def _names(loc: h5py.Group | h5py.Dataset) -> Iterable[bytes]:
     names: list[bytes] = []
     for order in (h5py.h5.INDEX_CRT_ORDER, h5py.h5.INDEX_NAME):
         names.clear()
-        try:
+        with contextlib.suppress(LibraryError), library_errors():  # creation order may not be tracked
             h5a.iterate(loc.id, names.append, index_type=order)
-        except (OSError, RuntimeError, ValueError):
-            continue  # creation order is not tracked
-        return names
+            return names
     return names
 
 

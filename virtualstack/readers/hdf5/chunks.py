@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.readers.hdf5.faults import library_errors
 from virtualstack.readers.hdf5.layout import EXTENSIBLE_ARRAY, ChunkLayout
 
 __all__ = ["ChunkTable", "UnlistableChunksError", "chunk_table"]
@@ -52,12 +53,15 @@ def chunk_table(dataset: h5py.Dataset, layout: ChunkLayout | None, /) -> ChunkTa
 
     Raises
     ------
+    LibraryError
+        The chunk index is damaged.
     UnlistableChunksError
         Listing them would give wrong places, or chunks are listed twice or outside of the array.
     """
     chunks, shape, maxshape = dataset.chunks, dataset.shape, dataset.maxshape
     listed: list[Any] = []
-    dataset.id.chunk_iter(listed.append)
+    with library_errors():
+        dataset.id.chunk_iter(listed.append)
     table = [(*x.chunk_offset, x.byte_offset, x.size, x.filter_mask) for x in listed]
     rows = np.array(table, np.int64).reshape(len(table), len(shape) + 3)
     scaled = rows[:, : len(shape)] // np.array(chunks, np.int64)

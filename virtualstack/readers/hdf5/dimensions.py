@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +11,7 @@ import h5py
 import numpy as np
 from h5py import h5a, h5ds, h5g, h5t
 
+from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.tree import Group, Variable
 
 __all__ = ["NON_COORDINATE", "Dimension", "Dimensions", "resolve_dimensions"]
@@ -16,6 +19,7 @@ __all__ = ["NON_COORDINATE", "Dimension", "Dimensions", "resolve_dimensions"]
 NON_COORDINATE = "_nc4_non_coord_"
 """Prefix of a dataset whose variable bears the name of a dimension that it is no coordinate of."""
 
+_MAX_RANK = 32  # H5S_MAX_RANK
 # netCDF-4 on HDF5, "dimension without a coordinate variable": the NAME of such a scale begins so
 _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable."
 
@@ -66,7 +70,7 @@ def resolve_dimensions(root: Group, /) -> Dimensions:
     for group in root.walk():
         dims = found.declared[group.path] = []
         for variable in group.variables.values():
-            if variable.dataset.shape and h5ds.is_scale(variable.dataset.id):
+            if variable.shape and _is_scale(variable.dataset):
                 number = _dimension_number(variable.dataset)
                 number = next_number if number is None else number
                 next_number = max(next_number, number + 1)
@@ -78,11 +82,18 @@ def resolve_dimensions(root: Group, /) -> Dimensions:
     return found
 
 
+def _is_scale(dataset: h5py.Dataset) -> bool:
+    with contextlib.suppress(LibraryError), library_errors():
+        return bool(h5ds.is_scale(dataset.id))
+    return False
+
+
 def _declare(variable: Variable, number: int) -> Dimension:
     dataset = variable.dataset
     name = b""
-    if h5a.exists(dataset.id, b"NAME"):
-        name = h5ds.get_scale_name(dataset.id) or b""
+    with contextlib.suppress(LibraryError), library_errors():
+        if h5a.exists(dataset.id, b"NAME"):
+            name = h5ds.get_scale_name(dataset.id) or b""
     return Dimension(
         name=variable.name,
         length=int(dataset.shape[0]),
@@ -99,15 +110,15 @@ def _dimension_number(dataset: h5py.Dataset) -> int | None:
 
 
 def _integers(dataset: h5py.Dataset, name: bytes) -> list[int]:
-    if not h5a.exists(dataset.id, name):
-        return []
-    attribute = h5a.open(dataset.id, name)
-    if attribute.get_type().get_class() != h5t.INTEGER:
-        return []
-    values = np.zeros(attribute.shape, np.int64)
-    if values.size:
-        attribute.read(values)
-    return [int(x) for x in values.reshape(-1)]
+    with contextlib.suppress(LibraryError), library_errors():
+        if h5a.exists(dataset.id, name):
+            attribute = h5a.open(dataset.id, name)
+            if attribute.get_type().get_class() == h5t.INTEGER and math.prod(attribute.shape) <= _MAX_RANK:
+                values = np.zeros(attribute.shape, np.int64)
+                if values.size:
+                    attribute.read(values)
+                return [int(x) for x in values.reshape(-1)]
+    return []
 
 
 class _Namer:
@@ -183,8 +194,9 @@ def _scales(dataset: h5py.Dataset) -> list[list[int]]:
             scales.append(int(h5g.get_objinfo(scale).objno[0]))
 
         try:
-            h5ds.iterate(dataset.id, axis, visit)
-        except (OSError, RuntimeError, ValueError, KeyError):
+            with library_errors():
+                h5ds.iterate(dataset.id, axis, visit)
+        except LibraryError:
             scales.clear()  # a reference that leads nowhere
         axes.append(scales)
     return axes

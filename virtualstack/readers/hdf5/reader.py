@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 import h5py
 
-from virtualstack.errors import MalformedFileError, ManifestError
+from virtualstack.errors import MalformedFileError, ManifestError, StorageError
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.hdf5.attributes import read_attributes
 from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
+from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.records import extend_records
 from virtualstack.readers.hdf5.tree import Group, Variable, read_tree
 from virtualstack.readers.hdf5.variables import FileContext, read_variable
@@ -50,9 +51,13 @@ class HDF5:
                 read=source.read,
                 base=int(file.userblock_size),
                 inline_limit=options.inline_limit,
+                locate=lambda path: storage.source(path).location,
             )
-            tree = read_tree(file)
-            return _group(tree, resolve_dimensions(tree), context, options, {})
+            try:
+                tree = read_tree(file)
+                return _group(tree, resolve_dimensions(tree), context, options, {})
+            except LibraryError as error:
+                raise _damaged(source.location.url, str(error)) from error
 
 
 @contextmanager
@@ -60,11 +65,25 @@ def _open(source: Source) -> Iterator[h5py.File]:
     url = source.location.url
     target: Any = local_path(url) if isinstance(source, LocalSource) else SourceFile(source)
     try:
-        file = h5py.File(target, "r")
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        raise MalformedFileError(f"'{url}' cannot be opened as HDF5: {error}", url=url, offset=0) from error
+        with library_errors():
+            file = h5py.File(target, "r")
+    except LibraryError as error:
+        if isinstance(error.__cause__, BlockingIOError):
+            raise StorageError(
+                f"'{url}' is locked: another program has it open for writing. Close it there first", url=url
+            ) from error
+        raise _damaged(url, str(error), offset=0) from error
     with file:
         yield file
+
+
+def _damaged(url: str, what: str, *, offset: int | None = None) -> MalformedFileError:
+    return MalformedFileError(
+        f"'{url}' is truncated, damaged or no HDF5 file: {what}. "
+        "Compare its size with that of its origin, or fetch it again",
+        url=url,
+        offset=offset,
+    )
 
 
 def _group(
@@ -101,11 +120,10 @@ def _array(variable: Variable, dims: Dimensions, context: FileContext) -> tuple[
     attributes, refusals = read_attributes(variable.dataset, variable.path)
     try:
         array, refusal = read_variable(variable, dims.names(variable.path), attributes, context)
+    except LibraryError as error:
+        return None, [*refusals, Refusal(path=variable.path, reason=f"it is damaged: {error}")]
     except ManifestError as error:
-        raise MalformedFileError(
-            f"'{context.location.url}' is truncated or damaged: {variable.path}: {error}",
-            url=context.location.url,
-        ) from error
+        raise _damaged(context.location.url, f"{variable.path}: {error}") from error
     return array, [*refusals, refusal] if refusal is not None else refusals
 
 

@@ -12,6 +12,7 @@ from h5py import h5g, h5l, h5o
 from virtualstack.manifests import Refusal
 from virtualstack.readers.hdf5.attributes import decode_text
 from virtualstack.readers.hdf5.datatypes import ElementType, element_type
+from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 
 __all__ = ["Group", "Variable", "read_tree"]
 
@@ -77,7 +78,13 @@ class Group:
 
 
 def read_tree(file: h5py.File, /) -> Group:
-    """Walk the links of a file; no dataset's chunk index is looked at."""
+    """Walk the links of a file; no dataset's chunk index is looked at.
+
+    Raises
+    ------
+    LibraryError
+        The links of the root cannot be read.
+    """
     # The address in `objno` comes without a walk of the chunk index, which `h5o.get_info` would make.
     seen = {int(h5g.get_objinfo(file["/"].id).objno[0]): "/"}
     root = Group(path="", group=file["/"])
@@ -87,7 +94,15 @@ def read_tree(file: h5py.File, /) -> Group:
 
 def _fill(node: Group, seen: dict[int, str], *, depth: int) -> None:
     children: list[Group] = []
-    for raw, info in _links(node.group):
+    try:
+        with library_errors():
+            links = _links(node.group)
+    except LibraryError as error:
+        if not node.path:
+            raise
+        node.notes.append(Refusal(path=node.path, reason=f"the links of the group cannot be read: {error}"))
+        return
+    for raw, info in links:
         name = decode_text(raw)
         path = f"{node.path}/{name}"
         if info.type == h5l.TYPE_EXTERNAL:
@@ -95,9 +110,11 @@ def _fill(node: Group, seen: dict[int, str], *, depth: int) -> None:
             _note(node, path, f"an external link to '{decode_text(target)}', which is another file")
             continue
         try:
-            oid = h5o.open(node.group.id, raw)
-            address = int(h5g.get_objinfo(oid).objno[0])
-        except (KeyError, OSError, RuntimeError, ValueError) as error:
+            with library_errors():
+                oid = h5o.open(node.group.id, raw)
+                address = int(h5g.get_objinfo(oid).objno[0])
+                variable = _variable(name, path, oid, address)
+        except LibraryError as error:
             if info.type == h5l.TYPE_SOFT:
                 target = node.group.id.links.get_val(raw)
                 _note(node, path, f"a soft link to '{decode_text(target)}', where there is nothing")
@@ -107,8 +124,8 @@ def _fill(node: Group, seen: dict[int, str], *, depth: int) -> None:
         first = seen.setdefault(address, path)
         if first != path:
             _note(node, path, f"another name of '{first}'")
-        if isinstance(oid, h5py.h5d.DatasetID):
-            node.variables[name] = _variable(name, path, h5py.Dataset(oid), address)
+        if variable is not None:
+            node.variables[name] = variable
         elif isinstance(oid, h5g.GroupID) and first == path:
             if depth >= _MAX_DEPTH:
                 node.notes.append(Refusal(path=path, reason=f"groups are nested more than {_MAX_DEPTH} deep"))
@@ -119,7 +136,11 @@ def _fill(node: Group, seen: dict[int, str], *, depth: int) -> None:
         _fill(child, seen, depth=depth + 1)
 
 
-def _variable(name: str, path: str, dataset: h5py.Dataset, address: int) -> Variable:
+def _variable(name: str, path: str, oid: h5py.h5g.GroupID | h5py.h5d.DatasetID, address: int) -> Variable | None:
+    """Describe a dataset; ``None`` for a group or a datatype."""
+    if not isinstance(oid, h5py.h5d.DatasetID):
+        return None
+    dataset = h5py.Dataset(oid)
     element = element_type(dataset.id.get_type())
     shape = dataset.shape
     return Variable(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 
 __all__ = ["NotInlinedError", "inline_text", "inline_values", "one_cell"]
 
@@ -124,6 +125,7 @@ def _read_text(dataset: h5py.Dataset) -> NDArray[Any]:
 def _read(dataset: h5py.Dataset, box: tuple[slice, ...] = ()) -> NDArray[Any]:
     enable_plugins()
     try:
-        return np.asarray(dataset[box])
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # h5py's own
+        with library_errors():
+            return np.asarray(dataset[box])
+    except LibraryError as error:
         raise NotInlinedError(f"the HDF5 library cannot read it: {error}") from error

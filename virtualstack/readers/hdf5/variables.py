@@ -12,12 +12,14 @@ import numpy as np
 from h5py import h5d
 from numpy.typing import NDArray
 
+from virtualstack.errors import MalformedFileError
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
 from virtualstack.manifests import value_changing as cf_of
 from virtualstack.readers.hdf5.chunks import ChunkTable, UnlistableChunksError, chunk_table
 from virtualstack.readers.hdf5.datatypes import ElementType, converted_dtype, packed
-from virtualstack.readers.hdf5.elsewhere import missing_source
+from virtualstack.readers.hdf5.elsewhere import external_range, missing_source
+from virtualstack.readers.hdf5.faults import library_errors
 from virtualstack.readers.hdf5.filters import Filter, codecs_of, filters_of, obstacle
 from virtualstack.readers.hdf5.layout import ChunkLayout, read_chunk_layout
 from virtualstack.readers.hdf5.tree import Variable
@@ -40,12 +42,15 @@ class FileContext:
         Bytes of the user block, which addresses do not count.
     inline_limit
         Bytes of values that one variable may put into the manifest.
+    locate
+        Gives the location of another file by its path.
     """
 
     location: Location
     read: Callable[[int, int], bytes]
     base: int
     inline_limit: int
+    locate: Callable[[str], Location]
 
 
 class _NoReferencesError(Exception):
@@ -74,7 +79,8 @@ def read_variable(
         return None, Refusal(path=variable.path, reason=found.reason)
     value_dtype = _value_dtype(dataset, found)
     shape = variable.shape or ()
-    fill = _fill(dataset, found, value_dtype)
+    with library_errors():
+        fill = _fill(dataset, found, value_dtype)
     refusal = None
     if variable.shape is None:
         manifest, grid = ChunkManifest.empty((), fill), one_cell(())
@@ -142,12 +148,14 @@ def _references(
         if missing is not None:
             raise _LostValuesError(f"a virtual dataset (VDS) {missing}; the HDF5 library would show fill values")
         raise _NoReferencesError("a virtual dataset (VDS), whose values lie in other datasets")
+    if found.subshape and dcpl.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED:
+        raise _NoReferencesError("an array type with a fill value")
     if layout == h5d.COMPACT:
         return _compact(dataset, found.stored, shape, fill), one_cell(shape)
     if dcpl.get_external_count():
-        raise _NoReferencesError("its values lie in external files")
+        return _external(dataset, found.stored, shape, fill, context), one_cell(shape)
     if layout == h5d.CONTIGUOUS:
-        return _contiguous(dataset, found.stored, shape, fill, context), one_cell(shape)
+        return _contiguous(variable, found.stored, shape, fill, context), one_cell(shape)
     return _chunked(variable, found, shape, fill, context)
 
 
@@ -157,25 +165,49 @@ def _compact(dataset: h5py.Dataset, stored: np.dtype[Any], shape: tuple[int, ...
     if not math.prod(shape):
         return ChunkManifest.empty(grid.shape, fill)
     dtype = packed(stored)
-    values = np.ascontiguousarray(dataset[()]).reshape(shape).astype(dtype)
+    with library_errors():
+        values = np.ascontiguousarray(dataset[()]).reshape(shape).astype(dtype)
     return ChunkManifest.from_bytes(
         [values.tobytes()], shape=grid.shape, encoding=ChunkEncoding.of(dtype, shape), fill=fill
     )
 
 
 def _contiguous(
-    dataset: h5py.Dataset, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
+    variable: Variable, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
 ) -> ChunkManifest:
+    dataset = variable.dataset
     grid = one_cell(shape)
-    offset = dataset.id.get_offset()
+    with library_errors():
+        offset = dataset.id.get_offset()
     # The HDF5 library adds the user block to "undefined", all bits set, too (2.0).
     if offset is None or offset == context.base - 1 or not math.prod(shape):
         return ChunkManifest.empty(grid.shape, fill)
+    length = math.prod(shape) * stored.itemsize
+    _check_inside(np.array([offset]), np.array([length]), variable.path, context)
+    return _one_range(offset, length, context.location, ChunkEncoding.of(stored, shape), fill)
+
+
+def _external(
+    dataset: h5py.Dataset, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> ChunkManifest:
+    """Refer to the one external file that holds all values; several are read by the HDF5 library."""
+    length = math.prod(shape) * stored.itemsize
+    if not length:
+        return ChunkManifest.empty(one_cell(shape).shape, fill)
+    found = external_range(dataset, length, context.location.url)
+    if found is None:
+        raise _NoReferencesError("its values lie in external files")
+    path, offset = found
+    return _one_range(offset, length, context.locate(path), ChunkEncoding.of(stored, shape), fill)
+
+
+def _one_range(offset: int, length: int, location: Location, encoding: ChunkEncoding, fill: Fill) -> ChunkManifest:
+    shape = (1,) * len(encoding.shape)
     return ChunkManifest.from_arrays(
-        np.full(grid.shape, offset, np.int64),
-        np.full(grid.shape, math.prod(shape) * stored.itemsize, np.int64),
-        location=context.location,
-        encoding=ChunkEncoding.of(stored, shape),
+        np.full(shape, offset, np.int64),
+        np.full(shape, length, np.int64),
+        location=location,
+        encoding=encoding,
         fill=fill,
     )
 
@@ -199,6 +231,7 @@ def _chunked(
         table = chunk_table(dataset, layout)
     except UnlistableChunksError as error:
         raise _NoReferencesError(str(error)) from error
+    _check_inside(table.offset, table.length, variable.path, context)
     unfiltered = _unfiltered_edges(dataset, table, filters, layout)
     masks = np.where(unfiltered, (1 << len(filters)) - 1, table.mask)
     distinct, rows = np.unique(masks, return_inverse=True)
@@ -218,6 +251,22 @@ def _chunked(
         location_codes=np.full(grid.shape, FIRST, np.uint32),
     )
     return manifest, grid
+
+
+def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, context: FileContext) -> None:
+    """Raise `MalformedFileError` where a byte range lies outside of the file."""
+    size = context.location.size
+    if size is None:
+        return
+    outside = np.flatnonzero((offsets < 0) | (lengths < 0) | (offsets > size - lengths))
+    if outside.size:
+        url, at = context.location.url, int(offsets[outside[0]])
+        raise MalformedFileError(
+            f"'{url}' is truncated or damaged: '{path}' has {int(lengths[outside[0]])} bytes at offset {at}, but the "
+            f"file ends at {size}. Compare its size with that of its origin, or fetch it again",
+            url=url,
+            offset=at,
+        )
 
 
 def _layout(variable: Variable, filters: tuple[Filter, ...], context: FileContext) -> ChunkLayout | None:
