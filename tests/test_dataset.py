@@ -224,6 +224,54 @@ def test_a_changed_time_unit_is_rechecked(nc):
     np.testing.assert_array_equal(vds.virtual.open().time.values, vds.time.values)
 
 
+def test_a_coordinate_that_is_none_any_more_stays_a_variable(nc):
+    """What reset_coords has done is not undone by the attribute in the file."""
+    vds = vs.open_virtual_dataset(nc).reset_coords("lat")
+    xr.testing.assert_equal(vds.virtual.open().load(), opened(nc).reset_coords("lat"))
+
+
+OPERATIONS = {
+    "isel": lambda ds: ds.isel(time=slice(1, 4), y=slice(None, None, -1), x=2),
+    "isel of runs": lambda ds: ds.isel(time=[0, 2, 4], y=[3, 4]),
+    "sel": lambda ds: ds.sel(time=slice("2000-01-02", "2000-01-04")),
+    "rename": lambda ds: ds.rename(tos="sst", y="row"),
+    "expand_dims": lambda ds: ds.expand_dims("member"),
+    "transpose": lambda ds: ds.transpose("x", "y", "time", ...),
+    "sortby": lambda ds: ds.sortby("time", ascending=False),
+    "roll": lambda ds: ds.roll(time=1),
+    "reindex": lambda ds: ds.reindex(time=ds.time[[0, 1]]),
+    "broadcast": lambda ds: ds[["height"]].broadcast_like(ds.time),
+    "merge": lambda ds: xr.merge([ds[["tos"]], ds[["partly"]]], compat="no_conflicts", join="exact"),
+    "split and join": lambda ds: xr.concat(
+        [ds.isel(y=slice(0, 1)), ds.isel(y=slice(1, None))],
+        "y",
+        data_vars="minimal",
+        coords="minimal",
+        compat="override",
+        join="exact",
+    ),
+    "concat on a new dim": lambda ds: xr.concat(
+        [ds, ds], "member", data_vars="all", coords="minimal", compat="override", join="exact"
+    ),
+    "combine_by_coords": lambda ds: xr.combine_by_coords(
+        [ds.isel(time=slice(2, None)), ds.isel(time=slice(0, 2))],
+        data_vars="minimal",
+        coords="minimal",
+        compat="override",
+        join="exact",
+    ),
+    "to_dataarray": lambda ds: ds[["tos"]].to_dataarray().to_dataset(name="all"),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_xarray_operations_commute_with_opening(nc, operation):
+    """An operation on a virtual dataset, then opened, equals the same operation on the loaded one."""
+    virtual = OPERATIONS[operation](vs.open_virtual_dataset(nc))
+    assert all(isinstance(virtual[name].variable._data, ManifestArray) for name in virtual.data_vars)
+    xr.testing.assert_equal(virtual.virtual.open().load(), OPERATIONS[operation](opened(nc)))
+
+
 def test_groups_open_one_by_one_and_as_a_tree(tmp_path):
     """group= selects one; open_virtual_datatree has them all."""
     path = tmp_path / "groups.nc"

@@ -192,7 +192,7 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", xr.SerializationWarning)
-        variables, attributes = conventions.encode_dataset_coordinates(dataset)
+        variables, attributes = conventions.encode_dataset_coordinates(_with_present_coordinates(dataset))
     arrays = {}
     for name, variable in variables.items():
         if not isinstance(name, str):
@@ -207,6 +207,19 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
         refusals=refusals_of(dataset),
         url=dataset.encoding.get("source"),
     )
+
+
+def _with_present_coordinates(dataset: xr.Dataset) -> xr.Dataset:
+    """Take out of the encoded ``coordinates`` what is a coordinate no more, so that it is not made one again."""
+    changed = dataset.copy()
+    for variable in changed.variables.values():
+        names = variable.encoding.get("coordinates")
+        if isinstance(names, str):
+            kept = [name for name in names.split() if name not in dataset.data_vars]
+            variable.encoding = {**variable.encoding, "coordinates": " ".join(kept)}
+            if not kept:
+                del variable.encoding["coordinates"]
+    return changed
 
 
 def _restored(name: str, variable: xr.Variable, array: ManifestArray) -> ManifestArray:
