@@ -1,0 +1,132 @@
+import numcodecs
+import numpy as np
+import pytest
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import WriterError
+from virtualstack.formats.holes import choose_fill
+from virtualstack.formats.zarr2 import hierarchy_of
+from virtualstack.manifests import (
+    EMPTY,
+    INLINE,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    ManifestGroup,
+)
+
+
+def manifest(fill, dtype, *, holes):
+    return ChunkManifest.from_arrays(
+        [0, 0],
+        [8, -1 if holes else 8],
+        location="file:///a",
+        encoding=ChunkEncoding.of(dtype, (2,)),
+        fill=Fill.of(fill, dtype),
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill", "holes", "attributes", "expected"),
+    [
+        ("f4", 0, False, {"_FillValue": 5}, (5, False)),
+        ("f4", 5, True, {"_FillValue": np.float32(5)}, (5, False)),
+        ("f4", np.nan, True, {"_FillValue": np.array([np.nan])}, (np.nan, False)),
+        ("f4", 0, True, {"_FillValue": 5}, (None, True)),
+        ("f4", 0, False, {}, (None, False)),
+        ("f4", np.nan, True, {}, (np.nan, False)),
+        ("f4", 0, True, {}, (None, True)),
+        ("i4", 0, True, {}, (None, True)),
+        ("i4", 7, True, {"missing_value": [7, 8]}, (7, False)),
+        ("i4", 7, True, {"missing_value": 8}, (None, True)),
+        ("i4", 7, False, {"_FillValue": "seven"}, (None, False)),
+        ("i4", 7, False, {"_FillValue": 7.5}, (None, False)),
+        ("i4", 7, False, {"_FillValue": [7, 8]}, (None, False)),
+        ("i1", -1, True, {"_FillValue": 255}, (None, True)),
+    ],
+)
+def test_fill_value_masks_only_what_the_source_masks(dtype, fill, holes, attributes, expected):
+    """zarr v2's fill value is set only where it is the source's _FillValue, or masks nothing more."""
+    got, is_written_out = choose_fill(manifest(fill, dtype, holes=holes), attributes, np.dtype(dtype))
+    value, expected_written_out = expected
+    assert got == (None if value is None else Fill.of(value, dtype))
+    assert is_written_out is expected_written_out
+
+
+def test_text_fill_is_exact_only_for_text():
+    """A number is no fill value of strings."""
+    strings = np.dtypes.StringDType()
+    empty = ChunkManifest.empty((1,), Fill.zero(strings))
+    assert choose_fill(empty, {"_FillValue": ""}, strings) == (Fill.zero(strings), False)
+    assert choose_fill(empty, {"_FillValue": 0}, strings) == (None, True)
+
+
+def group(*, codecs=(), n=4, chunk=10, dtype="i4", fill=0, shape=None):
+    grid = ChunkGrid.regular((n * chunk,), (chunk,))
+    lengths = np.full(n, -1)
+    lengths[0] = 9
+    array = ManifestArray(
+        manifest=ChunkManifest.from_arrays(
+            np.zeros(n, int),
+            lengths,
+            location="file:///a",
+            encoding=ChunkEncoding.of(dtype, (chunk,), codecs),
+            fill=Fill.of(fill, dtype),
+        ),
+        grid=grid,
+        dtype=np.dtype(dtype).newbyteorder("="),
+        dimension_names=("x",),
+    )
+    return ManifestGroup(arrays={"v": array})
+
+
+@pytest.mark.parametrize(
+    "codecs", [(), (Codec.of("numcodecs.shuffle", elementsize=4), Codec.of("numcodecs.zlib", level=1))]
+)
+def test_holes_are_written_out_as_the_encoded_fill_value(codecs):
+    """Chunks written in the place of holes decode to the fill value, and stand in the heap once."""
+    written = hierarchy_of(group(codecs=codecs, dtype=">i4", fill=7)).manifests["v"]
+    assert written.entries["location"].tolist() == [3, INLINE, INLINE, INLINE]
+    assert len(set(written.entries["offset"][1:].tolist())) == 1
+    chunk = written.inline
+    for codec in reversed(codecs):
+        chunk = numcodecs.get_codec({"id": codec.name.removeprefix("numcodecs."), **codec.options()}).decode(chunk)
+    assert np.frombuffer(chunk, ">i4").tolist() == [7] * 10
+
+
+def test_holes_of_a_declared_fill_stay_absent():
+    """With _FillValue equal to the fill value nothing is written out."""
+    from dataclasses import replace
+
+    source = group()
+    array = replace(source.arrays["v"], attributes={"_FillValue": 0})
+    written = hierarchy_of(replace(source, arrays={"v": array})).manifests["v"]
+    assert written.entries["location"].tolist() == [3, EMPTY, EMPTY, EMPTY]
+
+
+def test_budget_of_fill_chunks():
+    """Chunks beyond the budget are refused with the numbers; forms that hold equal chunks once count one."""
+    with pytest.raises(
+        WriterError, match=r"'v' has absent chunks .* its 3 absent chunks take 120 bytes, more than 119"
+    ):
+        hierarchy_of(group(), fill_budget=119)
+    hierarchy_of(group(), fill_budget=40, shares_chunks=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"codecs": (Codec("numcodecs.no_such_codec"),)}, "'no_such_codec' does not encode such a chunk"),
+        (
+            {"codecs": (Codec.of("numcodecs.quantize", digits=1, dtype="<f4"),), "dtype": "f4", "fill": 0.123456},
+            "do not give the fill value back",
+        ),
+        ({"chunk": 1 << 27}, "one such chunk has 536870912 bytes, more than 268435456"),
+    ],
+)
+def test_fill_chunks_that_cannot_be_made(options, message):
+    """Codecs that do not encode, or lose the fill value, and huge chunks are refused."""
+    with pytest.raises(WriterError, match=f"absent chunks whose fill value is no '_FillValue'.*{message}"):
+        hierarchy_of(group(**options))

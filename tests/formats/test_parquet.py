@@ -1,0 +1,173 @@
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
+from virtualstack.formats.kerchunk import reference_dict
+from virtualstack.formats.metadata import ArrayMetadata
+from virtualstack.formats.parquet import SCHEMA, parquet_files
+from virtualstack.formats.parquet_table import ParquetTable
+from virtualstack.formats.references import WHOLE
+from virtualstack.formats.zarr2 import Zarr2Hierarchy
+from virtualstack.location import Location
+from virtualstack.manifests import EMPTY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill
+
+ENCODING = ChunkEncoding.of("u1", (1,))
+INLINE_CHUNKS = (b"\xff\0{", b"base64:YWJj", b"")
+
+
+def hierarchy(n=25):
+    rng = np.random.default_rng(0)
+    codes = rng.choice([EMPTY, INLINE, FIRST, FIRST + 1, FIRST + 2], n)
+    which = rng.integers(0, len(INLINE_CHUNKS), n)
+    lengths = np.array([len(x) for x in INLINE_CHUNKS])
+    starts = np.cumsum(lengths) - lengths
+    manifest = ChunkManifest.from_arrays(
+        np.where(codes == INLINE, starts[which], rng.integers(1, 2**62, n)),
+        np.where(codes == EMPTY, -1, np.where(codes == INLINE, lengths[which], rng.integers(1, 2**60, n))),
+        location=[Location(f"s3://bucket/{i} ü.nc") for i in range(3)],
+        encoding=ENCODING,
+        fill=Fill.zero("u1"),
+        location_codes=codes,
+        inline=b"".join(INLINE_CHUNKS),
+    )
+    scalar = ChunkManifest.from_arrays(
+        3, 4, location="file:///a", encoding=ChunkEncoding.of("i4", ()), fill=Fill.zero("i4")
+    )
+    shapes = {"g/v": [n], "s": [], "h": [2, 3]}
+    metadata = {f"{path}/.zarray": {"shape": shape, "chunks": [1] * len(shape)} for path, shape in shapes.items()}
+    holes = ChunkManifest.empty((2, 3), Fill.zero("u1"))
+    return Zarr2Hierarchy(metadata=metadata, manifests={"g/v": manifest, "s": scalar, "h": holes})
+
+
+def metadata_of(shape, dtype="u1"):
+    return ArrayMetadata(
+        shape=shape,
+        chunks=(1,) * len(shape),
+        encoding=ChunkEncoding.of(dtype, (1,) * len(shape)),
+        fill=Fill.zero(dtype),
+        dimension_names=None,
+    )
+
+
+@pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated")
+@pytest.mark.parametrize("record_size", [4, 25, 100])
+def test_fsspec_reads_every_reference(tmp_path, record_size):
+    """fsspec's mapper gives each reference and inline chunk as JSON has it, and a KeyError for each hole."""
+    pytest.importorskip("fastparquet", reason="fastparquet is not installed: pip install 'virtualstack[kerchunk]'")
+    reference = pytest.importorskip("fsspec.implementations.reference")
+    made = hierarchy()
+    for key, data in parquet_files(made, record_size=record_size):
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_bytes(data)
+    rows = sum(pq.read_metadata(path).num_rows for path in (tmp_path / "g/v").iterdir())
+    assert rows == 25
+    mapper = reference.LazyReferenceMapper(str(tmp_path))
+    files = reference.ReferenceFileSystem(str(tmp_path))
+    refs = reference_dict(made)["refs"]
+    for key in [*(f"g/v/{i}" for i in range(25)), "s/0", *(f"h/{i}.{j}" for i in range(2) for j in range(3))]:
+        if key not in refs:
+            with pytest.raises(KeyError):
+                mapper[key]
+        elif isinstance(refs[key], list):
+            assert mapper[key] == refs[key]
+            assert all(isinstance(x, (int, np.integer)) for x in mapper[key][1:])
+        else:
+            assert files.cat_file(key) == reference.ReferenceFileSystem({"k": refs[key]}).cat_file("k")
+
+
+@pytest.mark.parametrize("record_size", [4, 25, 100])
+def test_columns_come_back(record_size):
+    """Our reader gives the manifest's columns, whatever the size of files."""
+    made = hierarchy()
+    files = dict(parquet_files(made, record_size=record_size))
+    table = ParquetTable.of(files[".zmetadata"], lambda keys: map(files.get, keys), where="r")
+    got, n_outside = table.read("g/v", metadata_of((25,)))
+    entries = made.manifests["g/v"].entries
+    present = np.flatnonzero(entries["location"] != EMPTY)
+    assert n_outside == 0
+    assert got.cells.tolist() == present.tolist()
+    is_inline = entries["location"][present] == INLINE
+    assert (got.rows < 0).tolist() == is_inline.tolist()
+    urls = [got.urls[row] for row in got.rows[~is_inline]]
+    assert urls == [f"s3://bucket/{code - FIRST} ü.nc" for code in entries["location"][present][~is_inline]]
+    assert got.offsets[~is_inline].tolist() == entries["offset"][present][~is_inline].tolist()
+    assert got.lengths[~is_inline].tolist() == entries["length"][present][~is_inline].tolist()
+    heap = made.manifests["g/v"].inline
+    spans = zip(entries["offset"][present][is_inline], entries["length"][present][is_inline], strict=True)
+    assert list(got.inline) == [heap[o : o + n] for o, n in spans]
+    assert table.read("h", metadata_of((2, 3)))[0].cells.size == 0
+
+
+def table_of(rows=(), *, record_size=10, columns=None):
+    if columns is None:
+        path, offset, size, raw = zip(*rows, strict=True)
+        columns = {
+            "path": pa.array(path, pa.string()),
+            "offset": offset,
+            "size": size,
+            "raw": pa.array(raw, pa.binary()),
+        }
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    files = {"v/refs.0.parq": bytes(sink.getvalue())}
+    zmetadata = json.dumps({"metadata": {}, "record_size": record_size}).encode()
+    return ParquetTable.of(zmetadata, lambda keys: map(files.get, keys), where="r")
+
+
+def test_paths_alone_are_whole_files_and_padding_is_ignored():
+    """Offset and size of 0 mean the whole file; rows beyond the grid are padding; absent files are holes."""
+    rows = [("a", 0, 0, None), ("b", 5, 6, None), (None, 0, 0, None), ("c", 1, 1, b"x"), (None, 0, 0, None)]
+    got, _ = table_of(rows, record_size=5).read("v", metadata_of((4,)))
+    assert got.cells.tolist() == [0, 1, 3]
+    assert got.lengths.tolist()[:2] == [WHOLE, 6]
+    assert got.inline == (b"x",)
+    assert table_of(rows, record_size=5).read("v", metadata_of((12,)))[0].cells.tolist() == [0, 1, 3]
+
+
+def test_columns_may_be_left_out():
+    """Old writers left out columns of nothing."""
+    got, _ = table_of(columns={"raw": pa.array([b"a", None], pa.binary()).dictionary_encode()}).read(
+        "v", metadata_of((2,))
+    )
+    assert (got.cells.tolist(), got.inline) == ([0], (b"a",))
+    columns = {"path": pa.array(["a", "b"]), "offset": pa.array([1.0, 2.0]), "size": pa.array([3, 4], pa.uint64())}
+    got, _ = table_of(columns=columns).read("v", metadata_of((2,)))
+    assert (got.offsets.tolist(), got.lengths.tolist()) == ([1, 2], [3, 4])
+
+
+@pytest.mark.parametrize(
+    "zmetadata", [b"{}", b"[]", b'{"metadata":{},"record_size":0}', b'{"metadata":{},"record_size":true}']
+)
+def test_zmetadata_of_something_else(zmetadata):
+    """Consolidated metadata of a zarr store is told from that of references."""
+    with pytest.raises(MalformedFileError, match=r"'.zmetadata' of 'r' has no 'metadata', or 'record_size'"):
+        ParquetTable.of(zmetadata, list, where="r")
+
+
+def test_files_that_contradict_the_metadata():
+    """Too few rows, too many files, no parquet and impossible columns are named with the file."""
+    rows = [("a", 0, 1, None)]
+    with pytest.raises(MalformedFileError, match=r"'v/refs.0.parq' of 'r' has 1 rows; 2 are asked for"):
+        table_of(rows).read("v", metadata_of((2,)))
+    with pytest.raises(MalformedFileError, match="'v' of 'r' has 1000000 files"):
+        table_of(rows, record_size=1).read("v", metadata_of((10**6,)))
+    with pytest.raises(UnsupportedFeatureError, match="'v' of 'r' has a grid of 10000000000 chunks"):
+        table_of(rows).read("v", metadata_of((10**10,)))
+    with pytest.raises(MalformedFileError, match=r"'v/refs.0.parq' of 'r' is no parquet of references"):
+        ParquetTable.of(b'{"metadata":{},"record_size":9}', lambda keys: [b"PAR1"], where="r").read(
+            "v", metadata_of((2,))
+        )
+    with pytest.raises(MalformedFileError, match="is no parquet of references"):
+        table_of(columns={"offset": pa.array(["x", "y"])}).read("v", metadata_of((2,)))
+
+
+def test_schema_is_what_the_files_have():
+    """Files have the four columns of kerchunk."""
+    files = dict(parquet_files(hierarchy()))
+    assert pq.read_schema(pa.BufferReader(files["s/refs.0.parq"])).equals(SCHEMA)
+    assert math.prod([1]) == pq.read_table(pa.BufferReader(files["s/refs.0.parq"])).num_rows

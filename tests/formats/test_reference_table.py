@@ -1,0 +1,158 @@
+import numpy as np
+import pytest
+
+from virtualstack.errors import MalformedFileError
+from virtualstack.formats.metadata import ArrayMetadata
+from virtualstack.formats.reference_table import ReferenceTable, cells_of_keys, parse_json
+from virtualstack.formats.references import WHOLE
+from virtualstack.manifests import ChunkEncoding, Fill
+
+
+def metadata(*shape, prefix="", separator="."):
+    return ArrayMetadata(
+        shape=shape,
+        chunks=(1,) * len(shape),
+        encoding=ChunkEncoding.of("u1", (1,) * len(shape)),
+        fill=Fill.zero("u1"),
+        dimension_names=None,
+        key_prefix=prefix,
+        separator=separator,
+    )
+
+
+def table(refs, **parts):
+    return ReferenceTable.of({"version": 1, "refs": refs, **parts}, where="r")
+
+
+@pytest.mark.parametrize(
+    ("keys", "described", "cells"),
+    [
+        (["a/0.1", "a/1.0", "a/1.2"], metadata(2, 3), [1, 3, 5]),
+        (["a/0/1", "a/1/2"], metadata(2, 3, separator="/"), [1, 5]),
+        (["a/c/0/1"], metadata(2, 3, separator="/", prefix="c/"), [1]),
+        (["a/c.0.1"], metadata(2, 3, prefix="c."), [1]),
+        (["a/0"], metadata(), [0]),
+        (["a/c"], metadata(separator="/", prefix="c/"), [0]),
+        (["a/2.0", "a/0.0", "a/0.3"], metadata(2, 3), [-1, 0, -1]),
+        ([], metadata(3), []),
+    ],
+)
+def test_cells_of_keys(keys, described, cells):
+    """Keys of both versions and separators are cells; those outside of the grid are told."""
+    assert cells_of_keys(keys, "a", described, where="r").tolist() == cells
+
+
+@pytest.mark.parametrize("key", ["a/0", "a/0.1.2", "a/0.x", "a/-1.0", "a/00.1", "a/0.", "a/0.9999999999999999999"])
+def test_keys_that_are_no_index(key):
+    """A key that is no index is named with the number of axes."""
+    with pytest.raises(MalformedFileError, match=f"'{key}' of 'r' is no chunk of an array of 2 axes"):
+        cells_of_keys(["a/0.0", key], "a", metadata(2, 3), where="r")
+
+
+def test_references_of_all_kinds():
+    """References, whole files, text, base64 and JSON become columns."""
+    got, n_outside = table(
+        {"a/0": ["u", 5, 6], "a/1": ["w"], "a/2": "text", "a/3": "base64:/w==", "a/4": {"x": 1}, "a/9": ["u", 0, 1]}
+    ).read("a", metadata(6))
+    assert n_outside == 1
+    assert got.cells.tolist() == [0, 1, 2, 3, 4]
+    assert [got.urls[row] for row in got.rows[:2]] == ["u", "w"]
+    assert got.rows[2:].tolist() == [-1, -1, -1]
+    assert (got.offsets[:2].tolist(), got.lengths[:2].tolist()) == ([5, 0], [6, WHOLE])
+    assert got.inline == (b"text", b"\xff", b'{"x": 1}')
+
+
+def test_arrays_whose_names_begin_alike():
+    """Only keys below the array's own path are its chunks."""
+    refs = {"a/0": ["u", 0, 1], "ab/0": ["u", 1, 1], "a-b/0": ["u", 2, 1], "a/.zarray": "{}", "b/a/0": ["u", 3, 1]}
+    got, _ = table(refs).read("a", metadata(1))
+    assert got.offsets.tolist() == [0]
+
+
+def test_templates_and_generators():
+    """URLs are rendered once each, and generated references join the others."""
+    generator = {"key": "a/{{i}}", "url": "{{u}}/g", "offset": "{{i}}", "length": "1", "dimensions": {"i": [1, 2]}}
+    got, _ = table({"a/0": ["{{u}}/f", 0, 1]}, templates={"u": "s3://b"}, gen=[generator]).read("a", metadata(3))
+    assert sorted(got.urls) == ["s3://b/f", "s3://b/g"]
+    assert got.offsets.tolist() == [0, 1, 2]
+
+
+def test_version_0_is_the_references_themselves():
+    """Without a version the object is the references."""
+    got, _ = ReferenceTable.of({"a/0": ["u", 0, 1]}, where="r").read("a", metadata(1))
+    assert got.urls == ("u",)
+
+
+def test_metadata_is_parsed_and_consolidated_metadata_fills_in():
+    """Metadata stands as text or object; what only .zmetadata has is taken from there."""
+    refs = {
+        ".zgroup": {"zarr_format": 2},
+        "a/.zarray": '{"shape":[1],"fill_value":NaN}',
+        ".zmetadata": '{"metadata":{"a/.zarray":{"shape":[9]},"b/.zarray":{"shape":[2]}}}',
+        "a/.zattrs": "base64:e30=",
+    }
+    got = table(refs).metadata()
+    assert got["a/.zarray"]["shape"] == [1]
+    assert got["b/.zarray"] == {"shape": [2]}
+    assert got["a/.zattrs"] == {}
+
+
+def test_strays_are_counted():
+    """References below no array are counted by folder."""
+    refs = {"a/0": "x", "b/0": "x", "b/1": "x", "c/.zattrs": "{}", "top": "x"}
+    assert table(refs).strays(["a"]) == {"b": 2, "": 1}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "'r' is no set of kerchunk references"),
+        ({"version": 2}, "'r' is no set of kerchunk references"),
+        ({"version": 1, "refs": []}, "'r' has 'refs' or 'templates' that are no objects"),
+        ({"version": 1, "templates": {"u": 5}}, "or templates without text"),
+        ({5: "x"}, "'r' has keys that are no text"),
+    ],
+)
+def test_what_is_no_reference_set(data, message):
+    """Other JSON is told from references."""
+    with pytest.raises(MalformedFileError, match=message):
+        ReferenceTable.of(data, where="r")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["u", -1, 5],
+        ["u", 0, -2],
+        ["u", 1.5, 2],
+        ["u", "0", 2],
+        ["u", 2**63, 1],
+        ["u", 2**70, 1],
+        [None, 0, 1],
+        [5, 0, 1],
+        ["u", 1],
+        [],
+        7,
+        None,
+        [["u"], 0, 1],
+    ],
+    ids=str,
+)
+def test_what_is_no_reference(value):
+    """A reference of another form is named with its key, alone and among good ones."""
+    for others in ({}, {"a/0": ["u", 0, 1]}, {"a/0": "text"}):
+        with pytest.raises(MalformedFileError, match=r"'a/1' of 'r' is .*is asked for"):
+            table({**others, "a/1": value}).read("a", metadata(2))
+
+
+def test_data_that_does_not_parse():
+    """Broken base64, broken JSON, deep JSON and metadata in another file are named with their key."""
+    with pytest.raises(MalformedFileError, match="'a/0' of 'r' is no base64"):
+        table({"a/0": "base64:?"}).read("a", metadata(1))
+    with pytest.raises(MalformedFileError, match=r"'a/.zarray' of 'r' is not JSON"):
+        table({"a/.zarray": "{"}).metadata()
+    with pytest.raises(MalformedFileError, match=r"'a/.zarray' of 'r' is .*metadata must stand in the references"):
+        table({"a/.zarray": ["u", 0, 5]}).metadata()
+    with pytest.raises(MalformedFileError, match="'deep' is not JSON"):
+        parse_json("[" * 10**6, where="deep")
+    assert np.isnan(parse_json("NaN", where="r"))
