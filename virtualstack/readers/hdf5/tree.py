@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import h5py
 from h5py import h5g, h5l, h5o
@@ -102,10 +101,10 @@ def _fill(node: Group, seen: dict[int, str], *, depth: int) -> None:
             raise
         node.notes.append(Refusal(path=node.path, reason=f"the links of the group cannot be read: {error}"))
         return
-    for raw, info in links:
+    for raw, kind in links:
         name = decode_text(raw)
         path = f"{node.path}/{name}"
-        if info.type == h5l.TYPE_EXTERNAL:
+        if kind == h5l.TYPE_EXTERNAL:
             target = b" of ".join(reversed(node.group.id.links.get_val(raw)))
             _note(node, path, f"an external link to '{decode_text(target)}', which is another file")
             continue
@@ -115,7 +114,7 @@ def _fill(node: Group, seen: dict[int, str], *, depth: int) -> None:
                 address = int(h5g.get_objinfo(oid).objno[0])
                 variable = _variable(name, path, oid, address)
         except LibraryError as error:
-            if info.type == h5l.TYPE_SOFT:
+            if kind == h5l.TYPE_SOFT:
                 target = node.group.id.links.get_val(raw)
                 _note(node, path, f"a soft link to '{decode_text(target)}', where there is nothing")
             else:
@@ -158,10 +157,11 @@ def _note(node: Group, path: str, reason: str) -> None:
     node.notes.append(Refusal(path=path, reason=reason, kind="noted"))
 
 
-def _links(group: h5py.Group) -> list[tuple[bytes, Any]]:
-    """Give names and link information in order of creation where it is tracked, else of names, as netCDF-C does."""
-    found: list[tuple[bytes, Any]] = []
+def _links(group: h5py.Group) -> list[tuple[bytes, int]]:
+    """Give names and types of links in order of creation where it is tracked, else of names, as netCDF-C does."""
+    found: list[tuple[bytes, int]] = []
     tracked = group.id.get_create_plist().get_link_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
     order = h5py.h5.INDEX_CRT_ORDER if tracked else h5py.h5.INDEX_NAME
-    group.id.links.iterate(lambda name, info: found.append((name, info)), idx_type=order, info=True)
+    # h5py hands over one information object, changed for each link
+    group.id.links.iterate(lambda name, info: found.append((name, int(info.type))), idx_type=order, info=True)
     return found

@@ -1,0 +1,213 @@
+import pickle
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.corpus.report import datasets, judge
+from tests.data import make_hdf5
+from tests.data.make_hdf5 import A, make, numbered
+from virtualstack.location import absolute_url
+from virtualstack.manifests import EMPTY, INLINE, ManifestGroup
+from virtualstack.readers import HDF5, ReadOptions
+from virtualstack.reading import read_array
+from virtualstack.storage import Storage
+from virtualstack.testing.readers import ReaderTests
+
+STORAGE = Storage.of(None)
+
+
+def read(path: Path, **options) -> ManifestGroup:
+    return HDF5().read(absolute_url(path), STORAGE, ReadOptions(**options))
+
+
+def refusals(group: ManifestGroup) -> dict[str, tuple[str, str]]:
+    return {x.path: (x.kind, x.reason) for _, child in group.walk() for x in child.refusals}
+
+
+class TestHDF5(ReaderTests):
+    reader = HDF5()
+
+    def files(self, folder):
+        path = folder / "usual.nc"
+        with h5py.File(path, "w", track_order=True) as file:
+            for name, n in {"time": None, "y": 20, "x": 30}.items():
+                file.create_dataset(name, (n or 7,), "f8", maxshape=(n,), chunks=None if n else (4,))[...] = np.arange(
+                    n or 7
+                )
+                file[name].make_scale(name)
+            for name, how in {"t": {"compression": "gzip", "shuffle": True}, "u": {}}.items():
+                dataset = file.create_dataset(
+                    name, (7, 20, 30), "f4", maxshape=(None, 20, 30), chunks=(2, 7, 16), **how
+                )
+                dataset[...] = numbered((7, 20, 30), "f4")
+                for axis, dim in enumerate(("time", "y", "x")):
+                    dataset.dims[axis].attach_scale(file[dim])
+        return [path]
+
+    def expected(self, path):
+        with h5py.File(path) as file:
+            return {name: dataset[()] for name, dataset in datasets(file)}
+
+
+@pytest.mark.parametrize("name", sorted(make_hdf5.BUILDERS))
+def test_odd_files_are_equal_or_refused_by_name(name, tmp_path):
+    """Values equal h5py's, or the dataset carries a refusal; none is wrong, whatever the file holds."""
+    verdict = judge(make(name, tmp_path))
+    assert not verdict.error
+    assert not verdict.wrong
+    assert verdict.equal + len(verdict.inlined) >= 1
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(make_hdf5.BUILDERS) if "_v1" in name or "est" in name])
+def test_every_chunk_index_is_listed(name, tmp_path):
+    """No chunked dataset falls back to inlining, also where the HDF5 library lists chunks in wrong places."""
+    group = read(make(name, tmp_path), inline_limit=0)
+    assert not refusals(group)
+    assert len(group.arrays) == 51
+
+
+def test_edge_chunks_without_filters(tmp_path):
+    """Where the file says that edge chunks are not filtered, they have an encoding of their own."""
+    path = tmp_path / "edges.h5"
+    if not make_hdf5.unfiltered_edges(path):
+        pytest.skip("the HDF5 library of h5py cannot be called")
+    verdict = judge(path)
+    assert (verdict.equal, verdict.wrong) == (2, [])
+    for array in read(path).arrays.values():
+        assert [len(x.codecs) for x in array.manifest.encodings] == [1, 0]
+
+
+def test_a_filter_mask_is_an_encoding(tmp_path):
+    """Chunks that went past filters have a second row of encodings, without those filters."""
+    array = read(make("filter_mask", tmp_path)).arrays["x"]
+    assert sorted(len(x.codecs) for x in array.manifest.encodings) == [0, 2]
+
+
+def test_holes_are_empty(tmp_path):
+    """What was never written has EMPTY entries and the fill value of the dataset."""
+    group = read(make("indexes_earliest", tmp_path))
+    for name, fill in {"never_written": 3, "contiguous_never_written": 5, "edges_sparse": -7}.items():
+        manifest = group.arrays[name].manifest
+        assert (manifest.entries["location"] == EMPTY).sum() == manifest.entries.size - (name == "edges_sparse")
+        assert manifest.fill.value == fill
+
+
+def test_a_user_block_shifts_all_offsets(tmp_path):
+    """Also that of a contiguous dataset, and the one that is nowhere stays a hole."""
+    group = read(make("user_block_earliest", tmp_path))
+    assert group.arrays["contiguous"].manifest.entries["offset"].item() > 1024
+    assert group.arrays["contiguous_never_written"].manifest.entries["location"].item() == EMPTY
+
+
+def test_compact_values_are_inline_without_a_record(tmp_path):
+    """They lie in the object header, which is read anyway."""
+    group = read(make("layouts", tmp_path), inline_limit=0)
+    assert group.arrays["compact"].manifest.entries["location"].item() == INLINE
+    assert set(refusals(group)) == {"/null"}
+
+
+def test_a_null_dataspace_is_kept_with_its_attributes(tmp_path):
+    """It has no value: a scalar hole, recorded."""
+    group = read(make("layouts", tmp_path))
+    assert group.arrays["null"].attributes == {"units": "m"}
+    assert refusals(group)["/null"] == ("noted", "a null dataspace: it has no value, only attributes")
+
+
+def test_values_have_native_dtypes_without_padding(tmp_path):
+    """The byte order and the padding of a record stand in the encoding alone."""
+    group = read(make("types", tmp_path))
+    assert group.arrays["padded"].dtype == np.dtype([("a", "i1"), ("b", "f8")])
+    assert group.arrays["padded"].manifest.encodings[0].dtype.itemsize == 24
+    assert group.arrays["bool"].dtype == np.bool_
+    assert group.arrays["enum"].dtype == np.dtype("i4")
+    assert group.arrays["number_i4_True"].manifest.encodings[0].dtype == np.dtype(">i4")
+
+
+def test_array_types_have_more_axes(tmp_path):
+    """An array type adds its axes at the end, as h5py reads it, with phony dimensions."""
+    array = read(make("types", tmp_path)).arrays["arrays"]
+    assert array.shape == (4, 3)
+    assert array.manifest.encodings[0].shape == (3, 3)
+    assert len(array.dimension_names) == 2
+
+
+def test_strings_of_variable_length_are_inlined(tmp_path):
+    """As zarr's ``vlen-utf8``, and recorded."""
+    group = read(make("strings", tmp_path))
+    array = group.arrays["text"]
+    assert array.dtype == np.dtypes.StringDType()
+    assert read_array(array, (), STORAGE).tolist() == ["a", "", "wörld", "x" * 300]
+    assert refusals(group)["/text"] == ("inlined", "strings of variable length lie in the heap of the file")
+    assert "not UTF-8" in refusals(group)["/text_not_utf8"][1]
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "reason"),
+    [
+        ("strings", "/terminated", "end at the first NUL.*limit of 0"),
+        ("strings", "/spaces", "padded with spaces"),
+        ("strings", "/text", "variable length.*limit of 0 bytes"),
+        ("filters", "/lzf", r"no codec for filter 32000 \(lzf\).*2852 bytes are more than the inline limit of 0"),
+        ("filters", "/scaleoffset", r"filter 6 \(scaleoffset\)"),
+        ("filters", "/shuffle_after_gzip", r"filter 2 \(shuffle\) comes after filter 1 \(deflate\)"),
+        ("no_zarr_type", "/ragged", "sequences of variable length"),
+        ("no_zarr_type", "/reference", "references: zarr has no data type"),
+        ("no_zarr_type", "/with_text", "strings of variable length in a compound"),
+        ("no_zarr_type", "/long_double", "floats of 80 bits"),
+        ("odd_numbers", "/precision12", "integers of 12 bits from bit 4 in 4 bytes"),
+        ("odd_numbers", "/bfloat16", "not IEEE 754"),
+        ("virtual", "/x", "a virtual dataset.*limit of 0"),
+        ("virtual", "/lost", "source file 'lost.h5' is not there; the HDF5 library would show fill values"),
+        ("external", "/parts", "external files.*limit of 0"),
+        ("external", "/lost", "external files"),
+    ],
+)
+def test_what_cannot_be_referenced_is_refused_by_name(file, path, reason, tmp_path):
+    """With an inline limit of 0, everything that has no byte-range form is a refusal that says why."""
+    kind, found = refusals(read(make(file, tmp_path), inline_limit=0))[path]
+    assert kind == "refused"
+    with pytest.raises(ValueError, match=reason):
+        raise ValueError(found)
+
+
+def test_one_external_file_is_referenced(tmp_path):
+    """External raw data in one file has that file as location."""
+    group = read(make("external", tmp_path), inline_limit=0)
+    (location,) = group.arrays["offset"].manifest.locations
+    assert (location.url, location.size) == (absolute_url(tmp_path / "external.bin"), 196)
+    np.testing.assert_array_equal(read_array(group.arrays["offset"], (), STORAGE), A)
+
+
+def test_links_are_followed_once_and_recorded(tmp_path):
+    """Every name of a dataset is an array; loops end, and links that lead nowhere are noted."""
+    group = read(make("links", tmp_path))
+    assert set(group.arrays) == {"x", "hard", "soft"}
+    assert set(group.groups) == {"group"}
+    assert {path: reason for path, (_, reason) in refusals(group).items()} == {
+        "/soft": "another name of '/hard'",
+        "/x": "another name of '/hard'",
+        "/dangling": "a soft link to '/nowhere', where there is nothing",
+        "/dangling_external": "an external link to '/x of nowhere.h5', which is another file",
+        "/group/root": "another name of '/'",
+        "/group/itself": "another name of '/group'",
+        "/group/loop": "a soft link to 'loop', where there is nothing",
+        "/group_again": "another name of '/group'",
+    }
+    assert {kind for kind, _ in refusals(group).values()} == {"noted"}
+
+
+def test_dropped_and_unwanted_variables_are_not_looked_at(tmp_path):
+    """Neither dropped variables nor those of other groups are in the group, or in its refusals."""
+    path = make("links", tmp_path)
+    assert "x" not in read(path, drop_variables=frozenset({"x"})).arrays
+    assert set(read(path, group="group")["group"].arrays) == {"y"}
+
+
+def test_pickles(tmp_path):
+    """A group of every kind of dataset pickles."""
+    for name in ("types", "strings", "layouts"):
+        group = read(make(name, tmp_path))
+        copy = pickle.loads(pickle.dumps(group))
+        assert all(array.equals(copy.arrays[key]) for key, array in group.arrays.items())
