@@ -109,7 +109,8 @@ def _zstd(options: Mapping[str, Any]) -> BytesDecoder:
         elif size is None:
             raise CodecError("the zstd frame does not say how many bytes it holds, and nothing else does")
         out = np.empty(size, np.uint8)
-        codec.decode(raw, out)
+        if size:
+            codec.decode(raw, out)
         return out
 
     return decode

@@ -199,7 +199,7 @@ def _plain(spec: Spec) -> tuple[Callable[[Any], Any], int, int]:
             raise CodecError(f"the chunk decodes to {view.size} bytes; {shape} of '{dtype}' are {size}")
         if dtype.kind == "b":
             return np.asarray(view != 0).reshape(shape)
-        return view.view(dtype).reshape(shape) if size else np.zeros(shape, dtype)
+        return view.view(dtype).reshape(shape) if size else np.ndarray(shape, dtype)
 
     return to_array, size, size
 

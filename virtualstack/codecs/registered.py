@@ -114,16 +114,20 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
     name = codec.name.removeprefix("numcodecs.")
     if name not in numcodecs.registry.codec_registry and name not in numcodecs.registry.entries:
         raise _unknown(codec)
-    decoder = numcodecs.registry.get_codec({**codec.options(), "id": name})
+    try:
+        decoder = numcodecs.registry.get_codec({**codec.options(), "id": name})
+    except (ValueError, TypeError) as error:
+        raise UnsupportedFeatureError(
+            f"codec '{codec.name}' does not take the configuration {codec.configuration}: {error}", feature=codec.name
+        ) from error
 
     def decode(raw: Any) -> Any:
-        return raw_bytes(decoder.decode(np.ascontiguousarray(raw)))
+        return raw_bytes(decoder.decode(raw_bytes(raw)))
 
     return Step("bytes-bytes", decode, spec)
 
 
 def _zarr_step(codec: Codec, kind: type[Any], spec: Spec) -> Step:
-    data = codec.to_json() if codec.configuration != "{}" else {"name": codec.name}
     try:
         zdtype = parse_dtype(spec.dtype, zarr_format=3)
         array_spec = ArraySpec(
@@ -133,7 +137,7 @@ def _zarr_step(codec: Codec, kind: type[Any], spec: Spec) -> Step:
             config=ArrayConfig.from_dict({}),
             prototype=default_buffer_prototype(),
         )
-        decoder = kind.from_dict(data).evolve_from_array_spec(array_spec)
+        decoder = kind.from_dict(codec.to_json()).evolve_from_array_spec(array_spec)
         encoded = decoder.resolve_metadata(array_spec)
     except (ValueError, TypeError, KeyError) as error:
         raise UnsupportedFeatureError(

@@ -60,7 +60,7 @@ def read_array(
         A cell reaches outside of its decoded chunk.
     """
     selection = select(array.grid, key)
-    out = np.empty(selection.whole_shape, array.dtype)
+    out = np.ndarray(selection.whole_shape, array.dtype)  # np.empty makes 'S1' of 'S0'
     if out.size:
         plan = make_plan(array, selection, missing=missing)
         fill_holes(plan, out)

@@ -131,7 +131,7 @@ def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any
         return None  # decoding it ourselves tells what is missing, when it is read
     if not all(_is_as_in_zarr(codec, plain.encoding.size * stored.itemsize) for codec in codecs):
         return None
-    documents = [codec.to_json() if codec.configuration != "{}" else {"name": codec.name} for codec in codecs]
+    documents = [codec.to_json() for codec in codecs]
     if not is_listed:
         documents.insert(n_first, _bytes_codec(dtype, "big" if is_big else "little"))
     return documents

@@ -1,0 +1,284 @@
+"""Reading: what is fetched, how often, and what every failure says."""
+
+import multiprocessing
+import os
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import (
+    ChunkDecodeError,
+    ManifestError,
+    SourceChangedError,
+    SourceNotFoundError,
+    StorageError,
+)
+from virtualstack.location import Location
+from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
+from virtualstack.reading import fetch as fetching
+from virtualstack.reading import read_array
+from virtualstack.storage import MemorySource, MemoryTarget, Storage
+from virtualstack.testing.sources import RecordingSource
+from virtualstack.testing.strategies import ZLIB, store_array
+
+
+def publish(url, raw):
+    MemoryTarget(url.rpartition("/")[0]).put(url.rpartition("/")[2], raw)
+
+
+def known(values, chunks, url="memory://reading/a", **options):
+    array, values, sources = store_array(values, chunks, url=url, **options)
+    for key, raw in sources.items():
+        publish(key, raw)
+    return array, values
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Sources that write down what is read of them."""
+    opened = []
+
+    def source(self, url, *, expected=None):
+        opened.append(
+            RecordingSource(MemorySource(MemoryTarget(url.rpartition("/")[0]).get(url.rpartition("/")[2]), url))
+        )
+        return opened[-1]
+
+    monkeypatch.setattr(Storage, "source", source)
+    return opened
+
+
+def reads(opened):
+    return sorted(read for source in opened for read in source.reads)
+
+
+def test_a_stored_chunk_is_fetched_once(recorded):
+    """However many cells show a chunk, its bytes are read once; chunks that are not selected are not read."""
+    array, values = known(np.arange(24.0).reshape(4, 6), (4, 3), codecs=(ZLIB,))
+    many = np.broadcast_to(array, (3, 4, 6))
+    cut = np.concatenate([many[:, :2], many[:, 2:]], 1)
+    got = read_array(cut, (slice(None), slice(None), slice(0, 3)))
+    np.testing.assert_array_equal(got, np.broadcast_to(values[:, :3], (3, 4, 3)))
+    assert len(reads(recorded)) == 1
+
+
+def test_of_raw_values_only_what_is_shown_is_fetched(recorded):
+    """An uncompressed chunk is read from the first to the last selected element."""
+    array, values = known(np.arange(1000.0).reshape(100, 10), (100, 10))
+    np.testing.assert_array_equal(read_array(array, (slice(50, 52), slice(None))), values[50:52])
+    (read,) = reads(recorded)
+    assert read == (6 + 50 * 80, 160)
+    assert read_array(array[::-1], (0, 3)) == values[-1, 3]
+    assert reads(recorded)[-1] == (6 + (990 + 3) * 8, 8)
+
+
+def test_batches_do_not_change_values(monkeypatch):
+    """Small batches, one ahead of the other, give the same."""
+    array, values = known(np.random.default_rng(0).random((64, 64)), (8, 8), codecs=(ZLIB,))
+    monkeypatch.setattr(fetching, "BATCH", 1000)
+    np.testing.assert_array_equal(read_array(array, ...), values)
+    monkeypatch.setattr(fetching, "_MANY", 3)
+    np.testing.assert_array_equal(read_array(array, ...), values)
+
+
+def test_many_sources_are_read_side_by_side():
+    """A join of many files reads as the join of their values."""
+    parts = [known(np.random.default_rng(i).random((1, 300)), (1, 300), url=f"memory://reading/{i}") for i in range(50)]
+    joined = np.concatenate([array for array, _ in parts])
+    values = np.concatenate([values for _, values in parts])
+    np.testing.assert_array_equal(read_array(joined, ...), values)
+    np.testing.assert_array_equal(read_array(joined, (slice(None), [7, 7, 3])), values[:, [7, 7, 3]])
+
+
+def test_many_holes_are_filled():
+    """Holes of several fill values, more than a few, read as their fills."""
+    one = ManifestArray(
+        manifest=ChunkManifest.empty((100,), Fill.of(3, "i2")),
+        grid=ChunkGrid.regular((100,), (1,)),
+        dtype=np.dtype("i2"),
+    )
+    two = replace(one, manifest=ChunkManifest.empty((100,), Fill.of(4, "i2")))
+    array, _ = known(np.arange(3, dtype="i2"), (1,))
+    joined = np.concatenate([one, array, two[:90]])
+    np.testing.assert_array_equal(read_array(joined, ...), [3] * 100 + [0, 1, 2] + [4] * 90)
+
+
+def test_zero_and_no_axes():
+    """Scalars and arrays without elements read as such; nothing is fetched for the latter."""
+    array, _ = known(np.array(5, "i4"), ())
+    got = read_array(array, ())
+    assert got.shape == ()
+    assert got == 5
+    empty, _ = known(np.zeros((0, 3)), (2, 2))
+    assert read_array(empty, ...).shape == (0, 3)
+    assert read_array(empty, (slice(None), 1)).shape == (0,)
+    wordless = ManifestArray(
+        manifest=ChunkManifest.from_bytes(
+            [b""], shape=(1,), encoding=ChunkEncoding.of("S0", (2,)), fill=Fill.of(b"", "S0")
+        ),
+        grid=ChunkGrid.regular((2,), (2,)),
+        dtype=np.dtype("S0"),
+    )
+    assert read_array(wordless, ...).dtype == np.dtype("S0")
+
+
+def test_strings_read_through_any_view():
+    """StringDType has no strided views of other shapes; flips and repeats read all the same."""
+    import numcodecs
+
+    dtype = np.dtypes.StringDType()
+    words = np.array([["a", "b", "c"], ["d", "e", "long" * 50]], dtype)
+    raw = bytes(numcodecs.VLenUTF8().encode(words.astype(object)))
+    array = ManifestArray(
+        manifest=ChunkManifest.from_bytes(
+            [raw], shape=(1, 1), encoding=ChunkEncoding.of(dtype, (2, 3), [Codec("vlen-utf8")]), fill=Fill.of("", dtype)
+        ),
+        grid=ChunkGrid.regular((2, 3), (2, 3)),
+        dtype=dtype,
+    )
+    got = read_array(np.broadcast_to(array[::-1, ::2], (2, 2, 2)), (slice(None), [1, 0, 1]))
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got, np.broadcast_to(words[::-1, ::2], (2, 2, 2))[:, [1, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ((0, 0, 0), "too many indices"),
+        ((..., ...), "single ellipsis"),
+        ((4,), "index 4 is out of bounds for axis 0 with size 4"),
+        ((slice(None), [0, -7]), "index -7 is out of bounds for axis 1 with size 6"),
+        (([0.5],), "dtype 'float64'"),
+        ((np.zeros((1, 1), int),), "has 2 axes"),
+        (([True, False],), "has 2 elements; the axis has 4"),
+        ((True,), "has 0 axes"),
+    ],
+)
+def test_keys_that_do_not_fit(key, message):
+    """Indices out of range, of the wrong kind or too many raise IndexError."""
+    array, _ = known(np.zeros((4, 6)), (2, 2))
+    with pytest.raises(IndexError, match=message):
+        read_array(array, key)
+
+
+def test_boolean_arrays_select():
+    """A boolean array of the axis selects its true elements; a bare list is an index of the first axis."""
+    array, values = known(np.arange(12.0).reshape(4, 3), (3, 2))
+    mask = np.array([True, False, True, True])
+    np.testing.assert_array_equal(read_array(array, mask), values[mask])
+    np.testing.assert_array_equal(read_array(array, (..., 2)), values[:, 2])
+
+
+def test_a_missing_source_names_variable_and_cell():
+    """What cannot be fetched says which cell of which variable wanted it."""
+    array, _ = known(np.zeros((4, 6)), (2, 2))
+    gone = array.rename_locations(lambda url: "memory://reading/gone")
+    with pytest.raises(
+        SourceNotFoundError, match=r"cell \(0, 0\) of variable 'v' .* 5 more chunks.*nothing at"
+    ) as caught:
+        read_array(gone, ...)
+    assert caught.value.url == "memory://reading/gone"
+    assert pickle.loads(pickle.dumps(caught.value)).cell == (0, 0)
+
+
+def test_a_short_source_names_the_cell_that_reaches_past_it():
+    """The chunk behind the end is named, not the first one asked for."""
+    array, _ = known(np.zeros((4, 2)), (1, 2))
+    raw = MemoryTarget("memory://reading").get("a")
+    publish("memory://reading/short", raw[:-10])
+    short = array.rename_locations(lambda url: "memory://reading/short")
+    manifest = replace(short.manifest, locations=(Location("memory://reading/short"),))
+    with pytest.raises(StorageError, match=r"cell \(3, 0\) of variable 'v' \(bytes 63 to 79\)"):
+        read_array(replace(short, manifest=manifest), ...)
+    with pytest.raises(SourceChangedError, match=r"cell \(0, 0\) of variable 'v' .*changed after it was indexed"):
+        read_array(short, ...)
+
+
+def test_a_chunk_that_does_not_decode_names_everything():
+    """A damaged chunk is an error with variable, cell, url, offset and length; never fill values."""
+    array, _ = known(np.arange(8.0).reshape(4, 2), (1, 2), codecs=(ZLIB,), fill=-1)
+    raw = bytearray(MemoryTarget("memory://reading").get("a"))
+    entry = array.manifest.entries[2, 0]
+    raw[entry["offset"] + 2 : entry["offset"] + 8] = b"garbag"
+    publish("memory://reading/a", bytes(raw))
+    with pytest.raises(
+        ChunkDecodeError, match=r"cell \(2, 0\) of variable 'v', bytes .*'memory://reading/a'.*error:"
+    ) as caught:
+        read_array(array, ...)
+    error = caught.value
+    assert (error.variable, error.cell, error.url) == ("v", (2, 0), "memory://reading/a")
+    assert (error.offset, error.length) == (int(entry["offset"]), int(entry["length"]))
+    np.testing.assert_array_equal(read_array(array, (slice(0, 2),)), [[0, 1], [2, 3]])
+
+
+def test_a_checksum_that_differs_is_an_error():
+    """fletcher32 is verified."""
+    import numcodecs
+
+    raw = bytearray(numcodecs.Fletcher32().encode(np.arange(4.0)))
+    raw[3] ^= 1
+    encoding = ChunkEncoding.of("<f8", (4,), [Codec("numcodecs.fletcher32")])
+    array = ManifestArray(
+        manifest=ChunkManifest.from_bytes([bytes(raw)], shape=(1,), encoding=encoding, fill=Fill.of(0, "f8")),
+        grid=ChunkGrid.regular((4,), (4,)),
+        dtype=np.dtype("f8"),
+        name="v",
+    )
+    with pytest.raises(ChunkDecodeError, match=r"bytes 0 to 36 of the manifest, does not decode: .*fletcher32"):
+        read_array(array, ...)
+
+
+def test_raw_chunks_of_another_length_are_errors():
+    """An uncompressed chunk must have the bytes of its shape, even where only a part is read."""
+    encoding = ChunkEncoding.of("<f8", (4,))
+    publish("memory://reading/long", bytes(100))
+    manifest = ChunkManifest.from_arrays(
+        [10], [40], location="memory://reading/long", encoding=encoding, fill=Fill.of(0, "f8")
+    )
+    array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((4,), (4,)), dtype=np.dtype("f8"), name="v")
+    with pytest.raises(
+        ChunkDecodeError, match=r"stored uncompressed in 40 bytes; \(4,\) of 'float64' are 32"
+    ) as caught:
+        read_array(array, (0,))
+    assert caught.value.offset == 10
+
+
+def test_cells_that_reach_out_of_their_chunk_are_errors():
+    """A manifest that shows elements its chunk does not have is refused before memory is touched."""
+    encoding = replace(ChunkEncoding.of("<f8", (4,)), strides=(2,))
+    manifest = ChunkManifest.from_bytes([bytes(32)], shape=(1,), encoding=encoding, fill=Fill.of(0, "f8"))
+    array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((4,), (4,)), dtype=np.dtype("f8"), name="v")
+    with pytest.raises(
+        ManifestError, match=r"cell \(0,\) of variable 'v' shows elements 0 to 6 of a decoded chunk of 4"
+    ):
+        read_array(array, ...)
+
+
+def test_missing_chunks_raise_where_asked():
+    """MISSING is the fill value, or an error that counts the chunks."""
+    array, values = known(np.ones((4, 2)), (1, 2), holes=np.array([[0], [2], [1], [2]], np.uint8), fill=-5)
+    np.testing.assert_array_equal(read_array(array, ...), values)
+    with pytest.raises(StorageError, match=r"2 chunks of variable 'v' are MISSING.*cell \(1, 0\)"):
+        read_array(array, ..., missing="raise")
+    np.testing.assert_array_equal(read_array(array, ([0, 2],), missing="raise"), values[[0, 2]])
+
+
+def _child(array, queue):
+    queue.put(float(read_array(array, ...).sum()))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_reading_works_in_forked_workers():
+    """A child forked after the parent has read with threads reads as well."""
+    array, values = known(np.random.default_rng(0).random((64, 1024)), (8, 1024), codecs=(ZLIB,))
+    assert read_array(array, ...).sum() == values.sum()
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    worker = context.Process(target=_child, args=(array, queue))
+    worker.start()
+    assert queue.get(timeout=30) == values.sum()
+    worker.join()
