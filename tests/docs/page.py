@@ -1,0 +1,75 @@
+"""A page of Markdown, and how its blocks run.
+
+- ``python`` blocks run one after the other in one namespace; a block that begins with ``>>>`` is a doctest.
+- ``sh`` blocks are lines of ``virtualstack ...``, run by its ``main``.
+- Other blocks (``text``, ``bash`` ...) are not run.
+- ``<!-- needs: module -->`` skips the page where the module is not installed.
+- ``<!-- fixture: name -->`` gives the page a pytest fixture by that name.
+- A ``<!-- setup`` comment is Python that runs first and that readers do not see.
+"""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virtualstack.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: its language, its text, and the line of the page that the text begins on."""
+
+    language: str
+    text: str
+    line: int
+
+    def run(self, namespace: dict[str, Any], path: Path) -> None:
+        """Run it, if its language is one that runs."""
+        if self.language == "sh":
+            self._run_commands()
+        elif self.language == "python" and self.text.startswith(">>>"):
+            self._run_doctest(namespace, path)
+        elif self.language == "python":
+            # Empty lines in front let a traceback show the line of the page.
+            exec(compile("\n" * (self.line - 1) + self.text, str(path), "exec"), namespace)
+
+    def _run_commands(self) -> None:
+        for command in self.text.replace("\\\n", " ").splitlines():
+            program, *arguments = shlex.split(command)
+            if program != "virtualstack":
+                raise ValueError(f"'{command}' is no virtualstack command; blocks that do not run are 'bash' or 'text'")
+            status = main(arguments)
+            if status:
+                raise RuntimeError(f"'{command}' exits with {status}")
+
+    def _run_doctest(self, namespace: dict[str, Any], path: Path) -> None:
+        test = doctest.DocTestParser().get_doctest(self.text, namespace, path.name, str(path), self.line - 1)
+        test.globs = namespace  # get_doctest copies it
+        report: list[str] = []
+        doctest.DocTestRunner(optionflags=_FLAGS).run(test, out=report.append, clear_globs=False)
+        if report:
+            raise AssertionError("".join(report))
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Give the fenced blocks of a page, its hidden setup first."""
+    for match in re.finditer(r"^<!-- setup\n(.*?)^-->$", text, re.MULTILINE | re.DOTALL):
+        yield Block("python", match.group(1), text.count("\n", 0, match.start(1)) + 1)
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield Block(match.group(1), match.group(2), text.count("\n", 0, match.start(2)) + 1)
+
+
+def directives(text: str, name: str) -> list[str]:
+    """Give the values of ``<!-- name: value -->``."""
+    return re.findall(rf"^<!-- {name}: (\S+) -->$", text, re.MULTILINE)

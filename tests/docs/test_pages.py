@@ -1,0 +1,100 @@
+"""Every block of the README and of the documentation runs, and pages say what holds."""
+
+import importlib.util
+import re
+
+import pytest
+
+import virtualstack
+from tests.docs.page import PAGES, ROOT, Block, blocks, directives
+from virtualstack import cli, errors
+
+DOCS = ROOT / "docs"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch, request):
+    """In order, in one namespace, in an empty directory."""
+    text = path.read_text()
+    for module in directives(text, "needs"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"needs {module}: pip install 'virtualstack[all]'")
+    monkeypatch.chdir(tmp_path)
+    namespace = {name: request.getfixturevalue(name) for name in directives(text, "fixture")}
+    for block in blocks(text):
+        block.run(namespace, path)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_has_no_broken_links(path):
+    """Relative ones point to files that are there; no machine or host of ours is named."""
+    text = path.read_text()
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)[^)]*\)", text):
+        assert (path.parent / target).resolve().exists(), target
+    assert not re.search(r"(?<!\w)/(home|root|work|Users|tmp)/", text)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_says_what_its_blocks_are(path):
+    """A fence without a language would silently not run."""
+    fences = re.findall(r"^```(\w*)$", path.read_text(), re.MULTILINE)
+    assert set(fences[::2]) <= {"python", "sh", "bash", "text", "toml"}
+    assert set(fences[1::2]) <= {""}
+
+
+def test_every_page_is_reached_from_the_index():
+    """By its link there."""
+    index = (DOCS / "index.md").read_text()
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")} - {"index.md"}
+    assert pages == set(re.findall(r"\]\(([^)]+\.md)\)", index))
+
+
+def test_a_wrong_block_fails(tmp_path):
+    """Of each kind that runs."""
+    with pytest.raises(AssertionError, match="Expected:"):
+        Block("python", ">>> 1 + 1\n3\n", 1).run({}, tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        Block("python", "1 / 0\n", 1).run({}, tmp_path)
+    with pytest.raises(RuntimeError, match=r"'virtualstack inspect gone\.nc' exits with 1"):
+        Block("sh", "virtualstack inspect gone.nc\n", 1).run({}, tmp_path)
+    with pytest.raises(ValueError, match="'rm refs' is no virtualstack command"):
+        Block("sh", "rm refs\n", 1).run({}, tmp_path)
+
+
+def test_blocks_share_a_namespace(tmp_path):
+    """Setup comes first; doctests see it and add to it."""
+    text = "```python\n>>> y = x + 1\n```\n```python\nz = y + 1\n```\n<!-- setup\nx = 1\n-->\n"
+    namespace = {}
+    for block in blocks(text):
+        block.run(namespace, tmp_path)
+    assert namespace["z"] == 3
+
+
+def test_the_reference_lists_every_public_name_and_parameter():
+    """Each name of ``virtualstack.__all__`` has its heading in the page."""
+    text = (DOCS / "reference" / "api.md").read_text()
+    headings = set(re.findall(r"^## `(\w+)", text, re.MULTILINE))
+    assert headings == set(virtualstack.__all__) | {"virtual", "engine"}
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        name = re.match(r"`(\w+)", section).group(1)
+        function = getattr(virtualstack, name, None)
+        if callable(function) and not isinstance(function, type):
+            names = function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
+            assert all(re.search(rf"\b{parameter}\b", section) for parameter in names), (name, names)
+
+
+def test_the_reference_shows_the_tree_of_errors():
+    """As the docstring draws it."""
+    tree = [line for line in errors.__doc__.splitlines() if line.startswith("    ")]
+    assert "\n".join(line[4:] for line in tree) in (DOCS / "reference" / "errors.md").read_text()
+
+
+def test_the_reference_lists_every_command_and_option():
+    """Each one that the parser knows, and its exit statuses."""
+    text = (DOCS / "reference" / "cli.md").read_text()
+    (commands,) = (x for x in cli._parser()._actions if x.choices)
+    for name, command in commands.choices.items():
+        (section,) = re.findall(rf"^## `virtualstack {name}.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+        options = {x for action in command._actions for x in action.option_strings} - {"-h", "--help", "--debug"}
+        rows = "".join(line.split("|")[1] for line in section.splitlines() if line.startswith("|"))
+        assert options == set(re.findall(r"`(--?[a-z-]+)`", rows)), name

@@ -1,0 +1,41 @@
+"""The README's two commands: one line each, and the same ones that CI runs."""
+
+import re
+import subprocess
+
+from tests.docs.page import ROOT, blocks
+
+
+def commands():
+    return [block.text for block in blocks((ROOT / "README.md").read_text()) if block.language == "bash"]
+
+
+def test_there_are_two_commands_of_one_line():
+    """One shows the cube, one runs the tests."""
+    cube, tests = commands()
+    assert cube.count("\n") == tests.count("\n") == 1
+    assert "virtualstack build sample:nemo" in cube
+    assert "--verify" in cube
+    assert tests.endswith("-m pytest\n")
+
+
+def test_each_command_sets_itself_up():
+    """In a virtual environment in the clone; nothing of a machine or registry is named."""
+    for command in commands():
+        assert command.startswith("python3 -m venv .venv && ")
+        assert "://" not in command
+        assert all(part.startswith(".venv/bin/") for part in command.strip().split(" && ")[1:])
+
+
+def test_ci_runs_the_commands_of_the_readme():
+    """It reads them there."""
+    shown = subprocess.run([ROOT / ".ci" / "run", "--print"], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout == "".join(commands())
+
+
+def test_the_readme_is_short():
+    """Three sentences say what it is."""
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) < 60
+    first = text.split("\n\n")[1]
+    assert len(re.findall(r"\.(?:\s|$)", first)) == 3

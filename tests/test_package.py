@@ -1,0 +1,191 @@
+"""The package as it is installed: what importing costs, what is public, and how a process with every extra ends."""
+
+import importlib.metadata
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import virtualstack
+from virtualstack.errors import MissingDependencyError
+from virtualstack.readers.registry import Format, load_reader
+
+ROOT = Path(__file__).parents[1]
+HEAVY = {"h5py", "pyarrow", "obstore", "eccodes", "tifffile", "imagecodecs"}
+
+
+def run(program, *arguments):
+    """Run a program in a process of its own, outside of the repository's directory."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True, text=True, check=False, timeout=300, cwd=ROOT.parent,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+# -- importing --------------------------------------------------------------------------------------------------
+
+MEASURE = """
+import json, sys, time
+import xarray, zarr
+before, start = set(sys.modules), time.perf_counter()
+import virtualstack
+seconds = time.perf_counter() - start
+print(json.dumps([seconds, sorted(set(sys.modules) - before)]))
+"""
+
+
+def test_importing_adds_no_format_library(record_property, capsys):
+    """Whoever has the package for one format does not wait for the libraries of the others."""
+    found = [json.loads(run(MEASURE).stdout) for _ in range(3)]
+    seconds, added = min(found)
+    record_property("import_seconds", seconds)
+    with capsys.disabled():
+        print(f"\nimport virtualstack: {1000 * seconds:.0f} ms beyond xarray and zarr, {len(added)} modules")
+    assert HEAVY.isdisjoint(name.partition(".")[0] for name in added)
+    assert len(added) < 250
+
+
+# -- what is public ---------------------------------------------------------------------------------------------
+
+
+def test_the_public_names_are_these():
+    """Changing them is a decision."""
+    assert virtualstack.__all__ == [
+        "ChunkEncoding",
+        "ChunkGrid",
+        "ChunkManifest",
+        "Fill",
+        "ManifestArray",
+        "ManifestGroup",
+        "ManifestStore",
+        "ScanResult",
+        "errors",
+        "list_readers",
+        "open_virtual_dataset",
+        "open_virtual_datatree",
+        "readers",
+        "scan",
+    ]
+    assert all(hasattr(virtualstack, name) for name in virtualstack.__all__)
+
+
+def test_the_version_stands_in_one_place(project):
+    """Metadata take it from the package."""
+    assert importlib.metadata.version("virtualstack") == virtualstack.__version__
+    assert project["dynamic"] == ["version"]
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "target"),
+    [
+        ("console_scripts", "virtualstack", "virtualstack.cli:main"),
+        ("xarray.backends", "virtualstack", "virtualstack.engine:VirtualStackBackendEntrypoint"),
+    ],
+)
+def test_entry_points_are_there(group, name, target):
+    """The command, and xarray's engine."""
+    (entry,) = importlib.metadata.entry_points(group=group, name=name)
+    assert entry.value == target
+    assert callable(entry.load())
+
+
+# -- what is needed ---------------------------------------------------------------------------------------------
+
+
+def names(requirements):
+    return {re.match(r"[\w.-]+", text).group().lower() for text in requirements}
+
+
+def test_what_the_three_lines_need_is_no_extra(project):
+    """And what one format needs is one."""
+    core = names(project["dependencies"])
+    assert {"h5py", "obstore", "pyarrow", "xarray", "zarr"} <= core
+    assert core.isdisjoint(
+        {"cfgrib", "eccodes", "tifffile", "imagecodecs", "icechunk", "dask", "matplotlib", "kerchunk"}
+    )
+    assert {"grib", "tiff", "icechunk", "dask", "plot", "kerchunk", "sample"} <= project["optional-dependencies"].keys()
+
+
+def test_all_is_all_extras(project):
+    """None is forgotten."""
+    extras = project["optional-dependencies"]
+    (everything,) = extras["all"]
+    listed = re.fullmatch(r"virtualstack\[(.*)\]", everything).group(1).split(",")
+    assert set(listed) == extras.keys() - {"all"}
+
+
+def test_every_dependency_says_from_which_version_on(project):
+    """So that an old environment is told, rather than failing later."""
+    given = [x for xs in (project["dependencies"], *project["optional-dependencies"].values()) for x in xs]
+    assert all(">=" in text for text in given if not text.startswith("virtualstack"))
+
+
+def test_a_reader_without_its_extra_ends_with_the_pip_command(monkeypatch):
+    """The extra is one of the package."""
+    row = Format(name="grib", title="GRIB", target="no_such_library:Reader", extra="grib")
+    with pytest.raises(MissingDependencyError, match=r"pip install 'virtualstack\[grib\]'$"):
+        load_reader(row)
+
+
+def test_extras_that_errors_name_exist(project):
+    """In whatever module they are raised."""
+    source = "".join(path.read_text() for path in (ROOT / "virtualstack").rglob("*.py"))
+    named = set(re.findall(r"""extra="(\w+)\"""", source))
+    assert named
+    assert named <= project["optional-dependencies"].keys()
+
+
+# -- how a process ends -----------------------------------------------------------------------------------------
+
+OPEN = """
+from importlib.util import find_spec
+if find_spec("pyproj"):
+    import pyproj
+import sys, json
+import xarray as xr
+xr.open_dataset({"version": 1, "refs": {".zgroup": '{"zarr_format":2}'}}, engine="virtualstack")
+print(json.dumps(sorted(xr.backends.list_engines())))
+"""
+
+
+@pytest.mark.parametrize("program", [OPEN, "import sys\nfrom virtualstack.cli import main\n" + OPEN])
+def test_a_process_with_every_extra_ends_well(program):
+    """Though eccodes and pyproj are both loaded by xarray: pyproj was first."""
+    found = run(program)
+    assert found.returncode == 0, found.stderr
+    engines = json.loads(found.stdout.splitlines()[-1])
+    assert "virtualstack" in engines
+    wanted = {"cfgrib": "cfgrib", "rioxarray": "rasterio"}
+    assert {engine for module, engine in wanted.items() if importlib.util.find_spec(module)} <= set(engines)
+
+
+def test_the_command_line_loads_pyproj_first():
+    """So it ends well whatever its readers load."""
+    if not (importlib.util.find_spec("pyproj") and importlib.util.find_spec("eccodes")):
+        pytest.skip("needs pyproj and eccodes")
+    program = "import sys, virtualstack.cli\nprint('pyproj' in sys.modules, 'eccodes' in sys.modules)\nimport eccodes"
+    found = run(program)
+    assert (found.returncode, found.stdout) == (0, "True False\n"), found.stderr
+
+
+def test_importing_the_command_line_without_them_loads_neither():
+    """They stay optional: a process that cannot find them does not miss them."""
+    program = (
+        "import sys, importlib.util as u\n"
+        "true = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name in ('pyproj', 'eccodes') else true(name, *a)\n"
+        "import virtualstack.cli\n"
+        "print('pyproj' in sys.modules)"
+    )
+    found = run(program)
+    assert (found.returncode, found.stdout) == (0, "False\n"), found.stderr
