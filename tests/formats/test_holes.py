@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numcodecs
 import numpy as np
 import pytest
@@ -98,8 +100,6 @@ def test_holes_are_written_out_as_the_encoded_fill_value(codecs):
 
 def test_holes_of_a_declared_fill_stay_absent():
     """With _FillValue equal to the fill value nothing is written out."""
-    from dataclasses import replace
-
     source = group()
     array = replace(source.arrays["v"], attributes={"_FillValue": 0})
     written = hierarchy_of(replace(source, arrays={"v": array})).manifests["v"]

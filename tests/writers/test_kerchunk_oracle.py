@@ -1,5 +1,7 @@
 """References opened unchanged by fsspec, zarr and xarray's engine "kerchunk", beside xarray on the source."""
 
+from dataclasses import replace
+
 import h5py
 import netCDF4
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import xarray as xr
 
 from tests.writers.netcdf_sources import virtual_group
+from virtualstack.manifests import ChunkGrid
 from virtualstack.writers.kerchunk import write_kerchunk
 
 pytest.importorskip("kerchunk", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
@@ -143,10 +146,6 @@ def test_one_hundred_thousand_rows_then_a_short_file(tmp_path):
         encoding=type(manifest.encodings[0]).of("u4", (1,)),
         fill=manifest.fill,
     )
-    from dataclasses import replace
-
-    from virtualstack.manifests import ChunkGrid
-
     array = replace(group.arrays["v"], manifest=many, grid=ChunkGrid.regular((n,), (1,)))
     write_kerchunk(replace(group, arrays={"v": array}), tmp_path / "refs.parq")
     assert sorted(x.name for x in (tmp_path / "refs.parq" / "v").iterdir()) == ["refs.0.parq", "refs.1.parq"]

@@ -195,7 +195,7 @@ def _locator(base: str, storage: Storage) -> Callable[[str, bool], Location]:
         if location is None:
             absolute = join_url(base, _without_caches(url))
             location = storage.source(absolute).location if needs_size else Location(absolute)
-            known[url, needs_size] = Location(location.url, size=location.size)
+            known[url, needs_size] = location
         return location
 
     return locate

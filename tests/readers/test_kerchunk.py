@@ -1,0 +1,210 @@
+import base64
+import json
+
+import h5py
+import numcodecs
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.location import Location, absolute_url
+from virtualstack.readers.base import ReadOptions
+from virtualstack.readers.kerchunk import Kerchunk, read_references
+from virtualstack.storage import Storage
+from virtualstack.testing.strategies import model_read
+
+ZARRAY = {"shape": [2], "chunks": [1], "dtype": "<i4", "compressor": None, "filters": None, "fill_value": None}
+
+
+def read(path, **options):
+    return Kerchunk().read(absolute_url(path), Storage.of(), ReadOptions(**options))
+
+
+def references(**refs):
+    return {"version": 1, "refs": {".zgroup": "{}", "v/.zarray": json.dumps(ZARRAY), **refs}}
+
+
+def test_json_file(tmp_path):
+    """A JSON file is read, plain and compressed with zstd, and its locations are taken from its folder."""
+    text = json.dumps(references(**{"v/0": ["data/a.nc", 5, 4], "v/1": ["/abs/b.nc", 6, 4]})).encode()
+    (tmp_path / "refs.json").write_bytes(text)
+    (tmp_path / "refs.json.zst").write_bytes(numcodecs.Zstd().encode(text))
+    for name in ("refs.json", "refs.json.zst"):
+        group = read(tmp_path / name)
+        assert group.url == absolute_url(tmp_path / name)
+        assert group["v"].in_memory().locations == (
+            Location(absolute_url(tmp_path / "data/a.nc")),
+            Location("file:///abs/b.nc"),
+        )
+        assert group["v"].in_memory().entries["offset"].tolist() == [5, 6]
+
+
+def test_name_without_suffix_is_json(tmp_path):
+    """A file without a telling name is taken for JSON."""
+    (tmp_path / "refs").write_text(json.dumps(references()))
+    assert read(tmp_path / "refs").arrays.keys() == {"v"}
+
+
+def test_nan_in_the_file_itself(tmp_path):
+    """Metadata as objects may hold NaN, which is not JSON, but written."""
+    (tmp_path / "a.json").write_text(
+        '{"version":1,"refs":{"v/.zarray":' + json.dumps({**ZARRAY, "dtype": "<f4", "fill_value": float("nan")}) + "}}"
+    )
+    assert np.isnan(read(tmp_path / "a.json")["v"].in_memory().fill.value)
+
+
+def test_whole_files_and_caches(tmp_path):
+    """A reference to a whole file gets its size; fsspec's caches around a URL are left out."""
+    (tmp_path / "chunk").write_bytes(b"1234")
+    refs = references(**{"v/0": ["chunk"], "v/1": ["simplecache::filecache::s3://b/c", 0, 4]})
+    (tmp_path / "refs.json").write_text(json.dumps(refs))
+    manifest = read(tmp_path / "refs.json")["v"].in_memory()
+    whole, cached = manifest.locations
+    assert (whole.url, whole.size, cached) == (absolute_url(tmp_path / "chunk"), 4, Location("s3://b/c"))
+    assert manifest.entries["length"].tolist() == [4, 4]
+
+
+def test_files_within_archives_are_refused(tmp_path):
+    """Members of a zip file have no byte ranges of their own."""
+    group = read_references(references(**{"v/0": ["zip://a.nc::s3://b/c.zip", 0, 4]}))
+    (refusal,) = group.refusals
+    assert "is reached through 'zip://a.nc', which has no byte ranges of its own" in refusal.reason
+    kept = read_references(references(**{"v/0": ["data/odd::name", 0, 4]}), base_url="s3://b/refs")
+    assert kept["v"].in_memory().locations[0].url == "s3://b/refs/data/odd::name"
+
+
+def test_group_and_dropped_variables():
+    """Only the arrays of one group are looked at, and none that is dropped."""
+    refs = {f"{path}/.zarray": ZARRAY for path in ("a/v", "a/w", "ab/v", "v")}
+    group = read_references(
+        {"version": 1, "refs": refs}, options=ReadOptions(group="/a", drop_variables=frozenset({"w"}))
+    )
+    assert [name for _, node in group.walk() for name in node.arrays] == ["v"]
+    assert group["a"].arrays.keys() == {"v"}
+
+
+def test_strays_are_recorded():
+    """References that belong to no array are recorded, not dropped in silence."""
+    (refusal,) = read_references(references(**{"w/0": "x"})).refusals
+    assert (refusal.path, refusal.kind, refusal.reason) == ("/w", "noted", "1 references belong to no array")
+
+
+def test_mere_defaults_need_not_mask():
+    """References whose fill_value is a mere default can be read without masking it."""
+    refs = {"version": 1, "refs": {"v/.zarray": {**ZARRAY, "fill_value": 0}}}
+    assert read_references(refs)["v"].attributes == {"_FillValue": 0}
+    reader = Kerchunk(masks_fill_value=False)
+    assert reader.read_references(refs, storage=Storage.of(), options=ReadOptions())["v"].attributes == {}
+
+
+def test_the_references_are_not_changed():
+    """A dict given to the reader stays as it is."""
+    refs = references(**{"v/0": ["{{u}}/x", 0, 4]}) | {
+        "templates": {"u": "s3://b"},
+        "gen": [{"key": "v/{{i}}", "url": "{{u}}", "offset": "0", "length": "4", "dimensions": {"i": [1]}}],
+    }
+    before = json.dumps(refs)
+    assert read_references(refs)["v"].in_memory().locations == (Location("s3://b/x"), Location("s3://b"))
+    assert json.dumps(refs) == before
+
+
+def test_what_is_no_reference_set(tmp_path):
+    """Other files are told apart with their URL."""
+    for content, message in (
+        (b"CDF\1", "is not JSON"),
+        (b"", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b'{"a": 1}', "holds no zarr metadata"),
+        (b"\x28\xb5\x2f\xfdxx", "is damaged zstd"),
+        (b'{"version": 9}', "is no set of kerchunk references"),
+    ):
+        (tmp_path / "refs.json").write_bytes(content)
+        with pytest.raises(MalformedFileError, match=message):
+            read(tmp_path / "refs.json")
+
+
+def test_what_is_not_there(tmp_path):
+    """Missing files, and directories without references, are named."""
+    with pytest.raises(SourceNotFoundError, match=r"refs.json"):
+        read(tmp_path / "refs.json")
+    (tmp_path / "refs.parq").mkdir()
+    with pytest.raises(SourceNotFoundError, match=r"refs.parq/.zmetadata"):
+        read(tmp_path / "refs.parq")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StorageError, match=r"folder' is a directory"):
+        read(tmp_path / "folder")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_values_of_zarr_arrays(zarr_format, tmp_path):
+    """Chunks that zarr wrote, given inline under its own keys, have the values that zarr reads."""
+    values = np.arange(30, dtype=">f4").reshape(5, 6)
+    store = zarr.storage.MemoryStore()
+    root = zarr.create_group(store, zarr_format=zarr_format)
+    orders = (("c", "C"), ("f", "F")) if zarr_format == 2 else (("c", None), ("f", None))
+    for name, order in orders:
+        options = {"order": order} if order else {"filters": [zarr.codecs.TransposeCodec(order=(1, 0))]}
+        made = root.create_array(
+            name, shape=(5, 6), chunks=(2, 4), dtype=">f4", compressors=None, fill_value=7, **options
+        )
+        made[:4] = values[:4]
+    root.create_array("s", shape=(), dtype="i2", compressors=None)[...] = 5
+    refs = {key: "base64:" + base64.b64encode(x.to_bytes()).decode() for key, x in store._store_dict.items()}
+    group = read_references({"version": 1, "refs": refs})
+    for name in ("c", "f", "s"):
+        np.testing.assert_array_equal(model_read(group[name], {}), root[name][...])
+    assert group.refusals == ()
+
+
+def test_references_that_kerchunk_made(tmp_path):
+    """kerchunk's own translation of an HDF5 file has the values of h5py."""
+    hdf = pytest.importorskip("kerchunk.hdf", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
+    values = np.arange(12, dtype="i4").reshape(3, 4)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["v"] = values
+    refs = hdf.SingleHdf5ToZarr(str(tmp_path / "a.h5"), inline_threshold=0).translate()
+    group = read_references(refs)
+    array = group["v"]
+    data = (tmp_path / "a.h5").read_bytes()
+    got = model_read(array, {absolute_url(tmp_path / "a.h5"): data})
+    assert got.tolist() == values.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated")
+def test_parquet_that_kerchunk_made(tmp_path):
+    """Padded parquet of kerchunk's own writer is read, with holes and inline data."""
+    df = pytest.importorskip("kerchunk.df", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
+    pytest.importorskip("fastparquet", reason="fastparquet is not installed: pip install 'virtualstack[kerchunk]'")
+    zarray = {**ZARRAY, "shape": [5], "zarr_format": 2, "order": "C"}
+    refs = {
+        ".zgroup": '{"zarr_format":2}',
+        "v/.zarray": json.dumps(zarray),
+        "v/.zattrs": '{"_ARRAY_DIMENSIONS":["x"]}',
+        "v/0": ["s3://b/a", 10, 4],
+        "v/2": "base64:AQIDBA==",
+        "v/3": ["s3://b/b", 20, 4],
+        "v/4": ["s3://b/a", 30, 4],
+    }
+    df.refs_to_dataframe({"version": 1, "refs": refs}, str(tmp_path / "refs.parq"), record_size=3)
+    got = read(tmp_path / "refs.parq")["v"]
+    assert got.equals(read_references({"version": 1, "refs": refs})["v"])
+    assert got.in_memory().entries["location"].tolist()[1] == 0
+
+
+def test_references_of_xarray_attributes(tmp_path):
+    """Metadata that xarray wrote to zarr decodes the same through references."""
+    source = xr.Dataset(
+        {"v": (("t", "x"), np.array([[1.5, np.nan], [3, 4]]), {"units": "K"}), "n": ((), np.int8(3))},
+        coords={"t": [0, 1], "lat": (("t", "x"), np.zeros((2, 2)))},
+    )
+    for zarr_format in (2, 3):
+        store = zarr.storage.MemoryStore()
+        source.to_zarr(store, zarr_format=zarr_format, consolidated=False, encoding={"v": {"_FillValue": -9.0}})
+        refs = {key: "base64:" + base64.b64encode(x.to_bytes()).decode() for key, x in store._store_dict.items()}
+        group = read_references({"version": 1, "refs": refs})
+        assert group["v"].attributes["units"] == "K"
+        assert group["v"].attributes["_FillValue"] == -9.0
+        assert group["v"].dimension_names == ("t", "x")
+        assert group.coordinates == {"lat"}

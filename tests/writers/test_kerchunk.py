@@ -1,0 +1,135 @@
+import json
+
+import numpy as np
+import pytest
+
+from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
+from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.storage import Storage
+from virtualstack.writers.kerchunk import write_kerchunk
+
+
+def group(n=3, url="file:///data/a.nc", name="v"):
+    manifest = ChunkManifest.from_arrays(
+        np.arange(n) * 10, np.full(n, 4), location=url, encoding=ChunkEncoding.of("i4", (1,)), fill=Fill.zero("i4")
+    )
+    array = ManifestArray(
+        manifest=manifest, grid=ChunkGrid.regular((n,), (1,)), dtype=np.dtype("i4"), dimension_names=("x",)
+    )
+    return ManifestGroup(arrays={name: array})
+
+
+def test_suffix_decides(tmp_path):
+    """JSON is one file, parquet a directory, and no target a dict, all of the same references."""
+    references = write_kerchunk(group(), None)
+    assert write_kerchunk(group(), tmp_path / "refs.json") is None
+    assert json.loads((tmp_path / "refs.json").read_bytes()) == references
+    for suffix in ("parq", "parquet"):
+        write_kerchunk(group(), tmp_path / f"refs.{suffix}")
+        assert sorted(x.name for x in (tmp_path / f"refs.{suffix}").iterdir()) == [".zmetadata", "v"]
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["refs.json", "refs.parq", "refs.parquet"]
+
+
+def test_other_suffixes_are_refused(tmp_path):
+    """A name that does not say the form is refused with those that do."""
+    with pytest.raises(WriterError, match=r"'.*refs' does not say how to write references: end it in '.json'"):
+        write_kerchunk(group(), tmp_path / "refs")
+
+
+@pytest.mark.parametrize("suffix", ["json", "parq"])
+def test_references_are_replaced_whole(tmp_path, suffix):
+    """Writing again leaves nothing of what was there before, and no temporary file."""
+    target = tmp_path / f"refs.{suffix}"
+    write_kerchunk(group(name="old"), target)
+    write_kerchunk(group(name="new"), target)
+    assert [x.name for x in tmp_path.iterdir()] == [target.name]
+    if suffix == "parq":
+        assert sorted(x.name for x in target.iterdir()) == [".zmetadata", "new"]
+
+
+def test_what_is_no_reference_set_is_not_replaced(tmp_path):
+    """Directories of other things, and files in the place of a directory, stay."""
+    (tmp_path / "a.parq").mkdir()
+    (tmp_path / "a.parq" / "photo").write_bytes(b"precious")
+    (tmp_path / "zarr.parq").mkdir()
+    (tmp_path / "zarr.parq" / ".zmetadata").write_text('{"metadata":{},"zarr_consolidated_format":1}')
+    (tmp_path / "table.parq").write_bytes(b"PAR1")
+    (tmp_path / "b.json").mkdir()
+    for name, what in (
+        ("a.parq", "a directory without kerchunk references"),
+        ("zarr.parq", "a directory without kerchunk references"),
+        ("table.parq", "a file"),
+        ("b.json", "a directory"),
+    ):
+        with pytest.raises(WriterError, match=f"{name}' is {what}, which is not replaced"):
+            write_kerchunk(group(), tmp_path / name)
+    assert (tmp_path / "a.parq" / "photo").read_bytes() == b"precious"
+    (tmp_path / "empty.parq").mkdir()
+    write_kerchunk(group(), tmp_path / "empty.parq")
+
+
+def test_failure_leaves_the_old_references(tmp_path, monkeypatch):
+    """When the new directory cannot take its place, the old one stays, and nothing lies around."""
+    target = tmp_path / "refs.parq"
+    write_kerchunk(group(name="old"), target)
+    rename = type(target).rename
+
+    def fail(self, to):
+        if to == target and "old" not in {x.name for x in self.iterdir()}:
+            raise OSError("no space")
+        return rename(self, to)
+
+    monkeypatch.setattr(type(target), "rename", fail)
+    with pytest.raises(StorageError, match=r"refs.parq' cannot be replaced: no space"):
+        write_kerchunk(group(name="new"), target)
+    assert [x.name for x in tmp_path.iterdir()] == ["refs.parq"]
+    assert (target / "old").is_dir()
+
+
+def test_object_stores(tmp_path):
+    """On a store without renames, files are put one by one and stale ones deleted."""
+    url = f"memory://{tmp_path.name}/refs.parq"
+    folder = Storage.of().target(f"memory://{tmp_path.name}/")
+    write_kerchunk(group(name="old"), url)
+    write_kerchunk(group(name="new"), url)
+    assert folder.list() == ["refs.parq/.zmetadata", "refs.parq/new/refs.0.parq"]
+    write_kerchunk(group(), f"memory://{tmp_path.name}/refs.json")
+    assert json.loads(folder.get("refs.json"))["refs"]["v/0"] == ["file:///data/a.nc", 0, 4]
+    folder.put("other.parq/photo", b"precious")
+    with pytest.raises(WriterError, match=r"other.parq' is a folder without kerchunk references"):
+        write_kerchunk(group(), f"memory://{tmp_path.name}/other.parq")
+    with pytest.raises(SourceNotFoundError):
+        folder.get("other.parq/.zmetadata")
+
+
+@pytest.mark.parametrize(
+    ("target", "url", "expected"),
+    [
+        ("memory://bucket/refs/a.json", "memory://bucket/data/x.nc", "../data/x.nc"),
+        ("memory://bucket/refs/a.json", "memory://bucket/refs/x.nc", "x.nc"),
+        ("memory://bucket/refs/a.json", "memory://other/x.nc", "memory://other/x.nc"),
+        ("memory://bucket/refs/a.json", "s3://bucket/refs/x.nc", "s3://bucket/refs/x.nc"),
+        ("memory://bucket/refs/a.json", "memory://bucket/refs//x.nc", "memory://bucket/refs//x.nc"),
+        ("memory://bucket/a.json", "memory://bucket/x.nc", "x.nc"),
+    ],
+)
+def test_relative_locations(target, url, expected):
+    """Locations under the same root are relative to the folder of the references; others stay."""
+    write_kerchunk(group(url=url), target, relative=True)
+    root, _, name = target.rpartition("/")
+    assert json.loads(Storage.of().target(root).get(name))["refs"]["v/0"][0] == expected
+
+
+def test_relative_needs_a_target():
+    """A dict has no folder."""
+    with pytest.raises(ValueError, match="relative=True needs a target"):
+        write_kerchunk(group(), None, relative=True)
+
+
+def test_the_group_is_not_changed(tmp_path):
+    """Writing changes neither attributes nor manifests."""
+    source = group()
+    before = source.arrays["v"].in_memory().entries.copy()
+    write_kerchunk(source, tmp_path / "refs.parq")
+    assert (source.arrays["v"].in_memory().entries == before).all()
+    assert source.arrays["v"].attributes == {}
