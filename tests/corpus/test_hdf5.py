@@ -1,4 +1,5 @@
 import pytest
+
 from tests.corpus.report import CORPUS, corpus_files, judge
 
 pytestmark = pytest.mark.skipif(not corpus_files(), reason=f"no corpus at {CORPUS}")

@@ -82,6 +82,12 @@ def resolve_dimensions(root: Group, /) -> Dimensions:
     return found
 
 
+def _has_scales(dataset: h5py.Dataset) -> bool:
+    with contextlib.suppress(LibraryError), library_errors():
+        return bool(h5a.exists(dataset.id, b"DIMENSION_LIST"))
+    return False
+
+
 def _is_scale(dataset: h5py.Dataset) -> bool:
     with contextlib.suppress(LibraryError), library_errors():
         return bool(h5ds.is_scale(dataset.id))
@@ -150,7 +156,7 @@ class _Namer:
         own = next((dim for dim in scope[0] if dim.address == variable.address), None)
         chosen: list[Dimension | None] = [own] + [None] * (rank - 1)
         by_address = {dim.address: dim for dims in reversed(scope) for dim in dims if dim.address is not None}
-        if own is None and h5a.exists(dataset.id, b"DIMENSION_LIST"):
+        if own is None and _has_scales(dataset):
             for axis, scales in enumerate(_scales(dataset)):
                 chosen[axis] = next((by_address[x] for x in scales if x in by_address), None)
         return tuple(self._with_phony(variable, chosen, scope[0]))

@@ -85,8 +85,9 @@ def read_tree(file: h5py.File, /) -> Group:
         The links of the root cannot be read.
     """
     # The address in `objno` comes without a walk of the chunk index, which `h5o.get_info` would make.
-    seen = {int(h5g.get_objinfo(file["/"].id).objno[0]): "/"}
-    root = Group(path="", group=file["/"])
+    with library_errors():
+        root = Group(path="", group=file["/"])
+        seen = {int(h5g.get_objinfo(root.group.id).objno[0]): "/"}
     _fill(root, seen, depth=0)
     return root
 

@@ -27,6 +27,8 @@ from virtualstack.readers.hdf5.values import NotInlinedError, inline_text, inlin
 
 __all__ = ["FileContext", "read_variable"]
 
+_MAX_CELLS = 1 << 28  # 6 GB of entries
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContext:
@@ -226,6 +228,8 @@ def _chunked(
     grid = ChunkGrid.regular(shape, chunks)
     if not math.prod(shape):
         return ChunkManifest.empty(grid.shape, fill), grid
+    if math.prod(grid.shape) > _MAX_CELLS:
+        raise _NoReferencesError(f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {_MAX_CELLS}")
     layout = _layout(variable, filters, context)
     try:
         table = chunk_table(dataset, layout)

@@ -1,0 +1,162 @@
+"""Damaged files, and sources that fail."""
+
+import contextlib
+import random
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.data.make_hdf5 import A, make
+from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError, VirtualStackError
+from virtualstack.location import absolute_url
+from virtualstack.readers import HDF5, ReadOptions
+from virtualstack.readers.hdf5.layout import read_chunk_layout
+from virtualstack.storage import LocalSource, MemorySource, Storage
+from virtualstack.testing.sources import FaultySource
+
+
+def read(path, storage=None):
+    return HDF5().read(absolute_url(path), storage or Storage.of(None), ReadOptions())
+
+
+@pytest.mark.parametrize("data", [b"", b"no HDF5 at all", b"\x89HDF\r\n\x1a\n"])
+def test_what_is_no_hdf5_file_is_malformed(data, tmp_path):
+    """The message names the file and what to do."""
+    path = tmp_path / "x.nc"
+    path.write_bytes(data)
+    with pytest.raises(
+        MalformedFileError, match=r"x\.nc' is truncated, damaged or no HDF5 file.*fetch it again"
+    ) as caught:
+        read(path)
+    assert caught.value.url == absolute_url(path)
+
+
+def test_missing_files_and_directories(tmp_path):
+    """They are errors of storage."""
+    with pytest.raises(SourceNotFoundError, match=r"no file at .*nowhere\.nc"):
+        read(tmp_path / "nowhere.nc")
+    with pytest.raises(StorageError, match="is a directory"):
+        read(tmp_path)
+
+
+def test_ranges_past_the_end_are_malformed(tmp_path):
+    """A chunk index that leads out of the file makes it malformed, at the first such byte range."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        chunked = file.create_dataset("x", data=A, chunks=(2, 3))
+        address = chunked.id.get_chunk_info_by_coord((2, 3)).byte_offset
+    data = path.read_bytes()
+    path.write_bytes(data.replace(address.to_bytes(8, "little"), (len(data) - 10).to_bytes(8, "little")))
+    with pytest.raises(MalformedFileError, match=r"'/x' has 24 bytes at offset \d+, but the file ends at") as caught:
+        read(path)
+    assert caught.value.offset == len(data) - 10
+
+
+def test_entries_that_do_not_fit_the_file_are_malformed(tmp_path, monkeypatch):
+    """Whatever the manifest finds wrong is told with the URL and the variable."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        chunked = file.create_dataset("x", data=A, chunks=(2, 3))
+        address = chunked.id.get_chunk_info_by_coord((2, 3)).byte_offset
+    data = path.read_bytes()
+    path.write_bytes(data.replace(address.to_bytes(8, "little"), (len(data) - 10).to_bytes(8, "little")))
+    monkeypatch.setattr("virtualstack.readers.hdf5.variables._check_inside", lambda *args: None)
+    with pytest.raises(MalformedFileError, match=r"x\.h5' is truncated, damaged.*/x: chunk .* reaches past the end"):
+        read(path)
+
+
+def test_chunk_grids_beyond_memory_are_refused(tmp_path):
+    """A dataset of 2^50 chunks, of which none is written, takes no memory."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (1 << 50,), "u1", chunks=(1,))
+    (refusal,) = read(path).refusals
+    assert "a chunk grid of 1125899906842624 cells" in refusal.reason
+
+
+def test_failures_of_storage_stay_what_they_are(tmp_path):
+    """A source that fails midway never becomes a refusal or a note."""
+
+    class Failing:
+        def __init__(self, after):
+            self.after = after
+
+        def source(self, url):
+            return FaultySource(Storage.of(None).source(url), after=self.after)
+
+    path = make("many_attributes", tmp_path)
+    for after in (0, 1, 5, 20, 60):
+        with pytest.raises(StorageError, match="FaultySource"):
+            read(path, Failing(after))
+
+
+def test_a_file_open_for_writing_elsewhere_is_an_error(tmp_path):
+    """The message says what to do."""
+    path = make("layouts", tmp_path)
+    code = f"import h5py; f = h5py.File({str(path)!r}, 'r+'); print('open', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"open\n"
+        try:
+            with pytest.raises(StorageError, match="is locked: another program has it open for writing"):
+                read(path)
+        finally:
+            other.communicate(b"\n")
+
+
+def test_a_damaged_dataset_is_refused_alone(tmp_path):
+    """The others of the file are read."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["good"] = A
+        file.create_dataset("bad", data=A, chunks=(2, 3))
+    data = bytearray(path.read_bytes())
+    at = data.index(b"TREE\x01")
+    data[at : at + 4] = b"EERT"
+    path.write_bytes(data)
+    group = read(path)
+    assert set(group.arrays) == {"good"}
+    (refusal,) = group.refusals
+    assert (refusal.path, refusal.kind) == ("/bad", "refused")
+    assert "it is damaged: " in refusal.reason
+
+
+@pytest.mark.parametrize("name", ["indexes_latest", "indexes_earliest", "links", "types", "many_attributes"])
+def test_flipped_bits_never_raise_anything_unknown(name, tmp_path):
+    """Whatever a damaged byte does, it ends as an error of ours or a group."""
+    path = make(name, tmp_path)
+    data, rng = path.read_bytes(), random.Random(name)
+    for _ in range(30):
+        damaged = bytearray(data)
+        for _ in range(3):
+            damaged[rng.randrange(min(len(data), 20000))] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        with contextlib.suppress(VirtualStackError):
+            read(path)
+
+
+def test_object_headers_that_are_none_have_no_layout():
+    """Where there is no header, nothing is known; nothing is guessed."""
+    data = MemorySource(bytes(4096))
+    assert read_chunk_layout(data.read, 0, 96) is None
+    looped = b"OHDR\x02\0" + bytes([20]) + b"\x10\x10\0\0" + (0).to_bytes(8, "little") + (27).to_bytes(8, "little")
+    assert read_chunk_layout(MemorySource(looped.ljust(400, b"\0")).read, 0, 0) is None
+
+
+def test_sources_that_are_no_local_files(tmp_path):
+    """Through `Source` alone the file reads the same."""
+    path = make("indexes_latest", tmp_path)
+
+    class Memory:
+        def source(self, url):
+            return MemorySource(path.read_bytes(), "memory://x.h5")
+
+    local, memory = read(path), read(path, Memory())
+    assert isinstance(Storage.of(None).source(path), LocalSource)
+    assert set(local.arrays) == set(memory.arrays)
+    for name, array in local.arrays.items():
+        ours = memory.arrays[name].manifest
+        np.testing.assert_array_equal(array.manifest.entries, ours.entries)
+        assert all(location.url == "memory://x.h5" for location in ours.locations)

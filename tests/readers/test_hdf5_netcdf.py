@@ -1,0 +1,166 @@
+"""Names of dimensions, and attributes, as netCDF-C and netCDF4-python give them."""
+
+import random
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+
+from tests.corpus.report import CORPUS, corpus_files
+from virtualstack.location import absolute_url
+from virtualstack.readers import HDF5, ReadOptions
+from virtualstack.storage import Storage
+
+
+def read(path):
+    return HDF5().read(absolute_url(path), Storage.of(None), ReadOptions())
+
+
+def same(theirs, ours):
+    if isinstance(theirs, np.ndarray):
+        return isinstance(ours, np.ndarray) and theirs.dtype == ours.dtype and np.array_equal(theirs, ours)
+    return type(theirs) is type(ours) and (theirs == ours or theirs != theirs)
+
+
+def compare(theirs, ours, path=""):
+    """Give what differs in dimensions, variables and attributes, group by group."""
+    found = compare_attributes(theirs, ours.attributes, path or "/")
+    lengths = {name: len(dim) for name, dim in theirs.dimensions.items()}
+    if lengths.items() - ours.dimensions.items():
+        found.append(f"{path}: dimensions {lengths}, ours {dict(ours.dimensions)}")
+    unlimited = {name for name, dim in theirs.dimensions.items() if dim.isunlimited()}
+    if unlimited != ours.unlimited & lengths.keys():
+        found.append(f"{path}: unlimited {unlimited}, ours {ours.unlimited}")
+    for name, variable in theirs.variables.items():
+        if name not in ours.arrays:
+            refused = {x.path for x in ours.refusals}
+            found += [] if f"{path}/{name}" in refused else [f"{path}/{name} is missing"]
+            continue
+        array = ours.arrays[name]
+        # where a name is that of two dimensions, here and above, netCDF4 gives the length of one for both
+        is_plain = len(set(variable.dimensions)) == variable.ndim
+        if variable.dimensions != array.dimension_names or (is_plain and variable.shape != array.shape):
+            found.append(f"{path}/{name}: {variable.dimensions}, ours {array.dimension_names}")
+        found += compare_attributes(variable, array.attributes, f"{path}/{name}")
+    for name, child in theirs.groups.items():
+        found += compare(child, ours.groups[name], f"{path}/{name}")
+    return found
+
+
+def compare_attributes(theirs, ours, path):
+    found = []
+    for name in theirs.ncattrs():
+        try:
+            value = theirs.getncattr(name)
+        except KeyError:
+            continue  # netCDF4 does not know its type
+        has_fields = getattr(value, "dtype", np.dtype("f8")).names is not None
+        is_latin1 = isinstance(value, str) and "\ufffd" in value
+        if not (has_fields or is_latin1 or (name in ours and same(value, ours[name]))):
+            found.append(f"{path}@{name}: {value!r}, ours {ours.get(name)!r}")
+    return found
+
+
+@pytest.mark.skipif(not corpus_files(), reason=f"no corpus at {CORPUS}")
+@pytest.mark.parametrize("path", corpus_files(), ids=lambda path: path.name)
+@pytest.mark.filterwarnings("ignore:.*unsupported.*:UserWarning")
+def test_corpus_as_netcdf4_shows_it(path):
+    """Dimensions, their lengths, which grow, and attributes with their types are those of netCDF4."""
+    try:
+        theirs = netCDF4.Dataset(path)
+    except OSError as error:
+        pytest.skip(f"netCDF4 cannot open it: {error}")
+    with theirs:
+        assert compare(theirs, read(path)) == []
+
+
+def build_random(path, seed):
+    """Groups, dimension scales with and without a variable, attached to some axes of some datasets."""
+    rng = random.Random(seed)
+    with h5py.File(path, "w", track_order=rng.random() < 0.5) as file:
+        groups, scales = [file], []
+        for i in range(rng.randint(0, 3)):
+            groups.append(rng.choice(groups).create_group(f"g{rng.randint(0, 99)}_{i}", track_order=rng.random() < 0.5))
+        for group in groups:
+            for i in range(rng.randint(0, 3)):
+                n = rng.choice([2, 3, 4])
+                scale = group.create_dataset(f"{rng.choice('abxyz')}s{i}", (n,), "f4")
+                bare = f"This is a netCDF dimension but not a netCDF variable.{n:10d}"
+                scale.make_scale(
+                    bare if rng.random() < 0.2 else scale.name.split("/")[-1] if rng.random() < 0.7 else ""
+                )
+                scales.append((group, scale))
+        for group in groups:
+            above = [
+                scale
+                for owner, scale in scales
+                if owner.name == group.name or group.name.startswith(owner.name.rstrip("/") + "/")
+            ]
+            for i in range(rng.randint(0, 4)):
+                shape = tuple(rng.choice([2, 3, 4]) for _ in range(rng.randint(0, 3)))
+                dataset = group.create_dataset(f"{rng.choice('abxyz')}v{i}", shape, rng.choice(["f4", "i2", "S1"]))
+                fitting = [[scale for scale in above if scale.shape[0] == n] for n in shape]
+                if shape and all(fitting) and rng.random() < 0.6:
+                    for axis, choice in enumerate(fitting):
+                        dataset.dims[axis].attach_scale(rng.choice(choice))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_files_as_netcdf4_shows_them(seed, tmp_path):
+    """Scales of this group and those above name axes; phony dimensions have netCDF-C's numbers."""
+    path = tmp_path / "random.h5"
+    build_random(path, seed)
+    with netCDF4.Dataset(path) as theirs:
+        assert compare(theirs, read(path)) == []
+
+
+def test_odd_names_of_netcdf(tmp_path):
+    """A coordinate of two axes, one dimension twice, a variable named like a dimension, an inherited dimension."""
+    path = tmp_path / "odd.nc"
+    with netCDF4.Dataset(path, "w") as nc:
+        for name, n in {"t": None, "n": 3, "bare": 4}.items():
+            nc.createDimension(name, n)
+        nc.createVariable("t", "f8", ("t",))[:] = [1, 2]
+        nc.createVariable("n", "f8", ("n", "bare"))[:] = 0
+        nc.createVariable("square", "f8", ("n", "n"))[:] = 1
+        nc.createVariable("bare", "f8", ("n",))[:] = 5
+        nc.createVariable("scalar", "i4", ())[...] = 6
+        group = nc.createGroup("g")
+        group.createDimension("n", 5)
+        group.createVariable("below", "f4", ("t", "n", "bare"), fill_value=-1)[:] = 7
+        group.createVariable("short", "f4", ("t",))[:1] = 8
+        nc.setncatts({"text": "é", "empty": "", "one": np.int16(3), "list": ["a", "bb"], "many": np.arange(3.0)})
+        nc.setncattr_string("string", "x")
+        nc["square"].setncatts({"valid_range": np.array([0, 1], "i2"), "nan": np.nan})
+    with netCDF4.Dataset(path) as theirs:
+        ours = read(path)
+        assert compare(theirs, ours) == []
+    assert ours.arrays["square"].dimension_names == ("n", "n")
+    assert ours.arrays["bare"].dimension_names == ("n",)
+    assert ours.dimensions == {"t": 2, "n": 3, "bare": 4}
+    assert ours.unlimited == {"t"}
+    assert ours.groups["g"].arrays["below"].cf["_FillValue"] == np.float32(-1)
+
+
+def test_attributes_that_have_no_counterpart_are_noted(tmp_path):
+    """Compounds, references and ragged attributes are left out, and recorded; the others stay."""
+    path = tmp_path / "attributes.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["latin"] = np.bytes_("å".encode("latin-1"))
+        file.attrs["bool"] = True
+        file.attrs["null"] = h5py.Empty("f4")
+        file.attrs["null_text"] = h5py.Empty("S1")
+        file.attrs["two_axes"] = np.arange(4).reshape(2, 2)
+        file.attrs["record"] = np.zeros(1, [("a", "i4")])
+        file.attrs["reference"] = file.ref
+        file.attrs.create("ragged", np.array([np.arange(2), np.arange(3)], object), dtype=h5py.vlen_dtype("i4"))
+        file.attrs["CLASS"] = "hidden"
+    group = read(path)
+    assert group.attributes["latin"] == "å"
+    assert group.attributes["bool"] == np.True_
+    assert group.attributes["null"].shape == (0,)
+    assert group.attributes["null_text"] == ""
+    assert group.attributes["two_axes"].shape == (2, 2)
+    assert "CLASS" not in group.attributes
+    assert {x.path: x.kind for x in group.refusals} == {f"/@{x}": "noted" for x in ("record", "reference", "ragged")}

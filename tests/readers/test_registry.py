@@ -1,0 +1,237 @@
+import functools
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+import virtualstack.readers
+from tests.data.make_hdf5 import make
+from virtualstack.errors import (
+    MalformedFileError,
+    MissingDependencyError,
+    SourceNotFoundError,
+    UnknownFormatError,
+    UnsupportedFeatureError,
+)
+from virtualstack.readers import HDF5, Format, find_reader, list_readers, registry
+from virtualstack.storage import Storage
+
+STORAGE = Storage.of(None)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, data):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["layouts", "user_block_latest"])
+def test_hdf5_is_found_by_its_signature_whatever_the_suffix(name, tmp_path):
+    """The signature may stand behind a user block."""
+    path = make(name, tmp_path).rename(tmp_path / "data.bin")
+    assert find_reader(path, STORAGE) == HDF5()
+
+
+def test_a_signature_far_inside_is_found(write):
+    """Up to a user block of 1 MiB, with one more request."""
+    assert find_reader(write("x", bytes(1 << 20) + b"\x89HDF\r\n\x1a\n"), STORAGE) == HDF5()
+
+
+@pytest.mark.parametrize(
+    ("data", "title"),
+    [
+        (b"CDF\x01\0\0\0\0", "netCDF-3"),
+        (b"CDF\x05\0\0\0\0", "netCDF-3"),
+        (b"GRIB\0\0\0\x02", "GRIB"),
+        (b"\r\r\n001\r\r\nHTXA11 ECMG 041200\r\r\nGRIB\0", "GRIB"),
+        (b"II*\0\x08\0\0\0", "TIFF"),
+        (b"MM\0+\0\x08\0\0", "TIFF"),
+    ],
+)
+def test_formats_that_are_not_read_yet_are_named(data, title, write):
+    """Not as unknown, and not read as another format."""
+    with pytest.raises(UnsupportedFeatureError, match=rf"data\.nc' is {title}, which virtualstack cannot read yet"):
+        find_reader(write("data.nc", data), STORAGE)
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        (b"<!DOCTYPE html><html>login", "it is a web page.*check the URL and credentials"),
+        (b"\n <HTML>", "web page"),
+        (b"\x1f\x8b\x08\0", "compressed with gzip"),
+        (b"BZh91AY", "compressed with bzip2"),
+        (b"\xfd7zXZ\0\0", "compressed with xz"),
+        (b"\x28\xb5\x2f\xfd\0", "compressed with zstd"),
+        (b"PK\x03\x04\0", "zip archive"),
+        (b"PAR1\x15\x04", "one parquet file"),
+        (b"\x0e\x03\x13\x01", "HDF4"),
+        (b"SIMPLE  =    T", "FITS"),
+        (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
+    ],
+)
+def test_what_is_no_data_is_recognised(data, hint, write):
+    """The message says what it is and what to do."""
+    with pytest.raises(UnknownFormatError, match=hint):
+        find_reader(write("x.nc", data), STORAGE)
+
+
+def test_an_unknown_file_lists_what_was_tried(write):
+    """First bytes in hex, suffix, and all readers."""
+    with pytest.raises(UnknownFormatError, match=r"61 62 63.*suffix '\.dat'.*'hdf5' \(HDF5 / netCDF-4\).*reader="):
+        find_reader(write("x.dat", b"abc"), STORAGE)
+
+
+def test_a_file_that_is_not_what_its_suffix_says_is_malformed(write):
+    """It is damaged or misnamed; the message shows the first bytes."""
+    with pytest.raises(MalformedFileError, match=r"named like HDF5 / netCDF-4 or netCDF-3, but begins with.*61 62 63"):
+        find_reader(write("x.nc", b"abc"), STORAGE)
+
+
+def test_an_empty_file_is_malformed(write):
+    """Its download or writing failed."""
+    with pytest.raises(MalformedFileError, match=r"is empty \(0 bytes\).*fetch it again"):
+        find_reader(write("x.nc", b""), STORAGE)
+
+
+def test_a_missing_file_is_missing(tmp_path):
+    """Not of an unknown format."""
+    with pytest.raises(SourceNotFoundError, match="no file at"):
+        find_reader(tmp_path / "x.nc", STORAGE)
+
+
+def test_directories_are_found_by_what_is_in_them(write, tmp_path):
+    """Kerchunk's parquet references and zarr both have a ``.zmetadata``; a word in it tells them apart."""
+    write("refs/.zmetadata", b'{"metadata": {}, "record_size": 100}')
+    assert find_reader(tmp_path / "refs", STORAGE).name == "kerchunk"
+    write("store/.zmetadata", b'{"metadata": {}}')
+    with pytest.raises(UnsupportedFeatureError, match="is zarr, which virtualstack cannot read yet"):
+        find_reader(tmp_path / "store", STORAGE)
+    write("other/readme", b"")
+    with pytest.raises(UnknownFormatError, match=r"is a directory with none of.*'\.zmetadata'.*in it"):
+        find_reader(tmp_path / "other", STORAGE)
+
+
+def test_directories_on_a_server_are_found_too(write, tmp_path):
+    """Nothing is at the URL itself, but its ``.zmetadata`` is."""
+    write("refs/.zmetadata", b'{"metadata": {}, "record_size": 100}')
+
+    class Remote:
+        def source(self, url):
+            if url == "s3://bucket/refs":
+                raise SourceNotFoundError("nothing there", url=url)
+            return STORAGE.source(url.replace("s3://bucket", f"file://{tmp_path}"))
+
+    assert find_reader("s3://bucket/refs", Remote()).name == "kerchunk"
+    with pytest.raises(SourceNotFoundError, match="nothing there"):
+        find_reader("s3://bucket/refs", type("Empty", (Remote,), {"source": _nothing})())
+
+
+def _nothing(self, url):
+    raise SourceNotFoundError("nothing there", url=url)
+
+
+@pytest.mark.parametrize("text", [b'{"version": 1, "refs": {}}', b'\xef\xbb\xbf\n {"refs": {}}'])
+def test_json_is_kerchunk(text, write):
+    """References begin with a brace, after a byte order mark or white space."""
+    assert find_reader(write("refs.json", text), STORAGE).name == "kerchunk"
+
+
+def test_the_reader_asked_for_is_given(tmp_path):
+    """By name or as an object; then nothing is read, and there need not be anything."""
+    nowhere = tmp_path / "nowhere"
+    assert find_reader(nowhere, STORAGE, "hdf5") == HDF5()
+    reader = HDF5()
+    assert find_reader(nowhere, STORAGE, reader) is reader
+    with pytest.raises(UnknownFormatError, match="there is no reader 'hdf6'; there are 'hdf5'"):
+        find_reader(nowhere, STORAGE, "hdf6")
+    with pytest.raises(UnsupportedFeatureError, match="GRIB, which virtualstack cannot read yet"):
+        find_reader(nowhere, STORAGE, "grib")
+
+
+@pytest.fixture
+def plugins(monkeypatch):
+    def install(*rows):
+        monkeypatch.setattr(registry, "_plugins", lambda: rows)
+
+    return install
+
+
+def test_plugins_are_found_by_signature_and_by_suffix(plugins, write):
+    """A row of an entry point is asked after the built-in ones; a format without signature has its suffix."""
+    target = "virtualstack.readers.hdf5.reader:HDF5"
+    plugins(
+        Format(name="a", title="A", target=target, magic=((b"AAAA", (0, 8192)),)),
+        Format(name="b", title="B", target=target, suffixes=(".b",)),
+    )
+    assert [row.name for row in list_readers()][-2:] == ["a", "b"]
+    for path in (write("x", b"AAAA..."), write("y", bytes(8192) + b"AAAA"), write("z.b", b"anything")):
+        assert find_reader(path, STORAGE) == HDF5()
+
+
+def test_entry_points_load_rows(monkeypatch):
+    """Each entry point of the group gives a row; readers stay unimported."""
+
+    class Entry:
+        def load(self):
+            return Format(name="plugin", title="Plugin", target="no_such_module:Reader")
+
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry()])
+    monkeypatch.setattr(registry, "_plugins", functools.cache(registry._plugins.__wrapped__))
+    assert list_readers()[-1].name == "plugin"
+
+
+def test_a_missing_extra_is_told_with_the_pip_command(plugins, write):
+    """A reader whose module needs what is not installed."""
+    plugins(Format(name="a", title="A", target="no_such_module:Reader", magic=((b"AAAA", (0,)),), extra="tiff"))
+    with pytest.raises(MissingDependencyError, match=r"reading A .*pip install 'virtualstack\[tiff\]'$"):
+        find_reader(write("x", b"AAAA"), STORAGE)
+    plugins(Format(name="a", title="A", target="no_such_module:Reader", magic=((b"AAAA", (0,)),)))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        find_reader(write("x", b"AAAA"), STORAGE)
+
+
+def test_classes_are_imported_when_asked_for():
+    """Finding out a format imports no h5py; asking for the class does."""
+    code = (
+        "import sys, virtualstack.readers as r; assert 'h5py' not in sys.modules; dir(r); r.list_readers();"
+        "assert 'h5py' not in sys.modules; r.HDF5; assert 'h5py' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'; the readers are"):
+        getattr(virtualstack.readers, "Nothing")  # noqa: B009 - what a wrong name does
+    assert "HDF5" in dir(virtualstack.readers)
+
+
+def test_an_error_page_with_status_200_is_recognised():
+    """A server that answers with a login page instead of the file."""
+
+    class Handler(BaseHTTPRequestHandler):
+        body = b"<html>please log in</html>"
+
+        def do_HEAD(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(self.body)))
+            self.end_headers()
+
+        def do_GET(self):
+            self.do_HEAD()
+            self.wfile.write(self.body)
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with pytest.raises(UnknownFormatError, match="web page"):
+                find_reader(f"http://127.0.0.1:{server.server_port}/x.nc", STORAGE)
+        finally:
+            server.shutdown()
