@@ -1,9 +1,11 @@
 """Reading: any selection of any virtual array gives what numpy gives on its values."""
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from virtualstack.reading import plan as planning
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import basic_keys, known_arrays
@@ -60,10 +62,17 @@ def test_any_selection_equals_numpy(data):
     np.testing.assert_array_equal(read_array(array, ()), values)
 
 
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_any_selection_of_any_operation(monkeypatch, limit):
+    """Reading what operations made gives the operations on the values, large raw chunks cut into pieces or not."""
+    for name in ("_SPARSE", "_CUT", "_NEAR"):
+        monkeypatch.setattr(planning, name, limit)
+    any_selection_of_any_operation_equals_numpy()
+
+
 @MANY
 @given(st.data())
-def test_any_selection_of_any_operation_equals_numpy(data):
-    """Reading a virtual array that operations made gives the operations on the values."""
+def any_selection_of_any_operation_equals_numpy(data):
     array, values, sources = data.draw(known_arrays())
     publish(sources)
     for _ in range(data.draw(st.integers(1, 5))):

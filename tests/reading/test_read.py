@@ -19,6 +19,7 @@ from virtualstack.errors import (
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
 from virtualstack.reading import fetch as fetching
+from virtualstack.reading import plan as planning
 from virtualstack.reading import read_array
 from virtualstack.storage import MemorySource, MemoryTarget, Storage
 from virtualstack.testing.sources import RecordingSource
@@ -73,6 +74,32 @@ def test_of_raw_values_only_what_is_shown_is_fetched(recorded):
     assert read == (6 + 50 * 80, 160)
     assert read_array(array[::-1], (0, 3)) == values[-1, 3]
     assert reads(recorded)[-1] == (6 + (990 + 3) * 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("key", "n_reads", "n_bytes"),
+    [
+        ((slice(None), 0), 40, 40 * 8),
+        (([30, 2, 30], slice(1, 3)), 3, 3 * 16),
+        ((slice(None, None, -7), [5, 1]), 6, 6 * 40),
+        ((slice(None), slice(None)), 14, 40 * 1000 * 8),
+        ((slice(4, 6), slice(None)), 1, 2 * 1000 * 8),
+        ((slice(None, None, 2), slice(0, 900)), 20, 20 * 900 * 8),
+    ],
+)
+def test_large_raw_chunks_are_read_in_pieces(monkeypatch, recorded, key, n_reads, n_bytes):
+    """A long contiguous chunk is fetched in pieces, and values far apart one by one."""
+    monkeypatch.setattr(planning, "_SPARSE", 8000)
+    monkeypatch.setattr(planning, "_CUT", 24000)
+    array, values = known(np.arange(40000.0).reshape(40, 1000), (40, 1000))
+    wanted = values[key[0]][:, key[1]]
+    np.testing.assert_array_equal(read_array(array, key), wanted)
+    assert len(reads(recorded)) == n_reads
+    assert sum(length for _, length in reads(recorded)) == n_bytes
+    both = np.concatenate([array, array[::-1]], 1)
+    np.testing.assert_array_equal(read_array(both, (key[0],)), np.concatenate([values, values[::-1]], 1)[key[0]])
+    transposed = array.transpose(1, 0)
+    np.testing.assert_array_equal(read_array(transposed, key[::-1]), wanted.T)
 
 
 def test_batches_do_not_change_values(monkeypatch):

@@ -116,6 +116,16 @@ def _cell(selection: Selection, position: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(int(axis.cells[at]) for axis, at in zip(selection.axes, position, strict=True))
 
 
+_CUT = 16 << 20
+"""Bytes of uncompressed values that are fetched as one piece, more or less."""
+
+_SPARSE = 1 << 20
+"""Bytes from which on uncompressed values that lie far apart are fetched one by one, if so far apart as `_NEAR`."""
+
+_NEAR = 1 << 12
+"""Bytes between values that are fetched together in any case."""
+
+
 def make_plan(array: ManifestArray, selection: Selection, /, *, missing: Literal["fill", "raise"]) -> Plan:
     """Find the stored chunks behind a selection; no bytes are read.
 
@@ -126,6 +136,42 @@ def make_plan(array: ManifestArray, selection: Selection, /, *, missing: Literal
     ManifestError
         A cell reaches outside of its decoded chunk.
     """
+    plan = _plan(array, selection, missing)
+    for _ in selection.axes:
+        wanted = _axis_to_cut(plan)
+        if wanted is None:
+            break
+        axis, n = wanted
+        plan = _plan(array, plan.selection.cut(axis, n), missing, cut=axis)
+    return plan
+
+
+def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
+    """Say along which axis the largest stretch of uncompressed values should be fetched in pieces, and of how many."""
+    chunks, parts = plan.chunks, plan.parts
+    raw = np.array([x.is_raw for x in plan.decodings], np.bool_)
+    length = np.where(raw[chunks.decoding], chunks.length, 0) if len(chunks) else chunks.length
+    if not length.size or length.max() <= _SPARSE:
+        return None
+    chunk = int(length.argmax())
+    part = int(chunks.first[chunk])
+    counts = np.array([axis.count[at[part]] for axis, at in zip(plan.selection.axes, parts.position, strict=True)])
+    strides = np.abs(parts.strides[part])
+    if not (counts > 1).any():
+        return None
+    axis = int(np.where(counts > 1, strides, -1).argmax())
+    stride, extents = int(strides[axis]), (counts - 1) * strides
+    inner = int(extents.sum() - extents[axis]) + 1
+    itemsize = plan.decodings[chunks.decoding[chunk]].dtype.itemsize
+    if 2 * inner <= stride and stride * itemsize > _NEAR:
+        return axis, 1
+    n = max(_CUT // max(stride * itemsize, 1), 1)
+    return (axis, n) if length[chunk] > _CUT and n < counts[axis] else None
+
+
+def _plan(
+    array: ManifestArray, selection: Selection, missing: Literal["fill", "raise"], cut: int | None = None
+) -> Plan:
     manifest = _entries(array, selection)
     entries = manifest.entries.reshape(-1)
     grid = manifest.shape
@@ -146,14 +192,18 @@ def make_plan(array: ManifestArray, selection: Selection, /, *, missing: Literal
     )
     entries = entries[real]
     rows = entries["encoding"]
-    order = np.lexsort((ids[rows], entries["length"], entries["offset"], entries["location"]))
-    real, entries, rows = real[order], entries[order], rows[order]
     position = tuple(np.unravel_index(real, grid)) if grid else ()
+    piece = np.zeros(real.size, np.intp)
+    if cut is not None:  # pieces of uncompressed chunks are fetched apart
+        piece = np.where(np.array([x.is_raw for x in table], np.bool_)[ids[rows]], position[cut], 0)
+    order = np.lexsort((piece, ids[rows], entries["length"], entries["offset"], entries["location"]))
+    real, entries, rows, piece = real[order], entries[order], rows[order], piece[order]
+    position = tuple(at[order] for at in position)
     base = np.zeros(real.size, np.int64) if manifest.starts is None else manifest.starts.reshape(-1)[real]
     parts, low, high = _parts(selection, manifest.encodings, rows, base, position)
     _check_reach(array, selection, manifest.encodings, rows, low, high, position)
     decodings = tuple(table)
-    chunks, parts = _chunks(array, selection, manifest, entries, ids[rows], parts, low, high, decodings)
+    chunks, parts = _chunks(array, selection, manifest, entries, ids[rows], piece, parts, low, high, decodings)
     return Plan(
         array.name,
         selection,
@@ -175,7 +225,7 @@ def _entries(array: ManifestArray, selection: Selection) -> ChunkManifest:
         high = int(cells.max()) + 1 if cells.size else 0
         box.append(slice(low, high))
         inner.append(cells - low)
-        is_box &= high - low == cells.size
+        is_box &= high - low == cells.size and bool((np.diff(cells) == 1).all())
     manifest = array.manifest.read(tuple(box))
     if is_box:  # cells ascend: they are the whole box
         return manifest
@@ -240,6 +290,7 @@ def _chunks(
     manifest: ChunkManifest,
     entries: NDArray[np.void],
     ids: NDArray[np.intp],
+    piece: NDArray[np.intp],
     parts: Part,
     low: NDArray[np.int64],
     high: NDArray[np.int64],
@@ -249,7 +300,7 @@ def _chunks(
     n = entries.size
     is_new = np.zeros(n, np.bool_)
     is_new[:1] = True
-    for values in (entries["location"], entries["offset"], entries["length"], ids):
+    for values in (entries["location"], entries["offset"], entries["length"], ids, piece):
         is_new[1:] |= values[1:] != values[:-1]
     first = np.flatnonzero(is_new)
     location, offset, length, rows = (

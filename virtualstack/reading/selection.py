@@ -61,6 +61,10 @@ class Selection:
     axes: tuple[Segments, ...]
     kept: tuple[int, ...]
 
+    def cut(self, axis: int, n: int, /) -> Selection:
+        """Give the same selection with segments of at most ``n`` elements along one axis."""
+        return Selection((*self.axes[:axis], _cut(self.axes[axis], n), *self.axes[axis + 1 :]), self.kept)
+
     @property
     def whole_shape(self) -> tuple[int, ...]:
         """Shape of the result with the axes of integer keys, of one element each."""
@@ -152,6 +156,27 @@ def _of_range(axis: ChunkAxis, picked: range) -> Segments:
     target = [slice(i, i + n) for i, n in zip(at.tolist(), count.tolist(), strict=True)]
     step = np.full(cells.size, picked.step, np.int64)
     return Segments(cells, first, step, count, (None,) * cells.size, target, len(picked))
+
+
+def _cut(segments: Segments, n: int) -> Segments:
+    """Split segments into several of at most ``n`` elements; those with index arrays into single elements."""
+    cells, first, step, count = [], [], [], []
+    target: list[slice | NDArray[np.int64]] = []
+    for j, (source, goal) in enumerate(zip(segments.source, segments.target, strict=True)):
+        if source is None and isinstance(goal, slice):
+            begin = np.arange(0, int(segments.count[j]), n)
+            length = np.minimum(n, segments.count[j] - begin)
+            target += [slice(goal.start + i, goal.start + i + m) for i, m in zip(begin, length, strict=True)]
+        else:
+            begin = np.asarray(source)
+            length = np.ones(begin.size, np.int64)
+            target += [slice(i, i + 1) for i in np.asarray(goal).tolist()]
+        cells.append(np.full(begin.size, segments.cells[j]))
+        first.append(segments.first[j] + begin * segments.step[j])
+        step.append(np.full(begin.size, segments.step[j]))
+        count.append(length)
+    joined = [np.concatenate(x) for x in (cells, first, step, count)]
+    return Segments(joined[0], joined[1], joined[2], joined[3], (None,) * len(target), target, segments.length)
 
 
 def _of_array(axis: ChunkAxis, index: NDArray[np.int64]) -> Segments:
