@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 
+import h5py
 import netCDF4
 import numpy as np
 import pandas as pd
@@ -437,3 +438,17 @@ def test_records_that_were_never_written_read_as_fill_values(tmp_path, chunk, wr
     raw = vs.open_virtual_dataset(path).virtual.open(mask_and_scale=False).b.values
     assert raw.shape == (10, 2)
     np.testing.assert_array_equal(raw[[0, 5]], [[0, 10], [5, 15]])
+
+
+def test_missing_records_along_a_later_axis_are_where_hdf5_has_them(tmp_path):
+    """Along an unlimited axis that is not the first, netCDF-C 4.9 puts stored values into the wrong places; HDF5 knows."""
+    path = tmp_path / "later.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 3)
+        file.createDimension("time", None)
+        file.createVariable("longer", "i4", ("time",))[:] = [1, 2]
+        file.createVariable("v", "i4", ("x", "time"), fill_value=-1)[:, 0] = [10, 20, 30]
+    values = vs.open_virtual_dataset(path).virtual.open(mask_and_scale=False).v.values
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(values[:, :1], file["v"][:])
+    assert values[:, 1].tolist() == [-1, -1, -1]

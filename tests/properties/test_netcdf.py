@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import virtualstack as vs
+from virtualstack.errors import WriterError
 
 DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S1", str)
 SIZES = {"t": None, "x": 5, "y": 3, "z": 1}
@@ -18,7 +19,8 @@ SIZES = {"t": None, "x": 5, "y": 3, "z": 1}
 @st.composite
 def variables(draw, name):
     """Draw how one variable is made: a dict of what createVariable takes, and which parts of it are written."""
-    dims = tuple(draw(st.lists(st.sampled_from("txyz"), unique=True, max_size=3)))
+    # Unlimited first: netCDF-C 4.9 mixes values up where a variable has fewer records along a later unlimited axis.
+    dims = tuple(sorted(draw(st.lists(st.sampled_from("txyz"), unique=True, max_size=3)), key=lambda d: d != "t"))
     dtype = draw(st.sampled_from(DTYPES))
     options = {}
     is_number = dtype not in ("S1", str)
@@ -101,7 +103,12 @@ def test_any_file_reads_as_netcdf4_reads_it(tmp_path_factory, spec, name):
         np.testing.assert_array_equal(
             served[variable].values, opened(path, **RAW | {"concat_characters": True})[variable].values
         )
-    vds.virtual.to_kerchunk(folder / name)
+    try:
+        vds.virtual.to_kerchunk(folder / name)
+    except WriterError as error:  # records that were never filled end in the middle of a chunk
+        assert "chunk lengths" in str(error)
+        assert any(variable[3].get("fill_value") is False for variable in spec[0])
+        return
     xr.testing.assert_identical(xr.open_dataset(folder / name, engine="virtualstack").load(), expected)
     xr.testing.assert_equal(xr.open_dataset(str(folder / name), engine="kerchunk").load(), expected)
     if name == "refs.json":

@@ -36,12 +36,12 @@ def extend_records(array: ManifestArray, dataset: h5py.Dataset, lengths: Mapping
         return array
     dcpl = dataset.id.get_create_plist()
     chunks = dataset.chunks
-    if chunks is not None and len(chunks) == array.ndim and dcpl.get_fill_time() != h5d.FILL_TIME_NEVER:
-        grid = ChunkGrid.regular(shape, chunks)
-        if _is_prefix(array, chunks):
-            # What a stored chunk holds past the end of its dataset is fill values: HDF5 itself relies on it
-            # when a dataset grows (H5Dset_extent).
-            return _in_grid(array, grid)
+    if chunks is not None and len(chunks) == array.ndim and _is_prefix(array, chunks):
+        # What a stored chunk holds past the end of its dataset is fill values: HDF5 itself relies on it when a
+        # dataset grows (H5Dset_extent). Only where filling is switched off it is anything.
+        is_filled = dcpl.get_fill_time() != h5d.FILL_TIME_NEVER
+        if is_filled or all(n % c == 0 or n == m for n, c, m in zip(array.shape, chunks, shape, strict=True)):
+            return _in_grid(array, ChunkGrid.regular(shape, chunks))
     return _with_holes(array, shape)
 
 
