@@ -441,7 +441,7 @@ def test_records_that_were_never_written_read_as_fill_values(tmp_path, chunk, wr
 
 
 def test_missing_records_along_a_later_axis_are_where_hdf5_has_them(tmp_path):
-    """Along an unlimited axis that is not the first, netCDF-C 4.9 puts stored values into the wrong places; HDF5 knows."""
+    """Along an unlimited axis that is not the first netCDF-C 4.9 mixes values up; HDF5 does not."""
     path = tmp_path / "later.nc"
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("x", 3)
