@@ -286,10 +286,27 @@ def test_groups_open_one_by_one_and_as_a_tree(tmp_path):
     tree = vs.open_virtual_datatree(path)
     assert set(tree.groups) == {"/", "/science", "/science/grids"}
     np.testing.assert_array_equal(tree["science/grids"].to_dataset().virtual.open().v.values, np.arange(4))
+    assert repr(tree.virtual) == "<virtual: tree of 3 groups>"
+    with xr.open_datatree(path, engine="netcdf4") as source:
+        xr.testing.assert_identical(tree.virtual.open().load(), source.load())
+        tree.virtual.to_kerchunk(tmp_path / "refs.json")
+        refs = xr.open_datatree(tmp_path / "refs.json", engine="virtualstack")
+        xr.testing.assert_identical(refs.load(), source.load())
     with pytest.raises(ReaderError, match=r"no 'nope' on the way"):
         vs.open_virtual_dataset(path, group="science/nope")
     with pytest.raises(ReaderError, match="is a variable, not a group"):
         vs.open_virtual_dataset(path, group="science/grids/v")
+
+
+def test_groups_that_form_no_tree_are_named(tmp_path):
+    """Coordinates of a group that contradict its parent's are told, with the remedy."""
+    path = tmp_path / "clash.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        for group, n in ((file, 4), (file.createGroup("g"), 3)):
+            group.createDimension("x", n)
+            group.createVariable("x", "f8", ("x",))[:] = np.arange(n)
+    with pytest.raises(ReaderError, match=r"(?s)do not form one tree.*group="):
+        vs.open_virtual_datatree(path)
 
 
 def ragged_file(path):

@@ -16,7 +16,7 @@ from virtualstack.dataset import decoded_variable, loaded_variable, refusals_of,
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup, describe
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["VirtualAccessor"]
+__all__ = ["VirtualAccessor", "VirtualTreeAccessor"]
 
 
 @xr.register_dataset_accessor("virtual")  # type: ignore[no-untyped-call]
@@ -109,9 +109,7 @@ class VirtualAccessor:
         WriterError
             Kerchunk cannot express a variable; the message names it and says why.
         """
-        writer = importlib.import_module("virtualstack.writers.kerchunk")
-        written: dict[str, Any] | None = writer.write_kerchunk(self.to_group(), target, storage=storage)
-        return written
+        return _write_kerchunk(self.to_group(), target, storage)
 
     # -- changes ----------------------------------------------------------------------------------------------
 
@@ -191,3 +189,42 @@ class VirtualAccessor:
         arrays = self._arrays()
         loaded = len(self._dataset.variables) - len(arrays)
         return f"<virtual: {len(arrays)} virtual and {loaded} loaded variables, {self.nrefs} references>"
+
+
+@xr.register_datatree_accessor("virtual")  # type: ignore[no-untyped-call]
+class VirtualTreeAccessor:
+    """Values and writers of a tree of virtual datasets."""
+
+    def __init__(self, tree: xr.DataTree) -> None:
+        self._tree = tree
+
+    def to_group(self) -> ManifestGroup:
+        """Give the tree as the plain group that writers and :class:`virtualstack.ManifestStore` take."""
+        return _group_of_tree(self._tree)
+
+    def open(self, *, chunks: Any = None, storage: StorageLike = None, **options: Any) -> xr.DataTree:
+        """Give the tree as ordinary lazy datasets with values; parameters are those of :meth:`VirtualAccessor.open`."""
+        group: Any = self.to_group()
+        return xr.open_datatree(group, engine="virtualstack", chunks=chunks, storage=storage, **options)
+
+    def to_kerchunk(
+        self, target: str | os.PathLike[str] | None = None, /, *, storage: StorageLike = None
+    ) -> dict[str, Any] | None:
+        """Write kerchunk references of all groups; see :meth:`VirtualAccessor.to_kerchunk`."""
+        return _write_kerchunk(self.to_group(), target, storage)
+
+    def __repr__(self) -> str:
+        return f"<virtual: tree of {sum(1 for _ in self._tree.subtree)} groups>"
+
+
+def _group_of_tree(tree: xr.DataTree) -> ManifestGroup:
+    own = to_group(tree.to_dataset(inherit=False))
+    return replace(own, groups={name: _group_of_tree(child) for name, child in tree.children.items()})
+
+
+def _write_kerchunk(
+    group: ManifestGroup, target: str | os.PathLike[str] | None, storage: StorageLike
+) -> dict[str, Any] | None:
+    writer = importlib.import_module("virtualstack.writers.kerchunk")
+    written: dict[str, Any] | None = writer.write_kerchunk(group, target, storage=storage)
+    return written

@@ -105,9 +105,13 @@ def open_virtual_datatree(
     root, store = _read(url, reader, group, storage, drop_variables, unsupported, inline_limit)
     node = select_group(root, group)
     _account_for(node, unsupported, with_children=True)
-    return xr.DataTree.from_dict(
-        {path or "/": to_dataset(child, storage=store, decode_times=decode_times) for path, child in node.walk()}
-    )
+    datasets = {path or "/": to_dataset(child, storage=store, decode_times=decode_times) for path, child in node.walk()}
+    try:
+        return xr.DataTree.from_dict(datasets)
+    except ValueError as error:  # coordinates of a group contradict its parent's
+        raise ReaderError(
+            f"'{root.url}': its groups do not form one tree: {error}; open them one by one with group=", url=root.url
+        ) from error
 
 
 def _read(

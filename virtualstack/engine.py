@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 import xarray as xr
 from xarray.backends import AbstractDataStore, BackendEntrypoint
@@ -122,6 +123,31 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             use_cftime=use_cftime,
             decode_timedelta=decode_timedelta,
         )
+
+    supports_groups: ClassVar[bool] = True
+
+    def open_groups_as_dict(
+        self,
+        filename_or_obj: Any,
+        *,
+        group: str | None = None,
+        reader: str | Reader | None = None,
+        storage: StorageLike = None,
+        **options: Any,
+    ) -> dict[str, xr.Dataset]:
+        """Open every group as a lazy dataset, by path from the root or from ``group``.
+
+        Parameters are those of :meth:`open_dataset`.
+        """
+        node = select_group(_group_of(filename_or_obj, reader, storage, group), group)
+        return {
+            path or "/": self.open_dataset(replace(child, groups={}), storage=storage, **options)
+            for path, child in node.walk()
+        }
+
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
+        """Open references or a file with groups as a tree of lazy datasets; see :meth:`open_groups_as_dict`."""
+        return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Never claim a file: other engines know it too, and ``engine="virtualstack"`` is one word."""
