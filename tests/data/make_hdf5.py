@@ -113,6 +113,26 @@ def layouts(path: Path) -> None:
 
 
 @builder
+def fill_times(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        for name, when in {
+            "never": h5d.FILL_TIME_NEVER,
+            "if_set": h5d.FILL_TIME_IFSET,
+            "alloc": h5d.FILL_TIME_ALLOC,
+        }.items():
+            for has_fill, is_chunked in itertools.product((False, True), (False, True)):
+                dcpl = h5p.create(h5p.DATASET_CREATE)
+                dcpl.set_fill_time(when)
+                if has_fill:
+                    dcpl.set_fill_value(np.array(7, "i4"))
+                if is_chunked:
+                    dcpl.set_chunk((3,))
+                dataset = low_level(file, f"{name}_{has_fill}_{is_chunked}", h5t.STD_I32LE, (6,), dcpl)
+                if is_chunked:
+                    dataset[:2] = 1
+
+
+@builder
 def types(path: Path) -> None:
     with h5py.File(path, "w") as file:
         for code in ("i1", "<i2", ">i4", ">i8", "u1", ">u2", "<u4", "<u8", "<f2", ">f2", "<f4", ">f4", "<f8", ">f8"):

@@ -11,6 +11,8 @@ from tests.data.make_hdf5 import A, make, numbered
 from virtualstack.location import absolute_url
 from virtualstack.manifests import EMPTY, INLINE, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
+from virtualstack.readers.hdf5.chunks import UnlistableChunksError, _true_cells
+from virtualstack.readers.hdf5.layout import ChunkLayout
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.testing.readers import ReaderTests
@@ -99,6 +101,35 @@ def test_a_user_block_shifts_all_offsets(tmp_path):
     group = read(make("user_block_earliest", tmp_path))
     assert group.arrays["contiguous"].manifest.entries["offset"].item() > 1024
     assert group.arrays["contiguous_never_written"].manifest.entries["location"].item() == EMPTY
+
+
+def test_libraries_that_do_not_count_the_user_block(tmp_path, monkeypatch):
+    """Older ones list chunks from its end; the reader asks the library which one it is."""
+    path = make("user_block_earliest", tmp_path)
+    right = read(path).arrays["edges"].manifest.entries["offset"]
+    monkeypatch.setattr("virtualstack.readers.hdf5.chunks._counts_user_block", lambda: False)
+    np.testing.assert_array_equal(read(path).arrays["edges"].manifest.entries["offset"], right + 1024)
+
+
+def test_lists_that_make_no_sense_are_inlined(tmp_path, monkeypatch):
+    """Chunks outside of the array, twice in one place, or in an unknown order are never taken for places."""
+    path = make("indexes_latest", tmp_path)
+    chunks = "virtualstack.readers.hdf5.chunks."
+    monkeypatch.setattr("virtualstack.readers.hdf5.variables.read_chunk_layout", lambda *args: None)
+    found = refusals(read(path))
+    assert found["/second"] == ("inlined", "its object header could not be read, so its kind of chunk index is unknown")
+    assert "edge chunks may be filtered or not" in found["/edges_filtered"][1]
+    monkeypatch.undo()
+    monkeypatch.setattr(f"{chunks}_lists_moved_axes", lambda: False)
+    assert "has a chunk outside of the array" in refusals(read(path))["/second"][1]
+    assert not judge(path).wrong
+    monkeypatch.setattr(f"{chunks}_true_cells", lambda listed, *rest: listed * 0)
+    assert "two chunks for one place" in refusals(read(path))["/second"][1]
+    monkeypatch.setattr(f"{chunks}_true_cells", _true_cells)
+    monkeypatch.setattr(f"{chunks}_lists_moved_axes", lambda: True)
+    listed, layout = np.array([[1, 0]]), ChunkLayout(version=4, index=4, leaves_edges_unfiltered=False)
+    with pytest.raises(UnlistableChunksError, match="lists an extensible array in an unknown way"):
+        _true_cells(listed, layout, 1, (3, 7), (20, None))
 
 
 def test_compact_values_are_inline_without_a_record(tmp_path):

@@ -41,7 +41,7 @@ class ChunkTable:
     mask: NDArray[np.uint32]
 
 
-def chunk_table(dataset: h5py.Dataset, layout: ChunkLayout | None, /) -> ChunkTable:
+def chunk_table(dataset: h5py.Dataset, layout: ChunkLayout | None, base: int, /) -> ChunkTable:
     """List the allocated chunks of a chunked dataset; the chunk index is read, no chunk is.
 
     Parameters
@@ -50,6 +50,8 @@ def chunk_table(dataset: h5py.Dataset, layout: ChunkLayout | None, /) -> ChunkTa
         Chunked, with at least one element.
     layout
         Its layout message; ``None`` where it could not be read.
+    base
+        Bytes of the user block.
 
     Raises
     ------
@@ -74,9 +76,8 @@ def chunk_table(dataset: h5py.Dataset, layout: ChunkLayout | None, /) -> ChunkTa
     cell = np.ravel_multi_index(tuple(scaled.T), tuple(grid.tolist())) if len(table) else np.zeros(0, np.int64)
     if np.unique(cell).size != cell.size:
         raise UnlistableChunksError("the chunk index has two chunks for one place")
-    return ChunkTable(
-        cell=cell.astype(np.int64), offset=rows[:, -3], length=rows[:, -2], mask=rows[:, -1].astype(np.uint32)
-    )
+    offset = rows[:, -3] if not base or _counts_user_block() else rows[:, -3] + base
+    return ChunkTable(cell=cell.astype(np.int64), offset=offset, length=rows[:, -2], mask=rows[:, -1].astype(np.uint32))
 
 
 def _true_cells(
@@ -117,3 +118,16 @@ def _lists_moved_axes() -> bool:
         listed: list[Any] = []
         dataset.id.chunk_iter(listed.append)
         return [x.chunk_offset for x in listed] == [(0, 1)]
+
+
+@functools.cache
+def _counts_user_block() -> bool:
+    """Whether this HDF5 library counts the user block in offsets of chunks, which older ones (1.14.1) do not."""
+    with h5py.File("listing", "w", driver="core", backing_store=False, userblock_size=512) as file:
+        dataset = file.create_dataset("x", data=np.frombuffer(b"a chunk to find again", np.uint8), chunks=(21,))
+        file.flush()
+        listed: list[Any] = []
+        dataset.id.chunk_iter(listed.append)
+        image = file.id.get_file_image()  # begins with the superblock: the user block is no part of it
+        after = image.find(b"a chunk to find again") - image.find(b"\x89HDF\r\n\x1a\n")
+        return bool(listed[0].byte_offset == after + 512)

@@ -124,7 +124,8 @@ def _value_dtype(dataset: h5py.Dataset, found: ElementType) -> np.dtype[Any]:
 def _fill(dataset: h5py.Dataset, found: ElementType, dtype: np.dtype[Any]) -> Fill:
     """Give what never-written chunks read as: the fill value of the dataset, which is not its ``_FillValue``."""
     dcpl = dataset.id.get_create_plist()
-    if dcpl.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
+    # Where filling is turned off (H5Pset_fill_time), what was never written is undefined, and h5py gives zeros.
+    if dcpl.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED or dcpl.get_fill_time() == h5d.FILL_TIME_NEVER:
         return Fill.zero(dtype)
     if found.kind == "text":
         value = dataset.fillvalue
@@ -232,7 +233,7 @@ def _chunked(
         raise _NoReferencesError(f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {_MAX_CELLS}")
     layout = _layout(variable, filters, context)
     try:
-        table = chunk_table(dataset, layout)
+        table = chunk_table(dataset, layout, context.base)
     except UnlistableChunksError as error:
         raise _NoReferencesError(str(error)) from error
     _check_inside(table.offset, table.length, variable.path, context)
