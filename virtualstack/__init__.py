@@ -1,7 +1,6 @@
-"""Archives of netCDF/HDF5, GRIB and TIFF as one virtual xarray dataset, with no byte copied.
-"""
+"""Archives of netCDF/HDF5, GRIB and TIFF as one virtual xarray dataset, with no byte copied."""
 
-import virtualstack.accessor  # noqa: F401 - registers vds.virtual
+from virtualstack import accessor as _accessor  # noqa: F401 - registers vds.virtual
 from virtualstack import errors, readers
 from virtualstack.api import open_virtual_dataset, open_virtual_datatree
 from virtualstack.manifests import (
