@@ -47,6 +47,9 @@ def manifest(fill, dtype, *, holes):
         ("i4", 7, False, {"_FillValue": 7.5}, (None, False)),
         ("i4", 7, False, {"_FillValue": [7, 8]}, (None, False)),
         ("i1", -1, True, {"_FillValue": 255}, (None, True)),
+        ("i4", 0, False, {"_FillValue": b"x"}, (None, False)),
+        ("i8", 2**62, True, {"_FillValue": 2**62 + 1}, (None, True)),
+        ("f4", 0, False, {"_FillValue": np.float64(0.1)}, (None, False)),
     ],
 )
 def test_fill_value_masks_only_what_the_source_masks(dtype, fill, holes, attributes, expected):

@@ -57,6 +57,7 @@ def test_null_and_zero_are_zero_bytes():
     for stored in ("<f4", "|S3", STRUCTURED, np.dtypes.StringDType()):
         assert fill_from_zarr2(None, np.dtype(stored), where="w") == Fill.zero(stored)
     assert fill_from_zarr2(0, np.dtype("S3"), where="w") == Fill.zero("S3")
+    assert fill_from_zarr2(5, np.dtype("c8"), where="w") == Fill.of(5, "c8")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.kerchunk import Kerchunk, read_references
 from virtualstack.storage import Storage
 from virtualstack.testing.strategies import model_read
+from virtualstack.writers.kerchunk import write_kerchunk
 
 ZARRAY = {"shape": [2], "chunks": [1], "dtype": "<i4", "compressor": None, "filters": None, "fill_value": None}
 
@@ -108,6 +109,14 @@ def test_the_references_are_not_changed():
     before = json.dumps(refs)
     assert read_references(refs)["v"].in_memory().locations == (Location("s3://b/x"), Location("s3://b"))
     assert json.dumps(refs) == before
+
+
+def test_record_files_that_are_not_there(tmp_path):
+    """fsspec takes the chunks of an absent file for absent, and so do we."""
+    refs = {f"v/{i}": ["s3://b/a", i, 4] for i in range(2)}
+    write_kerchunk(read_references(references(**refs)), tmp_path / "refs.parq")
+    (tmp_path / "refs.parq/v/refs.0.parq").unlink()
+    assert read(tmp_path / "refs.parq")["v"].in_memory().entries["location"].tolist() == [0, 0]
 
 
 def test_what_is_no_reference_set(tmp_path):

@@ -84,11 +84,10 @@ def _exact(value: Any, dtype: np.dtype[Any]) -> Fill | None:
     try:
         with np.errstate(all="ignore"):
             fill = Fill.of(value, dtype)
-            if dtype.kind in "iufcb" and not np.isclose(fill.value, value, rtol=0, atol=0, equal_nan=True):
-                return None
+        is_nan = fill.value != fill.value and value != value
+        return fill if dtype.kind not in "iufcb" or is_nan or fill.value == value else None
     except (ManifestError, TypeError):
         return None
-    return fill
 
 
 def encode_fill_chunk(

@@ -148,8 +148,6 @@ def _order(plain: PlainArray, variable: str) -> str:
         return "C"
     # Axes of one element a chunk may stand anywhere.
     order = [axis for axis in plain.order if plain.chunks[axis] > 1]
-    if order == sorted(order):
-        return "C"
     if order == sorted(order, reverse=True):
         return "F"
     raise WriterError(
