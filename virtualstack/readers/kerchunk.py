@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import orjson
 import pyarrow as pa
 
-from virtualstack.errors import MalformedFileError, SourceNotFoundError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError, UnsupportedFeatureError
 from virtualstack.formats.hierarchy import array_paths, build_group
 from virtualstack.formats.parquet_table import ParquetTable
 from virtualstack.formats.reference_table import ReferenceTable, parse_json
@@ -56,6 +56,13 @@ class Kerchunk:
             They cannot be had.
         """
         url = url.rstrip("/")
+        try:
+            return self._read(url, storage, options)
+        except ReaderError as error:
+            error.url = error.url or url  # parts of the references do not know where they stand
+            raise
+
+    def _read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         locate = _locator(url.rpartition("/")[0] + "/", storage)
         zmetadata = None if ".json" in url.rpartition("/")[2] else _directory(url, storage)
         if zmetadata is None:
