@@ -68,6 +68,8 @@ def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
                 found = group[name]
             except (KeyError, OSError, RuntimeError):
                 continue
+            if found.file.id != file.id:
+                continue
             if isinstance(found, h5py.Group):
                 yield from walk(found, f"{path}/{name}")
             elif isinstance(found, h5py.Dataset) and not _is_bare_dimension(found):

@@ -203,6 +203,9 @@ def odd_numbers(path: Path) -> None:
         brain = h5t.IEEE_F32LE.copy()
         brain.set_fields(15, 7, 8, 0, 7)
         brain.set_size(2)
+        three = h5t.STD_I32LE.copy()
+        three.set_size(3)
+        low_level(file, "three_bytes", three, (4, 6))
         low_level(file, "bfloat16", brain, (4, 6))[...] = A
 
 
@@ -248,6 +251,10 @@ def links(path: Path) -> None:
         group["itself"] = h5py.SoftLink("/group")
         group["loop"] = h5py.SoftLink("loop")
         group["y"] = A
+        with h5py.File(path.with_name("other.h5"), "w") as other:
+            other["there/z"] = A
+        file["out"] = h5py.ExternalLink("other.h5", "/there")
+        file["through"] = h5py.SoftLink("/out/z")
         file["group_again"] = group
 
 

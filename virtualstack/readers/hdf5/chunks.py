@@ -65,7 +65,10 @@ def chunk_table(dataset: h5py.Dataset, layout: ChunkLayout | None, base: int, /)
     with library_errors():
         dataset.id.chunk_iter(listed.append)
     table = [(*x.chunk_offset, x.byte_offset, x.size, x.filter_mask) for x in listed]
-    rows = np.array(table, np.int64).reshape(len(table), len(shape) + 3)
+    try:
+        rows = np.array(table, np.int64).reshape(len(table), len(shape) + 3)
+    except OverflowError as error:
+        raise UnlistableChunksError("the chunk index has a chunk at 2^63 bytes or more") from error
     scaled = rows[:, : len(shape)] // np.array(chunks, np.int64)
     unlimited = [axis for axis, length in enumerate(maxshape) if length is None]
     if len(unlimited) == 1 and unlimited[0] > 0 and len(table):

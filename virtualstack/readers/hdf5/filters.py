@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from h5py import h5p
+from h5py import h5p, h5z
 
 from virtualstack.codecs.metadata import Codec
 
-__all__ = ["Filter", "codecs_of", "filters_of", "obstacle"]
+__all__ = ["Filter", "codecs_of", "enable_plugins", "filters_of", "missing_plugin", "obstacle", "passed"]
 
 # Names of registered filters, for messages: https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md
 _NAMES = {
@@ -98,18 +101,32 @@ def obstacle(filters: Sequence[Filter], /) -> str | None:
     return None
 
 
-def codecs_of(filters: Sequence[Filter], mask: int = 0, /) -> tuple[Codec, ...]:
-    """Give the codecs of chunks, in the order of encoding.
+def missing_plugin(filters: Sequence[Filter], /) -> str | None:
+    """Say which filter the HDF5 library itself has no plugin for, or ``None``."""
+    enable_plugins()
+    for step in filters:
+        if not h5z.filter_avail(step.id):
+            return f"the HDF5 library has no plugin for {step}; pip install 'virtualstack[hdf5]' brings many"
+    return None
 
-    Parameters
-    ----------
-    filters
-        All of them known: see `obstacle`.
-    mask
-        Bit i is set where the chunk went past filter i (HDF5 spec III.A.1, "filter mask").
+
+@functools.cache
+def enable_plugins() -> None:
+    """Let the HDF5 library find the filters of the package ``hdf5plugin``, where it is installed."""
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("hdf5plugin")
+
+
+def passed(filters: Sequence[Filter], mask: int, /) -> tuple[Filter, ...]:
+    """Give the filters that a chunk went through; bit i of its mask is set where it went past filter i.
+
+    HDF5 spec III.A.1, "filter mask".
     """
-    return tuple(
-        _CODECS[step.id](step.values)
-        for i, step in enumerate(filters)
-        if not mask >> i & 1 and not (step.id == _SHUFFLE and step.values[0] == 1)
-    )
+    return tuple(step for i, step in enumerate(filters) if not mask >> i & 1)
+
+
+def codecs_of(filters: Sequence[Filter], /) -> tuple[Codec, ...]:
+    """Give the codecs of chunks, in the order of encoding, for filters without `obstacle`."""
+    # the shuffle of single bytes changes nothing
+    steps = (step for step in filters if not (step.id == _SHUFFLE and step.values[0] == 1))
+    return tuple(_CODECS[step.id](step.values) for step in steps)

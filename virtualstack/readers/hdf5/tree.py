@@ -17,6 +17,9 @@ __all__ = ["Group", "Variable", "read_tree"]
 
 _MAX_DEPTH = 100
 
+type _FileNumber = tuple[int, ...]
+type _Identity = tuple[_FileNumber, tuple[int, ...]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
@@ -87,53 +90,61 @@ def read_tree(file: h5py.File, /) -> Group:
     # The address in `objno` comes without a walk of the chunk index, which `h5o.get_info` would make.
     with library_errors():
         root = Group(path="", group=file["/"])
-        seen = {int(h5g.get_objinfo(root.group.id).objno[0]): "/"}
-    _fill(root, seen, depth=0)
+        here = _identity(root.group.id)
+    _fill(root, {here: "/"}, here[0], depth=0)
     return root
 
 
-def _fill(node: Group, seen: dict[int, str], *, depth: int) -> None:
-    children: list[Group] = []
-    try:
-        with library_errors():
-            links = _links(node.group)
-    except LibraryError as error:
-        if not node.path:
-            raise
-        node.notes.append(Refusal(path=node.path, reason=f"the links of the group cannot be read: {error}"))
-        return
-    for raw, kind in links:
+def _fill(node: Group, seen: dict[_Identity, str], file_number: _FileNumber, *, depth: int) -> None:
+    """Add what the links of a group lead to, then what those of its children do."""
+    for raw, kind in _links(node):
         name = decode_text(raw)
         path = f"{node.path}/{name}"
-        if kind == h5l.TYPE_EXTERNAL:
-            target = b" of ".join(reversed(node.group.id.links.get_val(raw)))
-            _note(node, path, f"an external link to '{decode_text(target)}', which is another file")
-            continue
         try:
             with library_errors():
-                oid = h5o.open(node.group.id, raw)
-                address = int(h5g.get_objinfo(oid).objno[0])
-                variable = _variable(name, path, oid, address)
+                oid = None if kind == h5l.TYPE_EXTERNAL else h5o.open(node.group.id, raw)
+                here = None if oid is None else _identity(oid)
+                variable = None if here is None else _variable(name, path, oid, here[1][0])
         except LibraryError as error:
-            if kind == h5l.TYPE_SOFT:
-                target = node.group.id.links.get_val(raw)
-                _note(node, path, f"a soft link to '{decode_text(target)}', where there is nothing")
-            else:
-                node.notes.append(Refusal(path=path, reason=f"the object cannot be opened: {error}"))
+            _lost(node, raw, kind, path, error)
             continue
-        first = seen.setdefault(address, path)
+        if here is None or here[0] != file_number:
+            _note(node, path, f"a link to '{_target(node, raw)}', which is in another file")
+            continue
+        first = seen.setdefault(here, path)
         if first != path:
             _note(node, path, f"another name of '{first}'")
         if variable is not None:
             node.variables[name] = variable
         elif isinstance(oid, h5g.GroupID) and first == path:
-            if depth >= _MAX_DEPTH:
+            if depth < _MAX_DEPTH:
+                node.groups[name] = Group(path=path, group=h5py.Group(oid))
+            else:
                 node.notes.append(Refusal(path=path, reason=f"groups are nested more than {_MAX_DEPTH} deep"))
-                continue
-            node.groups[name] = Group(path=path, group=h5py.Group(oid))
-            children.append(node.groups[name])
-    for child in children:
-        _fill(child, seen, depth=depth + 1)
+    for child in node.groups.values():
+        _fill(child, seen, file_number, depth=depth + 1)
+
+
+def _identity(oid: h5py.h5g.GroupID | h5py.h5d.DatasetID) -> _Identity:
+    """Give the numbers of file and object header; unlike `h5o.get_info`, this does not walk a chunk index."""
+    info = h5g.get_objinfo(oid)
+    return tuple(map(int, info.fileno)), tuple(map(int, info.objno))
+
+
+def _lost(node: Group, raw: bytes, kind: int, path: str, error: LibraryError) -> None:
+    if kind == h5l.TYPE_SOFT:
+        _note(node, path, f"a soft link to '{_target(node, raw)}', where there is nothing")
+    else:
+        node.notes.append(Refusal(path=path, reason=f"the object cannot be opened: {error}"))
+
+
+def _target(node: Group, raw: bytes) -> str:
+    try:
+        with library_errors():
+            target = node.group.id.links.get_val(raw)
+    except LibraryError:
+        return "?"
+    return decode_text(target) if isinstance(target, bytes) else " of ".join(decode_text(x) for x in reversed(target))
 
 
 def _variable(name: str, path: str, oid: h5py.h5g.GroupID | h5py.h5d.DatasetID, address: int) -> Variable | None:
@@ -158,11 +169,18 @@ def _note(node: Group, path: str, reason: str) -> None:
     node.notes.append(Refusal(path=path, reason=reason, kind="noted"))
 
 
-def _links(group: h5py.Group) -> list[tuple[bytes, int]]:
+def _links(node: Group) -> list[tuple[bytes, int]]:
     """Give names and types of links in order of creation where it is tracked, else of names, as netCDF-C does."""
     found: list[tuple[bytes, int]] = []
-    tracked = group.id.get_create_plist().get_link_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
-    order = h5py.h5.INDEX_CRT_ORDER if tracked else h5py.h5.INDEX_NAME
-    # h5py hands over one information object, changed for each link
-    group.id.links.iterate(lambda name, info: found.append((name, int(info.type))), idx_type=order, info=True)
+    gid = node.group.id
+    try:
+        with library_errors():
+            tracked = gid.get_create_plist().get_link_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
+            order = h5py.h5.INDEX_CRT_ORDER if tracked else h5py.h5.INDEX_NAME
+            # h5py hands over one information object, changed for each link
+            gid.links.iterate(lambda name, info: found.append((name, int(info.type))), idx_type=order, info=True)
+    except LibraryError as error:
+        if not node.path:
+            raise
+        node.notes.append(Refusal(path=node.path, reason=f"the links of the group cannot be read: {error}"))
     return found

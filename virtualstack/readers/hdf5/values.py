@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib
 import math
 from typing import Any
 
@@ -16,6 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.metadata import Codec
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
+from virtualstack.readers.hdf5.filters import enable_plugins
 
 __all__ = ["NotInlinedError", "inline_text", "inline_values", "one_cell"]
 
@@ -89,13 +87,6 @@ def inline_text(dataset: h5py.Dataset, fill: Fill, limit: int, /) -> ChunkManife
         raise NotInlinedError(f"its {len(encoded)} bytes are more than the inline limit of {limit}")
     encoding = ChunkEncoding.of(_TEXT, shape, [Codec("vlen-utf8")])
     return ChunkManifest.from_bytes([encoded], shape=grid.shape, encoding=encoding, fill=fill)
-
-
-@functools.cache
-def enable_plugins() -> None:
-    """Let the HDF5 library find the filters of the package ``hdf5plugin``, where it is installed."""
-    with contextlib.suppress(ModuleNotFoundError):
-        importlib.import_module("hdf5plugin")
 
 
 def _read_text(dataset: h5py.Dataset) -> NDArray[Any]:

@@ -19,8 +19,8 @@ from virtualstack.manifests import value_changing as cf_of
 from virtualstack.readers.hdf5.chunks import ChunkTable, UnlistableChunksError, chunk_table
 from virtualstack.readers.hdf5.datatypes import ElementType, converted_dtype, packed
 from virtualstack.readers.hdf5.elsewhere import external_range, missing_source
-from virtualstack.readers.hdf5.faults import library_errors
-from virtualstack.readers.hdf5.filters import Filter, codecs_of, filters_of, obstacle
+from virtualstack.readers.hdf5.faults import LibraryError, library_errors
+from virtualstack.readers.hdf5.filters import Filter, codecs_of, filters_of, missing_plugin, obstacle, passed
 from virtualstack.readers.hdf5.layout import ChunkLayout, read_chunk_layout
 from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import NotInlinedError, inline_text, inline_values, one_cell
@@ -60,7 +60,7 @@ class _NoReferencesError(Exception):
 
 
 class _LostValuesError(Exception):
-    """The values are nowhere, though the HDF5 library would give some; the message is the reason."""
+    """The values are out of reach of the HDF5 library, which may give others; the message is the reason."""
 
 
 def read_variable(
@@ -79,7 +79,11 @@ def read_variable(
     found = variable.element
     if found.kind == "refused":
         return None, Refusal(path=variable.path, reason=found.reason)
-    value_dtype = _value_dtype(dataset, found)
+    try:
+        with library_errors():
+            value_dtype = _value_dtype(dataset, found)
+    except LibraryError as error:  # such as integers of 3 bytes
+        return None, Refusal(path=variable.path, reason=f"{found.reason}; the HDF5 library cannot read it: {error}")
     shape = variable.shape or ()
     with library_errors():
         fill = _fill(dataset, found, value_dtype)
@@ -222,9 +226,6 @@ def _chunked(
     if stored is None:
         raise _NoReferencesError(found.reason)
     filters = filters_of(dataset.id.get_create_plist())
-    reason = obstacle(filters)
-    if reason is not None:
-        raise _NoReferencesError(reason)
     chunks = (*map(int, dataset.chunks), *found.subshape)
     grid = ChunkGrid.regular(shape, chunks)
     if not math.prod(shape):
@@ -240,7 +241,10 @@ def _chunked(
     unfiltered = _unfiltered_edges(dataset, table, filters, layout)
     masks = np.where(unfiltered, (1 << len(filters)) - 1, table.mask)
     distinct, rows = np.unique(masks, return_inverse=True)
-    encodings = [ChunkEncoding.of(stored, chunks, codecs_of(filters, int(mask))) for mask in distinct]
+    pipelines = [passed(filters, int(mask)) for mask in distinct]
+    for pipeline in pipelines:
+        _check_pipeline(pipeline)
+    encodings = [ChunkEncoding.of(stored, chunks, codecs_of(pipeline)) for pipeline in pipelines]
     offsets, lengths = np.zeros(grid.shape, np.int64), np.full(grid.shape, -1, np.int64)
     codes = np.zeros(grid.shape, np.uint32)
     offsets.reshape(-1)[table.cell] = table.offset
@@ -256,6 +260,14 @@ def _chunked(
         location_codes=np.full(grid.shape, FIRST, np.uint32),
     )
     return manifest, grid
+
+
+def _check_pipeline(filters: tuple[Filter, ...]) -> None:
+    """Raise where no codecs decode chunks that went through these filters."""
+    reason = obstacle(filters)
+    if reason is not None:
+        missing = missing_plugin(filters)
+        raise _NoReferencesError(reason) if missing is None else _LostValuesError(f"{reason}, and {missing}")
 
 
 def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, context: FileContext) -> None:
