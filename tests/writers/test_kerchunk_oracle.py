@@ -109,6 +109,18 @@ def test_engine_kerchunk_gives_what_xarray_gives_on_the_source(source, suffix, t
         np.testing.assert_array_equal(got["v"].values, expected["v"].values)
 
 
+def test_packing_by_float32_decodes_in_float64(tmp_path):
+    """JSON has no float32, so xarray unpacks in float64: the stored numbers are the same, the results nearly."""
+    packing = {"scale_factor": np.float32(0.1), "add_offset": np.float32(273.15)}
+    netcdf(tmp_path / "a.nc", "i2", fill=np.int16(-9), attrs=packing, written=HALF)
+    with (
+        xr.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as expected,
+        xr.open_dataset(write_kerchunk(virtual_group(tmp_path / "a.nc"), None), engine="kerchunk") as got,
+    ):
+        assert (expected["v"].dtype, got["v"].dtype) == ("float32", "float64")
+        np.testing.assert_allclose(got["v"].values, expected["v"].values, rtol=1e-6)
+
+
 def test_groups_open_by_path(tmp_path):
     """Groups below the root, one named as an attribute, open as groups of the references."""
     path = tmp_path / "groups.nc"

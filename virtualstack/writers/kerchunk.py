@@ -36,7 +36,8 @@ def write_kerchunk(
     """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
 
     They have zarr v2 metadata. What kerchunk cannot hold is left out: sizes and etags of the sources, MISSING as
-    different from EMPTY, dimensions that no array has, and refusals.
+    different from EMPTY, dimensions that no array has, and refusals. Attributes become JSON, which has no float32: values
+    packed by a ``scale_factor`` and ``add_offset`` of float32 decode as float64, equal to float32's precision.
 
     JSON files appear whole or not at all. A local parquet directory is made aside and renamed. On an object store its
     files are replaced one by one, ``.zmetadata`` after those that it needs: do not replace one that is being read.
