@@ -115,7 +115,7 @@ def test_lists_that_make_no_sense_are_inlined(tmp_path, monkeypatch):
     """Chunks outside of the array, twice in one place, or in an unknown order are never taken for places."""
     path = make("indexes_latest", tmp_path)
     chunks = "virtualstack.readers.hdf5.chunks."
-    monkeypatch.setattr("virtualstack.readers.hdf5.variables.read_chunk_layout", lambda *args: None)
+    monkeypatch.setattr("virtualstack.readers.hdf5.references.read_chunk_layout", lambda *args: None)
     found = refusals(read(path))
     assert found["/second"] == ("inlined", "its object header could not be read, so its kind of chunk index is unknown")
     assert "edge chunks may be filtered or not" in found["/edges_filtered"][1]

@@ -63,7 +63,7 @@ def test_entries_that_do_not_fit_the_file_are_malformed(tmp_path, monkeypatch):
         address = chunked.id.get_chunk_info_by_coord((2, 3)).byte_offset
     data = path.read_bytes()
     path.write_bytes(data.replace(address.to_bytes(8, "little"), (len(data) - 10).to_bytes(8, "little")))
-    monkeypatch.setattr("virtualstack.readers.hdf5.variables._check_inside", lambda *args: None)
+    monkeypatch.setattr("virtualstack.readers.hdf5.references._check_inside", lambda *args: None)
     with pytest.raises(MalformedFileError, match=r"x\.h5' is truncated, damaged.*/x: chunk .* reaches past the end"):
         read(path)
 

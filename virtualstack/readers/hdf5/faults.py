@@ -26,4 +26,4 @@ def library_errors() -> Iterator[None]:
         raise
     except _RAISED as error:
         text = str(error.args[0]) if error.args else type(error).__name__
-        raise LibraryError(text.removeprefix("Can't synchronously read data ")) from error
+        raise LibraryError(text.removeprefix("Can't synchronously read data ").strip("()")) from error

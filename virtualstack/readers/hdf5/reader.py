@@ -17,8 +17,9 @@ from virtualstack.readers.hdf5.attributes import read_attributes
 from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.records import extend_records
+from virtualstack.readers.hdf5.references import FileContext
 from virtualstack.readers.hdf5.tree import Group, Variable, read_tree
-from virtualstack.readers.hdf5.variables import FileContext, read_variable
+from virtualstack.readers.hdf5.variables import read_variable
 from virtualstack.storage import LocalSource, Source, SourceFile, Storage
 
 __all__ = ["HDF5"]

@@ -2,65 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import h5py
 import numpy as np
 from h5py import h5d
-from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError
-from virtualstack.location import Location
-from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
+from virtualstack.manifests import ChunkManifest, Fill, ManifestArray, Refusal
 from virtualstack.manifests import value_changing as cf_of
-from virtualstack.readers.hdf5.chunks import ChunkTable, UnlistableChunksError, chunk_table
 from virtualstack.readers.hdf5.datatypes import ElementType, converted_dtype, packed
-from virtualstack.readers.hdf5.elsewhere import external_range, missing_source
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
-from virtualstack.readers.hdf5.filters import Filter, codecs_of, filters_of, missing_plugin, obstacle, passed
-from virtualstack.readers.hdf5.layout import ChunkLayout, read_chunk_layout
+from virtualstack.readers.hdf5.references import FileContext, LostValuesError, NoReferencesError, references
 from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import NotInlinedError, inline_text, inline_values, one_cell
 
-__all__ = ["FileContext", "read_variable"]
-
-_MAX_CELLS = 1 << 28  # 6 GB of entries
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileContext:
-    """What reading a dataset needs of its file.
-
-    Parameters
-    ----------
-    location
-        Of the file.
-    read
-        Gives ``length`` bytes at an offset of the file.
-    base
-        Bytes of the user block, which addresses do not count.
-    inline_limit
-        Bytes of values that one variable may put into the manifest.
-    locate
-        Gives the location of another file by its path.
-    """
-
-    location: Location
-    read: Callable[[int, int], bytes]
-    base: int
-    inline_limit: int
-    locate: Callable[[str], Location]
-
-
-class _NoReferencesError(Exception):
-    """The bytes of a dataset are no byte ranges of a source; the message is the reason."""
-
-
-class _LostValuesError(Exception):
-    """The values are out of reach of the HDF5 library, which may give others; the message is the reason."""
+__all__ = ["read_variable"]
 
 
 def read_variable(
@@ -93,19 +50,19 @@ def read_variable(
         refusal = Refusal(path=variable.path, reason="a null dataspace: it has no value, only attributes", kind="noted")
     else:
         try:
-            manifest, grid = _references(variable, found, shape, fill, context)
-        except _LostValuesError as error:
+            manifest, grid = references(variable, found, shape, fill, context)
+        except LostValuesError as error:
             return None, Refusal(path=variable.path, reason=str(error))
-        except _NoReferencesError as obstacle_:
+        except NoReferencesError as obstacle:
             try:
                 if found.kind == "text":
                     manifest = inline_text(dataset, fill, context.inline_limit)
                 else:
                     manifest = inline_values(dataset, value_dtype, shape, fill, context.inline_limit)
             except NotInlinedError as error:
-                return None, Refusal(path=variable.path, reason=f"{obstacle_}; {error}")
+                return None, Refusal(path=variable.path, reason=f"{obstacle}; {error}")
             grid = one_cell(shape)
-            refusal = Refusal(path=variable.path, reason=str(obstacle_), kind="inlined")
+            refusal = Refusal(path=variable.path, reason=str(obstacle), kind="inlined")
     array = ManifestArray(
         manifest=manifest,
         grid=grid,
@@ -139,174 +96,3 @@ def _fill(dataset: h5py.Dataset, found: ElementType, dtype: np.dtype[Any]) -> Fi
     cell = np.zeros((), dataset.dtype)
     dcpl.get_fill_value(cell)
     return Fill(dtype, cell.astype(dtype).tobytes())
-
-
-def _references(
-    variable: Variable, found: ElementType, shape: tuple[int, ...], fill: Fill, context: FileContext
-) -> tuple[ChunkManifest, ChunkGrid]:
-    """Give the byte ranges of a dataset, or raise `_NoReferencesError`."""
-    dataset = variable.dataset
-    dcpl = dataset.id.get_create_plist()
-    layout = dcpl.get_layout()
-    if found.stored is None:
-        raise _NoReferencesError(found.reason)
-    if layout == h5d.VIRTUAL:
-        missing = missing_source(dataset, context.location.url)
-        if missing is not None:
-            raise _LostValuesError(f"a virtual dataset (VDS) {missing}; the HDF5 library would show fill values")
-        raise _NoReferencesError("a virtual dataset (VDS), whose values lie in other datasets")
-    if found.subshape and dcpl.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED:
-        raise _NoReferencesError("an array type with a fill value")
-    if layout == h5d.COMPACT:
-        return _compact(dataset, found.stored, shape, fill), one_cell(shape)
-    if dcpl.get_external_count():
-        return _external(dataset, found.stored, shape, fill, context), one_cell(shape)
-    if layout == h5d.CONTIGUOUS:
-        return _contiguous(variable, found.stored, shape, fill, context), one_cell(shape)
-    return _chunked(variable, found, shape, fill, context)
-
-
-def _compact(dataset: h5py.Dataset, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill) -> ChunkManifest:
-    """Take the values out of the object header."""
-    grid = one_cell(shape)
-    if not math.prod(shape):
-        return ChunkManifest.empty(grid.shape, fill)
-    dtype = packed(stored)
-    with library_errors():
-        values = np.ascontiguousarray(dataset[()]).reshape(shape).astype(dtype)
-    return ChunkManifest.from_bytes(
-        [values.tobytes()], shape=grid.shape, encoding=ChunkEncoding.of(dtype, shape), fill=fill
-    )
-
-
-def _contiguous(
-    variable: Variable, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
-) -> ChunkManifest:
-    dataset = variable.dataset
-    grid = one_cell(shape)
-    with library_errors():
-        offset = dataset.id.get_offset()
-    # The HDF5 library adds the user block to "undefined", all bits set, too (2.0).
-    if offset is None or offset == context.base - 1 or not math.prod(shape):
-        return ChunkManifest.empty(grid.shape, fill)
-    length = math.prod(shape) * stored.itemsize
-    _check_inside(np.array([offset]), np.array([length]), variable.path, context)
-    return _one_range(offset, length, context.location, ChunkEncoding.of(stored, shape), fill)
-
-
-def _external(
-    dataset: h5py.Dataset, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
-) -> ChunkManifest:
-    """Refer to the one external file that holds all values; several are read by the HDF5 library."""
-    length = math.prod(shape) * stored.itemsize
-    if not length:
-        return ChunkManifest.empty(one_cell(shape).shape, fill)
-    found = external_range(dataset, length, context.location.url)
-    if found is None:
-        raise _NoReferencesError("its values lie in external files")
-    path, offset = found
-    return _one_range(offset, length, context.locate(path), ChunkEncoding.of(stored, shape), fill)
-
-
-def _one_range(offset: int, length: int, location: Location, encoding: ChunkEncoding, fill: Fill) -> ChunkManifest:
-    shape = (1,) * len(encoding.shape)
-    return ChunkManifest.from_arrays(
-        np.full(shape, offset, np.int64),
-        np.full(shape, length, np.int64),
-        location=location,
-        encoding=encoding,
-        fill=fill,
-    )
-
-
-def _chunked(
-    variable: Variable, found: ElementType, shape: tuple[int, ...], fill: Fill, context: FileContext
-) -> tuple[ChunkManifest, ChunkGrid]:
-    dataset, stored = variable.dataset, found.stored
-    if stored is None:
-        raise _NoReferencesError(found.reason)
-    filters = filters_of(dataset.id.get_create_plist())
-    chunks = (*map(int, dataset.chunks), *found.subshape)
-    grid = ChunkGrid.regular(shape, chunks)
-    if not math.prod(shape):
-        return ChunkManifest.empty(grid.shape, fill), grid
-    if math.prod(grid.shape) > _MAX_CELLS:
-        raise _NoReferencesError(f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {_MAX_CELLS}")
-    layout = _layout(variable, filters, context)
-    try:
-        table = chunk_table(dataset, layout, context.base)
-    except UnlistableChunksError as error:
-        raise _NoReferencesError(str(error)) from error
-    _check_inside(table.offset, table.length, variable.path, context)
-    unfiltered = _unfiltered_edges(dataset, table, filters, layout)
-    masks = np.where(unfiltered, (1 << len(filters)) - 1, table.mask)
-    distinct, rows = np.unique(masks, return_inverse=True)
-    pipelines = [passed(filters, int(mask)) for mask in distinct]
-    for pipeline in pipelines:
-        _check_pipeline(pipeline)
-    encodings = [ChunkEncoding.of(stored, chunks, codecs_of(pipeline)) for pipeline in pipelines]
-    offsets, lengths = np.zeros(grid.shape, np.int64), np.full(grid.shape, -1, np.int64)
-    codes = np.zeros(grid.shape, np.uint32)
-    offsets.reshape(-1)[table.cell] = table.offset
-    lengths.reshape(-1)[table.cell] = table.length
-    codes.reshape(-1)[table.cell] = rows
-    manifest = ChunkManifest.from_arrays(
-        offsets,
-        lengths,
-        location=context.location,
-        encoding=encodings,
-        fill=fill,
-        encoding_codes=codes,
-        location_codes=np.full(grid.shape, FIRST, np.uint32),
-    )
-    return manifest, grid
-
-
-def _check_pipeline(filters: tuple[Filter, ...]) -> None:
-    """Raise where no codecs decode chunks that went through these filters."""
-    reason = obstacle(filters)
-    if reason is not None:
-        missing = missing_plugin(filters)
-        raise _NoReferencesError(reason) if missing is None else _LostValuesError(f"{reason}, and {missing}")
-
-
-def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, context: FileContext) -> None:
-    """Raise `MalformedFileError` where a byte range lies outside of the file."""
-    size = context.location.size
-    if size is None:
-        return
-    outside = np.flatnonzero((offsets < 0) | (lengths < 0) | (offsets > size - lengths))
-    if outside.size:
-        url, at = context.location.url, int(offsets[outside[0]])
-        raise MalformedFileError(
-            f"'{url}' is truncated or damaged: '{path}' has {int(lengths[outside[0]])} bytes at offset {at}, but the "
-            f"file ends at {size}. Compare its size with that of its origin, or fetch it again",
-            url=url,
-            offset=at,
-        )
-
-
-def _layout(variable: Variable, filters: tuple[Filter, ...], context: FileContext) -> ChunkLayout | None:
-    """Read the layout message where something depends on it."""
-    dataset = variable.dataset
-    has_edges = any(n % c for n, c in zip(dataset.shape, dataset.chunks, strict=True))
-    if not (filters and has_edges) and None not in dataset.maxshape[1:]:
-        return None
-    return read_chunk_layout(context.read, context.base, variable.address)
-
-
-def _unfiltered_edges(
-    dataset: h5py.Dataset, table: ChunkTable, filters: tuple[Filter, ...], layout: ChunkLayout | None
-) -> NDArray[np.bool_]:
-    """Tell which chunks reach past the array and were therefore stored without filters."""
-    shape, chunks = dataset.shape, dataset.chunks
-    if not filters or not any(n % c for n, c in zip(shape, chunks, strict=True)):
-        return np.zeros(table.cell.shape, np.bool_)
-    if layout is None:
-        raise _NoReferencesError("its object header could not be read, so edge chunks may be filtered or not")
-    if not layout.leaves_edges_unfiltered:
-        return np.zeros(table.cell.shape, np.bool_)
-    grid = tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
-    scaled = np.unravel_index(table.cell, grid)
-    past = [(i + 1) * c > n for i, c, n in zip(scaled, chunks, shape, strict=True)]
-    return np.asarray(np.logical_or.reduce(past), np.bool_)
