@@ -79,7 +79,7 @@ def test_verify_fails_where_a_value_differs(files, tmp_path, capsys, monkeypatch
     seen = capsys.readouterr()
     assert seen.out.endswith("verified: 2 variables equal in 3 files, 1 differ\n")
     assert re.search(
-        r"^virtualstack: error: variable 't' differs from 'file://.*f1\.nc': 1 of 8 values differ, the first at "
+        r"^virtualstack: error: variable 't', compared with 'file://.*f1\.nc': 1 of 8 values differ, the first at "
         r"\(1, 3\): 0\.0 in the cube, 9\.0 in the file$",
         seen.err,
         re.MULTILINE,
@@ -173,6 +173,45 @@ def test_a_group_is_built(tmp_path, capsys):
     arguments = ["build", str(tmp_path / "g*.nc"), "-o", str(tmp_path / "refs.json"), "--group", "inner", "--verify"]
     assert main(arguments) == 0
     assert "1 variable equal in 2 files" in capsys.readouterr().out
+
+
+def test_a_group_without_variables_is_an_error(tmp_path, capsys):
+    """Nothing would be written and nothing compared, and both would look well."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["inner/v"] = [1, 2]
+    assert main(["build", str(tmp_path / "a.h5"), "-o", str(tmp_path / "refs.json"), "--verify"]) == 1
+    assert re.search(r"there are no variables to reference in '/' of '.*a\.h5'; .*--group", error_of(capsys))
+
+
+def test_times_that_xarray_cannot_decode_are_an_error(tmp_path, capsys):
+    """As they would be in the source."""
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 2)
+        times = file.createVariable("t", "f8", ("x",))
+        times.setncatts({"units": "days since 2000-01-01", "calendar": "lunar"})
+        times[:] = [1, 2]
+    assert main(["build", str(tmp_path / "a.nc"), "-o", str(tmp_path / "refs.json")]) == 1
+    assert re.search(r"refs\.json' is written, but xarray cannot decode it: .*'lunar'", error_of(capsys))
+
+
+def test_files_without_a_dimension_in_common_are_an_error(tmp_path, capsys):
+    """There is nothing to choose from."""
+    for dim in "ab":
+        with h5py.File(tmp_path / f"{dim}.h5", "w") as file:
+            file[dim] = [1, 2]
+            file[dim].make_scale(dim)
+    assert main(["build", str(tmp_path / "*.h5"), "-o", str(tmp_path / "refs.json")]) == 1
+    assert error_of(capsys) == "the 2 files have no dimension in common to join them along"
+
+
+def test_references_cannot_be_compared_as_files(files, tmp_path, capsys):
+    """The error says what can."""
+    first, second = str(tmp_path / "1.json"), str(tmp_path / "2.json")
+    assert main(["build", files[0], "-o", first]) == 0
+    assert main(["build", first, "-o", second]) == 0
+    capsys.readouterr()
+    assert main(["build", first, "-o", second, "--verify"]) == 1
+    assert "netCDF-4 and HDF5 files can be compared" in error_of(capsys)
 
 
 @pytest.fixture

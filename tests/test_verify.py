@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_one_other_value_is_found(cube, files):
     wanted = "1 of 8 values differ, the first at (1, 2): 0.0 in the cube, 9.0 in the file"
     assert reasons(found) == {("t", "b.nc"): wanted}
     assert str(found) == "3 variables equal in 2 files, 1 differ"
-    assert str(found.differences[0]).startswith("variable 't' differs from 'file:///")
+    assert str(found.differences[0]).startswith("variable 't', compared with 'file:///")
 
 
 def test_a_fill_value_in_place_of_nan_is_found(cube, files):
@@ -148,9 +149,10 @@ def without(*modules):
     return lambda name: None if name in modules else importlib.util.find_spec(name)
 
 
-def test_h5netcdf_reads_where_netcdf4_is_not_installed(cube, files, monkeypatch):
-    """As in an environment with the extra ``verify`` alone."""
-    monkeypatch.setattr(verify, "find_spec", without("netCDF4"))
+@pytest.mark.parametrize("hidden", [["h5netcdf"], ["netCDF4", "hdf5plugin"]])
+def test_either_library_is_enough(cube, files, monkeypatch, hidden):
+    """netCDF4 where h5netcdf is not installed, and h5netcdf alone, as with the extra ``verify``."""
+    monkeypatch.setattr(verify, "find_spec", without(*hidden))
     assert str(verify_against_files(cube, files, dim="time")) == "4 variables equal in 2 files"
 
 
@@ -177,8 +179,23 @@ def test_a_file_that_is_gone_is_named(cube, tmp_path):
 def test_a_file_that_the_library_cannot_open_is_named(cube, tmp_path):
     """With what the library says."""
     (tmp_path / "a.nc").write_bytes(b"no netCDF")
-    with pytest.raises(MalformedFileError, match=r"a\.nc' cannot be opened by xarray's NetCDF4 engine: "):
+    with pytest.raises(
+        MalformedFileError, match=r"a\.nc' cannot be opened by xarray's H5netcdf engine: .* files can be compared$"
+    ):
         verify_against_files(cube, [tmp_path / "a.nc"])
+
+
+def test_values_that_the_library_cannot_read_are_not_equal(tmp_path):
+    """Here the checksum of a chunk is wrong."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset("v", data=np.arange(4), chunks=(4,), fletcher32=True)
+        at = data.id.get_chunk_info(0).byte_offset
+    with (tmp_path / "a.h5").open("r+b") as raw:
+        raw.seek(at)
+        raw.write(b"\xff")
+    cube = xr.Dataset({"v": ("phony_dim_0", np.arange(4))})
+    found = reasons(verify_against_files(cube, [tmp_path / "a.h5"]))
+    assert found["v", "a.h5"].startswith("the file's values cannot be read: ")
 
 
 @pytest.mark.parametrize(

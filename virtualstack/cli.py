@@ -24,7 +24,13 @@ from virtualstack.api import open_virtual_dataset, select_group
 from virtualstack.combine import concat_datasets
 from virtualstack.dataset import refusals_of
 from virtualstack.engine import VirtualStackBackendEntrypoint
-from virtualstack.errors import CombineError, MissingDependencyError, SourceNotFoundError, VirtualStackError
+from virtualstack.errors import (
+    CombineError,
+    MissingDependencyError,
+    ReaderError,
+    SourceNotFoundError,
+    VirtualStackError,
+)
 from virtualstack.location import absolute_url, local_path
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.readers.base import ReadOptions
@@ -124,26 +130,14 @@ def _output(text: str) -> str:
 
 def _build(options: argparse.Namespace) -> int:
     urls = _expand(options.files)
-    show = _bar("scan")
-    datasets = []
-    for done, url in enumerate(urls, start=1):
-        datasets.append(
-            open_virtual_dataset(
-                url,
-                reader=options.reader,
-                group=options.group,
-                drop_variables=options.drop_variable,
-                unsupported=options.unsupported,
-            )
-        )
-        show(done, len(urls))
+    datasets = _open_all(urls, options)
     dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(urls) > 1 else None)
     joined = datasets[0] if dim is None else concat_datasets(datasets, dim)
     joined.virtual.to_kerchunk(options.output)
-    with xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint) as cube:
+    with _open_output(options.output) as cube:
         print(cube)
         sources = f"{len(urls)} file{'s' if len(urls) != 1 else ''}"
-        print(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}")
+        print(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}", flush=True)
         if not options.verify:
             return 0
         refused = (x for dataset in datasets for x in refusals_of(dataset) if x.kind == "refused")
@@ -153,6 +147,38 @@ def _build(options: argparse.Namespace) -> int:
     for difference in found.differences:
         _say("error", str(difference))
     return 1 if found.differences else 0
+
+
+def _open_all(urls: Sequence[str], options: argparse.Namespace) -> list[xr.Dataset]:
+    show = _bar("scan")
+    datasets = []
+    for done, url in enumerate(urls, start=1):
+        dataset = open_virtual_dataset(
+            url,
+            reader=options.reader,
+            group=options.group,
+            drop_variables=options.drop_variable,
+            unsupported=options.unsupported,
+        )
+        if not dataset.variables:
+            raise ReaderError(
+                f"there are no variables to reference in '{options.group or '/'}' of '{url}'; "
+                f"'virtualstack inspect' shows all groups, and --group chooses another",
+                url=url,
+            )
+        datasets.append(dataset)
+        show(done, len(urls))
+    return datasets
+
+
+def _open_output(output: str) -> xr.Dataset:
+    try:
+        return xr.open_dataset(output, engine=VirtualStackBackendEntrypoint)
+    except ValueError as error:
+        if isinstance(error, VirtualStackError):
+            raise
+        # xarray does not know the units or calendar of a time; it would say the same of the source.
+        raise ReaderError(f"'{output}' is written, but xarray cannot decode it: {error}", url=output) from error
 
 
 def _expand(files: Iterable[str]) -> list[str]:
@@ -186,6 +212,10 @@ def _common_unlimited(datasets: Sequence[xr.Dataset], urls: Sequence[str]) -> st
     candidates = sorted(unlimited & shared)
     if len(candidates) == 1:
         return candidates[0]
+    if not shared:
+        raise CombineError(
+            f"the {len(urls)} files have no dimension in common to join them along", property="dimension"
+        )
     what = f"{len(candidates)} unlimited dimensions {candidates}" if candidates else "no unlimited dimension"
     raise CombineError(
         f"the {len(urls)} files have {what} in common, so say which one to join them along: --concat-dim with one of "
