@@ -36,8 +36,12 @@ def write_kerchunk(
     """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
 
     They have zarr v2 metadata. What kerchunk cannot hold is left out: sizes and etags of the sources, MISSING as
-    different from EMPTY, dimensions that no array has, and refusals. Attributes become JSON, which has no float32: values
-    packed by a ``scale_factor`` and ``add_offset`` of float32 decode as float64, equal to float32's precision.
+    different from EMPTY, dimensions that no array has, and refusals. Attributes become JSON, which has no float32:
+    values packed by a ``scale_factor`` and ``add_offset`` of float32 decode as float64, equal to float32's precision.
+
+    fsspec (2026.9) looks for the protocol of parquet references in groups too, and may fail there with a KeyError: open
+    parquet that has groups below the root with ``storage_options={"remote_protocol": "s3"}`` (or whichever it is), or
+    write JSON.
 
     JSON files appear whole or not at all. A local parquet directory is made aside and renamed. On an object store its
     files are replaced one by one, ``.zmetadata`` after those that it needs: do not replace one that is being read.
