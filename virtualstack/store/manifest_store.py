@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -312,11 +312,22 @@ _MANY_SOURCES = 1024
 
 
 def _refusal(array: ManifestArray, name: str) -> str | None:
+    if _is_known(array.dtype):
+        return None
     try:
         zarr_dtype(packed(array.dtype), name=name)
     except UnsupportedFeatureError as error:
         return str(error)
     return None
+
+
+@lru_cache(maxsize=1024)
+def _is_known(dtype: np.dtype[Any]) -> bool:
+    try:
+        zarr_dtype(packed(dtype), name="")
+    except UnsupportedFeatureError:
+        return False
+    return True
 
 
 def _span(byte_range: ByteRequest | None, length: int) -> tuple[int, int]:
