@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import fsspec
 import h5py
 import netCDF4
 import numpy as np
@@ -164,6 +165,6 @@ def test_one_hundred_thousand_rows_then_a_short_file(tmp_path):
     array = replace(group.arrays["v"], manifest=many, grid=ChunkGrid.regular((n,), (1,)))
     write_kerchunk(replace(group, arrays={"v": array}), tmp_path / "refs.parq")
     assert sorted(x.name for x in (tmp_path / "refs.parq" / "v").iterdir()) == ["refs.0.parq", "refs.1.parq"]
-    with xr.open_dataset(str(tmp_path / "refs.parq"), engine="kerchunk", chunks=None) as got:
-        for part in (slice(0, 3), slice(99_997, None)):
-            np.testing.assert_array_equal(got["v"].variable[part].values, np.arange(n, dtype="u4")[part])
+    files = fsspec.filesystem("reference", fo=str(tmp_path / "refs.parq"), remote_protocol="file")
+    for i in (0, 1, 99_999, 100_000, 100_002):
+        assert np.frombuffer(files.cat_file(f"v/{i}"), "u4").tolist() == [i]
