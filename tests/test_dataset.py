@@ -396,6 +396,28 @@ def test_the_engine_opens_files_groups_and_dicts(nc):
         xr.open_dataset(5, engine="virtualstack")
 
 
+@pytest.mark.parametrize("name", ["refs.json", "refs.parq"])
+def test_packing_by_float32_decodes_to_float32_from_references_too(tmp_path, name):
+    """JSON has no float32; references keep the dtypes of attributes beside them."""
+    packing = {"scale_factor": np.float32(0.01), "add_offset": np.float32(273.15), "valid_min": np.int16(0)}
+    path = make_file(tmp_path / "a.nc", **packing)
+    vs.open_virtual_dataset(path).virtual.to_kerchunk(tmp_path / name)
+    refs = xr.open_dataset(tmp_path / name, engine="virtualstack").load()
+    assert refs.tos.dtype == opened(path).tos.dtype == np.float32
+    xr.testing.assert_identical(refs, opened(path))
+
+
+def test_relative_references_move_with_their_sources(nc, tmp_path):
+    """With relative=True references and sources can be moved together."""
+    vs.open_virtual_dataset(nc).virtual.to_kerchunk(tmp_path / "refs.json", relative=True)
+    expected = opened(nc)
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for path in (nc, tmp_path / "refs.json"):
+        path.rename(moved / path.name)
+    xr.testing.assert_identical(xr.open_dataset(moved / "refs.json", engine="virtualstack").load(), expected)
+
+
 @pytest.mark.filterwarnings("ignore:The 'fastparquet' engine")  # fsspec's own
 @pytest.mark.parametrize("name", ["refs.json", "refs.parq"])
 def test_references_open_with_our_engine_and_with_kerchunk(nc, tmp_path, name):

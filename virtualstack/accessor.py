@@ -88,7 +88,13 @@ class VirtualAccessor:
     # -- writers ----------------------------------------------------------------------------------------------
 
     def to_kerchunk(
-        self, target: str | os.PathLike[str] | None = None, /, *, storage: StorageLike = None
+        self,
+        target: str | os.PathLike[str] | None = None,
+        /,
+        *,
+        storage: StorageLike = None,
+        relative: bool = False,
+        fill_budget: int = 1 << 24,
     ) -> dict[str, Any] | None:
         """Write kerchunk references, which ``xr.open_dataset(target, engine="kerchunk")`` opens.
 
@@ -98,6 +104,12 @@ class VirtualAccessor:
             ``"refs.json"`` or ``"refs.parq"``, a local path or URL: the suffix decides; ``None`` gives the dict.
         storage
             See :func:`virtualstack.open_virtual_dataset`.
+        relative
+            Write the locations of sources relative to the folder of the target, so that both can be moved together;
+            only virtualstack reads them so.
+        fill_budget
+            Bytes that absent chunks of one variable may take where kerchunk cannot leave them out, because their fill
+            value is no missing value.
 
         Returns
         -------
@@ -109,7 +121,7 @@ class VirtualAccessor:
         WriterError
             Kerchunk cannot express a variable; the message names it and says why.
         """
-        return _write_kerchunk(self.to_group(), target, storage)
+        return _write_kerchunk(self.to_group(), target, storage, relative, fill_budget)
 
     # -- changes ----------------------------------------------------------------------------------------------
 
@@ -208,10 +220,16 @@ class VirtualTreeAccessor:
         return xr.open_datatree(group, engine="virtualstack", chunks=chunks, storage=storage, **options)
 
     def to_kerchunk(
-        self, target: str | os.PathLike[str] | None = None, /, *, storage: StorageLike = None
+        self,
+        target: str | os.PathLike[str] | None = None,
+        /,
+        *,
+        storage: StorageLike = None,
+        relative: bool = False,
+        fill_budget: int = 1 << 24,
     ) -> dict[str, Any] | None:
         """Write kerchunk references of all groups; see :meth:`VirtualAccessor.to_kerchunk`."""
-        return _write_kerchunk(self.to_group(), target, storage)
+        return _write_kerchunk(self.to_group(), target, storage, relative, fill_budget)
 
     def __repr__(self) -> str:
         return f"<virtual: tree of {sum(1 for _ in self._tree.subtree)} groups>"
@@ -223,8 +241,14 @@ def _group_of_tree(tree: xr.DataTree) -> ManifestGroup:
 
 
 def _write_kerchunk(
-    group: ManifestGroup, target: str | os.PathLike[str] | None, storage: StorageLike
+    group: ManifestGroup,
+    target: str | os.PathLike[str] | None,
+    storage: StorageLike,
+    relative: bool,
+    fill_budget: int,
 ) -> dict[str, Any] | None:
     writer = importlib.import_module("virtualstack.writers.kerchunk")
-    written: dict[str, Any] | None = writer.write_kerchunk(group, target, storage=storage)
+    written: dict[str, Any] | None = writer.write_kerchunk(
+        group, target, storage=storage, relative=relative, fill_budget=fill_budget
+    )
     return written

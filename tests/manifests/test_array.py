@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
+from virtualstack.location import Location
 from virtualstack.manifests import (
     FIRST,
     ChunkEncoding,
@@ -97,6 +98,22 @@ def test_equal_arrays_are_identical_for_xarray():
     xr.testing.assert_identical(one, dataset(array()))
     assert not one.equals(dataset(array(url="file:///b.nc")))
     assert xr.merge([one, dataset(array())], compat="no_conflicts").identical(one)
+
+
+def test_an_unknown_size_does_not_make_another_source():
+    """References forget sizes and etags; other sizes of one URL are other versions."""
+    versions = [Location("file:///a.nc"), Location("file:///a.nc", 10**9), Location("file:///a.nc", 10**9, "e", 5.0)]
+    for left in versions:
+        for right in versions:
+            assert array(url=left).equals(array(url=right))
+    assert not array(url=versions[1]).equals(array(url=Location("file:///a.nc", 10**9 + 1)))
+
+
+def test_two_names_of_one_codec_are_one():
+    """Numcodecs and zarr v3 name the same bytes differently."""
+    names = [(type(ZLIB).of(name, level=3),) for name in ("numcodecs.zstd", "zstd")]
+    assert array(codecs=names[0]).equals(array(codecs=names[1]))
+    assert not array(codecs=names[0]).equals(array(codecs=(ZLIB,)))
 
 
 def test_merging_two_sources_of_one_name_is_refused():

@@ -79,6 +79,15 @@ class Codec:
         return value
 
 
+# Two names of one byte form: numcodecs' and the one that zarr v3 has for it since.
+_SAME = {
+    "numcodecs.blosc": "blosc",
+    "numcodecs.gzip": "gzip",
+    "numcodecs.vlen-utf8": "vlen-utf8",
+    "numcodecs.zstd": "zstd",
+}
+
+
 @lru_cache(maxsize=4096)
 def decoding_part(codecs: tuple[Codec, ...], /) -> tuple[Codec, ...]:
     """Leave out of codecs what does not change decoding, such as a compression level.
@@ -91,9 +100,10 @@ def decoding_part(codecs: tuple[Codec, ...], /) -> tuple[Codec, ...]:
 
 
 def _without_encoder_settings(codec: Codec) -> Codec:
+    name = _SAME.get(codec.name, codec.name)
     drop = _ENCODER_ONLY.get(codec.name, frozenset())
     if drop is None:
-        return Codec(codec.name)
+        return Codec(name)
     if not drop:
-        return codec
-    return Codec.of(codec.name, **{key: value for key, value in codec.options().items() if key not in drop})
+        return Codec(name, codec.configuration)
+    return Codec.of(name, **{key: value for key, value in codec.options().items() if key not in drop})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from virtualstack.errors import WriterError
 
-__all__ = ["json_attributes", "restore_cf"]
+__all__ = ["attribute_dtypes", "json_attributes", "restore_cf", "restore_dtypes"]
 
 
 def json_attributes(attributes: Mapping[str, Any], /, *, variable: str) -> dict[str, Any]:
@@ -18,7 +19,7 @@ def json_attributes(attributes: Mapping[str, Any], /, *, variable: str) -> dict[
 
     NaN and infinities stay floats (``NaN`` in Python's JSON): as text they would not decode as numbers, and as null
     they would vanish. Bytes become text: UTF-8, else Latin-1. JSON has no float32, so a ``scale_factor`` of that type
-    comes back as float64 of the same value.
+    comes back as float64 of the same value, unless :func:`attribute_dtypes` stands beside it.
 
     >>> json_attributes({"valid_range": np.array([0, 1], "i2"), "units": b"K"}, variable="t")
     {'valid_range': [0, 1], 'units': 'K'}
@@ -29,6 +30,39 @@ def json_attributes(attributes: Mapping[str, Any], /, *, variable: str) -> dict[
         A value has no JSON form.
     """
     return {str(name): _value(value, f"{variable}.{name}") for name, value in attributes.items()}
+
+
+def attribute_dtypes(attributes: Mapping[str, Any], /) -> dict[str, str]:
+    """Give the dtypes of numbers that JSON would forget: a float32 ``scale_factor`` decodes to float32.
+
+    >>> attribute_dtypes({"scale_factor": np.float32(0.5), "n": 3, "valid_range": np.array([0, 1], "i2")})
+    {'scale_factor': '<f4', 'valid_range': '<i2'}
+    """
+    numbers = {name: np.asarray(x) for name, x in attributes.items() if isinstance(x, np.generic | np.ndarray)}
+    return {
+        name: x.dtype.newbyteorder("<").str
+        for name, x in numbers.items()
+        if x.dtype.kind in "iuf" and x.dtype not in (np.dtype(np.int64), np.dtype(np.float64))
+    }
+
+
+def restore_dtypes(attributes: Mapping[str, Any], dtypes: object, /) -> dict[str, Any]:
+    """Give attributes back the dtypes of :func:`attribute_dtypes`; what is no such dtype, or does not fit, stays.
+
+    >>> restore_dtypes({"scale_factor": 0.5}, {"scale_factor": "<f4"})
+    {'scale_factor': np.float32(0.5)}
+    """
+    restored = dict(attributes)
+    for name, dtype in dtypes.items() if isinstance(dtypes, Mapping) else ():
+        value = restored.get(name)
+        if not isinstance(value, int | float | list) or not re.fullmatch(r"<[iuf][248]|\|[iu]1", str(dtype)):
+            continue
+        try:
+            array = np.asarray(value, np.dtype(dtype).newbyteorder("="))
+        except (ValueError, TypeError, OverflowError):
+            continue
+        restored[name] = array if array.ndim else array[()]
+    return restored
 
 
 def restore_cf(attributes: Mapping[str, Any], cf: Mapping[str, Any], /, *, variable: str) -> dict[str, Any]:
@@ -86,7 +120,7 @@ def _value(value: Any, where: str) -> Any:
             return [_value(x, where) for x in value]
     raise WriterError(
         f"attribute '{where}' is a {type(value).__name__}, which JSON cannot hold: {value!r}; remove it or make it "
-        "text, or write a manifest store",
+        "text",
         variable=where.rpartition(".")[0],
         feature=f"attribute of type {type(value).__name__}",
     )

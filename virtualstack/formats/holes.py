@@ -151,8 +151,8 @@ def check_budget(n_holes: int, nbytes: int, budget: FillBudget, /, *, variable: 
 def _refuse(variable: str, reason: str) -> WriterError:
     return WriterError(
         f"variable '{variable}' has absent chunks whose fill value is no '_FillValue', and kerchunk references would "
-        f"mask it: such chunks must be written out, but {reason}. Raise fill_budget, write parquet references (which "
-        "hold equal chunks once), or write a manifest store",
+        f"mask it: such chunks must be written out, but {reason}. Raise fill_budget, or write parquet references, "
+        "which hold equal chunks once",
         variable=variable,
         feature="absent chunks",
     )

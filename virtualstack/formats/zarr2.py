@@ -10,7 +10,7 @@ import numpy as np
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, WriterError
-from virtualstack.formats.attributes import json_attributes, restore_cf
+from virtualstack.formats.attributes import attribute_dtypes, json_attributes, restore_cf, restore_dtypes
 from virtualstack.formats.holes import FillBudget, check_budget, choose_fill, encode_fill_chunk, inline_holes
 from virtualstack.formats.metadata import ArrayMetadata, lengths_of, ordered_encoding
 from virtualstack.formats.zarr2_codecs import codecs_from_zarr2, codecs_to_zarr2
@@ -21,6 +21,8 @@ __all__ = ["DIMENSIONS", "Zarr2Hierarchy", "hierarchy_of", "parse_zarr2"]
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute that holds the names of dimensions, as xarray writes it to zarr v2."""
+
+_EXTRA, _DTYPES = "virtualstack", "attribute_dtypes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +105,8 @@ def _array(
     plain = PlainArray.of(array)
     if isinstance(plain, str):
         raise WriterError(
-            f"variable '{variable}' cannot be written as kerchunk references: {plain}. A manifest store takes any "
-            "virtual array (vds.virtual.to_manifest_store()), and vds.virtual.open() gives its values",
+            f"variable '{variable}' cannot be written as kerchunk references: {plain}. "
+            "vds.virtual.open() gives its values; leave the variable out, or join only files that are stored alike",
             variable=variable,
             feature=plain,
         )
@@ -140,6 +142,9 @@ def _array(
         "fill_value": None if fill is None else fill_to_zarr2(fill, stored),
         "dimension_separator": ".",
     }
+    dtypes = attribute_dtypes(raw)
+    if dtypes:  # readers of zarr v2 ignore keys that they do not know
+        zarray[_EXTRA] = {_DTYPES: dtypes}
     return zarray, attributes, manifest
 
 
@@ -152,7 +157,7 @@ def _order(plain: PlainArray, variable: str) -> str:
         return "F"
     raise WriterError(
         f"variable '{variable}' has chunks stored with axes in the order {plain.order}; zarr v2 metadata knows C and "
-        "Fortran order only. Transpose the variable to the order of its file, or write a manifest store or Icechunk",
+        "Fortran order only. Transpose the variable to the order of its file, or use vds.virtual.open()",
         variable=variable,
         feature="transpose",
     )
@@ -193,6 +198,8 @@ def parse_zarr2(
     dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)
     fill = fill_from_zarr2(zarray.get("fill_value"), dtype, where=where)
     attributes = {name: value for name, value in zattrs.items() if name != DIMENSIONS}
+    extra = zarray.get(_EXTRA)
+    attributes = restore_dtypes(attributes, extra.get(_DTYPES) if isinstance(extra, Mapping) else None)
     if masks_fill_value and zarray.get("fill_value") is not None:
         attributes["_FillValue"] = fill.value
     reverse = tuple(range(len(shape)))[::-1] if order == "F" and len(shape) > 1 else None

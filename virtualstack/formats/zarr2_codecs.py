@@ -61,7 +61,7 @@ def _to_zarr2(codec: Codec, variable: str) -> dict[str, Any]:
             return {"id": "crc32c", "location": "end"}
     raise WriterError(
         f"variable '{variable}' is stored with the codec '{codec.name}', which kerchunk references (zarr v2 metadata) "
-        "have no name for; write a manifest store, or open it with vds.virtual.open()",
+        "have no name for; leave the variable out, or take its values with vds.virtual.open()",
         variable=variable,
         feature=codec.name,
     )

@@ -45,7 +45,7 @@ def dtype_to_zarr2(dtype: np.dtype[Any], /, *, variable: str) -> str | list[Any]
 
 def _no_dtype(dtype: np.dtype[Any], variable: str, what: str) -> WriterError:
     return WriterError(
-        f"variable '{variable}' has {what} that zarr v2 metadata cannot express: {dtype}; write a manifest store, or "
+        f"variable '{variable}' has {what} that zarr v2 metadata cannot express: {dtype}; leave the variable out, or "
         "load its values with loadable_variables=[...]",
         variable=variable,
         feature=str(dtype),

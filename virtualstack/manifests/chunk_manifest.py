@@ -234,7 +234,7 @@ class ChunkManifest:
 
     def read(self, box: Box, /) -> ChunkManifest:
         """Give the entries of a box of the grid, with all tables; nothing is copied."""
-        view = (*box, ...)  # the dots keep an array without axes an array
+        view: Any = (*box, ...)  # the dots keep an array without axes an array
         return replace(self, entries=self.entries[view], starts=None if self.starts is None else self.starts[view])
 
     def summary(self) -> ManifestSummary:

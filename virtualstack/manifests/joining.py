@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import CombineError
+from virtualstack.location import Location
 from virtualstack.manifests.chunk_manifest import INLINE, ChunkManifest
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.indexing import Chunks, refine
@@ -90,7 +92,7 @@ def equal(a: Chunks, b: Chunks, /) -> bool:
         a, b = align([a, b])
     except CombineError:
         return False
-    left, right = unify([a.manifest, b.manifest])
+    left, right = unify(_without_unknown_versions(a.manifest, b.manifest))
     x, y = left.entries, right.entries
     if not bool((x["location"] == y["location"]).all()):
         return False
@@ -102,6 +104,21 @@ def equal(a: Chunks, b: Chunks, /) -> bool:
     if not _same_bytes(left, right):
         return False
     return _same_decoding(left, right, a.grid)
+
+
+def _without_unknown_versions(a: ChunkManifest, b: ChunkManifest) -> list[ChunkManifest]:
+    """Take a source for the same where its URL is, and one side does not know its size, etag or time."""
+    known = {x.url: x for x in a.locations}
+    agreed: dict[str, Location] = {}
+    for other in b.locations:
+        mine = known.get(other.url)
+        if mine is not None and mine != other:
+            pairs = zip(astuple(mine), astuple(other), strict=True)
+            if all(x is None or y is None or x == y for x, y in pairs):
+                agreed[other.url] = Location(other.url)
+    if not agreed:
+        return [a, b]
+    return [replace(x, locations=tuple(agreed.get(y.url, y) for y in x.locations)) for x in (a, b)]
 
 
 def _start(manifest: ChunkManifest) -> NDArray[np.int64] | int:
