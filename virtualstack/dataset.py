@@ -142,10 +142,12 @@ def _with_bounds_units(arrays: Mapping[str, ManifestArray]) -> dict[str, Manifes
 def loaded_variable(array: ManifestArray, storage: Storage, /) -> xr.Variable:
     """Read all values of an array, as stored: a variable with the attributes of the source."""
     values = read_array(array, (), storage)
+    encoding: dict[str, Any] = {}
     if values.dtype.kind == "T":
         values = values.astype(object)
+        encoding["dtype"] = str  # as xarray's netCDF backends say it
     times = {key: value for key, value in array.cf.items() if key in ("units", "calendar")}
-    return xr.Variable(array.dimension_names or (), values, {**array.attributes, **times})
+    return xr.Variable(array.dimension_names or (), values, {**array.attributes, **times}, encoding)
 
 
 def decoded_variable(name: Hashable, variable: xr.Variable, /, *, decode_times: bool, stack: bool) -> xr.Variable:

@@ -102,6 +102,8 @@ def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...])
     if array.grid.is_regular:
         encoding["chunks"] = tuple(axis.chunk for axis in axes)
     manifest = array.manifest.read(tuple(slice(0, 0) for _ in axes))
+    if array.dtype.kind == "T" and not array.manifest.summary().n_references:
+        encoding["dtype"] = str  # xarray's netCDF backends say so, and it makes fixed-width text of what is at hand
     if dtype.kind not in "VO":
         encoding["fill_value"] = manifest.fill.value
     if len(urls := {location.url for location in manifest.locations}) == 1:
