@@ -1,8 +1,14 @@
+"""Every dataset of real HDF5 files beside h5py, and the page that says so."""
+
+from pathlib import Path
+
 import pytest
 
 from tests.corpus.report import CORPUS, corpus_files, judge
 
 pytestmark = pytest.mark.skipif(not corpus_files(), reason=f"no corpus at {CORPUS}")
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"
 
 # What h5py itself cannot read, or zarr has no data type for; everything else is equal.
 REFUSED = {
@@ -20,3 +26,5 @@ def test_every_dataset_is_equal_or_refused_by_name(path):
     assert not verdict.error
     assert not verdict.wrong
     assert {name for name, _ in verdict.refused} == REFUSED.get(path.name, set())
+    row = f"| {path.name} | {verdict.equal} | {len(verdict.inlined)} | "
+    assert row in PAGE.read_text(), f"run tests/corpus/report.py for {PAGE.name}"
