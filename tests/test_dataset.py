@@ -5,6 +5,7 @@ import pickle
 
 import h5py
 import netCDF4
+import numcodecs
 import numpy as np
 import pandas as pd
 import pytest
@@ -409,6 +410,14 @@ def test_packing_by_float32_decodes_to_float32_from_references_too(tmp_path, nam
     refs = xr.open_dataset(tmp_path / name, engine="virtualstack").load()
     assert refs.tos.dtype == opened(path).tos.dtype == np.float32
     xr.testing.assert_identical(refs, opened(path))
+
+
+def test_references_may_be_compressed(nc, tmp_path):
+    """JSON compressed with zstd is found out by its suffix."""
+    vs.open_virtual_dataset(nc).virtual.to_kerchunk(tmp_path / "refs.json")
+    packed = tmp_path / "refs.json.zst"
+    packed.write_bytes(numcodecs.Zstd().encode((tmp_path / "refs.json").read_bytes()))
+    xr.testing.assert_identical(xr.open_dataset(packed, engine="virtualstack").load(), opened(nc))
 
 
 def test_relative_references_move_with_their_sources(nc, tmp_path):

@@ -72,7 +72,7 @@ BUILT_IN = (
         target="virtualstack.readers.kerchunk:Kerchunk",
         magic=((b"{", (0,)),),
         children=((".zmetadata", b'"record_size"'),),
-        suffixes=(".json", ".parq", ".parquet"),
+        suffixes=(".json", ".json.zst", ".parq", ".parquet"),
     ),
     Format(
         name="netcdf3",
@@ -107,11 +107,12 @@ BUILT_IN = (
 )
 
 _HEAD = 4096
+_ZSTD = b"\x28\xb5\x2f\xfd"
 _HINTS = (
     (b"\x1f\x8b", "it is compressed with gzip: unpack it first"),
     (b"BZh", "it is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\0", "it is compressed with xz: unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "it is compressed with zstd: unpack it first"),
+    (_ZSTD, "it is compressed with zstd: unpack it first"),
     (b"PK\x03\x04", "it is a zip archive: unpack it first"),
     (b"PAR1", "it is one parquet file; kerchunk references in parquet are a directory"),
     (b"\x0e\x03\x13\x01", "it is HDF4, another format than HDF5: convert it with h4toh5"),
@@ -255,6 +256,8 @@ def _by_magic(source: Source) -> Format | None:
             if any(head.startswith(magic, at) for at in offsets if at < len(head)):
                 return row
             if magic == b"{" and text.startswith(magic):
+                return row
+            if head.startswith(_ZSTD) and url.endswith(tuple(x for x in row.suffixes if x.endswith(".zst"))):
                 return row
     _refuse_known(head, text, url)
     return _by_far_magic(source)
