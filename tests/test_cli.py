@@ -183,15 +183,28 @@ def test_a_group_without_variables_is_an_error(tmp_path, capsys):
     assert re.search(r"there are no variables to reference in '/' of '.*a\.h5'; .*--group", error_of(capsys))
 
 
-def test_times_that_xarray_cannot_decode_are_an_error(tmp_path, capsys):
-    """As they would be in the source."""
+@pytest.mark.parametrize(("dim", "reason"), [("x", "refs.json' is written, but"), ("t", "a.nc'")])
+def test_times_that_xarray_cannot_decode_are_an_error(tmp_path, capsys, dim, reason):
+    """As they would be in the source; a coordinate is decoded when it is opened."""
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
-        file.createDimension("x", 2)
-        times = file.createVariable("t", "f8", ("x",))
+        file.createDimension(dim, 2)
+        times = file.createVariable("t", "f8", (dim,))
         times.setncatts({"units": "days since 2000-01-01", "calendar": "lunar"})
         times[:] = [1, 2]
     assert main(["build", str(tmp_path / "a.nc"), "-o", str(tmp_path / "refs.json")]) == 1
-    assert re.search(r"refs\.json' is written, but xarray cannot decode it: .*'lunar'", error_of(capsys))
+    assert re.search(rf"{re.escape(reason)} cannot be decoded: .*'lunar'", error_of(capsys))
+
+
+def test_files_of_other_lengths_are_an_error(files, tmp_path, capsys):
+    """Along another dimension than that which they are joined along."""
+    with netCDF4.Dataset(tmp_path / "long.nc", "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 5)
+        file.createVariable("time", "f8", ("time",))[:] = [9]
+        file.createVariable("t", "f4", ("time", "x"), chunksizes=(1, 4))[:] = 1
+    options = ["-o", str(tmp_path / "refs.json"), "--drop-variable", "mask"]
+    assert main(["build", files[0], str(tmp_path / "long.nc"), *options]) == 1
+    assert re.search(r"'x'.*4.*5", error_of(capsys))
 
 
 def test_files_without_a_dimension_in_common_are_an_error(tmp_path, capsys):

@@ -13,7 +13,8 @@ import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -132,9 +133,12 @@ def _build(options: argparse.Namespace) -> int:
     urls = _expand(options.files)
     datasets = _open_all(urls, options)
     dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(urls) > 1 else None)
-    joined = datasets[0] if dim is None else concat_datasets(datasets, dim)
+    with _said_by_xarray(CombineError, "the files cannot be joined"):
+        joined = datasets[0] if dim is None else concat_datasets(datasets, dim)
     joined.virtual.to_kerchunk(options.output)
-    with _open_output(options.output) as cube:
+    with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
+        cube = xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint)
+    with cube:
         print(cube)
         sources = f"{len(urls)} file{'s' if len(urls) != 1 else ''}"
         print(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}", flush=True)
@@ -153,13 +157,14 @@ def _open_all(urls: Sequence[str], options: argparse.Namespace) -> list[xr.Datas
     show = _bar("scan")
     datasets = []
     for done, url in enumerate(urls, start=1):
-        dataset = open_virtual_dataset(
-            url,
-            reader=options.reader,
-            group=options.group,
-            drop_variables=options.drop_variable,
-            unsupported=options.unsupported,
-        )
+        with _said_by_xarray(ReaderError, f"'{url}' cannot be decoded"):
+            dataset = open_virtual_dataset(
+                url,
+                reader=options.reader,
+                group=options.group,
+                drop_variables=options.drop_variable,
+                unsupported=options.unsupported,
+            )
         if not dataset.variables:
             raise ReaderError(
                 f"there are no variables to reference in '{options.group or '/'}' of '{url}'; "
@@ -171,14 +176,15 @@ def _open_all(urls: Sequence[str], options: argparse.Namespace) -> list[xr.Datas
     return datasets
 
 
-def _open_output(output: str) -> xr.Dataset:
+@contextmanager
+def _said_by_xarray(kind: type[VirtualStackError], what: str) -> Iterator[None]:
+    """Turn what xarray says of data (unknown calendars, lengths that clash) into one of our errors."""
     try:
-        return xr.open_dataset(output, engine=VirtualStackBackendEntrypoint)
+        yield
     except ValueError as error:
         if isinstance(error, VirtualStackError):
             raise
-        # xarray does not know the units or calendar of a time; it would say the same of the source.
-        raise ReaderError(f"'{output}' is written, but xarray cannot decode it: {error}", url=output) from error
+        raise kind(f"{what}: {error}") from error
 
 
 def _expand(files: Iterable[str]) -> list[str]:
