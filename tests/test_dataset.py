@@ -337,6 +337,20 @@ def test_what_has_no_byte_range_form_is_loud(tmp_path):
     assert list(vs.open_virtual_dataset(path, drop_variables="ragged").virtual.open()) == ["fine"]
 
 
+def test_no_way_of_opening_loses_a_variable_silently(tmp_path):
+    """The engine raises, or warns on request; a store lists what it does not serve."""
+    path = ragged_file(tmp_path / "ragged.nc")
+    with pytest.raises(UnsupportedFeatureError, match="'/ragged'"):
+        xr.open_dataset(path, engine="virtualstack")
+    with pytest.raises(UnsupportedFeatureError, match="'/ragged'"):
+        xr.open_datatree(path, engine="virtualstack")
+    with pytest.warns(UserWarning, match="left out '/ragged'"):
+        assert list(xr.open_dataset(path, engine="virtualstack", unsupported="skip")) == ["fine"]
+    assert list(xr.open_dataset(path, engine="virtualstack", drop_variables="ragged")) == ["fine"]
+    assert list(xr.open_datatree(path, engine="virtualstack", drop_variables=["ragged"])) == ["fine"]
+    assert "variable length" in vs.ManifestStore(vs.scan([path])[0]).refused["ragged"]
+
+
 def test_inlining_has_a_limit_and_can_be_forbidden(nc):
     """Strings are inlined up to the limit a variable."""
     assert vs.open_virtual_dataset(nc).virtual.report().query("state == 'inlined'").variable.tolist() == ["/station"]

@@ -17,7 +17,7 @@ from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.scan import scan
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["open_virtual_dataset", "open_virtual_datatree", "select_group"]
+__all__ = ["account_for", "open_virtual_dataset", "open_virtual_datatree", "select_group"]
 
 type Unsupported = Literal["inline", "raise", "skip"]
 
@@ -75,7 +75,7 @@ def open_virtual_dataset(
     """
     root, store = _read(url, reader, group, storage, drop_variables, unsupported, inline_limit)
     node = select_group(root, group)
-    _account_for(node, unsupported, with_children=False)
+    account_for(node, unsupported, with_children=False)
     return to_dataset(node, storage=store, loadable_variables=loadable_variables, decode_times=decode_times)
 
 
@@ -104,7 +104,7 @@ def open_virtual_datatree(
     """
     root, store = _read(url, reader, group, storage, drop_variables, unsupported, inline_limit)
     node = select_group(root, group)
-    _account_for(node, unsupported, with_children=True)
+    account_for(node, unsupported, with_children=True)
     datasets = {path or "/": to_dataset(child, storage=store, decode_times=decode_times) for path, child in node.walk()}
     try:
         return xr.DataTree.from_dict(datasets)
@@ -151,10 +151,20 @@ def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
     return node
 
 
-def _account_for(node: ManifestGroup, unsupported: Unsupported, *, with_children: bool) -> None:
-    """Raise or warn for each variable that the reader refused."""
+def account_for(
+    node: ManifestGroup, unsupported: Unsupported, /, *, with_children: bool, dropped: Iterable[str] = ()
+) -> None:
+    """Raise, or warn with ``unsupported="skip"``, for the variables that the reader refused and nobody has dropped.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        There are such; the message lists them with the reasons.
+    """
     groups = [group for _, group in node.walk()] if with_children else [node]
     refused = [refusal for group in groups for refusal in group.refusals if refusal.kind == "refused"]
+    names = {x: x.path.rsplit("/", 1)[-1] for x in refused}
+    refused = [x for x in refused if names[x] not in set(dropped)]
     if not refused:
         return
     listed = "; ".join(f"'{x.path}': {x.reason}" for x in refused[:5])
@@ -162,10 +172,10 @@ def _account_for(node: ManifestGroup, unsupported: Unsupported, *, with_children
     if unsupported == "skip":
         warnings.warn(f"'{node.url}': left out {listed}", UserWarning, stacklevel=3)
         return
-    names = [x.path.rsplit("/", 1)[-1] for x in refused]
+    drop = [names[x] for x in refused[:5]]
     raise UnsupportedFeatureError(
         f"'{node.url}': {len(refused)} variables cannot be referenced: {listed}. Leave them out with "
-        f"drop_variables={names[:5]} or unsupported='skip', or raise inline_limit where that is what stands in the way",
+        f"drop_variables={drop} or unsupported='skip', or raise inline_limit where that is what stands in the way",
         url=node.url,
         variable=refused[0].path,
         feature=refused[0].reason,

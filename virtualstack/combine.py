@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ManifestArray, same_value
+from virtualstack.manifests import ManifestArray, same_meaning
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage, StorageLike
 
@@ -121,7 +121,7 @@ def _cf_difference(a: ManifestArray | None, b: ManifestArray | None) -> str:
     if a is None or b is None:
         return ""
     for key in sorted(a.cf.keys() | b.cf.keys()):
-        if not same_value(a.cf.get(key), b.cf.get(key)):
+        if not same_meaning(key, a.cf.get(key), b.cf.get(key)):
             return f"{key} is {a.cf.get(key)!r} and {b.cf.get(key)!r}"
     return ""
 

@@ -12,7 +12,7 @@ import xarray as xr
 from xarray.backends import AbstractDataStore, BackendEntrypoint
 from xarray.backends.store import StoreBackendEntrypoint
 
-from virtualstack.api import select_group
+from virtualstack.api import account_for, select_group
 from virtualstack.errors import ReaderError
 from virtualstack.lazy import variable_of
 from virtualstack.manifests import ManifestGroup
@@ -63,6 +63,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         "reader",
         "storage",
         "missing",
+        "unsupported",
         "mask_and_scale",
         "decode_times",
         "concat_characters",
@@ -80,6 +81,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         reader: str | Reader | None = None,
         storage: StorageLike = None,
         missing: Literal["fill", "raise"] = "fill",
+        unsupported: Literal["raise", "skip"] = "raise",
         mask_and_scale: bool = True,
         decode_times: Any = True,
         concat_characters: bool = True,
@@ -101,18 +103,23 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             See :func:`virtualstack.open_virtual_dataset`; covers the references and the sources they point to.
         missing
             Whether MISSING chunks read as the fill value, or ``"raise"``.
+        unsupported
+            Whether a variable that the reader refused is an error, or is left out (``"skip"``) and named in a warning.
         drop_variables, mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
             As in :func:`xarray.open_dataset`.
 
         Raises
         ------
         ReaderError
-            Nothing that a reader knows.
+            Nothing that a reader knows, or a variable was refused.
         StorageError
             The references cannot be read.
         """
-        root = _group_of(filename_or_obj, reader, storage, group)
-        store = _GroupDataStore(select_group(root, group), Storage.of(storage), missing)
+        dropped = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
+        node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
+        if not isinstance(filename_or_obj, ManifestGroup):  # whoever has a group knows what it lacks
+            account_for(node, unsupported, with_children=False, dropped=dropped)
+        store = _GroupDataStore(node, Storage.of(storage), missing)
         return StoreBackendEntrypoint().open_dataset(
             store,
             mask_and_scale=mask_and_scale,
@@ -133,15 +140,22 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         group: str | None = None,
         reader: str | Reader | None = None,
         storage: StorageLike = None,
+        unsupported: Literal["raise", "skip"] = "raise",
+        drop_variables: str | Iterable[str] | None = None,
         **options: Any,
     ) -> dict[str, xr.Dataset]:
         """Open every group as a lazy dataset, by path from the root or from ``group``.
 
         Parameters are those of :meth:`open_dataset`.
         """
-        node = select_group(_group_of(filename_or_obj, reader, storage, group), group)
+        dropped = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
+        node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
+        if not isinstance(filename_or_obj, ManifestGroup):
+            account_for(node, unsupported, with_children=True, dropped=dropped)
         return {
-            path or "/": self.open_dataset(replace(child, groups={}), storage=storage, **options)
+            path or "/": self.open_dataset(
+                replace(child, groups={}), storage=storage, drop_variables=dropped, **options
+            )
             for path, child in node.walk()
         }
 
@@ -154,7 +168,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         return isinstance(filename_or_obj, ManifestGroup)
 
 
-def _group_of(obj: Any, reader: str | Reader | None, storage: StorageLike, group: str | None) -> ManifestGroup:
+def _group_of(
+    obj: Any, reader: str | Reader | None, storage: StorageLike, group: str | None, dropped: frozenset[str]
+) -> ManifestGroup:
     if isinstance(obj, ManifestGroup):
         return obj
     if isinstance(obj, Mapping):
@@ -163,5 +179,5 @@ def _group_of(obj: Any, reader: str | Reader | None, storage: StorageLike, group
         return read
     if not isinstance(obj, str | os.PathLike):
         raise ReaderError(f"engine='virtualstack' opens paths, URLs, references and groups, not {type(obj).__name__}")
-    (root,) = scan([obj], reader=reader, storage=storage, options=ReadOptions(group=group))
+    (root,) = scan([obj], reader=reader, storage=storage, options=ReadOptions(group=group, drop_variables=dropped))
     return root

@@ -161,6 +161,10 @@ def test_compression_level_alone_makes_no_difference():
         ("_FillValue", np.int16(-1), np.int16(-2)),
         ("units", "days since 2000-01-01", "days since 2001-01-01"),
         ("_Unsigned", "true", None),
+        ("scale_factor", np.float32(0.5), np.float64(0.5)),
+        ("units", "hours", "days"),
+        ("dtype", "timedelta64[ns]", None),
+        ("_Encoding", "latin-1", "utf-8"),
     ],
 )
 def test_attributes_that_change_values_must_agree(key, left, right):
@@ -178,10 +182,17 @@ def test_attributes_that_change_values_must_agree(key, left, right):
     assert (caught.value.left_url, caught.value.right_url) == ("file:///a.nc", "file:///b.nc")
 
 
+def test_text_of_other_lengths_is_not_stretched():
+    """Characters whose string lengths differ by file would be repeated by xarray's broadcasting."""
+    texts = [xr.Dataset({"name": (("t", f"len{n}"), array(shape=(4, n), chunks=(1, n), dtype="S1"))}) for n in (2, 3)]
+    with pytest.raises(CombineError, match=r"'/v' holds single characters.*loadable_variables"):
+        xr.concat(texts, "t", data_vars="minimal", coords="minimal", compat="override", join="exact")
+
+
 def test_equal_packing_joins_and_is_kept():
-    """NaN equals NaN, and a float32 equals the same float64."""
-    cf = {"_FillValue": np.float32("nan"), "scale_factor": np.float32(0.5)}
-    other = {"_FillValue": float("nan"), "scale_factor": 0.5}
+    """NaN equals NaN, of whatever float."""
+    cf = {"_FillValue": np.float32("nan"), "scale_factor": 0.5}
+    other = {"_FillValue": float("nan"), "scale_factor": np.float64(0.5)}
     joined = np.concatenate([array(dtype="<f4", cf=cf), array(dtype="<f4", cf=other, url="file:///b")], 0)
     assert joined.cf is cf
 

@@ -2,7 +2,7 @@
 
 import virtualstack.manifests.functions  # noqa: F401 - registers what numpy functions do
 from virtualstack.manifests.array import ManifestArray
-from virtualstack.manifests.cf import same_value, value_changing
+from virtualstack.manifests.cf import same_meaning, same_value, value_changing
 from virtualstack.manifests.chunk_manifest import EMPTY, ENTRY, FIRST, INLINE, MISSING, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
@@ -32,6 +32,7 @@ __all__ = [
     "PlainArray",
     "Refusal",
     "describe",
+    "same_meaning",
     "same_value",
     "unify",
     "value_changing",

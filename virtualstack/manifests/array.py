@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from virtualstack.errors import CombineError, ManifestError, VirtualValuesError
+from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, native
 from virtualstack.manifests.grid import ChunkGrid
@@ -172,7 +172,10 @@ class ManifestArray(NDArrayOperatorsMixin):
     # -- structural operations --------------------------------------------------------------------------------
 
     def __getitem__(self, key: object, /) -> ManifestArray:
-        return self.with_chunks(basic_index(self.chunks_of(), key))
+        try:
+            return self.with_chunks(basic_index(self.chunks_of(), key))
+        except ChunkAlignmentError as error:
+            raise ChunkAlignmentError(f"variable '{self.name}': {error}", axis=error.axis, variable=self.name) from None
 
     def transpose(self, *axes: Any) -> ManifestArray:
         """Permute axes; without arguments they are reversed, as numpy has it."""

@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["same_value", "value_changing"]
+__all__ = ["same_meaning", "same_value", "value_changing"]
 
-_ALWAYS = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+_PACKING = ("scale_factor", "add_offset")
+_ALWAYS = (*_PACKING, "_FillValue", "missing_value", "_Unsigned", "_Encoding", "dtype")
+
+# xarray reads these units as durations (CF conventions 4.4, units of time without an epoch).
+_DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds"})
 
 
 def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
-    """Pick the attributes that change values: packing, fill values, and the units and calendar of times.
+    """Pick the attributes that change values: packing, fill values, text encoding, and units and calendar of times.
+
+    ``dtype`` is one of them: xarray writes it beside durations and booleans, and decodes by it.
 
     >>> value_changing({"units": "days since 2000-01-01", "long_name": "time"})
     {'units': 'days since 2000-01-01'}
@@ -22,9 +28,20 @@ def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
     """
     picked = {key: attributes[key] for key in _ALWAYS if key in attributes}
     units = attributes.get("units")
-    if isinstance(units, str) and " since " in units:
+    if isinstance(units, str) and (" since " in units or units in _DURATIONS):
         picked.update({key: attributes[key] for key in ("units", "calendar") if key in attributes})
     return picked
+
+
+def same_meaning(key: str, a: object, b: object, /) -> bool:
+    """Tell whether an attribute decodes values alike with either of two values; of packing the dtype counts too.
+
+    >>> same_meaning("scale_factor", np.float32(0.5), 0.5), same_meaning("missing_value", np.int16(-1), -1)
+    (False, True)
+    """
+    if not same_value(a, b):
+        return False
+    return key not in _PACKING or a is None or np.asarray(a).dtype == np.asarray(b).dtype
 
 
 def same_value(a: object, b: object, /) -> bool:

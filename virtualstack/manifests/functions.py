@@ -11,7 +11,7 @@ import numpy as np
 from virtualstack.errors import ChunkAlignmentError, CombineError, VirtualValuesError
 from virtualstack.manifests import joining
 from virtualstack.manifests.array import ManifestArray, implements
-from virtualstack.manifests.cf import same_value
+from virtualstack.manifests.cf import same_meaning
 from virtualstack.manifests.indexing import insert_axis, repeat_axis
 from virtualstack.manifests.verdict import Verdict
 
@@ -99,6 +99,16 @@ def broadcast_to(array: ManifestArray, shape: int | Sequence[int], subok: bool =
     present = chunks.grid.array_shape
     if len(present) != len(wanted) or any(n not in (1, m) for n, m in zip(present, wanted, strict=True)):
         raise ValueError(f"cannot broadcast a virtual array of shape {array.shape} to shape {wanted}")
+    if array.ndim and array.dtype == np.dtype("S1") and present != wanted:
+        raise CombineError(
+            f"variable '{array.name}' holds single characters, and would be stretched from {array.shape} to {wanted}: "
+            "xarray does so where text of two files has other lengths, and it would not be text any more; load it with "
+            "loadable_variables=[...]",
+            variable=array.name,
+            property="text length",
+            left=array.shape,
+            right=wanted,
+        )
     for axis, (n, m) in enumerate(zip(present, wanted, strict=True)):
         if n != m:
             chunks = repeat_axis(chunks, axis, m)
@@ -234,7 +244,7 @@ def _reference(parts: Sequence[ManifestArray]) -> ManifestArray:
 def _check_cf(left: ManifestArray, right: ManifestArray) -> None:
     for key in sorted(left.cf.keys() | right.cf.keys()):
         a, b = left.cf.get(key), right.cf.get(key)
-        if not same_value(a, b):
+        if not same_meaning(key, a, b):
             _clash(key, left, right, a, b, "they change what the stored numbers mean")
 
 

@@ -249,7 +249,8 @@ def _slice_of_array(index: NDArray[Any], axis: int, length: int, n_arrays: int) 
     if step == 0 or not bool((np.diff(flat) == step).all()):
         raise ChunkAlignmentError(
             f"an array of {flat.size} indices on axis {axis} that is no slice would cut chunks into runs, which is not "
-            "supported yet; select with slices, or open the dataset with .virtual.open()",
+            "supported yet; select with slices, join datasets with equal coordinates (join='exact'), or use "
+            ".virtual.open()",
             axis=axis,
         )
     stop = int(flat[-1]) + (1 if step > 0 else -1)

@@ -71,9 +71,10 @@ class ManifestStore(Store):
 
     @property
     def refused(self) -> dict[str, str]:
-        """Paths of the arrays that zarr has no data type for, and why."""
-        found = {}
+        """Paths of the variables that are not served, and why: zarr has no dtype for them, or the reader refused."""
+        found: dict[str, str] = {}
         for path, group in self.group.walk():
+            found |= {x.path.lstrip("/"): x.reason for x in group.refusals if x.kind == "refused"}
             for name, array in group.arrays.items():
                 if (reason := _refusal(array, name)) is not None:
                     found[f"{path}/{name}".lstrip("/")] = reason
