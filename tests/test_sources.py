@@ -180,6 +180,23 @@ def test_a_source_that_changed_is_found(tmp_path, data):
         lazy.v.load()
 
 
+def test_a_source_written_again_with_the_same_size_is_found(tmp_path, data, expected):
+    """Other bytes of the same length are another version, for lazy values and for virtual datasets; a copy is not."""
+    path = tmp_path / "a.nc"
+    path.write_bytes(data)
+    vds = vs.open_virtual_dataset(path)
+    lazy = vds.virtual.open()
+    copy = vds.virtual.rename_locations({f"file://{path}": f"file://{tmp_path / 'source.nc'}"})
+    path.write_bytes(data)
+    os.utime(path, (0, 0))
+    with pytest.raises(SourceChangedError, match=r"a\.nc.*time of modification"):
+        lazy.v.load()
+    with pytest.raises(SourceChangedError, match=r"a\.nc.*time of modification"):
+        vds.virtual.open().v.load()
+    xr.testing.assert_identical(copy.virtual.open().load(), expected)
+    xr.testing.assert_identical(vs.open_virtual_dataset(path).virtual.open().load(), expected)
+
+
 def test_damage_in_a_chunk_is_found_when_it_is_read(tmp_path, data):
     """Bytes that do not decode raise with variable, cell, source, offset and length; other chunks are fine."""
     path = tmp_path / "a.nc"
@@ -188,7 +205,9 @@ def test_damage_in_a_chunk_is_found_when_it_is_read(tmp_path, data):
     entry = vds.v.variable._data.in_memory().entries[0, 1]
     damaged = bytearray(data)
     damaged[int(entry["offset"]) + 2 : int(entry["offset"]) + 20] = bytes(18)
+    status = path.stat()
     path.write_bytes(damaged)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # a disk that rots leaves no time
     lazy = vds.virtual.open()
     np.testing.assert_array_equal(lazy.v[0, :20], np.arange(20))
     with pytest.raises(vs.errors.ChunkDecodeError, match=r"\(0, 1\) of variable 'v'.*a\.nc") as caught:

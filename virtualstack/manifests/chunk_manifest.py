@@ -294,9 +294,18 @@ class ChunkManifest:
     # -- changing tables --------------------------------------------------------------------------------------
 
     def rename(self, change: Mapping[str, str] | Callable[[str], str], /) -> ChunkManifest:
-        """Rename sources: a map from old URL to new, or a function of the URL; entries are not touched."""
+        """Rename sources: a map from old URL to new, or a function of the URL; entries are not touched.
+
+        What is elsewhere is a copy: its size must be the same, but not its etag or time of modification.
+        """
         rename = change if callable(change) else lambda url: change.get(url, url)
-        return replace(self, locations=tuple(replace(x, url=rename(x.url)) for x in self.locations))
+        urls = [rename(x.url) for x in self.locations]
+        return replace(
+            self,
+            locations=tuple(
+                x if x.url == url else Location(url, x.size) for x, url in zip(self.locations, urls, strict=True)
+            ),
+        )
 
     def compact(self) -> ChunkManifest:
         """Drop rows of the tables that no entry uses, and bytes of the heap that none shows.

@@ -108,7 +108,7 @@ class LocalSource:
                 _OPEN.move_to_end(id(self))
                 return file
         file = _Descriptor(self._path, self.location.url)
-        check_version(self.location, Location(self.location.url, size=file.status.st_size))
+        check_version(self.location, _location(self.location.url, file.status))
         self.keep(file)
         return file
 
@@ -143,10 +143,14 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
     if path is None:
         raise StorageError(f"'{url}' is not the URL of a local file ('file:///...')", url=url)
     file = _Descriptor(path, url)
-    source = LocalSource(Location(url, size=file.status.st_size, last_modified=file.status.st_mtime))
+    source = LocalSource(_location(url, file.status))
     check_version(expected, source.location)
     source.keep(file)
     return source
+
+
+def _location(url: str, status: os.stat_result) -> Location:
+    return Location(url, size=status.st_size, last_modified=status.st_mtime)
 
 
 def _pread(number: int, offset: int, length: int) -> bytes:

@@ -100,11 +100,16 @@ def check_lengths(lengths: Sequence[int], got: Sequence[Bytes], /, *, url: str) 
 def check_version(expected: Location | None, found: Location, /) -> None:
     """Raise `SourceChangedError` where size or etag are known on both sides and differ.
 
-    The time of the last modification is not compared: copying changes it.
+    Of local files, which have no etag, the time of the last modification is compared too: a file that was written
+    again may have the same size.
     """
     if expected is None:
         return
-    for word, recorded, now in (("size", expected.size, found.size), ("etag", expected.etag, found.etag)):
+    versions: list[tuple[str, float | str | None, float | str | None]]
+    versions = [("size", expected.size, found.size), ("etag", expected.etag, found.etag)]
+    if found.url.startswith("file://") and expected.url == found.url:
+        versions.append(("time of modification", expected.last_modified, found.last_modified))
+    for word, recorded, now in versions:
         if recorded is not None and now is not None and _plain(recorded) != _plain(now):
             raise SourceChangedError(
                 f"'{found.url}' changed after it was indexed: its {word} was {recorded!r} and is {now!r}. "
@@ -113,6 +118,6 @@ def check_version(expected: Location | None, found: Location, /) -> None:
             )
 
 
-def _plain(tag: int | str) -> int | str:
+def _plain(tag: float | str) -> float | str:
     # Quotes and the weak mark depend on who asked: obstore keeps them, s3fs and caches do not always.
-    return tag if isinstance(tag, int) else tag.removeprefix("W/").strip('"')
+    return tag.removeprefix("W/").strip('"') if isinstance(tag, str) else tag
