@@ -123,6 +123,48 @@ def test_what_is_loaded_can_be_chosen(nc):
         vs.open_virtual_dataset(nc, loadable_variables=["nope"])
 
 
+def test_one_name_is_one_variable(nc):
+    """A text is the name of one loadable variable, not of its letters."""
+    assert not isinstance(vs.open_virtual_dataset(nc, loadable_variables="tos").tos.variable._data, ManifestArray)
+
+
+def test_times_that_cannot_be_decoded_name_the_file(tmp_path):
+    """Units that xarray does not know are a typed error with the remedy."""
+    path = make_file(tmp_path / "a.nc", units="months since 2000-01-01")
+    with pytest.raises(ReaderError, match=r"(?s)'/time' of .*a\.nc.*decode_times=False") as caught:
+        vs.open_virtual_dataset(path)
+    assert caught.value.url == f"file://{path}"
+    assert vs.open_virtual_dataset(path, decode_times=False).time.values[1] == 1
+
+
+def test_coordinates_may_be_a_list_of_names(tmp_path):
+    """CF has one text; files have lists, and other things."""
+    path = tmp_path / "a.nc"
+    with h5py.File(path, "w") as file:
+        for name, value in {"lat": None, "lon": None, "a": ["lat", "lon"], "b": 5}.items():
+            file[name] = np.arange(3)
+            if value is not None:
+                file[name].attrs["coordinates"] = value
+    vds = vs.open_virtual_dataset(path)
+    assert set(vds.virtual.open().coords) == set(vds.coords) == {"lat", "lon"}
+    assert set(xr.open_dataset(path, engine="virtualstack").coords) == {"lat", "lon"}
+    assert vds.virtual.to_kerchunk(None)
+
+
+def test_loaded_times_are_written_as_they_were(nc):
+    """Nothing is added that the source does not have."""
+    array = vs.open_virtual_dataset(nc).virtual.to_group().arrays["time"]
+    assert "_FillValue" not in array.attributes
+
+
+@pytest.mark.parametrize("name", ["a/b", "", 5])
+def test_names_that_no_format_holds_are_refused(nc, name):
+    """A variable is never lost for its name."""
+    vds = vs.open_virtual_dataset(nc).rename({"height": name})
+    with pytest.raises(WriterError, match="has a name that no format can hold"):
+        vds.virtual.to_group()
+
+
 def test_nothing_need_be_loaded(nc):
     """Virtual dimension coordinates have no index, and join like all else."""
     vds = vs.open_virtual_dataset(nc, loadable_variables=[])

@@ -29,7 +29,7 @@ def open_virtual_dataset(
     reader: str | Reader | None = None,
     group: str | None = None,
     storage: StorageLike = None,
-    loadable_variables: Iterable[str] | None = None,
+    loadable_variables: str | Iterable[str] | None = None,
     drop_variables: str | Iterable[str] = (),
     decode_times: bool | None = None,
     unsupported: Unsupported = "inline",

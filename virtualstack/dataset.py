@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xarray import conventions
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.errors import WriterError
+from virtualstack.errors import ReaderError, WriterError
 from virtualstack.manifests import (
     ChunkEncoding,
     ChunkGrid,
@@ -29,7 +29,15 @@ from virtualstack.manifests import (
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-__all__ = ["decoded_variable", "default_loadable", "refusals_of", "to_dataset", "to_group", "virtual_array"]
+__all__ = [
+    "decoded_variable",
+    "default_loadable",
+    "refusals_of",
+    "text_coordinates",
+    "to_dataset",
+    "to_group",
+    "virtual_array",
+]
 
 _REFUSALS = "virtualstack_refusals"
 _UNLIMITED = "unlimited_dims"
@@ -48,7 +56,7 @@ def to_dataset(
     /,
     *,
     storage: Storage,
-    loadable_variables: Iterable[str] | None = None,
+    loadable_variables: str | Iterable[str] | None = None,
     decode_times: bool | None = None,
 ) -> xr.Dataset:
     """Make the virtual dataset of one group; reads the bytes of loadable variables alone.
@@ -68,9 +76,13 @@ def to_dataset(
     ------
     KeyError
         A loadable variable is not there.
+    ReaderError
+        A loadable variable cannot be decoded.
     StorageError
         Values of a loadable variable cannot be read.
     """
+    if isinstance(loadable_variables, str):
+        loadable_variables = [loadable_variables]
     wanted = default_loadable(group) if loadable_variables is None else set(loadable_variables)
     unknown = wanted - group.arrays.keys()
     if unknown:
@@ -81,10 +93,18 @@ def to_dataset(
     for name, array in arrays.items():
         if name in wanted:
             loaded = loaded_variable(array, storage)
-            is_text_axis = _is_text_axis(array, group)
-            variable = decoded_variable(name, loaded, decode_times=decode_times is not False, stack=is_text_axis)
+            try:
+                variable = decoded_variable(
+                    name, loaded, decode_times=decode_times is not False, stack=_is_text_axis(array, group)
+                )
+            except (ValueError, TypeError, OverflowError, KeyError) as error:
+                raise ReaderError(
+                    f"variable '{array.name}' of '{group.url}' cannot be decoded: {error}; open with "
+                    f"decode_times=False, or name other loadable_variables than '{name}'",
+                    url=group.url,
+                ) from error
         else:
-            variable = xr.Variable(array.dimension_names or (), array, dict(array.attributes))
+            variable = xr.Variable(array.dimension_names or (), array, text_coordinates(array.attributes))
         coordinates |= _take_coordinates(variable)
         variables[name] = variable
     attributes = dict(group.attributes)
@@ -147,7 +167,20 @@ def loaded_variable(array: ManifestArray, storage: Storage, /) -> xr.Variable:
         values = values.astype(object)
         encoding["dtype"] = str  # as xarray's netCDF backends say it
     times = {key: value for key, value in array.cf.items() if key in ("units", "calendar")}
-    return xr.Variable(array.dimension_names or (), values, {**array.attributes, **times}, encoding)
+    attributes = text_coordinates({**array.attributes, **times})
+    return xr.Variable(array.dimension_names or (), values, attributes, encoding)
+
+
+def text_coordinates(attributes: Mapping[str, Any], /) -> dict[str, Any]:
+    """Give attributes with ``coordinates`` as CF has it, one text, where a file has something else, such as a list.
+
+    >>> text_coordinates({"coordinates": ["lat", "lon"]})
+    {'coordinates': 'lat lon'}
+    """
+    names = attributes.get("coordinates", "")
+    if isinstance(names, str):
+        return dict(attributes)
+    return {**attributes, "coordinates": " ".join(map(str, np.atleast_1d(np.asarray(names, object))))}
 
 
 def decoded_variable(name: Hashable, variable: xr.Variable, /, *, decode_times: bool, stack: bool) -> xr.Variable:
@@ -197,8 +230,12 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
         variables, attributes = conventions.encode_dataset_coordinates(_with_present_coordinates(dataset))
     arrays = {}
     for name, variable in variables.items():
-        if not isinstance(name, str):
-            raise WriterError(f"variable {name!r} has a name that is no string; rename it", variable=str(name))
+        if not isinstance(name, str) or "/" in name or not name:
+            raise WriterError(
+                f"variable {name!r} has a name that no format can hold: no text, empty, or with a '/'; rename it",
+                variable=str(name),
+                feature="name",
+            )
         array = virtual_array(variable)
         arrays[name] = _inline_array(name, variable) if array is None else _restored(name, variable, array)
     return ManifestGroup(
@@ -308,7 +345,7 @@ def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
     for drop in ((), _PACKING):
         kept = {key: value for key, value in encoding.items() if key not in drop}
         # xarray adds a _FillValue of NaN to floats where the encoding says nothing; None says "none".
-        loaded.encoding = {"_FillValue": None, **kept} if loaded.dtype.kind in "fc" else kept
+        loaded.encoding = {"_FillValue": None, **kept} if loaded.dtype.kind in "fcmM" else kept
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

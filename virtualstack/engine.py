@@ -13,6 +13,7 @@ from xarray.backends import AbstractDataStore, BackendEntrypoint
 from xarray.backends.store import StoreBackendEntrypoint
 
 from virtualstack.api import account_for, select_group
+from virtualstack.dataset import text_coordinates
 from virtualstack.errors import ReaderError
 from virtualstack.lazy import variable_of
 from virtualstack.manifests import ManifestGroup
@@ -32,9 +33,11 @@ class _GroupDataStore(AbstractDataStore):
         self._missing = missing
 
     def get_variables(self) -> dict[str, xr.Variable]:
-        return {
-            name: variable_of(array, self._storage, missing=self._missing) for name, array in self._group.arrays.items()
-        }
+        variables = {}
+        for name, array in self._group.arrays.items():
+            variables[name] = variable_of(array, self._storage, missing=self._missing)
+            variables[name].attrs = text_coordinates(variables[name].attrs)
+        return variables
 
     def get_attrs(self) -> dict[str, Any]:
         return dict(self._group.attributes)
