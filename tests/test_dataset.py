@@ -520,6 +520,29 @@ def test_scanning_keeps_what_failed(nc, tmp_path):
         vs.scan([nc, bad])
 
 
+@pytest.mark.filterwarnings("ignore:The 'fastparquet' engine")
+def test_small_series_of_long_chunks_join_for_kerchunk(tmp_path):
+    """NetCDF's default chunks along time are longer than the files; what is small is written out, the rest refused."""
+    paths = []
+    for i in range(3):
+        paths.append(tmp_path / f"{i}.nc")
+        with netCDF4.Dataset(paths[-1], "w") as file:
+            file.createDimension("time", None)
+            file.createVariable("time", "f8", ("time",))[:] = np.arange(4) + 4 * i
+            file.createVariable("series", "f4", ("time",), chunksizes=(1024,), zlib=True)[:] = np.arange(4) + i
+            file["series"].scale_factor = np.float32(0.5)
+            file.createVariable("label", str, ("time",))[:] = np.array(list("abcd"), object)
+    options = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "exact"}
+    cube = xr.concat([vs.open_virtual_dataset(p) for p in paths], "time", **options)
+    expected = xr.concat([opened(p) for p in paths], "time", **options)
+    for name in ("refs.json", "refs.parq"):
+        cube.virtual.to_kerchunk(tmp_path / name)
+        xr.testing.assert_equal(xr.open_dataset(tmp_path / name, engine="virtualstack").load(), expected)
+        xr.testing.assert_equal(xr.open_dataset(str(tmp_path / name), engine="kerchunk").load(), expected)
+    with pytest.raises(WriterError, match="'series' cannot be written as kerchunk references: chunk lengths"):
+        cube.virtual.to_kerchunk(None, inline_limit=0)
+
+
 @pytest.mark.parametrize("chunk", [1, 3, 4])
 @pytest.mark.parametrize("written", [[], [0], [1, 2], [6]])
 def test_records_that_were_never_written_read_as_fill_values(tmp_path, chunk, written):

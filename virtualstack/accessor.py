@@ -95,6 +95,7 @@ class VirtualAccessor:
         storage: StorageLike = None,
         relative: bool = False,
         fill_budget: int = 1 << 24,
+        inline_limit: int = 1 << 20,
     ) -> dict[str, Any] | None:
         """Write kerchunk references, which ``xr.open_dataset(target, engine="kerchunk")`` opens.
 
@@ -110,6 +111,9 @@ class VirtualAccessor:
         fill_budget
             Bytes that absent chunks of one variable may take where kerchunk cannot leave them out, because their fill
             value is no missing value.
+        inline_limit
+            Bytes of values of a variable that is read and written into the references where kerchunk cannot express
+            its chunks: a time series whose chunks are longer than the files, for example.
 
         Returns
         -------
@@ -121,7 +125,7 @@ class VirtualAccessor:
         WriterError
             Kerchunk cannot express a variable; the message names it and says why.
         """
-        return _write_kerchunk(self.to_group(), target, storage, relative, fill_budget)
+        return _write_kerchunk(self.to_group(), target, storage, relative, fill_budget, inline_limit)
 
     # -- changes ----------------------------------------------------------------------------------------------
 
@@ -227,9 +231,10 @@ class VirtualTreeAccessor:
         storage: StorageLike = None,
         relative: bool = False,
         fill_budget: int = 1 << 24,
+        inline_limit: int = 1 << 20,
     ) -> dict[str, Any] | None:
         """Write kerchunk references of all groups; see :meth:`VirtualAccessor.to_kerchunk`."""
-        return _write_kerchunk(self.to_group(), target, storage, relative, fill_budget)
+        return _write_kerchunk(self.to_group(), target, storage, relative, fill_budget, inline_limit)
 
     def __repr__(self) -> str:
         return f"<virtual: tree of {sum(1 for _ in self._tree.subtree)} groups>"
@@ -246,9 +251,10 @@ def _write_kerchunk(
     storage: StorageLike,
     relative: bool,
     fill_budget: int,
+    inline_limit: int,
 ) -> dict[str, Any] | None:
     writer = importlib.import_module("virtualstack.writers.kerchunk")
     written: dict[str, Any] | None = writer.write_kerchunk(
-        group, target, storage=storage, relative=relative, fill_budget=fill_budget
+        group, target, storage=storage, relative=relative, fill_budget=fill_budget, inline_limit=inline_limit
     )
     return written

@@ -9,23 +9,11 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numcodecs.vlen import VLenUTF8
 from numpy.typing import NDArray
 from xarray import conventions
 
-from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import ReaderError, WriterError
-from virtualstack.manifests import (
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    ManifestGroup,
-    Refusal,
-    same_value,
-    value_changing,
-)
+from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, inline_array, same_value, value_changing
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
@@ -281,14 +269,11 @@ def _inline_array(name: str, variable: xr.Variable) -> ManifestArray:
     encoded = _encoded_variable(name, variable)
     values = np.asarray(encoded.values)
     if values.dtype.kind in "OU":
-        return _inline_strings(name, encoded, values)
-    if values.dtype.kind == "T":
-        return _inline_strings(name, encoded, values.astype(object))
-    values = np.ascontiguousarray(values, values.dtype.newbyteorder("=")).reshape(values.shape)
-    return inline_values(values, values.tobytes(), (), name=name, dims=encoded.dims, attributes=encoded.attrs)
+        values = _text(name, values)
+    return inline_array(values, name=name, dims=encoded.dims, attributes=encoded.attrs)
 
 
-def _inline_strings(name: str, variable: xr.Variable, values: NDArray[Any]) -> ManifestArray:
+def _text(name: str, values: NDArray[Any]) -> NDArray[Any]:
     flat = values.reshape(-1).tolist()
     odd = next((x for x in flat if not isinstance(x, str)), None)
     if odd is not None:
@@ -297,38 +282,7 @@ def _inline_strings(name: str, variable: xr.Variable, values: NDArray[Any]) -> M
             variable=name,
             feature="object dtype",
         )
-    text = np.array(flat, np.dtypes.StringDType()).reshape(values.shape)
-    raw = bytes(VLenUTF8().encode(np.array(flat, object)))
-    codecs = (Codec("vlen-utf8"),)
-    return inline_values(text, raw, codecs, name=name, dims=variable.dims, attributes=variable.attrs)
-
-
-def inline_values(
-    values: NDArray[Any],
-    raw: bytes,
-    codecs: tuple[Codec, ...],
-    *,
-    name: str,
-    dims: Iterable[Hashable],
-    attributes: Mapping[str, Any],
-) -> ManifestArray:
-    """Make an array of one INLINE chunk: ``raw`` are the encoded bytes of ``values``."""
-    grid = ChunkGrid.regular(values.shape, [max(n, 1) for n in values.shape])
-    fill = Fill.zero(values.dtype)
-    if values.size:
-        encoding = ChunkEncoding.of(values.dtype, values.shape, codecs)
-        manifest = ChunkManifest.from_bytes([raw], shape=grid.shape, encoding=encoding, fill=fill)
-    else:
-        manifest = ChunkManifest.empty(grid.shape, fill)
-    return ManifestArray(
-        manifest=manifest,
-        grid=grid,
-        dtype=values.dtype,
-        name=name,
-        dimension_names=tuple(map(str, dims)),
-        attributes=dict(attributes),
-        cf=value_changing(attributes),
-    )
+    return np.array(flat, np.dtypes.StringDType()).reshape(values.shape)
 
 
 _CF_ENCODING = ("_FillValue", "missing_value", "scale_factor", "add_offset", "units", "calendar", "dtype", "_Unsigned")

@@ -8,6 +8,7 @@ from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.group import ManifestGroup, Refusal
 from virtualstack.manifests.indexing import Chunks
+from virtualstack.manifests.inline import inline_array
 from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
 from virtualstack.manifests.unify import unify
@@ -32,6 +33,7 @@ __all__ = [
     "PlainArray",
     "Refusal",
     "describe",
+    "inline_array",
     "same_meaning",
     "same_value",
     "unify",

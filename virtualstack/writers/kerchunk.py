@@ -16,7 +16,8 @@ from virtualstack.formats.kerchunk import reference_dict, reference_json
 from virtualstack.formats.parquet import parquet_files
 from virtualstack.formats.zarr2 import hierarchy_of
 from virtualstack.location import absolute_url, join_url, local_path, split_url
-from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests import ManifestArray, ManifestGroup, inline_array, why_not_plain
+from virtualstack.reading import read_array
 from virtualstack.storage import LocalTarget, Storage, StorageLike, Target
 
 __all__ = ["write_kerchunk"]
@@ -32,6 +33,7 @@ def write_kerchunk(
     storage: StorageLike = None,
     relative: bool = False,
     fill_budget: int = 1 << 24,
+    inline_limit: int = 1 << 20,
 ) -> dict[str, Any] | None:
     """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
 
@@ -49,7 +51,7 @@ def write_kerchunk(
     Parameters
     ----------
     group
-        All its arrays must be plain (:func:`~virtualstack.manifests.why_not_plain`).
+        Arrays larger than ``inline_limit`` must be plain (:func:`~virtualstack.manifests.why_not_plain`).
     target
         URL or local path ending in ``.json``, ``.parq`` or ``.parquet``; ``None`` for a dict. A file, and a directory
         of kerchunk references, are replaced.
@@ -62,6 +64,9 @@ def write_kerchunk(
     fill_budget
         Bytes that absent chunks of one variable may take where they must be written out, because their fill value is no
         missing value (:func:`~virtualstack.formats.holes.choose_fill`).
+    inline_limit
+        Bytes of values of a variable that is read and written into the references where kerchunk cannot express its
+        chunks: a time series whose chunks are longer than the files, for example.
 
     Returns
     -------
@@ -75,6 +80,7 @@ def write_kerchunk(
     ValueError
         ``relative`` without a target.
     """
+    group = group.map_arrays(lambda array: _expressible(array, inline_limit, storage))
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target: locations are relative to its folder")
@@ -100,6 +106,20 @@ def write_kerchunk(
     else:
         _write_objects(folder, name, parquet_files(hierarchy, url=url))
     return None
+
+
+def _expressible(array: ManifestArray, inline_limit: int, storage: StorageLike) -> ManifestArray:
+    """Read a small array that is not plain, and give it as one inline chunk."""
+    if array.nbytes > inline_limit or array.manifest.summary().n_missing or why_not_plain(array) is None:
+        return array
+    return inline_array(
+        read_array(array, (), storage),
+        name=array.name or "",
+        dims=array.dimension_names or (),
+        attributes=array.attributes,
+        cf=array.cf,
+        fill=array.in_memory().fill,
+    )
 
 
 def _relative_to(base: str) -> Callable[[str], str]:

@@ -1,0 +1,67 @@
+"""Values in memory as a virtual array whose one chunk stands in the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numcodecs.vlen import VLenUTF8
+from numpy.typing import NDArray
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.manifests.array import ManifestArray
+from virtualstack.manifests.cf import value_changing
+from virtualstack.manifests.chunk_manifest import ChunkManifest
+from virtualstack.manifests.encoding import ChunkEncoding, Fill, native
+from virtualstack.manifests.grid import ChunkGrid
+
+__all__ = ["inline_array"]
+
+
+def inline_array(
+    values: NDArray[Any],
+    /,
+    *,
+    name: str,
+    dims: Iterable[Hashable],
+    attributes: Mapping[str, Any],
+    cf: Mapping[str, Any] | None = None,
+    fill: Fill | None = None,
+) -> ManifestArray:
+    """Make an array of one INLINE chunk (none where there are no values).
+
+    Parameters
+    ----------
+    values
+        Raw values: numbers, bytes, records, or text as numpy's ``StringDType``.
+    name, dims, attributes
+        Of the array.
+    cf
+        Attributes that change values; those among ``attributes`` by default.
+    fill
+        Fill value; zero by default.
+    """
+    values = np.asarray(values, native(values.dtype))
+    codecs: tuple[Codec, ...] = ()
+    if values.dtype.kind == "T":
+        codecs = (Codec("vlen-utf8"),)
+        raw = bytes(VLenUTF8().encode(values.reshape(-1).astype(object)))
+    else:
+        raw = values.tobytes()
+    fill = fill or Fill.zero(values.dtype)
+    grid = ChunkGrid.regular(values.shape, [max(n, 1) for n in values.shape])
+    if values.size:
+        encoding = ChunkEncoding.of(values.dtype, values.shape, codecs)
+        manifest = ChunkManifest.from_bytes([raw], shape=grid.shape, encoding=encoding, fill=fill)
+    else:
+        manifest = ChunkManifest.empty(grid.shape, fill)
+    return ManifestArray(
+        manifest=manifest,
+        grid=grid,
+        dtype=values.dtype,
+        name=name,
+        dimension_names=tuple(map(str, dims)),
+        attributes=dict(attributes),
+        cf=value_changing(attributes) if cf is None else cf,
+    )
