@@ -83,3 +83,14 @@ def test_other_shapes_are_named(tmp_path):
     b = make_file(tmp_path / "b.nc", 2).isel(y=slice(0, 2))
     with pytest.raises(CombineError, match=r"\('y',\) \(3,\).*\(2,\)"):
         concat_datasets([a, b], "time")
+
+
+def test_other_lengths_of_joined_variables_are_named(tmp_path):
+    """Dimensions that are not joined along must be as long in every file."""
+    a = make_file(tmp_path / "a.nc", 0).drop_vars(["lat", "mask"])
+    b = make_file(tmp_path / "b.nc", 2).drop_vars(["lat", "mask"])
+    with pytest.raises(CombineError, match=r"'v' has dimensions .*'y': 3.*a\.nc.*'y': 2.*b\.nc") as caught:
+        concat_datasets([a, b.isel(y=slice(0, 2))], "time")
+    assert caught.value.property == "dimensions"
+    with pytest.raises(CombineError, match="'v' has dimensions"):
+        concat_datasets([a, b.rename(y="row")], "time")

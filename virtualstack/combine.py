@@ -56,6 +56,8 @@ def concat_datasets(datasets: Sequence[xr.Dataset], dim: str, /, *, storage: Sto
         for name in first.variables:
             if dim not in first.variables[name].dims:
                 _check_same(str(name), first, other, store, constant)
+            else:
+                _check_extents(str(name), first, other, dim)
     joined: xr.Dataset = xr.concat(
         datasets,
         dim,
@@ -112,6 +114,22 @@ def _check_same(
             "that agree",
             variable=name,
             property="values",
+            left_url=first.encoding.get("source"),
+            right_url=other.encoding.get("source"),
+        )
+
+
+def _check_extents(name: str, first: xr.Dataset, other: xr.Dataset, dim: str) -> None:
+    """Check that a variable to be joined has the same dimensions in both, as long but for ``dim``."""
+    left, right = (dict(x.variables[name].sizes) for x in (first, other))
+    if list(left) != list(right) or any(left[x] != right[x] for x in left if x != dim):
+        raise CombineError(
+            f"variable '{name}' has dimensions {left} in {_source(first)} and {right} in {_source(other)}; but for "
+            f"'{dim}' they must be equal: leave it out with drop_variables, or load it if it is text",
+            variable=name,
+            property="dimensions",
+            left=left,
+            right=right,
             left_url=first.encoding.get("source"),
             right_url=other.encoding.get("source"),
         )
