@@ -210,6 +210,31 @@ def odd_numbers(path: Path) -> None:
 
 
 @builder
+def bitfields(path: Path) -> None:
+    """Datasets, members and attributes of bitfields; PyTables writes bool as one of 8 bits."""
+    fill = h5p.create(h5p.DATASET_CREATE)
+    fill.set_chunk((2,))
+    # H5Tencode: two bytes, then HDF5 spec IV.A.2.d, class 4: 2 bytes in size, from bit 3, of 5 bits; and 3 bytes
+    narrow, three = (
+        h5t.decode(bytes.fromhex(x)) for x in ("0300140000000200000003000500", "0300140000000300000000001800")
+    )
+    types = {"b8": h5t.STD_B8LE, "b16": h5t.STD_B16BE, "b64": h5t.STD_B64LE, "narrow": narrow, "three": three}
+    with h5py.File(path, "w") as file:
+        file["x"] = A
+        for name, tid in types.items():
+            record, pair = h5t.create(h5t.COMPOUND, tid.get_size() + 1), h5t.array_create(tid, (2,))
+            record.insert(b"a", 0, h5t.STD_I8LE)
+            record.insert(b"b", 1, tid)
+            for kind, element in {"one": tid, "member": record, "pair": pair}.items():
+                raw = numbered((5 * element.get_size(),), "u1").view(f"V{element.get_size()}")
+                low_level(file, f"{name}_{kind}", element, (5,)).id.write(h5s.ALL, h5s.ALL, raw, element)
+            low_level(file, f"{name}_never_written", tid, (5,), fill)
+            for owner in (file, file["x"]):
+                raw = numbered((tid.get_size(),), "u1").view(f"V{tid.get_size()}").reshape(())
+                h5py.h5a.create(owner.id, name.encode(), tid, h5s.create(h5s.SCALAR)).write(raw, tid)
+
+
+@builder
 def filters(path: Path) -> None:
     with h5py.File(path, "w") as file:
         options = {

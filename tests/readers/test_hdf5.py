@@ -156,6 +156,28 @@ def test_values_have_native_dtypes_without_padding(tmp_path):
     assert group.arrays["number_i4_True"].manifest.encodings[0].dtype == np.dtype(">i4")
 
 
+def test_bitfields_are_unsigned_integers(tmp_path):
+    """As h5py reads them; those that it cannot read are refused, and as attributes noted, and nothing else is lost."""
+    path = make("bitfields", tmp_path)
+    group, verdict = read(path, inline_limit=0), judge(path)
+    assert not verdict.wrong
+    assert group.arrays["b16_one"].dtype == np.dtype("u2")
+    assert group.arrays["b16_one"].manifest.encodings[0].dtype == np.dtype(">u2")
+    assert group.arrays["b8_member"].dtype == np.dtype([("a", "i1"), ("b", "u1")])
+    kinds = {"one", "member", "pair", "never_written"}
+    assert set(group.arrays) == {"x"} | {f"{name}_{kind}" for name in ("b8", "b16", "b64") for kind in kinds}
+    with h5py.File(path) as file:
+        for name in ("b8", "b16", "b64"):
+            for ours, theirs in ((group, file), (group.arrays["x"], file["x"])):
+                assert ours.attributes[name] == theirs.attrs[name]
+                assert ours.attributes[name].dtype == theirs.attrs[name].dtype.newbyteorder("=")
+    found = refusals(group)
+    lost = {f"/{name}_{kind}": "refused" for name in ("narrow", "three") for kind in kinds}
+    lost |= {f"/{owner}@{name}": "noted" for name in ("narrow", "three") for owner in ("", "x")}
+    assert {path: kind for path, (kind, _) in found.items()} == lost
+    assert found["/narrow_one"][1].startswith("bitfields of 5 bits from bit 3 in 2 bytes")
+
+
 def test_array_types_have_more_axes(tmp_path):
     """An array type adds its axes at the end, as h5py reads it, with phony dimensions."""
     array = read(make("types", tmp_path)).arrays["arrays"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -119,12 +120,22 @@ def _order(tid: h5t.TypeID) -> str:
 
 
 def _integer(tid: h5t.TypeID) -> np.dtype[Any]:
+    """Interpret integers, and bitfields as h5py does: as unsigned integers."""
     size = tid.get_size()
     order = _order(tid)
-    if tid.get_precision() != 8 * size or tid.get_offset() != 0 or size not in (1, 2, 4, 8):
-        raise _NotBytesError(f"integers of {tid.get_precision()} bits from bit {tid.get_offset()} in {size} bytes")
-    is_signed = tid.get_class() == h5t.INTEGER and tid.get_sign() == h5t.SGN_2
+    is_bitfield = tid.get_class() == h5t.BITFIELD
+    offset, precision = _bits(tid) if is_bitfield else (tid.get_offset(), tid.get_precision())
+    if precision != 8 * size or offset != 0 or size not in (1, 2, 4, 8):
+        what = "bitfields" if is_bitfield else "integers"
+        raise _NotBytesError(f"{what} of {precision} bits from bit {offset} in {size} bytes")
+    is_signed = not is_bitfield and tid.get_sign() == h5t.SGN_2
     return np.dtype(f"{order}{'i' if is_signed else 'u'}{size}")
+
+
+def _bits(tid: h5t.TypeID) -> tuple[int, int]:
+    """Give offset and precision of a bitfield, which h5py does not ask for, from its encoded form."""
+    # H5Tencode: two bytes, then the message. HDF5 spec IV.A.2.d, class 4: 8 bytes, bit offset, bit precision
+    return struct.unpack_from("<HH", tid.encode(), 10)
 
 
 def _float(tid: h5t.TypeID) -> np.dtype[Any]:
