@@ -1,6 +1,9 @@
 """Manifests in memory: how they are made, what they refuse, and how tables are rewritten."""
 
+import math
 import pickle
+import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,11 +17,14 @@ from virtualstack.manifests import (
     INLINE,
     MISSING,
     ChunkEncoding,
+    ChunkGrid,
     ChunkManifest,
     Fill,
     Manifest,
+    ManifestArray,
     unify,
 )
+from virtualstack.manifests.chunk_manifest import blocks
 
 ENCODING = ChunkEncoding.of("<i4", (2, 2))
 FILL = Fill.of(-1, "i4")
@@ -72,6 +78,52 @@ def test_contradictions_are_refused(options, message):
     """Entries from outside are checked against the tables, naming the chunk and its source."""
     with pytest.raises(ManifestError, match=message):
         manifest(**options)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 0), (2, 3, 4), (5, 1, 6), (1, 1, 1), (3, 11)])
+@pytest.mark.parametrize("n", [1, 2, 5, 12, 1000])
+def test_blocks_are_the_grid_in_c_order(shape, n):
+    """Every cell is in one box of at most n cells, and boxes follow each other in C order."""
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    parts = [numbers[box].reshape(-1) for box in blocks(shape, n)]
+    assert np.concatenate([*parts, []]).tolist() == numbers.reshape(-1).tolist()
+    assert all(part.size <= n for part in parts)
+
+
+def test_of_many_cells_the_first_bad_one_is_named():
+    """In C order, by the first rule that is broken anywhere, also where cells are checked in several blocks."""
+    offsets = np.arange(3 * 70_000).reshape(3, 70_000)
+    lengths = np.ones_like(offsets)
+    whole = manifest(offsets=offsets, lengths=lengths, location=Location("file:///a", size=offsets.size))
+    for cells, codes, message in (
+        ([(1, 69_000), (1, 69_001), (2, 3)], FIRST, r"chunk \(1, 69000\) in 'file:///a' reaches past the end"),
+        ([(0, 5)], MISSING, r"chunk \(0, 5\) is a hole with an offset"),
+        ([(2, 69_999)], FIRST + 1, r"chunk \(2, 69999\) has a location code beyond"),
+    ):
+        entries = whole.entries.copy()
+        # a rule that is broken earlier in the grid, but comes later in the list
+        entries["length"][0, 9] = offsets.size
+        for cell in cells:
+            entries["length"][cell], entries["location"][cell] = offsets.size, codes
+        if codes == FIRST:
+            entries["length"][0, 9] = 1
+        with pytest.raises(ManifestError, match=message):
+            replace(whole, entries=entries).validate()
+
+
+def test_checking_takes_little_memory():
+    """Entries are checked some at a time, so that a large manifest needs no more than a small one."""
+    empty = ChunkManifest.empty((1 << 21,), FILL)
+    array = ManifestArray(
+        manifest=replace(empty, encodings=(ChunkEncoding.of("<i4", (1,)),), starts=np.zeros(1 << 21, np.int64)),
+        grid=ChunkGrid.regular((1 << 22,), (2,)),
+        dtype=np.dtype("i4"),
+    )
+    tracemalloc.start()
+    array.validate()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -9,7 +10,7 @@ from tests.corpus.report import datasets, judge
 from tests.data import make_hdf5
 from tests.data.make_hdf5 import A, make, numbered
 from virtualstack.location import absolute_url
-from virtualstack.manifests import EMPTY, INLINE, ManifestGroup
+from virtualstack.manifests import EMPTY, ENTRY, INLINE, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.readers.hdf5.chunks import UnlistableChunksError, _true_cells
 from virtualstack.readers.hdf5.layout import ChunkLayout
@@ -176,6 +177,24 @@ def test_bitfields_are_unsigned_integers(tmp_path):
     lost |= {f"/{owner}@{name}": "noted" for name in ("narrow", "three") for owner in ("", "x")}
     assert {path: kind for path, (kind, _) in found.items()} == lost
     assert found["/narrow_one"][1].startswith("bitfields of 5 bits from bit 3 in 2 bytes")
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_a_sparse_grid_costs_what_was_written(libver, tmp_path):
+    """Peak memory of opening stays below that of one dense table of entries: cells never written cost no page."""
+    path, n_cells = tmp_path / "sparse.h5", 1 << 22
+    with h5py.File(path, "w", libver=libver) as file:
+        dataset = file.create_dataset("x", (n_cells,), "i1", chunks=(1,), maxshape=(None,))
+        dataset[5] = 7
+    tracemalloc.start()
+    group = read(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    manifest = group.arrays["x"].manifest
+    # numpy's zeroed memory counts whole, whether its pages are there or not
+    assert peak < n_cells * ENTRY.itemsize + (20 << 20)
+    assert np.flatnonzero(manifest.entries["location"]).tolist() == [5]
+    assert read_array(group.arrays["x"], (slice(4, 7),), STORAGE).tolist() == [0, 7, 0]
 
 
 def test_array_types_have_more_axes(tmp_path):

@@ -9,15 +9,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
-from virtualstack.manifests.chunk_manifest import ChunkManifest
+from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks, first_cell
 from virtualstack.manifests.encoding import ChunkEncoding, native
-from virtualstack.manifests.grid import ChunkGrid
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.html import to_html
 from virtualstack.manifests.indexing import Chunks, basic_index, transpose
 from virtualstack.manifests.joining import equal
-from virtualstack.manifests.manifest import Manifest
+from virtualstack.manifests.manifest import Box, Manifest
 from virtualstack.manifests.verdict import Verdict
 
 __all__ = ["ManifestArray", "implements"]
@@ -146,27 +147,29 @@ class ManifestArray(NDArrayOperatorsMixin):
                 raise ManifestError(f"a fill has dtype '{fill.dtype}', the array '{self.dtype}'")
         if not manifest.entries.size or not manifest.encodings:
             return
-        largest = [int(axis.lengths().max()) for axis in self.grid.axes]
+        largest = [int(axis.lengths().max()) if axis.chunk is None else axis.chunk for axis in self.grid.axes]
         if manifest.starts is None and all(_fits(x, largest) for x in manifest.encodings):
             return
-        self._check_reach(manifest)
+        for box in blocks(manifest.shape):
+            self._check_reach(manifest.read(box), box)
 
-    def _check_reach(self, manifest: ChunkManifest) -> None:
+    def _check_reach(self, manifest: ChunkManifest, box: Box) -> None:
+        """Check the cells of a box; ``manifest`` is that of the box."""
         row = np.where(manifest.holes, 0, manifest.entries["encoding"])
         low = np.zeros(manifest.shape, np.int64) if manifest.starts is None else manifest.starts.copy()
         high = low.copy()
-        for i, axis in enumerate(self.grid.axes):
+        for i, (axis, cells) in enumerate(zip(self.grid.axes, box, strict=True)):
             strides = np.array([x.strides[i] for x in manifest.encodings], np.int64)[row]
-            extent = (axis.lengths() - 1).reshape((-1,) + (1,) * (self.ndim - i - 1)) * strides
+            extent = (_lengths(axis, cells) - 1).reshape((-1,) + (1,) * (self.ndim - i - 1)) * strides
             low += np.minimum(extent, 0)
             high += np.maximum(extent, 0)
         sizes = np.array([x.size for x in manifest.encodings], np.int64)[row]
         bad = ((low < 0) | (high >= sizes)) & ~manifest.holes
         if bad.any():
-            cell = tuple(int(i) for i in np.argwhere(bad)[0])
+            at = np.unravel_index(int(bad.argmax()), bad.shape)
             raise ManifestError(
-                f"cell {cell} of '{self.name}' shows elements {int(low[cell])} to {int(high[cell])} of a decoded chunk "
-                f"of {int(sizes[cell])}"
+                f"cell {first_cell(bad, box)} of '{self.name}' shows elements {int(low[at])} to {int(high[at])} of a "
+                f"decoded chunk of {int(sizes[at])}"
             )
 
     # -- structural operations --------------------------------------------------------------------------------
@@ -278,6 +281,15 @@ class ManifestArray(NDArrayOperatorsMixin):
 
     def _repr_html_(self) -> str:
         return to_html(self)
+
+
+def _lengths(axis: ChunkAxis, cells: slice) -> NDArray[np.int64]:
+    """Elements of some cells of an axis; of a regular one, without the lines of the others."""
+    if axis.chunk is None:
+        return np.diff(axis.lines()[cells.start : cells.stop + 1])
+    lines = np.arange(cells.start, cells.stop + 1, dtype=np.int64) * axis.chunk
+    lengths: NDArray[np.int64] = np.diff(np.minimum(lines, axis.length))
+    return lengths
 
 
 def _fits(encoding: ChunkEncoding, largest: list[int]) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
 from virtualstack.location import Location
-from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.readers.hdf5.chunks import ChunkTable, UnlistableChunksError, chunk_table
 from virtualstack.readers.hdf5.datatypes import ElementType, packed
 from virtualstack.readers.hdf5.elsewhere import external_range, missing_source
@@ -24,9 +24,11 @@ from virtualstack.readers.hdf5.layout import ChunkLayout, read_chunk_layout
 from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import one_cell
 
-__all__ = ["FileContext", "LostValuesError", "NoReferencesError", "references"]
+__all__ = ["MAX_CELLS", "FileContext", "LostValuesError", "NoReferencesError", "references"]
 
-_MAX_CELLS = 1 << 28  # 6 GB of entries
+MAX_CELLS = 1 << 28
+"""Cells of a chunk grid. So many take some seconds to open, and no memory but for chunks that were written; what copies
+the entries, such as joining, takes 24 bytes a cell: 6 GB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +174,8 @@ def _chunked(
     grid = ChunkGrid.regular(shape, chunks)
     if not math.prod(shape):
         return ChunkManifest.empty(grid.shape, fill), grid
-    if math.prod(grid.shape) > _MAX_CELLS:
-        raise NoReferencesError(f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {_MAX_CELLS}")
+    if math.prod(grid.shape) > MAX_CELLS:
+        raise NoReferencesError(f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {MAX_CELLS}")
     layout = _layout(variable, filters, context)
     try:
         table = chunk_table(dataset, layout, context.base)
@@ -187,21 +189,23 @@ def _chunked(
     for pipeline in pipelines:
         _check_pipeline(pipeline)
     encodings = [ChunkEncoding.of(stored, chunks, codecs_of(pipeline)) for pipeline in pipelines]
-    offsets, lengths = np.zeros(grid.shape, np.int64), np.full(grid.shape, -1, np.int64)
-    codes = np.zeros(grid.shape, np.uint32)
-    offsets.reshape(-1)[table.cell] = table.offset
-    lengths.reshape(-1)[table.cell] = table.length
-    codes.reshape(-1)[table.cell] = rows
-    manifest = ChunkManifest.from_arrays(
-        offsets,
-        lengths,
-        location=context.location,
-        encoding=encodings,
-        fill=fill,
-        encoding_codes=codes,
-        location_codes=np.full(grid.shape, FIRST, np.uint32),
+    manifest = ChunkManifest(
+        entries=_entries(table, rows, grid.shape),
+        fills=(fill,),
+        encodings=tuple(encodings),
+        locations=(context.location,),
     )
     return manifest, grid
+
+
+def _entries(table: ChunkTable, rows: NDArray[np.intp], shape: tuple[int, ...]) -> NDArray[np.void]:
+    """Place the chunks of a table in a grid of EMPTY cells, whose memory is not touched elsewhere."""
+    chunks = np.empty(table.cell.shape, ENTRY)
+    chunks["location"], chunks["encoding"] = FIRST, rows.reshape(-1)
+    chunks["offset"], chunks["length"] = table.offset, table.length
+    entries = np.zeros(shape, ENTRY)
+    entries.reshape(-1)[table.cell] = chunks
+    return entries
 
 
 def _check_pipeline(filters: tuple[Filter, ...]) -> None:
