@@ -6,10 +6,13 @@ import h5py
 import netCDF4
 import numpy as np
 import pytest
+from h5py import h5d, h5p, h5s, h5t
 
 from tests.corpus.report import CORPUS, corpus_files
 from virtualstack.location import absolute_url
+from virtualstack.manifests import why_not_plain
 from virtualstack.readers import HDF5, ReadOptions
+from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
 
@@ -141,6 +144,89 @@ def test_odd_names_of_netcdf(tmp_path):
     assert ours.dimensions == {"t": 2, "n": 3, "bare": 4}
     assert ours.unlimited == {"t"}
     assert ours.groups["g"].arrays["below"].cf["_FillValue"] == np.float32(-1)
+
+
+DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S1")
+
+
+def values_of(path, name):
+    array = read(path).arrays[name]
+    return read_array(array, (slice(None),) * array.ndim, Storage.of(None))
+
+
+def raw_netcdf4(path, name):
+    with netCDF4.Dataset(path) as file:
+        file.set_auto_mask(False)
+        return file[name][...]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("chunk", [1, 2, 3, 512])
+def test_records_that_were_never_filled(dtype, chunk, tmp_path):
+    """With NC_NOFILL, missing records past the end of a variable are netCDF's default fill, not zeros."""
+    path = tmp_path / "nofill.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("t", None)
+        file.createDimension("x", 3)
+        file.createVariable("t", "i4", ("t",))[:] = range(7)
+        ones = np.full((4, 3), b"a") if dtype == "S1" else np.ones((4, 3), dtype)
+        options = {"chunksizes": (chunk, 2)}
+        file.createVariable("unfilled", dtype, ("t", "x"), fill_value=False, **options)[:4] = ones
+        file.createVariable("zipped", dtype, ("t", "x"), fill_value=False, zlib=True, **options)[:4] = ones
+        file.createVariable("own", dtype, ("t", "x"), fill_value=b"q" if dtype == "S1" else 9, **options)[:4] = ones
+        file.set_fill_off()
+        file.createVariable("off", dtype, ("t", "x"), **options)[:4] = ones
+        file.createVariable("off_own", dtype, ("t", "x"), fill_value=b"q" if dtype == "S1" else 9, **options)[:4] = ones
+        file.createVariable("never", dtype, ("t", "x"), **options)
+    for name in ("unfilled", "zipped", "own", "off", "off_own", "never"):
+        np.testing.assert_array_equal(values_of(path, name), raw_netcdf4(path, name), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("fill_time", "fill", "past_end"),
+    [
+        (h5d.FILL_TIME_IFSET, None, -2147483647),
+        (h5d.FILL_TIME_NEVER, None, -2147483647),
+        (h5d.FILL_TIME_ALLOC, 7, 7),
+        (h5d.FILL_TIME_NEVER, 7, 7),
+    ],
+)
+@pytest.mark.parametrize("written", [2, 5, 6])
+def test_records_past_the_end_of_what_hdf5_wrote(fill_time, fill, past_end, written, tmp_path):
+    """A dataset without a fill value of its own is extended by netCDF's default; chunks it has keep HDF5's."""
+    path = tmp_path / "short.h5"
+    with h5py.File(path, "w") as file:
+        file["t"] = np.arange(11)
+        file.create_dataset("u", (11,), "i4", maxshape=(None,), chunks=(4,))[...] = 1
+        file["u"].make_scale("u")
+        dcpl = h5p.create(h5p.DATASET_CREATE)
+        dcpl.set_chunk((2,))
+        dcpl.set_fill_time(fill_time)
+        if fill is not None:
+            dcpl.set_fill_value(np.array(fill, "i4"))
+        h5d.create(file.id, b"x", h5t.STD_I32LE, h5s.create_simple((written,), (h5s.UNLIMITED,)), dcpl)
+        file["x"][-1:] = 3
+        file["x"].dims[0].attach_scale(file["u"])
+    found = values_of(path, "x")
+    assert found[written:].tolist() == raw_netcdf4(path, "x")[written:].tolist() == [past_end] * (11 - written)
+    with h5py.File(path) as file:  # netCDF-C leaves its buffer as it was where HDF5 does not fill
+        np.testing.assert_array_equal(found[:written], file["x"][...])
+    array = read(path).arrays["x"]
+    assert (why_not_plain(array) is None) is (written == 2 or (fill, fill_time) == (7, h5d.FILL_TIME_ALLOC))
+
+
+def test_a_short_variable_along_a_huge_dimension(tmp_path):
+    """What is missing is one hole where a cell for each chunk would be more than a manifest holds."""
+    path = tmp_path / "huge.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("t", (1 << 40,), "i1", maxshape=(None,), chunks=(1 << 30,))
+        file["t"].make_scale("t")
+        file.create_dataset("x", (2,), "i4", maxshape=(None,), chunks=(1,))[...] = [3, 4]
+        file["x"].dims[0].attach_scale(file["t"])
+    array = read(path).arrays["x"]
+    assert array.shape == (1 << 40,)
+    assert array.grid.shape == (3,)
+    assert read_array(array, (slice(0, 4),), Storage.of(None)).tolist() == [3, 4, -2147483647, -2147483647]
 
 
 def test_attributes_that_have_no_counterpart_are_noted(tmp_path):

@@ -1,7 +1,8 @@
-"""Variables that have fewer records than their unlimited dimension, which netCDF-4 reads as fill values."""
+"""Variables that have fewer records than their unlimited dimension: netCDF-C reads fill values in their place."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -9,17 +10,34 @@ import h5py
 import numpy as np
 from h5py import h5d
 
-from virtualstack.manifests import ENTRY, ChunkGrid, ChunkManifest, ManifestArray
+from virtualstack.manifests import ENTRY, ChunkGrid, ChunkManifest, Fill, ManifestArray
 from virtualstack.manifests.functions import concatenate
+from virtualstack.readers.hdf5.faults import library_errors
+from virtualstack.readers.hdf5.references import MAX_CELLS
 
 __all__ = ["extend_records"]
+
+# netCDF-C, netcdf.h: NC_FILL_BYTE and so on; that of characters is 0, as HDF5's
+_DEFAULT_FILLS = {
+    "i1": -127,
+    "u1": 255,
+    "i2": -32767,
+    "u2": 65535,
+    "i4": -2147483647,
+    "u4": 4294967295,
+    "i8": -9223372036854775806,
+    "u8": 18446744073709551614,
+    "f4": 9.969209968386869e36,
+    "f8": 9.969209968386869e36,
+}
 
 
 def extend_records(array: ManifestArray, dataset: h5py.Dataset, lengths: Mapping[str, int], /) -> ManifestArray:
     """Extend an array to the lengths of its dimensions with EMPTY chunks.
 
     In netCDF-4 a dataset reaches as far as it was written; its unlimited dimensions are as long as the longest
-    dataset along them, and what lies between reads as the fill value of the dataset.
+    dataset along them. What lies between reads as the fill value that the dataset was given, and where it was given
+    none (NC_NOFILL) as netCDF's default for the type; the dataset itself keeps the fill value of HDF5.
 
     Parameters
     ----------
@@ -34,15 +52,36 @@ def extend_records(array: ManifestArray, dataset: h5py.Dataset, lengths: Mapping
     shape = tuple(max(n, lengths.get(name, n)) for n, name in zip(array.shape, names, strict=True))
     if shape == array.shape:
         return array
-    dcpl = dataset.id.get_create_plist()
-    chunks = dataset.chunks
+    with library_errors():
+        missing = _missing_records(array, dataset)
+    chunks, manifest = dataset.chunks, array.in_memory()
+    # What a stored chunk holds past the end of its dataset is fill values: HDF5 itself relies on it when a
+    # dataset grows (H5Dset_extent). Only where filling is switched off it is anything.
+    is_filled = missing == manifest.fill and not _is_never_filled(dataset)
+    if missing != manifest.fill and not manifest.holes.any():
+        array = replace(array, manifest=replace(manifest, fills=(missing, *manifest.fills[1:])))
     if chunks is not None and len(chunks) == array.ndim and _is_prefix(array, chunks):
-        # What a stored chunk holds past the end of its dataset is fill values: HDF5 itself relies on it when a
-        # dataset grows (H5Dset_extent). Only where filling is switched off it is anything.
-        is_filled = dcpl.get_fill_time() != h5d.FILL_TIME_NEVER
-        if is_filled or all(n % c == 0 or n == m for n, c, m in zip(array.shape, chunks, shape, strict=True)):
-            return _in_grid(array, ChunkGrid.regular(shape, chunks))
-    return _with_holes(array, shape)
+        grid = ChunkGrid.regular(shape, chunks)
+        is_whole = all(n % c == 0 or n == m for n, c, m in zip(array.shape, chunks, shape, strict=True))
+        if (is_filled or is_whole) and math.prod(grid.shape) <= MAX_CELLS:
+            return _in_grid(array, grid, missing)
+    return _with_holes(array, shape, missing)
+
+
+def _missing_records(array: ManifestArray, dataset: h5py.Dataset) -> Fill:
+    """Give what records past the end of a dataset read as."""
+    fill = array.in_memory().fill
+    if array.dtype.kind not in "iuf" or array.ndim != dataset.ndim:
+        return fill
+    # netCDF-C, get_fill_info and nc4_get_fill_value: HDF5's own default does not count
+    if dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
+        default = _DEFAULT_FILLS.get(array.dtype.str[1:])
+        return fill if default is None else Fill.of(default, array.dtype)
+    return Fill.of(dataset.fillvalue, array.dtype) if _is_never_filled(dataset) else fill
+
+
+def _is_never_filled(dataset: h5py.Dataset) -> bool:
+    return bool(dataset.id.get_create_plist().get_fill_time() == h5d.FILL_TIME_NEVER)
 
 
 def _is_prefix(array: ManifestArray, chunks: tuple[int, ...]) -> bool:
@@ -52,21 +91,25 @@ def _is_prefix(array: ManifestArray, chunks: tuple[int, ...]) -> bool:
     )
 
 
-def _in_grid(array: ManifestArray, grid: ChunkGrid) -> ManifestArray:
+def _in_grid(array: ManifestArray, grid: ChunkGrid, missing: Fill) -> ManifestArray:
     manifest = array.in_memory()
     entries = np.zeros(grid.shape, ENTRY)
+    fills = manifest.fills
+    if missing != fills[0]:
+        entries["encoding"] = len(fills)
+        fills = (*fills, missing)
     entries[tuple(slice(0, n) for n in manifest.shape)] = manifest.entries
-    return replace(array, manifest=replace(manifest, entries=entries), grid=grid)
+    return replace(array, manifest=replace(manifest, entries=entries, fills=fills), grid=grid)
 
 
-def _with_holes(array: ManifestArray, shape: tuple[int, ...]) -> ManifestArray:
+def _with_holes(array: ManifestArray, shape: tuple[int, ...], missing: Fill) -> ManifestArray:
     names, extended = array.dimension_names, array
     for axis, n in enumerate(shape):
-        missing = n - extended.shape[axis]
-        if not missing:
+        n_missing = n - extended.shape[axis]
+        if not n_missing:
             continue
-        hole_shape = [*extended.shape[:axis], missing, *extended.shape[axis + 1 :]]
+        hole_shape = [*extended.shape[:axis], n_missing, *extended.shape[axis + 1 :]]
         grid = ChunkGrid.regular(hole_shape, [max(length, 1) for length in hole_shape])
-        hole = replace(array, manifest=ChunkManifest.empty(grid.shape, array.in_memory().fill), grid=grid)
+        hole = replace(array, manifest=ChunkManifest.empty(grid.shape, missing), grid=grid)
         extended = concatenate([replace(extended, dimension_names=None), hole], axis)
     return replace(extended, dimension_names=names)
