@@ -491,3 +491,14 @@ def test_a_reader_of_our_output_that_leaves_is_no_error():
         err = process.stderr.read()
         assert process.wait(timeout=120) == 141
     assert err == b""
+
+
+def test_build_says_which_groups_are_left_out(tmp_path, capsys):
+    """A cube is of one group; the others are not lost silently."""
+    path = tmp_path / "groups.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 2)
+        file.createVariable("v", "f4", ("x",))[:] = [1, 2]
+        file.createGroup("deep").createVariable("w", "f4", ("x",))[:] = [3, 4]
+    assert main(["build", str(path), "-o", str(tmp_path / "refs.json")]) == 0
+    assert "groups ['deep'] below '/' are left out; --group" in capsys.readouterr().err

@@ -395,7 +395,7 @@ def test_no_way_of_opening_loses_a_variable_silently(tmp_path):
 
 def test_inlining_has_a_limit_and_can_be_forbidden(nc):
     """Strings are inlined up to the limit a variable."""
-    assert vs.open_virtual_dataset(nc).virtual.report().query("state == 'inlined'").variable.tolist() == ["/station"]
+    assert vs.open_virtual_dataset(nc).virtual.report().query("state == 'inlined'").variable.tolist() == ["station"]
     with pytest.raises(UnsupportedFeatureError, match="/station"):
         vs.open_virtual_dataset(nc, unsupported="raise")
     with pytest.raises(UnsupportedFeatureError, match="/station"):
@@ -583,3 +583,49 @@ def test_missing_records_along_a_later_axis_are_where_hdf5_has_them(tmp_path):
     with h5py.File(path) as file:
         np.testing.assert_array_equal(values[:, :1], file["v"][:])
     assert values[:, 1].tolist() == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2", "f4", "f8"])
+def test_checksums_may_come_before_the_shuffle(tmp_path, dtype):
+    """NetCDF-C puts fletcher32 first; its four bytes are shuffled with the values."""
+    path = tmp_path / "a.nc"
+    values = (np.arange(300_000) % 97).astype(dtype)
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", values.size)
+        options = {"fletcher32": True, "shuffle": True, "zlib": True, "chunksizes": (99_999,)}
+        file.createVariable("v", dtype, ("x",), **options)[:] = values
+    vds = vs.open_virtual_dataset(path, inline_limit=0)
+    assert vds.virtual.nrefs == 4
+    np.testing.assert_array_equal(vds.virtual.open(mask_and_scale=False).v.values, values)
+    store = vs.ManifestStore(vs.scan([path])[0])
+    np.testing.assert_array_equal(xr.open_zarr(store, consolidated=False, mask_and_scale=False).v.values, values)
+    if dtype == "f8":
+        with pytest.raises(WriterError, match="'v' was shuffled by 8 bytes behind its checksums"):
+            vds.virtual.to_kerchunk(None)
+    else:
+        refs = vds.virtual.to_kerchunk(None)
+        np.testing.assert_array_equal(xr.open_dataset(refs, engine="kerchunk", mask_and_scale=False).v.values, values)
+
+
+def test_missing_takes_two_words(nc):
+    """A typing error does not read MISSING chunks as fill values."""
+    vds = vs.open_virtual_dataset(nc)
+    for make in (
+        lambda: vds.virtual.open(missing="rais"),
+        lambda: vs.ManifestStore(vds.virtual.to_group(), missing=""),
+    ):
+        with pytest.raises(ValueError, match=r"missing=.*; it is 'fill' or 'raise'"):
+            make()
+
+
+def test_names_that_are_no_utf8_are_refused(tmp_path):
+    """References are text."""
+    with pytest.raises(vs.errors.StorageError, match="no UTF-8"):
+        vs.open_virtual_dataset(tmp_path / "bad\udcff.nc")
+
+
+def test_chunks_without_dask_name_the_extra(nc, monkeypatch):
+    """Dask is an extra: its absence is told with the pip command."""
+    monkeypatch.setattr("virtualstack.accessor.find_spec", lambda name: None)
+    with pytest.raises(vs.errors.MissingDependencyError, match=r"pip install 'virtualstack\[dask\]'$"):
+        vs.open_virtual_dataset(nc).virtual.open(chunks={})

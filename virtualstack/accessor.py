@@ -6,6 +6,7 @@ import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from virtualstack.dataset import decoded_variable, loaded_variable, refusals_of, to_group, virtual_array
+from virtualstack.errors import MissingDependencyError
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup, describe
 from virtualstack.storage import Storage, StorageLike
 
@@ -51,6 +53,8 @@ class VirtualAccessor:
         **decoding
             ``mask_and_scale``, ``decode_times`` and the like, as in :func:`xarray.open_dataset`.
         """
+        if chunks is not None and find_spec("dask") is None:
+            raise MissingDependencyError("vds.virtual.open(chunks=...)", extra="dask")
         return xr.open_dataset(
             self.to_group(),  # type: ignore[arg-type]
             engine="virtualstack",
@@ -188,17 +192,23 @@ class VirtualAccessor:
     def report(self) -> pd.DataFrame:
         """Account for every variable: columns ``variable``, ``state``, ``detail``.
 
-        ``state`` is ``virtual``, ``loaded``, or what the reader did with what it could not take over: ``inlined``,
-        ``refused`` or ``noted``.
+        ``state`` is ``virtual``, ``loaded``, ``inlined`` where the reader put values into the manifest, or what it did
+        with what it could not take over: ``refused`` or ``noted``, by its path in the source.
         """
         rows = []
+        refusals = refusals_of(self._dataset)
+        inlined = {x.path: x.reason for x in refusals if x.kind == "inlined"}
         for name, variable in self._dataset.variables.items():
             array = virtual_array(variable)
             if array is None:
                 rows.append((str(name), "loaded", f"{variable.dtype} {variable.shape}"))
             else:
-                rows.append((str(name), "virtual", describe(replace(array, name=str(name)))))
-        rows += [(refusal.path, refusal.kind, refusal.reason) for refusal in refusals_of(self._dataset)]
+                reason = inlined.get(array.name or "")
+                detail = describe(replace(array, name=str(name)))
+                rows.append(
+                    (str(name), "inlined" if reason else "virtual", f"{reason}\n{detail}" if reason else detail)
+                )
+        rows += [(x.path, x.kind, x.reason) for x in refusals if x.kind != "inlined"]
         return pd.DataFrame(rows, columns=["variable", "state", "detail"])
 
     def __repr__(self) -> str:

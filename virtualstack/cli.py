@@ -23,7 +23,7 @@ import xarray as xr
 from virtualstack import __version__
 from virtualstack.api import open_virtual_dataset, select_group
 from virtualstack.combine import concat_datasets
-from virtualstack.dataset import refusals_of
+from virtualstack.dataset import groups_of, refusals_of
 from virtualstack.engine import VirtualStackBackendEntrypoint
 from virtualstack.errors import (
     CombineError,
@@ -133,6 +133,12 @@ def _build(options: argparse.Namespace) -> int:
     urls = _expand(options.files)
     datasets = _open_all(urls, options)
     dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(urls) > 1 else None)
+    left_out = sorted({name for dataset in datasets for name in groups_of(dataset)})
+    if left_out:
+        where = options.group or "/"
+        print(
+            f"virtualstack: note: groups {left_out} below '{where}' are left out; --group chooses one", file=sys.stderr
+        )
     with _said_by_xarray(CombineError, "the files cannot be joined"):
         joined = datasets[0] if dim is None else concat_datasets(datasets, dim)
     joined.virtual.to_kerchunk(options.output)

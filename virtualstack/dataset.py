@@ -20,6 +20,7 @@ from virtualstack.storage import Storage
 __all__ = [
     "decoded_variable",
     "default_loadable",
+    "groups_of",
     "refusals_of",
     "text_coordinates",
     "to_dataset",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 _REFUSALS = "virtualstack_refusals"
+_GROUPS = "virtualstack_groups"
 _UNLIMITED = "unlimited_dims"
 
 
@@ -123,7 +125,14 @@ def _encoding(group: ManifestGroup) -> dict[str, Any]:
         encoding["source"] = group.url
     if group.refusals:
         encoding[_REFUSALS] = group.refusals
+    if group.groups:
+        encoding[_GROUPS] = tuple(group.groups)
     return encoding
+
+
+def groups_of(dataset: xr.Dataset, /) -> tuple[str, ...]:
+    """Name the child groups that the source of a dataset has beside it, where the dataset still knows."""
+    return tuple(dataset.encoding.get(_GROUPS, ()))
 
 
 def refusals_of(dataset: xr.Dataset, /) -> tuple[Refusal, ...]:

@@ -12,7 +12,7 @@ from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
 from virtualstack.manifests import ManifestArray
-from virtualstack.reading import read_array
+from virtualstack.reading import check_missing, read_array
 from virtualstack.storage import Storage, StorageLike
 
 __all__ = ["LazyArray", "variable_of"]
@@ -40,6 +40,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     ) -> None:
         self.array = array
         self.storage = Storage.of(storage)
+        check_missing(missing)
         self.missing: Literal["fill", "raise"] = missing
 
     @property

@@ -61,12 +61,21 @@ def split_url(url: str, /) -> tuple[str, str]:
 def absolute_url(path: str | os.PathLike[str], /) -> str:
     """Give the absolute URL of a path or URL; no file is looked at.
 
+    Raises
+    ------
+    StorageError
+        The name has bytes that are no UTF-8.
+
     >>> absolute_url("s3://bucket/key.nc")
     's3://bucket/key.nc'
     >>> absolute_url("/data/../x.nc")
     'file:///x.nc'
     """
     text = os.fspath(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise StorageError(f"{text!r} is no UTF-8, which references and URLs are: rename the file") from error
     match = _SCHEME.match(text)
     if match is None:
         return "file://" + Path(os.path.abspath(os.path.expanduser(text))).as_posix()

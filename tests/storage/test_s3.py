@@ -7,7 +7,7 @@ import pytest
 
 from tests.servers import RangeServer
 from virtualstack.errors import SourceNotFoundError, StorageError
-from virtualstack.storage import open_source, remember
+from virtualstack.storage import Storage, open_source, remember
 
 PUBLIC, PRIVATE = "s3://bucket/data/public.nc", "s3://bucket/data/private.nc"
 DATA = bytes(range(256)) * 400
@@ -176,3 +176,15 @@ def test_credentials_that_cannot_be_used(monkeypatch, tmp_path):
         storage = {"gs://b": {"base_url": server.root, "allow_http": True}}
         with pytest.raises(StorageError, match=r"credentials \(GOOGLE_APPLICATION_CREDENTIALS\): .*; anonymous: "):
             open_source("gs://b/k", storage=storage)
+
+
+def test_credentials_set_after_a_refusal_are_used(monkeypatch):
+    """Who is refused sets keys and tries again, in the same process."""
+    with RangeServer({"bkt/x.nc": b"x" * 100}, mode="refuse_anonymous") as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.root.rstrip("/"))
+        storage = Storage.of({"s3://bkt/": {"allow_http": True, "max_retries": 0, "region": "us-east-1"}})
+        with pytest.raises(StorageError, match="anonymous"):
+            storage.source("s3://bkt/x.nc")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        assert storage.source("s3://bkt/x.nc").size == 100

@@ -31,9 +31,26 @@ def codecs_to_zarr2(
     WriterError
         A codec has no zarr v2 form.
     """
+    _check_shuffles(codecs, variable)
     configs = [_to_zarr2(codec, variable) for codec in codecs]
     compressor = configs.pop() if configs and configs[-1]["id"] in _COMPRESSORS else None
     return configs or None, compressor
+
+
+def _check_shuffles(codecs: Sequence[Codec], variable: str) -> None:
+    """Refuse what numcodecs' shuffle does not decode: a checksum of 4 bytes that fills no element."""
+    names = [codec.name for codec in codecs]
+    for i, codec in enumerate(codecs):
+        if codec.name != "numcodecs.shuffle" or "numcodecs.fletcher32" not in names[:i]:
+            continue
+        width = int(codec.options().get("elementsize", 4))
+        if 4 % width:
+            raise WriterError(
+                f"variable '{variable}' was shuffled by {width} bytes behind its checksums (fletcher32), which "
+                "readers of kerchunk references cannot undo; leave it out, or take its values with vds.virtual.open()",
+                variable=variable,
+                feature="shuffle after fletcher32",
+            )
 
 
 def _to_zarr2(codec: Codec, variable: str) -> dict[str, Any]:

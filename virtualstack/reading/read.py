@@ -16,7 +16,7 @@ from virtualstack.reading.selection import OuterKey, select
 from virtualstack.reading.threads import decode_pool, n_decoders, read_ahead_pool
 from virtualstack.storage import Bytes, Storage, StorageLike
 
-__all__ = ["read_array"]
+__all__ = ["check_missing", "read_array"]
 
 
 def read_array(
@@ -59,6 +59,7 @@ def read_array(
     ManifestError
         A cell reaches outside of its decoded chunk.
     """
+    check_missing(missing)
     selection = select(array.grid, key)
     out = np.ndarray(selection.whole_shape, array.dtype)  # np.empty makes 'S1' of 'S0'
     if out.size:
@@ -66,6 +67,12 @@ def read_array(
         fill_holes(plan, out)
         _read_chunks(plan, out, Storage.of(storage))
     return out.reshape(selection.shape)
+
+
+def check_missing(missing: str, /) -> None:
+    """Raise `ValueError` for an option that is not there: a typing error must not read MISSING chunks as fill."""
+    if missing not in ("fill", "raise"):
+        raise ValueError(f"missing={missing!r}; it is 'fill' or 'raise'")
 
 
 def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:

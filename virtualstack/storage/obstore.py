@@ -228,7 +228,14 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
             root, key = url, ""  # a query, '//', '%2F': only the URL as it is says it
         else:
             key = path
-    return _shared((root, repr(sorted(options.items()))), lambda: Connection(root, service, options)), key
+    name = (root, repr(sorted(options.items())), _environment())
+    return _shared(name, lambda: Connection(root, service, options)), key
+
+
+def _environment() -> int:
+    """Identify the credentials of the environment: who sets them after a refusal is somebody else."""
+    prefixes = ("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_")
+    return hash(tuple(sorted(item for item in os.environ.items() if item[0].startswith(prefixes))))
 
 
 def _shared(name: object, make: Callable[[], Connection]) -> Connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -129,7 +129,7 @@ def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any
             get_codec_class(codec.name)
     except (UnknownCodecError, UnsupportedFeatureError, MissingDependencyError):
         return None  # decoding it ourselves tells what is missing, when it is read
-    if not all(_is_as_in_zarr(codec, plain.encoding.size * stored.itemsize) for codec in codecs):
+    if not _shuffles_as_in_zarr(codecs, plain.encoding.size * stored.itemsize):
         return None
     documents = [codec.to_json() for codec in codecs]
     if not is_listed:
@@ -137,9 +137,14 @@ def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any
     return documents
 
 
-def _is_as_in_zarr(codec: Codec, nbytes: int) -> bool:
-    # HDF5's shuffle leaves bytes that fill no element as they are; that of numcodecs raises.
-    return codec.name != "numcodecs.shuffle" or nbytes % int(codec.options().get("elementsize", 4)) == 0
+def _shuffles_as_in_zarr(codecs: Sequence[Codec], nbytes: int) -> bool:
+    """Whether every shuffle has whole elements: HDF5's leaves the rest as it is, that of numcodecs raises."""
+    for codec in codecs:
+        if codec.name == "numcodecs.shuffle" and nbytes % int(codec.options().get("elementsize", 4)):
+            return False
+        if codec.name == "numcodecs.fletcher32":
+            nbytes += 4
+    return True
 
 
 def _document(

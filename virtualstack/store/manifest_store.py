@@ -16,6 +16,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 
 from virtualstack.errors import StorageError, UnsupportedFeatureError
 from virtualstack.manifests import FIRST, INLINE, MISSING, ManifestArray, ManifestGroup, PlainArray
+from virtualstack.reading import check_missing
 from virtualstack.reading.cache import ByteCache
 from virtualstack.reading.uniform import UniformArray
 from virtualstack.storage import Bytes, Source, Storage, StorageLike
@@ -59,6 +60,7 @@ class ManifestStore(Store):
         super().__init__(read_only=True)
         self.group = group
         self.storage = Storage.of(storage)
+        check_missing(missing)
         self.missing: Literal["fill", "raise"] = missing
         self._forget()
 

@@ -15,8 +15,9 @@ from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
 from virtualstack.formats.kerchunk import reference_dict, reference_json
 from virtualstack.formats.parquet import parquet_files
 from virtualstack.formats.zarr2 import hierarchy_of
+from virtualstack.formats.zarr2_codecs import codecs_to_zarr2
 from virtualstack.location import absolute_url, join_url, local_path, split_url
-from virtualstack.manifests import ManifestArray, ManifestGroup, inline_array, why_not_plain
+from virtualstack.manifests import ManifestArray, ManifestGroup, PlainArray, inline_array
 from virtualstack.reading import read_array
 from virtualstack.storage import LocalTarget, Storage, StorageLike, Target
 
@@ -110,7 +111,7 @@ def write_kerchunk(
 
 def _expressible(array: ManifestArray, inline_limit: int, storage: StorageLike) -> ManifestArray:
     """Read a small array that is not plain, and give it as one inline chunk."""
-    if array.nbytes > inline_limit or array.manifest.summary().n_missing or why_not_plain(array) is None:
+    if array.nbytes > inline_limit or array.manifest.summary().n_missing or _is_expressible(array):
         return array
     return inline_array(
         read_array(array, (), storage),
@@ -120,6 +121,17 @@ def _expressible(array: ManifestArray, inline_limit: int, storage: StorageLike) 
         cf=array.cf,
         fill=array.in_memory().fill,
     )
+
+
+def _is_expressible(array: ManifestArray) -> bool:
+    plain = PlainArray.of(array)
+    if isinstance(plain, str):
+        return False
+    try:
+        codecs_to_zarr2(plain.encoding.codecs if plain.encoding else (), variable=array.name or "")
+    except WriterError:
+        return False
+    return True
 
 
 def _relative_to(base: str) -> Callable[[str], str]:

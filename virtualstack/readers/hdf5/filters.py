@@ -35,7 +35,7 @@ _NAMES = {
     32026: "blosc2",
     32028: "jpeg",
 }
-_SHUFFLE = 2
+_SHUFFLE, _FLETCHER32 = 2, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def obstacle(filters: Sequence[Filter], /) -> str | None:
         if step.id == _SHUFFLE:
             if not step.values or step.values[0] < 1:
                 return f"{step} does not say how long elements are"
-            if any(before.id != _SHUFFLE for before in filters[:i]):
+            if any(before.id not in (_SHUFFLE, _FLETCHER32) for before in filters[:i]):
                 return f"{step} comes after {filters[i - 1]}"  # lengths need not be whole elements there
     return None
 
