@@ -158,6 +158,17 @@ def test_paths_that_lead_nowhere(tmp_path):
         vs.open_virtual_dataset("gopher://host/a.nc")
 
 
+def test_a_name_that_is_too_long_is_an_error_of_storage(tmp_path, data):
+    """What the file system refuses has our class, when reading and when writing."""
+    with pytest.raises(StorageError, match="too long"):
+        vs.open_virtual_dataset(tmp_path / ("a" * 300 + ".nc"))
+    (tmp_path / "a.nc").write_bytes(data)
+    vds = vs.open_virtual_dataset(tmp_path / "a.nc")
+    for suffix in (".json", ".parq"):
+        with pytest.raises(StorageError, match="too long"):
+            vds.virtual.to_kerchunk(tmp_path / ("a" * 300 + suffix))
+
+
 def test_odd_names_are_names(tmp_path, expected, data):
     """Blanks, percent signs, hashes and letters of any script stand for themselves."""
     folder = tmp_path / "a b%20c#d"

@@ -209,7 +209,7 @@ def _expand(files: Iterable[str]) -> list[str]:
 
 def _glob(text: str) -> tuple[str, ...]:
     path = local_path(absolute_url(text))
-    if path is None or path.exists() or not glob.has_magic(text):
+    if path is None or os.path.exists(path) or not glob.has_magic(text):
         return (text,)
     pattern = str(path) if "://" in text else os.path.expanduser(text)
     paths = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern

@@ -235,3 +235,22 @@ def test_an_error_page_with_status_200_is_recognised():
                 find_reader(f"http://127.0.0.1:{server.server_port}/x.nc", STORAGE)
         finally:
             server.shutdown()
+
+
+def test_a_broken_plugin_leaves_the_others(monkeypatch):
+    """A third-party reader that does not import is a warning, not the end of all readers."""
+
+    class Broken:
+        name = "broken"
+
+        def load(self):
+            raise ImportError("no module named 'gone'")
+
+    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: [Broken()])
+    registry._plugins.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="'broken' cannot be loaded: no module named 'gone'"):
+            names = {row.name for row in registry.list_readers()}
+    finally:
+        registry._plugins.cache_clear()
+    assert "hdf5" in names

@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.metadata
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import cast
@@ -129,7 +130,13 @@ def list_readers() -> tuple[Format, ...]:
 
 @functools.cache
 def _plugins() -> tuple[Format, ...]:
-    return tuple(entry.load() for entry in importlib.metadata.entry_points(group="virtualstack.readers"))
+    found = []
+    for entry in importlib.metadata.entry_points(group="virtualstack.readers"):
+        try:
+            found.append(entry.load())
+        except (ImportError, AttributeError) as error:  # one plugin that is broken leaves all other formats as they are
+            warnings.warn(f"the reader plugin '{entry.name}' cannot be loaded: {error}", UserWarning, stacklevel=4)
+    return tuple(found)
 
 
 def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Reader | None = None, /) -> Reader:
@@ -209,7 +216,7 @@ def _names(*, readable_only: bool = False) -> str:
 def _open_file(url: str, storage: Storage) -> Source | None:
     """Open the source, or give ``None`` where the URL is a directory."""
     path = local_path(url)
-    if url.endswith("/") or (path is not None and path.is_dir()):
+    if url.endswith("/") or (path is not None and os.path.isdir(path)):
         return None
     try:
         return storage.source(url)

@@ -99,7 +99,7 @@ def write_kerchunk(
     folder = Storage.of(storage).target(f"{root}/")
     local = local_path(f"{root}/{name}") if isinstance(folder, LocalTarget) else None
     if not is_parquet:
-        if local is not None and local.is_dir():
+        if local is not None and os.path.isdir(local):
             raise _in_the_way(f"{root}/{name}", "a directory")
         folder.put(name, reference_json(hierarchy, url=url))
     elif local is not None:
@@ -154,7 +154,7 @@ def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
         for key, data in files:
             target.put(key, data)
         try:
-            if path.exists():
+            if os.path.exists(path):
                 path.rename(old)
             aside.rename(path)
         except OSError as error:
@@ -169,9 +169,9 @@ def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
 
 
 def _check_replaceable(path: Path) -> None:
-    if not path.exists():
+    if not os.path.exists(path):
         return
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise _in_the_way(absolute_url(path), "a file")
     if any(path.iterdir()) and not _has_references(LocalTarget(absolute_url(path)), ".zmetadata"):
         raise _in_the_way(absolute_url(path), "a directory without kerchunk references")
