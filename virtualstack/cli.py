@@ -38,7 +38,7 @@ from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.registry import Format, list_readers, load_reader
 from virtualstack.sample import SAMPLES, sample_files
 from virtualstack.scan import scan
-from virtualstack.verify import verify_against_files
+from virtualstack.verify import require_library, verify_against_files
 
 __all__ = ["main"]
 
@@ -131,6 +131,9 @@ def _output(text: str) -> str:
 
 def _build(options: argparse.Namespace) -> int:
     urls = _expand(options.files)
+    if options.verify:
+        for url in urls:
+            require_library(url)  # before anything is written
     datasets = _open_all(urls, options)
     dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(urls) > 1 else None)
     left_out = sorted({name for dataset in datasets for name in groups_of(dataset)})

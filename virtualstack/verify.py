@@ -19,7 +19,7 @@ from virtualstack.errors import MalformedFileError, MissingDependencyError
 from virtualstack.location import absolute_url, local_path
 from virtualstack.storage import SourceFile, Storage, StorageLike
 
-__all__ = ["Difference", "Verification", "values_differ", "verify_against_files"]
+__all__ = ["Difference", "Verification", "require_library", "values_differ", "verify_against_files"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,20 +184,25 @@ def _is_text(values: NDArray[Any]) -> bool:
     return values.dtype.kind in "UT"
 
 
+def require_library(url: str, /) -> None:
+    """Raise `MissingDependencyError` where no other library than ours is there to read a file."""
+    if not find_spec("h5netcdf") and not (local_path(url) is not None and find_spec("netCDF4")):
+        raise MissingDependencyError(f"reading '{url}' independently", extra="verify", url=url)
+
+
 @contextmanager
 def _open(url: str, group: str | None, storage: Storage) -> Iterator[xr.Dataset]:
     source = storage.source(url)
     path = local_path(url)
     engine: type[BackendEntrypoint]
     options: dict[str, Any] = {}
+    require_library(url)
     if find_spec("h5netcdf"):
         if find_spec("hdf5plugin"):
             importlib.import_module("hdf5plugin")  # registers filters that HDF5 itself does not have
         engine, options = H5netcdfBackendEntrypoint, {"phony_dims": "sort"}
-    elif path is not None and find_spec("netCDF4"):
-        engine = NetCDF4BackendEntrypoint
     else:
-        raise MissingDependencyError(f"reading '{url}' independently", extra="verify", url=url)
+        engine = NetCDF4BackendEntrypoint
     target: Any = SourceFile(source) if path is None else str(path)
     try:
         # An engine given by its class, not by name: xarray then loads no other plugin.
