@@ -188,3 +188,13 @@ def test_credentials_set_after_a_refusal_are_used(monkeypatch):
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         assert storage.source("s3://bkt/x.nc").size == 100
+
+
+def test_a_bucket_that_ignores_ranges_is_fetched_whole():
+    """As web servers are: some gateways answer with the whole object."""
+    data = bytes(range(256)) * 100
+    with RangeServer({"bkt/x.nc": data}, mode="ignore_ranges") as server:
+        options = {"endpoint": server.root.rstrip("/"), "allow_http": True, "skip_signature": True, "max_retries": 0}
+        source = open_source("s3://bkt/x.nc", storage={"s3://bkt/": options | {"region": "us-east-1"}})
+        assert source.size == len(data)
+        assert [bytes(x) for x in source.read_ranges([(0, 3), (300, 4)])] == [data[:3], data[300:304]]

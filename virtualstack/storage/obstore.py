@@ -348,7 +348,7 @@ def _translate(error: Exception, url: str) -> NoReturn:
     refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
     if isinstance(error, refusals) or any(f"<Code>{code}<" in text for code in _EXPIRED):
         raise _RefusedError(answer, url=url) from error
-    if isinstance(error, exceptions.NotSupportedError) or "CONTENT_RANGE" in text:
+    if isinstance(error, exceptions.NotSupportedError) or any(x in text for x in ("CONTENT_RANGE", "non-partial")):
         raise RangesIgnoredError(f"'{url}': its server cannot do this: {answer}. Use another", url=url) from error
     if "status: 416" in text:
         raise UnsatisfiableError(f"'{url}' has no such bytes: {answer}. Scan it again", url=url) from error
