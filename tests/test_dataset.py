@@ -629,3 +629,18 @@ def test_chunks_without_dask_name_the_extra(nc, monkeypatch):
     monkeypatch.setattr("virtualstack.accessor.find_spec", lambda name: None)
     with pytest.raises(vs.errors.MissingDependencyError, match=r"pip install 'virtualstack\[dask\]'$"):
         vs.open_virtual_dataset(nc).virtual.open(chunks={})
+
+
+def test_bounds_of_durations_stay_numbers(tmp_path):
+    """Only bounds of times take the units of their parent, as xarray has it; and what load gives is decoded alike."""
+    path = tmp_path / "steps.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("step", 3)
+        file.createDimension("nb", 2)
+        step = file.createVariable("step", "f8", ("step",))
+        step.setncatts({"units": "hours", "bounds": "step_bounds"})
+        step[:] = [0, 6, 12]
+        file.createVariable("step_bounds", "f8", ("step", "nb"))[:] = [[0, 6], [6, 12], [12, 18]]
+    found, expected = vs.open_virtual_dataset(path).virtual.open().load(), opened(path)
+    xr.testing.assert_identical(found, expected)
+    assert found.step_bounds.dtype == expected.step_bounds.dtype == np.float64

@@ -149,7 +149,8 @@ def _with_bounds_units(arrays: Mapping[str, ManifestArray]) -> dict[str, Manifes
     for array in arrays.values():
         bounds = array.attributes.get("bounds")
         times = {key: array.cf[key] for key in ("units", "calendar") if key in array.cf}
-        if isinstance(bounds, str) and bounds in changed and times:
+        # Of times alone, as xarray has it: bounds of durations stay numbers.
+        if isinstance(bounds, str) and bounds in changed and " since " in str(times.get("units")):
             own = changed[bounds]
             if "units" not in own.attributes:
                 changed[bounds] = replace(own, cf={**times, **own.cf})
