@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from virtualstack.dataset import decoded_variable, loaded_variable, refusals_of, to_group, virtual_array
+from virtualstack.dataset import loaded_variable, refusals_of, to_group, virtual_array
 from virtualstack.errors import MissingDependencyError
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup, describe
 from virtualstack.storage import Storage, StorageLike
@@ -21,75 +22,12 @@ from virtualstack.storage import Storage, StorageLike
 __all__ = ["VirtualAccessor", "VirtualTreeAccessor"]
 
 
-@xr.register_dataset_accessor("virtual")  # type: ignore[no-untyped-call]
-class VirtualAccessor:
-    """Values, writers and facts of a dataset with virtual variables."""
+class _Writers:
+    """What datasets and trees write alike."""
 
-    def __init__(self, dataset: xr.Dataset) -> None:
-        self._dataset = dataset
-
-    # -- values -----------------------------------------------------------------------------------------------
-
-    def open(
-        self,
-        *,
-        chunks: Any = None,
-        storage: StorageLike = None,
-        missing: Literal["fill", "raise"] = "fill",
-        **decoding: Any,
-    ) -> xr.Dataset:
-        """Give an ordinary lazy dataset with values, decoded as ``xr.open_dataset`` decodes the source.
-
-        No chunk is read until values are asked for.
-
-        Parameters
-        ----------
-        chunks
-            As in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks.
-        storage
-            See :func:`virtualstack.open_virtual_dataset`; what an open was given is remembered.
-        missing
-            Whether MISSING chunks read as the fill value, or ``"raise"``.
-        **decoding
-            ``mask_and_scale``, ``decode_times`` and the like, as in :func:`xarray.open_dataset`.
-        """
-        if chunks is not None and find_spec("dask") is None:
-            raise MissingDependencyError("vds.virtual.open(chunks=...)", extra="dask")
-        return xr.open_dataset(
-            self.to_group(),  # type: ignore[arg-type]
-            engine="virtualstack",
-            chunks=chunks,
-            storage=storage,
-            missing=missing,
-            **decoding,
-        )
-
-    def load(self, names: str | Iterable[str], /, *, storage: StorageLike = None) -> xr.Dataset:
-        """Give the dataset with some virtual variables loaded and decoded; the others stay virtual.
-
-        Raises
-        ------
-        KeyError
-            There is no such variable.
-        """
-        wanted = [names] if isinstance(names, str) else list(names)
-        group = to_group(self._dataset)
-        changed = {}
-        for name in wanted:
-            array = group.arrays[name]
-            if virtual_array(self._dataset.variables[name]) is not None:
-                loaded = loaded_variable(array, Storage.of(storage))
-                variable = decoded_variable(name, loaded, decode_times=True, stack=False)
-                variable.attrs.pop("coordinates", None)
-                changed[name] = variable
-        dataset = self._dataset.assign({k: v for k, v in changed.items() if k not in self._dataset.coords})
-        return dataset.assign_coords({k: v for k, v in changed.items() if k in self._dataset.coords})
-
+    @abstractmethod
     def to_group(self) -> ManifestGroup:
-        """Give the dataset as the plain group that writers and :class:`virtualstack.ManifestStore` take."""
-        return to_group(self._dataset)
-
-    # -- writers ----------------------------------------------------------------------------------------------
+        """Give the plain group that writers and :class:`virtualstack.ManifestStore` take."""
 
     def to_kerchunk(
         self,
@@ -129,7 +67,88 @@ class VirtualAccessor:
         WriterError
             Kerchunk cannot express a variable; the message names it and says why.
         """
-        return _write_kerchunk(self.to_group(), target, storage, relative, fill_budget, inline_limit)
+        writer = importlib.import_module("virtualstack.writers.kerchunk")
+        written: dict[str, Any] | None = writer.write_kerchunk(
+            self.to_group(),
+            target,
+            storage=storage,
+            relative=relative,
+            fill_budget=fill_budget,
+            inline_limit=inline_limit,
+        )
+        return written
+
+
+def _require_dask(chunks: object) -> None:
+    if chunks is not None and find_spec("dask") is None:
+        raise MissingDependencyError("vds.virtual.open(chunks=...)", extra="dask")
+
+
+@xr.register_dataset_accessor("virtual")  # type: ignore[no-untyped-call]
+class VirtualAccessor(_Writers):
+    """Values, writers and facts of a dataset with virtual variables."""
+
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self._dataset = dataset
+
+    # -- values -----------------------------------------------------------------------------------------------
+
+    def open(
+        self,
+        *,
+        chunks: Any = None,
+        storage: StorageLike = None,
+        missing: Literal["fill", "raise"] = "fill",
+        **decoding: Any,
+    ) -> xr.Dataset:
+        """Give an ordinary lazy dataset with values, decoded as ``xr.open_dataset`` decodes the source.
+
+        No chunk is read until values are asked for.
+
+        Parameters
+        ----------
+        chunks
+            As in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks.
+        storage
+            See :func:`virtualstack.open_virtual_dataset`; what an open was given is remembered.
+        missing
+            Whether MISSING chunks read as the fill value, or ``"raise"``.
+        **decoding
+            ``mask_and_scale``, ``decode_times`` and the like, as in :func:`xarray.open_dataset`.
+        """
+        _require_dask(chunks)
+        return xr.open_dataset(
+            self.to_group(),  # type: ignore[arg-type]
+            engine="virtualstack",
+            chunks=chunks,
+            storage=storage,
+            missing=missing,
+            **decoding,
+        )
+
+    def load(self, names: str | Iterable[str], /, *, storage: StorageLike = None) -> xr.Dataset:
+        """Give the dataset with some virtual variables loaded and decoded; the others stay virtual.
+
+        Raises
+        ------
+        KeyError
+            There is no such variable.
+        """
+        wanted = [names] if isinstance(names, str) else list(names)
+        group = to_group(self._dataset)
+        changed = {}
+        for name in wanted:
+            array = group.arrays[name]
+            if virtual_array(self._dataset.variables[name]) is not None:
+                variable = loaded_variable(name, array, Storage.of(storage), url=group.url)
+                variable.attrs.pop("coordinates", None)
+                changed[name] = variable
+        dataset = self._dataset.assign({k: v for k, v in changed.items() if k not in self._dataset.coords})
+        return dataset.assign_coords({k: v for k, v in changed.items() if k in self._dataset.coords})
+
+    def to_group(self) -> ManifestGroup:
+        """Give the dataset as the plain group that writers and :class:`virtualstack.ManifestStore` take."""
+        return to_group(self._dataset)
 
     # -- changes ----------------------------------------------------------------------------------------------
 
@@ -218,7 +237,7 @@ class VirtualAccessor:
 
 
 @xr.register_datatree_accessor("virtual")  # type: ignore[no-untyped-call]
-class VirtualTreeAccessor:
+class VirtualTreeAccessor(_Writers):
     """Values and writers of a tree of virtual datasets."""
 
     def __init__(self, tree: xr.DataTree) -> None:
@@ -230,21 +249,9 @@ class VirtualTreeAccessor:
 
     def open(self, *, chunks: Any = None, storage: StorageLike = None, **options: Any) -> xr.DataTree:
         """Give the tree as ordinary lazy datasets with values; parameters are those of :meth:`VirtualAccessor.open`."""
+        _require_dask(chunks)
         group: Any = self.to_group()
         return xr.open_datatree(group, engine="virtualstack", chunks=chunks, storage=storage, **options)
-
-    def to_kerchunk(
-        self,
-        target: str | os.PathLike[str] | None = None,
-        /,
-        *,
-        storage: StorageLike = None,
-        relative: bool = False,
-        fill_budget: int = 1 << 24,
-        inline_limit: int = 1 << 20,
-    ) -> dict[str, Any] | None:
-        """Write kerchunk references of all groups; see :meth:`VirtualAccessor.to_kerchunk`."""
-        return _write_kerchunk(self.to_group(), target, storage, relative, fill_budget, inline_limit)
 
     def __repr__(self) -> str:
         return f"<virtual: tree of {sum(1 for _ in self._tree.subtree)} groups>"
@@ -253,18 +260,3 @@ class VirtualTreeAccessor:
 def _group_of_tree(tree: xr.DataTree) -> ManifestGroup:
     own = to_group(tree.to_dataset(inherit=False))
     return replace(own, groups={name: _group_of_tree(child) for name, child in tree.children.items()})
-
-
-def _write_kerchunk(
-    group: ManifestGroup,
-    target: str | os.PathLike[str] | None,
-    storage: StorageLike,
-    relative: bool,
-    fill_budget: int,
-    inline_limit: int,
-) -> dict[str, Any] | None:
-    writer = importlib.import_module("virtualstack.writers.kerchunk")
-    written: dict[str, Any] | None = writer.write_kerchunk(
-        group, target, storage=storage, relative=relative, fill_budget=fill_budget, inline_limit=inline_limit
-    )
-    return written

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
 __all__ = [
-    "decoded_variable",
     "default_loadable",
     "groups_of",
     "refusals_of",
@@ -82,17 +81,9 @@ def to_dataset(
     coordinates = set(group.coordinates)
     for name, array in arrays.items():
         if name in wanted:
-            loaded = loaded_variable(array, storage)
-            try:
-                variable = decoded_variable(
-                    name, loaded, decode_times=decode_times is not False, stack=_is_text_axis(array, group)
-                )
-            except (ValueError, TypeError, OverflowError, KeyError) as error:
-                raise ReaderError(
-                    f"variable '{array.name}' of '{group.url}' cannot be decoded: {error}; open with "
-                    f"decode_times=False, or name other loadable_variables than '{name}'",
-                    url=group.url,
-                ) from error
+            stack = _is_text_axis(array, group)
+            decodes = decode_times is not False
+            variable = loaded_variable(name, array, storage, url=group.url, decode_times=decodes, stack=stack)
         else:
             variable = xr.Variable(array.dimension_names or (), array, text_coordinates(array.attributes))
         coordinates |= _take_coordinates(variable)
@@ -157,8 +148,48 @@ def _with_bounds_units(arrays: Mapping[str, ManifestArray]) -> dict[str, Manifes
     return changed
 
 
-def loaded_variable(array: ManifestArray, storage: Storage, /) -> xr.Variable:
-    """Read all values of an array, as stored: a variable with the attributes of the source."""
+def loaded_variable(
+    name: str,
+    array: ManifestArray,
+    storage: Storage,
+    /,
+    *,
+    url: str | None,
+    decode_times: bool = True,
+    stack: bool = False,
+) -> xr.Variable:
+    """Read all values of an array and decode them by the CF conventions, as ``xr.open_dataset`` does.
+
+    Parameters
+    ----------
+    name
+        Of the variable in its dataset.
+    array, storage
+        What is read, and how its sources are reached.
+    url
+        Where the dataset is from, for messages.
+    decode_times
+        Whether times become dates.
+    stack
+        Whether characters along the last axis are joined to text.
+
+    Raises
+    ------
+    ReaderError
+        The values cannot be decoded.
+    """
+    raw = _raw_variable(array, storage)
+    try:
+        return conventions.decode_cf_variable(name, raw, decode_times=decode_times, stack_char_dim=stack)
+    except (ValueError, TypeError, OverflowError, KeyError) as error:
+        raise ReaderError(
+            f"variable '{array.name}' of '{url}' cannot be decoded: {error}; open with decode_times=False, or name "
+            f"other loadable_variables than '{name}'",
+            url=url,
+        ) from error
+
+
+def _raw_variable(array: ManifestArray, storage: Storage) -> xr.Variable:
     values = read_array(array, (), storage)
     encoding: dict[str, Any] = {}
     if values.dtype.kind == "T":
@@ -181,11 +212,6 @@ def text_coordinates(attributes: Mapping[str, Any], /) -> dict[str, Any]:
     return {**attributes, "coordinates": " ".join(map(str, np.atleast_1d(np.asarray(names, object))))}
 
 
-def decoded_variable(name: Hashable, variable: xr.Variable, /, *, decode_times: bool, stack: bool) -> xr.Variable:
-    """Decode one loaded variable by the CF conventions, as ``xr.open_dataset`` does; ``stack`` joins characters."""
-    return conventions.decode_cf_variable(name, variable, decode_times=decode_times, stack_char_dim=stack)
-
-
 def _is_text_axis(array: ManifestArray, group: ManifestGroup) -> bool:
     """Whether the last axis of an array of characters is the length of a string, by xarray's rule."""
     if array.dtype != np.dtype("S1") or not array.dimension_names:
@@ -203,7 +229,7 @@ def _take_coordinates(variable: xr.Variable) -> set[str]:
     if names is None:
         return set()
     variable.encoding["coordinates"] = names
-    return set(names.split()) if isinstance(names, str) else set()
+    return set(names.split())
 
 
 # -- dataset to group -----------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         StorageError
             The references cannot be read.
         """
-        dropped = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
+        dropped = _names(drop_variables)
         node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
         if not isinstance(filename_or_obj, ManifestGroup):  # whoever has a group knows what it lacks
             account_for(node, unsupported, with_children=False, dropped=dropped)
@@ -151,7 +151,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
 
         Parameters are those of :meth:`open_dataset`.
         """
-        dropped = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
+        dropped = _names(drop_variables)
         node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
         if not isinstance(filename_or_obj, ManifestGroup):
             account_for(node, unsupported, with_children=True, dropped=dropped)
@@ -169,6 +169,10 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Never claim a file: other engines know it too, and ``engine="virtualstack"`` is one word."""
         return isinstance(filename_or_obj, ManifestGroup)
+
+
+def _names(drop_variables: str | Iterable[str] | None) -> frozenset[str]:
+    return frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
 
 
 def _group_of(
