@@ -1,0 +1,239 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtualstack.errors import StorageError
+from virtualstack.readers.hdf5.fetch import Crawl, Metadata
+from virtualstack.readers.hdf5.structures.requests import Blocks, Span, StructureError, read_blocks, read_span
+from virtualstack.storage import MemorySource, open_source
+
+DATA = np.random.default_rng(0).bytes(3_000_000)
+USER_BLOCK = 512
+
+
+@pytest.fixture(scope="module", params=["memory", "small file", "file"])
+def source(request, tmp_path_factory):
+    """The same bytes behind each kind of source; the first of them only of a small file."""
+    if request.param == "memory":
+        return MemorySource(DATA)
+    path = tmp_path_factory.mktemp("fetch") / "data.h5"
+    path.write_bytes(DATA[:400_000] if request.param == "small file" else DATA)
+    return open_source(path)
+
+
+def ask(*requests):
+    """A parser that asks for everything at once."""
+    return (yield requests)
+
+
+def chase(address, length):
+    """A parser that follows a linked list: each node of 8 bytes tells where the next one is."""
+    seen = []
+    for _ in range(length):
+        (node,) = yield (Span(address, 8),)
+        seen.append(address)
+        address = int.from_bytes(node, "little")
+    return seen
+
+
+def asked(source, request):
+    """What a request is to be answered with."""
+    if isinstance(request, Blocks):
+        parts = [source.read(int(address), request.size) for address in request.addresses]
+        return np.frombuffer(b"".join(parts), np.uint8).reshape(len(parts), request.size)
+    end = min(request.address + request.size, source.size) if request.is_clipped else request.address + request.size
+    return source.read(request.address, end - request.address)
+
+
+def check_answers(source, requests, answers):
+    """Compare answers to requests with what the source gives."""
+    assert len(answers) == len(requests)
+    for request, answer in zip(requests, answers, strict=True):
+        expected = asked(source, request)
+        if isinstance(request, Blocks):
+            assert answer.dtype == np.uint8
+            assert answer.flags.c_contiguous
+            np.testing.assert_array_equal(answer, expected)
+        else:
+            assert isinstance(answer, bytes)
+            assert answer == expected
+
+
+@st.composite
+def requests_within(draw, size):
+    """Requests for bytes of a file of that size, some of them clipped at its end."""
+    span = st.builds(
+        lambda address, length: Span(address, min(length, size - address)),
+        st.integers(0, size - 1),
+        st.one_of(st.integers(0, 4000), st.integers(0, 400_000)),
+    )
+    clipped = st.builds(
+        lambda back, length: Span(size - back, length, True), st.integers(1, 3000), st.integers(1, 5000)
+    )
+
+    @st.composite
+    def blocks(draw):
+        n_bytes = draw(st.integers(0, 5000))
+        near = draw(st.integers(0, size - n_bytes))
+        address = st.one_of(st.integers(0, size - n_bytes), st.integers(near, min(near + 20_000, size - n_bytes)))
+        return Blocks(np.array(draw(st.lists(address, max_size=30)), np.int64), n_bytes)
+
+    return draw(st.lists(st.one_of(span, clipped, blocks()), max_size=6))
+
+
+@given(data=st.data())
+def test_answers_are_the_bytes_of_the_source(source, data):
+    """Whatever is asked for together or one after another, the answers are what the source reads there."""
+    metadata = Metadata(source)
+    for requests in data.draw(st.lists(requests_within(source.size), min_size=1, max_size=3)):
+        check_answers(source, requests, metadata.run(ask(*requests)))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5000, 20_000])
+@pytest.mark.parametrize("size", [1, 100, 700])
+def test_many_blocks_in_any_order(source, n, size):
+    """Thousands of blocks, dense and repeated or scattered, come in the order asked for."""
+    rng = np.random.default_rng(n * size)
+    dense = rng.permutation(np.arange(n) * 16 % (source.size - size))
+    scattered = rng.integers(0, source.size - size, n, endpoint=True)
+    for addresses in (np.sort(dense), dense, scattered):
+        requests = [Blocks(addresses, size)]
+        check_answers(source, requests, Metadata(source).run(ask(*requests)))
+
+
+def test_addresses_are_relative_to_the_user_block(source):
+    """An address counts from the end of the user block, once that is known."""
+    metadata = Metadata(source)
+    assert metadata.run(read_span(USER_BLOCK, 8)) == source.read(USER_BLOCK, 8)
+    metadata.base = USER_BLOCK
+    span, blocks = metadata.run(ask(Span(8, 8), Blocks(np.array([8, 100]), 4)))
+    assert span == source.read(USER_BLOCK + 8, 8)
+    assert bytes(blocks[1]) == source.read(USER_BLOCK + 100, 4)
+    end = source.size - USER_BLOCK
+    assert metadata.run(read_span(end - 4, 10, is_clipped=True)) == source.read(source.size - 4, 4)
+    with pytest.raises(StructureError, match=f"4 bytes at address {end} are none of the file's"):
+        metadata.run(read_span(end, 4))
+
+
+@pytest.mark.parametrize("base", [0, USER_BLOCK])
+@pytest.mark.parametrize(
+    ("address", "size", "is_clipped"),
+    [
+        (-1, 8, False),
+        (-1, 8, True),
+        (0, -1, False),
+        (2**64 - 1, 8, False),
+        (2**64 - 1, 8, True),
+        (8, 2**64 - 1, False),
+        (400_000 - USER_BLOCK - 7, 8, False),
+        (400_000 - USER_BLOCK, 8, True),
+    ],
+)
+def test_bytes_that_are_none_of_the_file_are_an_error_of_its_structure(base, address, size, is_clipped):
+    """An address or size from a damaged file is told to the parser, not taken for a failure of storage."""
+    metadata = Metadata(MemorySource(DATA[: 400_000 - USER_BLOCK + base]), base=base)
+    with pytest.raises(StructureError, match=rf"{size} bytes at address {address} are none of the file's"):
+        metadata.run(read_span(address, size, is_clipped=is_clipped))
+
+
+@pytest.mark.parametrize("addresses", [[0, -1], [0, 2**63 - 1], [399_993, 0]])
+def test_one_bad_block_refuses_all(addresses):
+    """Blocks of which one is none of the file's are refused by its address."""
+    bad = max(addresses, key=lambda address: address % 2**64)
+    with pytest.raises(StructureError, match=rf"8 bytes at address {bad} are none of the file's"):
+        Metadata(MemorySource(DATA[:400_000])).run(read_blocks(np.array(addresses), 8))
+
+
+def test_more_metadata_at_once_than_a_sane_file_has_is_refused():
+    """Blocks that overlap do not make an answer of many gigabytes."""
+    addresses = np.zeros(100_000, np.int64)
+    with pytest.raises(StructureError, match="40000000000 bytes of metadata are asked for at once"):
+        Metadata(MemorySource(DATA)).run(read_blocks(addresses, 400_000))
+
+
+def test_a_parser_may_go_on_after_a_bad_address(source):
+    """The error is thrown into the parser, which may catch it and ask for something else."""
+
+    def parser():
+        try:
+            yield (Span(source.size, 8),)
+        except StructureError as error:
+            (answer,) = yield (Span(0, 8),)
+            return str(error), answer
+
+    assert Metadata(source).run(parser()) == (
+        f"8 bytes at address {source.size} are none of the file's",
+        source.read(0, 8),
+    )
+
+
+def test_a_parser_that_fails_leaves_the_others_alone(source):
+    """Each result, or the error in its place, is given to who waits for it."""
+
+    def fails():
+        yield (Span(0, 8),)
+        raise StructureError("no signature")
+
+    metadata = Metadata(source)
+    results = metadata.run_all([read_span(0, 4), fails(), read_span(source.size, 4), read_span(4, 4)])
+    assert [results[0], results[3]] == [source.read(0, 4), source.read(4, 4)]
+    assert [str(result) for result in results[1:3]] == [
+        "no signature",
+        f"4 bytes at address {source.size} are none of the file's",
+    ]
+    with pytest.raises(StructureError, match="no signature"):
+        metadata.run(fails())
+
+
+def test_a_parser_may_ask_for_nothing(source):
+    """A parser that yields no requests gets no answers, and one that never yields is run all the same."""
+
+    def silent():
+        return 5
+        yield
+
+    metadata = Metadata(source)
+    assert metadata.run(ask()) == []
+    assert metadata.run(silent()) == 5
+
+
+def test_parsers_are_added_while_others_run():
+    """What a result leads to is spawned from where the result is received, to any depth."""
+    n_levels, n_children, size = 4, 5, 64
+    n_nodes = sum(n_children**level for level in range(n_levels))
+    tree = np.arange(n_nodes, dtype="<u8").repeat(size // 8).reshape(n_nodes, -1).tobytes()
+    seen, crawl = [], Crawl(Metadata(MemorySource(tree)))
+
+    def visit(result):
+        number = int.from_bytes(result[:8], "little")
+        seen.append(number)
+        for child in range(number * n_children + 1, number * n_children + 1 + n_children):
+            if child < n_nodes:
+                crawl.spawn(read_span(child * size, size), visit)
+
+    crawl.spawn(read_span(0, size), visit)
+    crawl.run()
+    assert sorted(seen) == list(range(n_nodes))
+
+
+def test_a_local_file_that_shrank_is_an_error_of_storage(tmp_path):
+    """Bytes that were there when the file was opened and are gone end the crawl, and do not kill the process."""
+    path = tmp_path / "data.h5"
+    path.write_bytes(DATA)
+    metadata = Metadata(open_source(path))
+    with path.open("r+b") as file:
+        file.truncate(100_000)
+    for parser in (read_span(2_000_000, 8), read_blocks(np.arange(2) * 2_000_000, 8)):
+        with pytest.raises(StorageError, match="shrank after it was opened"):
+            metadata.run(parser)
+
+
+def test_the_file_for_h5py_is_the_source(source):
+    """The file gives the bytes of the source, before and after parsers have run."""
+    metadata = Metadata(source)
+    metadata.run(read_span(100, 1000))
+    file = metadata.file()
+    assert file.read() == source.read(0, source.size)
+    file.seek(90)
+    assert file.read(20) == source.read(90, 20)

@@ -1,0 +1,233 @@
+"""Run parsers of HDF5 over the bytes of a file: one at a time, or many side by side, level by level."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.location import Location
+from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, Span, StructureError
+from virtualstack.readers.hdf5.supply import InMemory, Paged, Supply
+from virtualstack.storage import ByteRange, Bytes, MemorySource, Source, SourceFile
+
+__all__ = ["Crawl", "Metadata"]
+
+_MAX_REQUEST = 1 << 30
+_WHOLE_LOCAL = 1 << 20  # reading as much costs less than 20 pages of it
+
+type Then[T] = Callable[[T | StructureError], None]
+
+
+class Metadata:
+    """The metadata of one file: bytes as parsers ask for them, each fetched once.
+
+    It is a `Source` too, of the whole file: what is not there yet is fetched in aligned blocks. Parsers are to be run
+    by one thread at a time.
+
+    Parameters
+    ----------
+    source
+        The file.
+    base
+        Bytes of its user block, to which addresses are relative; may be set once it is known.
+    """
+
+    def __init__(self, source: Source, /, *, base: int = 0) -> None:
+        self.base = base
+        self.size = source.size
+        self._source = source
+        self._supply = _supply(source)
+
+    @property
+    def location(self) -> Location:
+        """Where the file is."""
+        return self._source.location
+
+    def run[T](self, parser: Parse[T], /) -> T:
+        """Run one parser to its end.
+
+        Raises
+        ------
+        StructureError
+            The parser raised it, or let it pass.
+        StorageError
+            The bytes could not be had.
+        """
+        (result,) = self.run_all([parser])
+        if isinstance(result, StructureError):
+            raise result
+        return result
+
+    def run_all[T](self, parsers: Sequence[Parse[T]], /) -> list[T | StructureError]:
+        """Run parsers side by side; an error of one stands in its place.
+
+        Raises
+        ------
+        StorageError
+            The bytes could not be had.
+        """
+        results: list[Any] = [None] * len(parsers)
+        crawl = Crawl(self)
+        for n, parser in enumerate(parsers):
+            crawl.spawn(parser, partial(results.__setitem__, n))
+        crawl.run()
+        return results
+
+    def file(self) -> SourceFile:
+        """Give the whole file as a Python file, for h5py."""
+        return SourceFile(self, block_size=0)
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Read exactly ``length`` bytes from ``offset`` of the file, or raise `StorageError`."""
+        return self._source.read(offset, length)
+
+    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
+        """Read many ranges of the file."""
+        return self._source.read_ranges(ranges)
+
+    def locate(self, request: Span | Blocks, /) -> tuple[int | NDArray[np.int64], int]:
+        """Give offsets in the file, and the size, of what a parser asks for.
+
+        Raises
+        ------
+        StructureError
+            Not all of it lies within the file.
+        """
+        if isinstance(request, Span):
+            address, size, is_clipped = request
+            left = self.size - self.base - address
+            if is_clipped and size > left > 0:
+                size = left
+            if address < 0 or not 0 <= size <= left:
+                raise StructureError(f"{size} bytes at address {address} are none of the file's")
+            offsets: int | NDArray[np.int64] = address + self.base
+            total = size
+        else:
+            addresses, size = request
+            if len(addresses):
+                low, high = int(addresses.min()), int(addresses.max())
+                bad = low if low < 0 else high
+                if low < 0 or not 0 <= size <= self.size - self.base - high:
+                    raise StructureError(f"{size} bytes at address {bad} are none of the file's")
+            offsets = addresses + self.base if self.base else addresses
+            total = size * len(addresses)
+        if total > _MAX_REQUEST:
+            raise StructureError(f"{total} bytes of metadata are asked for at once, more than {_MAX_REQUEST}")
+        return offsets, size
+
+    def answer(self, offsets: int | NDArray[np.int64], size: int, /) -> bytes | NDArray[np.uint8] | None:
+        """Give what `locate` gave offsets and size of; ``None`` where it has to be fetched first."""
+        if isinstance(offsets, int):
+            return self._supply.span(offsets, size) if size else b""
+        return self._supply.blocks(offsets, size)
+
+    def fetch(self, wanted: Sequence[tuple[int | NDArray[np.int64], int]], /) -> None:
+        """Fetch what is not there yet, given as by `locate`, all at once."""
+        self._supply.fetch(wanted)
+
+
+class _Job:
+    """A parser, what it waits for, and who waits for it."""
+
+    __slots__ = ("answers", "parser", "then", "wanted")
+
+    def __init__(self, parser: Parse[Any], then: Then[Any]) -> None:
+        self.parser = parser
+        self.then = then
+        self.wanted: list[tuple[int | NDArray[np.int64], int]] = []
+        self.answers: Any = None  # a parser is started by sending it None
+
+
+class Crawl:
+    """Parsers that run side by side: what all of them ask for next is fetched at once.
+
+    Local files are read as they are asked for, one parser after the other.
+
+    Parameters
+    ----------
+    metadata
+        Of the file.
+
+    Examples
+    --------
+    >>> from virtualstack.readers.hdf5.structures.requests import read_span
+    >>> from virtualstack.storage import MemorySource
+    >>> found, crawl = [], Crawl(Metadata(MemorySource(b"abcdef")))
+    >>> crawl.spawn(read_span(1, 2), found.append)
+    >>> crawl.spawn(read_span(9, 2), found.append)
+    >>> crawl.run()
+    >>> found
+    [b'bc', StructureError("2 bytes at address 9 are none of the file's")]
+    """
+
+    def __init__(self, metadata: Metadata, /) -> None:
+        self._metadata = metadata
+        self._ready: deque[_Job] = deque()
+
+    def spawn[T](self, parser: Parse[T], then: Then[T], /) -> None:
+        """Add a parser, also while the others run.
+
+        Parameters
+        ----------
+        parser
+            To be run.
+        then
+            Called with what it returned, or with the `StructureError` it raised or let pass. The order in which
+            parsers end is not fixed.
+        """
+        self._ready.append(_Job(parser, then))
+
+    def run(self) -> None:
+        """Run all parsers to their end.
+
+        Raises
+        ------
+        StorageError
+            The bytes could not be had.
+        """
+        waiting: list[_Job] = []
+        while self._ready or waiting:
+            while self._ready:
+                job = self._ready.popleft()
+                if not self._advance(job):
+                    waiting.append(job)
+            if waiting:
+                self._metadata.fetch([item for job in waiting for item in job.wanted])
+                self._ready.extend(waiting)
+                waiting = []
+
+    def _advance(self, job: _Job) -> bool:
+        """Run a parser until it ends (``True``), or bytes have to be fetched."""
+        locate, answer = self._metadata.locate, self._metadata.answer
+        fault: StructureError | None = None
+        try:
+            while True:
+                for n, (offsets, size) in enumerate(job.wanted):
+                    if job.answers[n] is None:
+                        job.answers[n] = answer(offsets, size)
+                if any(data is None for data in job.answers or ()):
+                    return False
+                requests = job.parser.send(job.answers) if fault is None else job.parser.throw(fault)
+                fault, job.wanted = None, []
+                try:
+                    job.wanted = [locate(request) for request in requests]
+                except StructureError as error:
+                    fault = error
+                job.answers = [None] * len(job.wanted)
+        except StopIteration as stop:
+            result = stop.value
+        except StructureError as error:
+            result = error
+        job.then(result)
+        return True
+
+
+def _supply(source: Source) -> Supply:
+    if isinstance(source, MemorySource):
+        return InMemory(source.data)
+    return InMemory(source.read(0, source.size)) if source.size <= _WHOLE_LOCAL else Paged(source)

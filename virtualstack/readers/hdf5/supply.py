@@ -1,0 +1,91 @@
+"""Where the bytes of a file come from when they are near: from memory, or from a local file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.readers.hdf5.gather import gather, read_blocks
+from virtualstack.storage import Bytes, Source
+
+__all__ = ["InMemory", "Paged", "Supply"]
+
+_PAGE_BITS = 16
+_PAGE = 1 << _PAGE_BITS  # reading one costs little more than a system call
+_MAX_PAGES = 256
+
+
+class Supply(Protocol):
+    """Bytes of one file; all offsets and sizes are within it."""
+
+    def span(self, offset: int, size: int, /) -> bytes | None:
+        """Give bytes; ``None`` where some of them have to be fetched first."""
+
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8] | None:
+        """Give blocks, shape ``(n, size)``; ``None`` where some of them have to be fetched first."""
+
+    def fetch(self, wanted: Iterable[tuple[NDArray[np.int64] | int, int]], /) -> None:
+        """Fetch blocks, given by their offsets and their size, all at once."""
+
+
+class InMemory:
+    """A file that is in memory as a whole."""
+
+    def __init__(self, data: Bytes, /) -> None:
+        self._data = data
+
+    def span(self, offset: int, size: int, /) -> bytes:
+        """Give bytes."""
+        return bytes(self._data[offset : offset + size])
+
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
+        """Give blocks, shape ``(n, size)``."""
+        return gather(self._data, offsets, size)
+
+    def fetch(self, wanted: Iterable[tuple[NDArray[np.int64] | int, int]], /) -> None:
+        """Do nothing."""
+
+
+class Paged:
+    """A file where a read costs a system call: read by pages of 64 KiB, of which 16 MiB are kept.
+
+    Parameters
+    ----------
+    source
+        A local file. It is read, not mapped into memory: one that shrinks meanwhile gives a `StorageError`.
+    """
+
+    def __init__(self, source: Source, /) -> None:
+        self._source = source
+        self._size = source.size
+        self._pages: dict[int, bytes] = {}
+
+    def span(self, offset: int, size: int, /) -> bytes:
+        """Give bytes."""
+        first, last = offset >> _PAGE_BITS, (offset + size - 1) >> _PAGE_BITS
+        at = offset - (first << _PAGE_BITS)
+        if first == last:
+            return (self._pages.get(first) or self._load(first))[at : at + size]
+        if last == first + 1:
+            pages = [self._pages.get(number) or self._load(number) for number in (first, last)]
+            return (pages[0][at:] + pages[1])[:size]
+        return self._source.read(offset, size)
+
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
+        """Give blocks, shape ``(n, size)``."""
+        if len(offsets) == 1:
+            return np.frombuffer(self.span(int(offsets[0]), size), np.uint8).reshape(1, size)
+        return read_blocks(self._source.read_ranges, offsets, size)
+
+    def fetch(self, wanted: Iterable[tuple[NDArray[np.int64] | int, int]], /) -> None:
+        """Do nothing: bytes are read when they are asked for."""
+
+    def _load(self, number: int) -> bytes:
+        if len(self._pages) >= _MAX_PAGES:
+            self._pages.clear()
+        begin = number << _PAGE_BITS
+        page = self._pages[number] = self._source.read(begin, min(_PAGE, self._size - begin))
+        return page
