@@ -13,16 +13,17 @@ from virtualstack.location import absolute_url
 from virtualstack.manifests import EMPTY, ENTRY, INLINE, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.readers.hdf5.chunks import UnlistableChunksError, _true_cells
-from virtualstack.readers.hdf5.layout import ChunkLayout
+from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.testing.readers import ReaderTests
 
 STORAGE = Storage.of(None)
+LIBRARY = HDF5(metadata="library")
 
 
-def read(path: Path, **options) -> ManifestGroup:
-    return HDF5().read(absolute_url(path), STORAGE, ReadOptions(**options))
+def read(path: Path, reader: HDF5 | None = None, **options) -> ManifestGroup:
+    return (reader or HDF5()).read(absolute_url(path), STORAGE, ReadOptions(**options))
 
 
 def refusals(group: ManifestGroup) -> dict[str, tuple[str, str]]:
@@ -61,6 +62,12 @@ def test_odd_files_are_equal_or_refused_by_name(name, tmp_path):
     assert not verdict.error
     assert not verdict.wrong
     assert verdict.equal + len(verdict.inlined) >= 1
+
+
+@pytest.mark.parametrize("name", sorted(make_hdf5.BUILDERS))
+def test_the_parsers_and_the_library_agree(name, tmp_path):
+    """On every name, shape, attribute, fill value and chunk of the file."""
+    read(make(name, tmp_path), HDF5(metadata="check"))
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(make_hdf5.BUILDERS) if "_v1" in name or "est" in name])
@@ -107,28 +114,23 @@ def test_a_user_block_shifts_all_offsets(tmp_path):
 def test_libraries_that_do_not_count_the_user_block(tmp_path, monkeypatch):
     """Older ones list chunks from its end; the reader asks the library which one it is."""
     path = make("user_block_earliest", tmp_path)
-    right = read(path).arrays["edges"].manifest.entries["offset"]
+    right = read(path, LIBRARY).arrays["edges"].manifest.entries["offset"]
     monkeypatch.setattr("virtualstack.readers.hdf5.chunks._counts_user_block", lambda: False)
-    np.testing.assert_array_equal(read(path).arrays["edges"].manifest.entries["offset"], right + 1024)
+    np.testing.assert_array_equal(read(path, LIBRARY).arrays["edges"].manifest.entries["offset"], right + 1024)
 
 
 def test_lists_that_make_no_sense_are_inlined(tmp_path, monkeypatch):
     """Chunks outside of the array, twice in one place, or in an unknown order are never taken for places."""
     path = make("indexes_latest", tmp_path)
     chunks = "virtualstack.readers.hdf5.chunks."
-    monkeypatch.setattr("virtualstack.readers.hdf5.references.read_chunk_layout", lambda *args: None)
-    found = refusals(read(path))
-    assert found["/second"] == ("inlined", "its object header could not be read, so its kind of chunk index is unknown")
-    assert "edge chunks may be filtered or not" in found["/edges_filtered"][1]
-    monkeypatch.undo()
     monkeypatch.setattr(f"{chunks}_lists_moved_axes", lambda: False)
-    assert "has a chunk outside of the array" in refusals(read(path))["/second"][1]
-    assert not judge(path).wrong
+    assert "has a chunk outside of the array" in refusals(read(path, LIBRARY))["/second"][1]
     monkeypatch.setattr(f"{chunks}_true_cells", lambda listed, *rest: listed * 0)
-    assert "two chunks for one place" in refusals(read(path))["/second"][1]
+    assert "two chunks for one place" in refusals(read(path, LIBRARY))["/second"][1]
     monkeypatch.setattr(f"{chunks}_true_cells", _true_cells)
     monkeypatch.setattr(f"{chunks}_lists_moved_axes", lambda: True)
-    listed, layout = np.array([[1, 0]]), ChunkLayout(version=4, index=4, leaves_edges_unfiltered=False)
+    layout = ChunkedLayout(version=4, chunk=(3, 7), element_size=2, index="extensible", address=None)
+    listed = np.array([[1, 0]])
     with pytest.raises(UnlistableChunksError, match="lists an extensible array in an unknown way"):
         _true_cells(listed, layout, 1, (3, 7), (20, None))
 

@@ -13,7 +13,6 @@ from tests.data.make_hdf5 import A, make
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.location import absolute_url
 from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.readers.hdf5.layout import read_chunk_layout
 from virtualstack.storage import LocalSource, MemorySource, Storage
 from virtualstack.testing.sources import FaultySource
 
@@ -135,14 +134,6 @@ def test_flipped_bits_never_raise_anything_unknown(name, tmp_path):
         path.write_bytes(damaged)
         with contextlib.suppress(VirtualStackError):
             read(path)
-
-
-def test_object_headers_that_are_none_have_no_layout():
-    """Where there is no header, nothing is known; nothing is guessed."""
-    data = MemorySource(bytes(4096))
-    assert read_chunk_layout(data.read, 0, 96) is None
-    looped = b"OHDR\x02\0" + bytes([20]) + b"\x10\x10\0\0" + (0).to_bytes(8, "little") + (27).to_bytes(8, "little")
-    assert read_chunk_layout(MemorySource(looped.ljust(400, b"\0")).read, 0, 0) is None
 
 
 def test_sources_that_are_no_local_files(tmp_path):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import h5py
 import numpy as np
-from h5py import h5a, h5s, h5t
+from numpy.typing import NDArray
 
+from virtualstack.codecs.pipeline import decode
 from virtualstack.manifests import Refusal
 from virtualstack.readers.hdf5.datatypes import element_type, packed
-from virtualstack.readers.hdf5.faults import LibraryError, library_errors
+from virtualstack.readers.hdf5.structures.attribute_messages import Attribute, Pointer, pointers
+from virtualstack.readers.hdf5.structures.requests import StructureError
+from virtualstack.readers.hdf5.structures.superblock import Superblock
+from virtualstack.readers.hdf5.tree import Attributes, Scale, decode_text
+from virtualstack.readers.hdf5.walk import Heaps
 
-__all__ = ["HIDDEN", "decode_text", "read_attributes"]
+__all__ = ["HIDDEN", "AttributeReader", "NoCounterpartError", "UnreadAttributeError", "one_or_many", "texts_of"]
 
 HIDDEN = frozenset(
     {
@@ -35,86 +38,173 @@ HIDDEN = frozenset(
 )
 """What netCDF-4 and the dimension scales of HDF5 keep for themselves: netCDF-C's list of reserved attributes."""
 
-
-def decode_text(raw: bytes, /) -> str:
-    """Read text as UTF-8, and as latin-1 where it is not, so that no letter is lost."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
+_SCALE = b"DIMENSION_SCALE"
+_MAX_RANK = 32  # H5S_MAX_RANK
 
 
-def read_attributes(loc: h5py.Group | h5py.Dataset, path: str, /) -> tuple[dict[str, Any], list[Refusal]]:
-    """Give the attributes of an object, and notes on those that have no counterpart.
+class NoCounterpartError(Exception):
+    """xarray has nothing like the values of an attribute; the message says what they are."""
 
-    Text is `str`, several texts a list of them; one number is a numpy scalar, several are an array.
+
+class UnreadAttributeError(Exception):
+    """An attribute cannot be read; the message says why."""
+
+
+class AttributeReader:
+    """Makes values of attributes as they are stored.
+
+    Parameters
+    ----------
+    superblock, heaps
+        Of the file.
     """
-    values: dict[str, Any] = {}
-    notes: list[Refusal] = []
-    for raw_name in _names(loc):
-        name = decode_text(raw_name)
-        if name in HIDDEN:
-            continue
-        try:
-            with library_errors():
-                value = _read(h5a.open(loc.id, raw_name))
-            if name == "_FillValue" and isinstance(value, str) and loc.dtype.kind == "S":
-                value = value.encode()  # as netCDF4 gives that of characters
-        except _NoCounterpartError as error:
-            notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
-        except LibraryError as error:
-            notes.append(Refusal(path=f"{path}@{name}", reason=f"the attribute cannot be read: {error}", kind="noted"))
-        else:
-            values[name] = value
-    return values, notes
 
+    def __init__(self, superblock: Superblock, heaps: Heaps) -> None:
+        self._superblock = superblock
+        self._heaps = heaps
 
-class _NoCounterpartError(Exception):
-    pass
+    def values(
+        self,
+        stored: Sequence[Attribute],
+        path: str,
+        ask_library: Callable[[bytes], Any],
+        *,
+        is_of_characters: bool = False,
+    ) -> Attributes:
+        """Give the attributes of an object.
 
+        Text is `str`, several texts a list of them; one number is a numpy scalar, several are an array.
 
-def _names(loc: h5py.Group | h5py.Dataset) -> Iterable[bytes]:
-    names: list[bytes] = []
-    for order in (h5py.h5.INDEX_CRT_ORDER, h5py.h5.INDEX_NAME):
-        names.clear()
-        with contextlib.suppress(LibraryError), library_errors():  # creation order may not be tracked
-            h5a.iterate(loc.id, names.append, index_type=order)
-            return names
-    return names
+        Parameters
+        ----------
+        stored
+            All of the object.
+        path
+            Of the object.
+        ask_library
+            Reads one attribute by its name, for those of datatypes that only the HDF5 library knows.
+        is_of_characters
+            Whether it is a dataset of fixed strings.
+        """
+        values: dict[str, Any] = {}
+        notes: list[Refusal] = []
+        for attribute in stored:
+            name = decode_text(attribute.name)
+            if name in HIDDEN:
+                continue
+            try:
+                value = self._value(attribute)
+                if value is None:
+                    value = ask_library(attribute.name)
+            except NoCounterpartError as error:
+                notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
+            except (UnreadAttributeError, StructureError) as error:
+                reason = f"the attribute cannot be read: {error}"
+                notes.append(Refusal(path=f"{path}@{name}", reason=reason, kind="noted"))
+            else:
+                if name == "_FillValue" and isinstance(value, str) and is_of_characters:
+                    value = value.encode()  # as netCDF4 gives that of characters
+                values[name] = value
+        return Attributes(values=values, notes=tuple(notes))
 
+    def _value(self, attribute: Attribute) -> Any:
+        """Give the value of an attribute; ``None`` where only the HDF5 library can."""
+        datatype, shape = attribute.datatype, attribute.space.shape
+        if datatype.kind == "string" or (datatype.kind == "vlen" and datatype.variant == "string"):
+            return "" if shape is None else self._text(attribute, shape)
+        found = element_type(datatype)
+        if found.kind in ("refused", "text", "paths") or datatype.kind in ("compound", "opaque"):
+            raise NoCounterpartError(found.reason or ("compounds" if datatype.kind == "compound" else "opaque bytes"))
+        if found.stored is None:
+            return None
+        dtype = packed(found.stored)
+        if shape is None:
+            return np.empty(0, dtype)
+        return one_or_many(decode(attribute.data, found.codecs, found.stored, shape + found.subshape), dtype)
 
-def _read(attribute: h5a.AttrID) -> Any:
-    tid, space = attribute.get_type(), attribute.get_space()
-    kind = tid.get_class()
-    is_null = space.get_simple_extent_type() == h5s.NULL
-    shape = () if is_null else tuple(attribute.shape)
-    if kind == h5t.STRING:
-        return "" if is_null else _read_text(attribute, tid, shape)
-    found = element_type(tid)
-    if found.kind == "refused" or kind == h5t.COMPOUND or found.kind == "text" or kind == h5t.OPAQUE:
-        raise _NoCounterpartError(found.reason or ("compounds" if kind == h5t.COMPOUND else "opaque bytes"))
-    dtype = packed(tid.dtype.subdtype[0] if tid.dtype.subdtype is not None else tid.dtype)
-    if is_null:
-        return np.empty(0, dtype)
-    array = np.empty(shape, tid.dtype)  # where elements are arrays, numpy appends their shape
-    if array.size:
-        attribute.read(array)
-    values = array.astype(dtype)
-    return values.reshape(-1)[0] if values.size == 1 and values.ndim <= 1 else values
-
-
-def _read_text(attribute: h5a.AttrID, tid: h5t.TypeID, shape: tuple[int, ...]) -> str | list[str]:
-    if not math.prod(shape):
-        return [] if shape else ""
-    if tid.is_variable_str():
-        objects = np.empty(shape, tid.dtype)
-        attribute.read(objects)
-        texts = [decode_text(x or b"") for x in objects.reshape(-1).tolist()]
-    else:
-        raw = np.empty(shape, f"S{tid.get_size()}")
-        attribute.read(raw, tid)
-        cells = raw.reshape(-1).view(f"V{tid.get_size()}")
+    def _text(self, attribute: Attribute, shape: tuple[int, ...]) -> str | list[str]:
+        count = math.prod(shape)
+        if not count:
+            return [] if shape else ""
+        data, size = attribute.data, attribute.datatype.size
+        if attribute.datatype.kind == "vlen":
+            found = pointers(data, count, self._superblock)
+            return texts_of([self._bytes(pointer).split(b"\0")[0] for pointer in found])
         if not shape:  # NC_CHAR: netCDF4 leaves NULs out wherever they are
-            return decode_text(cells[0].tobytes().replace(b"\0", b""))
-        texts = [decode_text(cell.tobytes().split(b"\0")[0]) for cell in cells]
+            return decode_text(data.replace(b"\0", b""))
+        return texts_of([data[at : at + size].split(b"\0")[0] for at in range(0, count * size, size)])
+
+    def _bytes(self, pointer: Pointer, width: int = 1) -> bytes:
+        """Give the bytes of an element of variable length, whose own elements have ``width`` bytes."""
+        if pointer.heap is None:
+            return b""
+        heap = self._heaps[pointer.heap]
+        if isinstance(heap, StructureError):
+            raise heap
+        raw = heap.get(pointer.index, b"")[: pointer.length * width]
+        if len(raw) < pointer.length * width:
+            raise StructureError("an element of variable length is not in its heap")
+        return raw
+
+    def scale(self, stored: Sequence[Attribute], rank: int, /) -> Scale | None:
+        """Give what the attributes of a dataset say of dimension scales; ``None`` where only the library can tell."""
+        by_name = {attribute.name: attribute for attribute in stored if attribute.name in _OF_SCALES}
+        if not by_name:
+            return _NO_SCALE
+        kind, name = by_name.get(b"CLASS"), by_name.get(b"NAME")
+        for text in (kind, name):
+            if text is not None and (text.datatype.kind != "string" or text.space.shape != ()):
+                return None
+        number = _integers(by_name.get(b"_Netcdf4Dimid"))
+        coordinates = _integers(by_name.get(b"_Netcdf4Coordinates"))
+        if number is None or coordinates is None:
+            return None
+        try:
+            attached = self._attached(by_name.get(b"DIMENSION_LIST"), rank)
+        except StructureError:
+            return None
+        return Scale(
+            is_scale=kind is not None and kind.data.split(b"\0")[0] == _SCALE,
+            name=b"" if name is None else name.data.split(b"\0")[0],
+            number=number[0] if number and number[0] >= 0 else None,
+            coordinates=coordinates,
+            attached=attached,
+        )
+
+    def _attached(self, attribute: Attribute | None, rank: int) -> tuple[tuple[int, ...], ...] | None:
+        if attribute is None:
+            return None
+        base, width = attribute.datatype.base, self._superblock.widths.address
+        if attribute.space.shape != (rank,) or base is None or base.variant != "object" or base.size != width:
+            raise StructureError("a list of dimension scales of an unknown form")
+        axes = []
+        for pointer in pointers(attribute.data, rank, self._superblock):
+            raw = self._bytes(pointer, width)
+            axes.append(tuple(int.from_bytes(raw[at : at + width], "little") for at in range(0, len(raw), width)))
+        return tuple(axes)
+
+
+_OF_SCALES = frozenset({b"CLASS", b"NAME", b"_Netcdf4Dimid", b"_Netcdf4Coordinates", b"DIMENSION_LIST"})
+_NO_SCALE = Scale()
+
+
+def _integers(attribute: Attribute | None) -> tuple[int, ...] | None:
+    """Give whole numbers; none where they are something else, and ``None`` where only the library can tell."""
+    if attribute is None or attribute.datatype.kind != "integer" or attribute.space.shape is None:
+        return ()
+    if math.prod(attribute.space.shape) > _MAX_RANK:
+        return ()
+    stored = element_type(attribute.datatype).stored
+    return None if stored is None else tuple(np.frombuffer(attribute.data, stored).tolist())
+
+
+def texts_of(raw: Sequence[bytes], /) -> str | list[str]:
+    """Give one text as it is, several as a list."""
+    texts = [decode_text(x) for x in raw]
     return texts[0] if len(texts) == 1 else texts
+
+
+def one_or_many(stored: NDArray[Any], dtype: np.dtype[Any], /) -> Any:
+    """Give one number as a numpy scalar, several as an array."""
+    values = stored.astype(dtype)
+    return values.reshape(-1)[0] if values.size == 1 and values.ndim <= 1 else values

@@ -1,10 +1,9 @@
-"""Where the chunks of a dataset lie: the one place that knows how they are listed."""
+"""Where the chunks of a dataset lie, as the HDF5 library lists them."""
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import h5py
@@ -12,44 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.readers.hdf5.faults import library_errors
-from virtualstack.readers.hdf5.layout import EXTENSIBLE_ARRAY, ChunkLayout
+from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout
 
-__all__ = ["ChunkTable", "UnlistableChunksError", "chunk_table"]
+__all__ = ["UnlistableChunksError", "list_chunks"]
 
 
 class UnlistableChunksError(Exception):
     """The HDF5 library does not say where the chunks of a dataset lie."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkTable:
-    """Allocated chunks of a dataset, in any order; all arrays of shape ``(n_chunks,)``.
-
-    Parameters
-    ----------
-    cell
-        C-order index in the chunk grid.
-    offset, length
-        Bytes, from the start of the file.
-    mask
-        Bit i is set where filter i was left out.
-    """
-
-    cell: NDArray[np.int64]
-    offset: NDArray[np.int64]
-    length: NDArray[np.int64]
-    mask: NDArray[np.uint32]
-
-
-def chunk_table(dataset: h5py.Dataset, layout: ChunkLayout | None, base: int, /) -> ChunkTable:
+def list_chunks(dataset: h5py.Dataset, layout: ChunkedLayout, base: int, /) -> ChunkTable:
     """List the allocated chunks of a chunked dataset; the chunk index is read, no chunk is.
+
+    Offsets are counted from the start of the file.
 
     Parameters
     ----------
     dataset
         Chunked, with at least one element.
     layout
-        Its layout message; ``None`` where it could not be read.
+        Its layout message.
     base
         Bytes of the user block.
 
@@ -85,7 +67,7 @@ def chunk_table(dataset: h5py.Dataset, layout: ChunkLayout | None, base: int, /)
 
 def _true_cells(
     listed: NDArray[np.int64],
-    layout: ChunkLayout | None,
+    layout: ChunkedLayout,
     unlimited: int,
     chunks: tuple[int, ...],
     maxshape: tuple[int | None, ...],
@@ -96,9 +78,7 @@ def _true_cells(
     (HDF5 spec, appendix C, "the extensible array index"). The library looks chunks up that way, but lists them as if
     the axes were not moved. The number of a cell is all the same, as the unlimited axis never overflows.
     """
-    if layout is None:
-        raise UnlistableChunksError("its object header could not be read, so its kind of chunk index is unknown")
-    if layout.index != EXTENSIBLE_ARRAY or not _lists_moved_axes():
+    if layout.index != "extensible" or not _lists_moved_axes():
         return listed
     most = [-(-n // c) if n is not None else 0 for n, c in zip(maxshape, chunks, strict=True)]
     after = most[unlimited + 1 :]

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import h5py
-import numpy as np
-from h5py import h5a, h5ds, h5g, h5t
-
-from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.tree import Group, Variable
 
 __all__ = ["NON_COORDINATE", "Dimension", "Dimensions", "resolve_dimensions"]
@@ -19,7 +12,6 @@ __all__ = ["NON_COORDINATE", "Dimension", "Dimensions", "resolve_dimensions"]
 NON_COORDINATE = "_nc4_non_coord_"
 """Prefix of a dataset whose variable bears the name of a dimension that it is no coordinate of."""
 
-_MAX_RANK = 32  # H5S_MAX_RANK
 # netCDF-4 on HDF5, "dimension without a coordinate variable": the NAME of such a scale begins so
 _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable."
 
@@ -70,8 +62,8 @@ def resolve_dimensions(root: Group, /) -> Dimensions:
     for group in root.walk():
         dims = found.declared[group.path] = []
         for variable in group.variables.values():
-            if variable.shape and _is_scale(variable.dataset):
-                number = _dimension_number(variable.dataset)
+            if variable.space and variable.scale.is_scale:
+                number = variable.scale.number
                 number = next_number if number is None else number
                 next_number = max(next_number, number + 1)
                 dims.append(_declare(variable, number))
@@ -82,49 +74,16 @@ def resolve_dimensions(root: Group, /) -> Dimensions:
     return found
 
 
-def _has_scales(dataset: h5py.Dataset) -> bool:
-    with contextlib.suppress(LibraryError), library_errors():
-        return bool(h5a.exists(dataset.id, b"DIMENSION_LIST"))
-    return False
-
-
-def _is_scale(dataset: h5py.Dataset) -> bool:
-    with contextlib.suppress(LibraryError), library_errors():
-        return bool(h5ds.is_scale(dataset.id))
-    return False
-
-
 def _declare(variable: Variable, number: int) -> Dimension:
-    dataset = variable.dataset
-    name = b""
-    with contextlib.suppress(LibraryError), library_errors():
-        if h5a.exists(dataset.id, b"NAME"):
-            name = h5ds.get_scale_name(dataset.id) or b""
+    length, longest = (variable.space or (0,))[0], variable.maxshape[0]
     return Dimension(
         name=variable.name,
-        length=int(dataset.shape[0]),
-        is_unlimited=dataset.maxshape[0] is None,
+        length=length,
+        is_unlimited=longest is None,
         number=number,
         address=variable.address,
-        has_variable=not name.startswith(_NO_VARIABLE),
+        has_variable=not variable.scale.name.startswith(_NO_VARIABLE),
     )
-
-
-def _dimension_number(dataset: h5py.Dataset) -> int | None:
-    numbers = _integers(dataset, b"_Netcdf4Dimid")
-    return numbers[0] if numbers and numbers[0] >= 0 else None
-
-
-def _integers(dataset: h5py.Dataset, name: bytes) -> list[int]:
-    with contextlib.suppress(LibraryError), library_errors():
-        if h5a.exists(dataset.id, name):
-            attribute = h5a.open(dataset.id, name)
-            if attribute.get_type().get_class() == h5t.INTEGER and math.prod(attribute.shape) <= _MAX_RANK:
-                values = np.zeros(attribute.shape, np.int64)
-                if values.size:
-                    attribute.read(values)
-                return [int(x) for x in values.reshape(-1)]
-    return []
 
 
 class _Namer:
@@ -140,15 +99,14 @@ class _Namer:
         scope = [self.found.declared[x.path] for x in (group, *reversed(parents))]
         for seen_by_netcdf in (True, False):  # what netCDF-C skips must not change its numbers
             for variable in group.variables.values():
-                if variable.path not in self.found.not_variables and _netcdf_reads(variable) is seen_by_netcdf:
+                if variable.path not in self.found.not_variables and variable.is_read_by_netcdf is seen_by_netcdf:
                     self.found.axes[variable.path] = self._axes(variable, scope)
 
     def _axes(self, variable: Variable, scope: Sequence[list[Dimension]]) -> tuple[Dimension, ...]:
-        dataset = variable.dataset
         rank = len(variable.shape or ())
         if not rank:
             return ()
-        numbers = _integers(dataset, b"_Netcdf4Coordinates")
+        numbers = variable.scale.coordinates
         if len(numbers) == rank:
             by_number = {dim.number: dim for dims in reversed(scope) for dim in dims}
             if all(number in by_number for number in numbers):
@@ -156,8 +114,8 @@ class _Namer:
         own = next((dim for dim in scope[0] if dim.address == variable.address), None)
         chosen: list[Dimension | None] = [own] + [None] * (rank - 1)
         by_address = {dim.address: dim for dims in reversed(scope) for dim in dims if dim.address is not None}
-        if own is None and _has_scales(dataset):
-            for axis, scales in enumerate(_scales(dataset)):
+        if own is None:
+            for axis, scales in enumerate(variable.scale.attached or ()):
                 chosen[axis] = next((by_address[x] for x in scales if x in by_address), None)
         return tuple(self._with_phony(variable, chosen, scope[0]))
 
@@ -188,29 +146,6 @@ class _Namer:
                 dims.append(dim)
             taken.add(dim.number)
             yield dim
-
-
-def _scales(dataset: h5py.Dataset) -> list[list[int]]:
-    """Give the addresses of the scales attached to each axis."""
-    axes: list[list[int]] = []
-    for axis in range(len(dataset.shape)):
-        scales: list[int] = []
-
-        def visit(scale: h5py.h5d.DatasetID, scales: list[int] = scales) -> None:
-            scales.append(int(h5g.get_objinfo(scale).objno[0]))
-
-        try:
-            with library_errors():
-                h5ds.iterate(dataset.id, axis, visit)
-        except LibraryError:
-            scales.clear()  # a reference that leads nowhere
-        axes.append(scales)
-    return axes
-
-
-def _netcdf_reads(variable: Variable) -> bool:
-    tid = variable.dataset.id.get_type()
-    return tid.get_class() in (h5t.INTEGER, h5t.FLOAT, h5t.STRING) or bool(tid.committed())
 
 
 def _find_lengths(root: Group, found: Dimensions) -> None:

@@ -12,7 +12,7 @@ from h5py import h5p, h5z
 
 from virtualstack.codecs.metadata import Codec
 
-__all__ = ["Filter", "codecs_of", "enable_plugins", "filters_of", "missing_plugin", "obstacle", "passed"]
+__all__ = ["Filter", "codecs_of", "enable_plugins", "filter_of", "filters_of", "missing_plugin", "obstacle", "passed"]
 
 # Names of registered filters, for messages: https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md
 _NAMES = {
@@ -78,14 +78,16 @@ _CODECS: dict[int, Callable[[Sequence[int]], Codec]] = {
 }
 
 
+def filter_of(number: int, name: bytes, values: Sequence[int], /) -> Filter:
+    """Give a step of a pipeline by its registered number, with the name that is registered, or else the file's."""
+    text = _NAMES.get(number) or name.split(b"\0")[0].decode("ascii", "replace")
+    return Filter(id=int(number), name=text, values=tuple(int(x) for x in values))
+
+
 def filters_of(dcpl: h5p.PropDCID, /) -> tuple[Filter, ...]:
     """Read the pipeline of a dataset, in the order of encoding."""
-    filters = []
-    for i in range(dcpl.get_nfilters()):
-        code, _, values, name = dcpl.get_filter(i)
-        text = _NAMES.get(code) or name.split(b"\0")[0].decode("ascii", "replace")
-        filters.append(Filter(id=int(code), name=text, values=tuple(int(x) for x in values)))
-    return tuple(filters)
+    steps = (dcpl.get_filter(i) for i in range(dcpl.get_nfilters()))
+    return tuple(filter_of(code, name, values) for code, _, values, name in steps)
 
 
 def obstacle(filters: Sequence[Filter], /) -> str | None:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import h5py
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 from virtualstack.errors import MalformedFileError, ManifestError, StorageError
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.hdf5.attributes import read_attributes
+from virtualstack.readers.hdf5.check import differences
 from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
-from virtualstack.readers.hdf5.faults import LibraryError, library_errors
+from virtualstack.readers.hdf5.faults import LibraryError
+from virtualstack.readers.hdf5.fetch import Metadata
+from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.records import extend_records
 from virtualstack.readers.hdf5.references import FileContext
-from virtualstack.readers.hdf5.tree import Group, Variable, read_tree
+from virtualstack.readers.hdf5.structures.requests import StructureError
+from virtualstack.readers.hdf5.tree import Group, Variable, build_tree, decode_text
 from virtualstack.readers.hdf5.variables import read_variable
-from virtualstack.storage import LocalSource, Source, SourceFile, Storage
+from virtualstack.readers.hdf5.walk import walk
+from virtualstack.readers.hdf5.walked import WalkedView
+from virtualstack.storage import LocalSource, Storage
 
 __all__ = ["HDF5"]
 
@@ -31,7 +34,15 @@ class HDF5:
 
     Values are those of the HDF5 library; names of dimensions and attributes are those of netCDF-C. What has no
     byte-range form is inlined up to a limit, or refused by name.
+
+    Parameters
+    ----------
+    metadata
+        Who reads the metadata: ``"own"`` parsers, which ask the HDF5 library for what they do not know; the
+        ``"library"`` alone, which is slower; or both, to ``"check"`` that they agree.
     """
+
+    metadata: Literal["own", "library", "check"] = "own"
 
     name: ClassVar[str] = "hdf5"
 
@@ -45,37 +56,55 @@ class HDF5:
         StorageError
             The bytes could not be had.
         """
+        if self.metadata == "check":
+            return self._checked(url, storage, options)
         source = storage.source(url)
-        with _open(source) as file:
-            context = FileContext(
-                location=source.location,
-                read=source.read,
-                base=int(file.userblock_size),
-                inline_limit=options.inline_limit,
-                locate=lambda path: storage.source(path).location,
-            )
+        metadata = Metadata(source)
+        path = local_path(source.location.url) if isinstance(source, LocalSource) else None
+        with closing(Library(metadata, metadata.file() if path is None else path)) as library:
             try:
-                tree = read_tree(file)
+                tree = self._tree(metadata, library, options)
+                context = FileContext(
+                    location=source.location,
+                    library=library,
+                    base=metadata.base,
+                    inline_limit=options.inline_limit,
+                    locate=lambda path: storage.source(path).location,
+                )
                 return _group(tree, resolve_dimensions(tree), context, options, {})
             except LibraryError as error:
+                if isinstance(error.__cause__, BlockingIOError):
+                    raise StorageError(
+                        f"'{url}' is locked: another program has it open for writing. Close it there first", url=url
+                    ) from error
                 raise _damaged(source.location.url, str(error)) from error
 
+    def _checked(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        """Read a file in both ways, and compare."""
+        own, library = (replace(self, metadata=x).read(url, storage, options) for x in ("own", "library"))
+        found = list(differences(own, library))
+        if found:
+            raise MalformedFileError(
+                f"'{url}' is read otherwise by the HDF5 library: {'; '.join(found[:5])}. Read it with "
+                "reader=HDF5(metadata='library'), and report it with the file",
+                url=url,
+            )
+        return own
 
-@contextmanager
-def _open(source: Source) -> Iterator[h5py.File]:
-    url = source.location.url
-    target: Any = local_path(url) if isinstance(source, LocalSource) else SourceFile(source)
-    try:
-        with library_errors():
-            file = h5py.File(target, "r")
-    except LibraryError as error:
-        if isinstance(error.__cause__, BlockingIOError):
-            raise StorageError(
-                f"'{url}' is locked: another program has it open for writing. Close it there first", url=url
-            ) from error
-        raise _damaged(url, str(error), offset=0) from error
-    with file:
-        yield file
+    def _tree(self, metadata: Metadata, library: Library, options: ReadOptions) -> Group:
+        """Find the objects of a file: by the walk where it knows all groups, else by the HDF5 library."""
+        if self.metadata == "library":
+            return build_tree(library)
+        try:
+            objects = walk(metadata, lambda path: _wants_chunks(path, options))
+        except StructureError:
+            return build_tree(library)
+        return build_tree(WalkedView(objects, metadata, library))
+
+
+def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
+    group, _, name = decode_text(path).rpartition("/")
+    return _is_wanted(group, options.group) and name.removeprefix(NON_COORDINATE) not in options.drop_variables
 
 
 def _damaged(url: str, what: str, *, offset: int | None = None) -> MalformedFileError:
@@ -90,8 +119,7 @@ def _damaged(url: str, what: str, *, offset: int | None = None) -> MalformedFile
 def _group(
     tree: Group, dims: Dimensions, context: FileContext, options: ReadOptions, inherited: Mapping[str, int]
 ) -> ManifestGroup:
-    attributes, refusals = read_attributes(tree.group, tree.path or "/")
-    refusals = [*tree.notes, *refusals]
+    refusals = [*tree.notes, *tree.attributes.notes]
     arrays: dict[str, ManifestArray] = {}
     declared = dims.declared[tree.path]
     scope = {name: n for name, n in inherited.items() if name not in {dim.name for dim in declared}}
@@ -105,11 +133,11 @@ def _group(
         array, found = _array(variable, dims, context)
         refusals += found
         if array is not None:
-            arrays[name] = extend_records(array, variable.dataset, scope)
+            arrays[name] = extend_records(array, variable, scope, context.library)
     return ManifestGroup(
         arrays=arrays,
         groups={name: _group(child, dims, context, options, scope) for name, child in tree.groups.items()},
-        attributes=attributes,
+        attributes=tree.attributes.values,
         dimensions={dim.name: dim.length for dim in declared},
         unlimited=frozenset(dim.name for dim in declared if dim.is_unlimited),
         refusals=tuple(refusals),
@@ -118,9 +146,9 @@ def _group(
 
 
 def _array(variable: Variable, dims: Dimensions, context: FileContext) -> tuple[ManifestArray | None, list[Refusal]]:
-    attributes, refusals = read_attributes(variable.dataset, variable.path)
+    refusals = list(variable.attributes.notes)
     try:
-        array, refusal = read_variable(variable, dims.names(variable.path), attributes, context)
+        array, refusal = read_variable(variable, dims.names(variable.path), context)
     except LibraryError as error:
         return None, [*refusals, Refusal(path=variable.path, reason=f"it is damaged: {error}")]
     except ManifestError as error:

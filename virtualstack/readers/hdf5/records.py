@@ -6,14 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-import h5py
 import numpy as np
-from h5py import h5d
 
 from virtualstack.manifests import ENTRY, ChunkGrid, ChunkManifest, Fill, ManifestArray
 from virtualstack.manifests.functions import concatenate
-from virtualstack.readers.hdf5.faults import library_errors
+from virtualstack.readers.hdf5.fills import given_fill
+from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.references import MAX_CELLS
+from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout
+from virtualstack.readers.hdf5.tree import Variable
 
 __all__ = ["extend_records"]
 
@@ -32,7 +33,9 @@ _DEFAULT_FILLS = {
 }
 
 
-def extend_records(array: ManifestArray, dataset: h5py.Dataset, lengths: Mapping[str, int], /) -> ManifestArray:
+def extend_records(
+    array: ManifestArray, variable: Variable, lengths: Mapping[str, int], library: Library, /
+) -> ManifestArray:
     """Extend an array to the lengths of its dimensions with EMPTY chunks.
 
     In netCDF-4 a dataset reaches as far as it was written; its unlimited dimensions are as long as the longest
@@ -43,21 +46,23 @@ def extend_records(array: ManifestArray, dataset: h5py.Dataset, lengths: Mapping
     ----------
     array
         As long as the dataset.
-    dataset
+    variable
         Where the array is from.
     lengths
         Of the unlimited dimensions, by name, in elements.
+    library
+        Of the file.
     """
     names = array.dimension_names or ()
     shape = tuple(max(n, lengths.get(name, n)) for n, name in zip(array.shape, names, strict=True))
     if shape == array.shape:
         return array
-    with library_errors():
-        missing = _missing_records(array, dataset)
-    chunks, manifest = dataset.chunks, array.in_memory()
+    missing = _missing_records(array, variable, library)
+    chunks = variable.layout.chunk if isinstance(variable.layout, ChunkedLayout) else None
+    manifest = array.in_memory()
     # What a stored chunk holds past the end of its dataset is fill values: HDF5 itself relies on it when a
     # dataset grows (H5Dset_extent). Only where filling is switched off it is anything.
-    is_filled = missing == manifest.fill and not _is_never_filled(dataset)
+    is_filled = missing == manifest.fill and variable.fill.is_written
     if missing != manifest.fill and not manifest.holes.any():
         array = replace(array, manifest=replace(manifest, fills=(missing, *manifest.fills[1:])))
     if chunks is not None and len(chunks) == array.ndim and _is_prefix(array, chunks):
@@ -68,20 +73,16 @@ def extend_records(array: ManifestArray, dataset: h5py.Dataset, lengths: Mapping
     return _with_holes(array, shape, missing)
 
 
-def _missing_records(array: ManifestArray, dataset: h5py.Dataset) -> Fill:
+def _missing_records(array: ManifestArray, variable: Variable, library: Library) -> Fill:
     """Give what records past the end of a dataset read as."""
     fill = array.in_memory().fill
-    if array.dtype.kind not in "iuf" or array.ndim != dataset.ndim:
+    if array.dtype.kind not in "iuf" or variable.element.subshape:
         return fill
-    # netCDF-C, get_fill_info and nc4_get_fill_value: HDF5's own default does not count
-    if dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
+    given = given_fill(variable, array.dtype, library)
+    if given is None:  # netCDF-C, get_fill_info and nc4_get_fill_value: HDF5's own default does not count
         default = _DEFAULT_FILLS.get(array.dtype.str[1:])
         return fill if default is None else Fill.of(default, array.dtype)
-    return Fill.of(dataset.fillvalue, array.dtype) if _is_never_filled(dataset) else fill
-
-
-def _is_never_filled(dataset: h5py.Dataset) -> bool:
-    return bool(dataset.id.get_create_plist().get_fill_time() == h5d.FILL_TIME_NEVER)
+    return given
 
 
 def _is_prefix(array: ManifestArray, chunks: tuple[int, ...]) -> bool:

@@ -7,24 +7,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import h5py
 import numpy as np
-from h5py import h5d
 from numpy.typing import NDArray
 
+from virtualstack.codecs.pipeline import decode
 from virtualstack.errors import MalformedFileError
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
-from virtualstack.readers.hdf5.chunks import ChunkTable, UnlistableChunksError, chunk_table
-from virtualstack.readers.hdf5.datatypes import ElementType, packed
-from virtualstack.readers.hdf5.elsewhere import external_range, missing_source
-from virtualstack.readers.hdf5.faults import library_errors
-from virtualstack.readers.hdf5.filters import Filter, codecs_of, filters_of, missing_plugin, obstacle, passed
-from virtualstack.readers.hdf5.layout import ChunkLayout, read_chunk_layout
+from virtualstack.readers.hdf5.chunks import UnlistableChunksError
+from virtualstack.readers.hdf5.contiguous import Segment, contiguous_chunks
+from virtualstack.readers.hdf5.datatypes import packed
+from virtualstack.readers.hdf5.elsewhere import missing_source
+from virtualstack.readers.hdf5.external import external_segments
+from virtualstack.readers.hdf5.filters import Filter, codecs_of, missing_plugin, obstacle, passed
+from virtualstack.readers.hdf5.library import Library
+from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
+from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.readers.hdf5.structures.layout_message import (
+    ChunkedLayout,
+    CompactLayout,
+    ContiguousLayout,
+    VirtualLayout,
+)
 from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import one_cell
 
-__all__ = ["MAX_CELLS", "FileContext", "LostValuesError", "NoReferencesError", "references"]
+__all__ = ["MAX_CELLS", "FileContext", "references"]
 
 MAX_CELLS = 1 << 28
 """Cells of a chunk grid. So many take some seconds to open, and no memory but for chunks that were written; what copies
@@ -39,33 +47,28 @@ class FileContext:
     ----------
     location
         Of the file.
-    read
-        Gives ``length`` bytes at an offset of the file.
+    library
+        The HDF5 library's view of it.
     base
         Bytes of the user block, which addresses do not count.
     inline_limit
         Bytes of values that one variable may put into the manifest.
     locate
         Gives the location of another file by its path.
+    contiguous_chunk_size
+        Bytes of the chunks into which contiguous values are cut, at most; ``None`` for one chunk.
     """
 
     location: Location
-    read: Callable[[int, int], bytes]
+    library: Library
     base: int
     inline_limit: int
     locate: Callable[[str], Location]
-
-
-class NoReferencesError(Exception):
-    """The bytes of a dataset are no byte ranges of a source; the message is the reason."""
-
-
-class LostValuesError(Exception):
-    """The values are out of reach of the HDF5 library, which may give others; the message is the reason."""
+    contiguous_chunk_size: int | None = None
 
 
 def references(
-    variable: Variable, found: ElementType, shape: tuple[int, ...], fill: Fill, context: FileContext, /
+    variable: Variable, shape: tuple[int, ...], fill: Fill, context: FileContext, /
 ) -> tuple[ChunkManifest, ChunkGrid]:
     """Give the byte ranges of a dataset, and its chunk grid.
 
@@ -73,8 +76,6 @@ def references(
     ----------
     variable
         With a dataspace.
-    found
-        What its elements are.
     shape
         In elements, with the axes of an array type.
     fill
@@ -89,119 +90,121 @@ def references(
     LostValuesError
         Its values are out of reach.
     """
-    dataset = variable.dataset
-    dcpl = dataset.id.get_create_plist()
-    layout = dcpl.get_layout()
-    if found.stored is None:
+    layout, found, stored = variable.layout, variable.element, variable.element.stored
+    if stored is None:
         raise NoReferencesError(found.reason)
-    if layout == h5d.VIRTUAL:
-        missing = missing_source(dataset, context.location.url)
+    if isinstance(layout, VirtualLayout):
+        missing = missing_source(context.library.dataset(variable.raw_path), context.location.url)
         if missing is not None:
             raise LostValuesError(f"a virtual dataset (VDS) {missing}; the HDF5 library would show fill values")
         raise NoReferencesError("a virtual dataset (VDS), whose values lie in other datasets")
-    if found.subshape and dcpl.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED:
+    if found.subshape and variable.fill.raw is not None:
         raise NoReferencesError("an array type with a fill value")
-    if layout == h5d.COMPACT:
-        return _compact(dataset, found.stored, shape, fill), one_cell(shape)
-    if dcpl.get_external_count():
-        return _external(dataset, found.stored, shape, fill, context), one_cell(shape)
-    if layout == h5d.CONTIGUOUS:
-        return _contiguous(variable, found.stored, shape, fill, context), one_cell(shape)
-    return _chunked(variable, found, shape, fill, context)
+    if isinstance(layout, CompactLayout):
+        return _compact(variable, layout, stored, shape, fill, context)
+    if variable.external:
+        return _external(variable, stored, shape, fill, context)
+    if isinstance(layout, ContiguousLayout):
+        return _contiguous(variable, layout, stored, shape, fill, context)
+    return _chunked(variable, layout, stored, shape, fill, context)
 
 
-def _compact(dataset: h5py.Dataset, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill) -> ChunkManifest:
+def _compact(
+    variable: Variable,
+    layout: CompactLayout,
+    stored: np.dtype[Any],
+    shape: tuple[int, ...],
+    fill: Fill,
+    context: FileContext,
+) -> tuple[ChunkManifest, ChunkGrid]:
     """Take the values out of the object header."""
-    grid = one_cell(shape)
     if not math.prod(shape):
-        return ChunkManifest.empty(grid.shape, fill)
-    dtype = packed(stored)
-    with library_errors():
-        values = np.ascontiguousarray(dataset[()]).reshape(shape).astype(dtype)
-    return ChunkManifest.from_bytes(
-        [values.tobytes()], shape=grid.shape, encoding=ChunkEncoding.of(dtype, shape), fill=fill
-    )
+        return _nothing(shape, fill)
+    length = math.prod(shape) * variable.element.size
+    if len(layout.data) < length:
+        raise _damaged(f"'{variable.path}' has {len(layout.data)} bytes, and {length} are needed", 0, context)
+    dtype, grid = packed(stored), one_cell(shape)
+    values = decode(layout.data[:length], variable.element.codecs, stored, shape).astype(dtype)
+    encoding = ChunkEncoding.of(dtype, shape)
+    return ChunkManifest.from_bytes([values.tobytes()], shape=grid.shape, encoding=encoding, fill=fill), grid
 
 
 def _contiguous(
-    variable: Variable, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
-) -> ChunkManifest:
-    dataset = variable.dataset
-    grid = one_cell(shape)
-    with library_errors():
-        offset = dataset.id.get_offset()
-    # The HDF5 library adds the user block to "undefined", all bits set, too (2.0).
-    if offset is None or offset == context.base - 1 or not math.prod(shape):
-        return ChunkManifest.empty(grid.shape, fill)
-    length = math.prod(shape) * stored.itemsize
-    _check_inside(np.array([offset]), np.array([length]), variable.path, context)
-    return _one_range(offset, length, context.location, ChunkEncoding.of(stored, shape), fill)
+    variable: Variable,
+    layout: ContiguousLayout,
+    stored: np.dtype[Any],
+    shape: tuple[int, ...],
+    fill: Fill,
+    context: FileContext,
+) -> tuple[ChunkManifest, ChunkGrid]:
+    if layout.address is None or not math.prod(shape):
+        return _nothing(shape, fill)
+    offset, length = layout.address + context.base, math.prod(shape) * variable.element.size
+    _check_inside(np.array([offset], object), np.array([length], object), variable.path, context)
+    segments = [Segment(context.location, offset, length)]
+    return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
 
 
 def _external(
-    dataset: h5py.Dataset, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
-) -> ChunkManifest:
-    """Refer to the one external file that holds all values; several are read by the HDF5 library."""
-    length = math.prod(shape) * stored.itemsize
+    variable: Variable, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> tuple[ChunkManifest, ChunkGrid]:
+    length = math.prod(shape) * variable.element.size
     if not length:
-        return ChunkManifest.empty(one_cell(shape).shape, fill)
-    found = external_range(dataset, length, context.location.url)
-    if found is None:
-        raise NoReferencesError("its values lie in external files")
-    path, offset = found
-    return _one_range(offset, length, context.locate(path), ChunkEncoding.of(stored, shape), fill)
+        return _nothing(shape, fill)
+    segments = external_segments(variable.external, length, context.location.url, context.locate)
+    return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
 
 
-def _one_range(offset: int, length: int, location: Location, encoding: ChunkEncoding, fill: Fill) -> ChunkManifest:
-    shape = (1,) * len(encoding.shape)
-    return ChunkManifest.from_arrays(
-        np.full(shape, offset, np.int64),
-        np.full(shape, length, np.int64),
-        location=location,
-        encoding=encoding,
-        fill=fill,
-    )
+def _nothing(shape: tuple[int, ...], fill: Fill) -> tuple[ChunkManifest, ChunkGrid]:
+    grid = one_cell(shape)
+    return ChunkManifest.empty(grid.shape, fill), grid
 
 
 def _chunked(
-    variable: Variable, found: ElementType, shape: tuple[int, ...], fill: Fill, context: FileContext
+    variable: Variable,
+    layout: ChunkedLayout,
+    stored: np.dtype[Any],
+    shape: tuple[int, ...],
+    fill: Fill,
+    context: FileContext,
 ) -> tuple[ChunkManifest, ChunkGrid]:
-    dataset, stored = variable.dataset, found.stored
-    if stored is None:
-        raise NoReferencesError(found.reason)
-    filters = filters_of(dataset.id.get_create_plist())
-    chunks = (*map(int, dataset.chunks), *found.subshape)
+    filters, chunks = variable.filters, (*layout.chunk, *variable.element.subshape)
     grid = ChunkGrid.regular(shape, chunks)
     if not math.prod(shape):
         return ChunkManifest.empty(grid.shape, fill), grid
     if math.prod(grid.shape) > MAX_CELLS:
         raise NoReferencesError(f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {MAX_CELLS}")
-    layout = _layout(variable, filters, context)
     try:
-        table = chunk_table(dataset, layout, context.base)
+        table = variable.list_chunks()
     except UnlistableChunksError as error:
         raise NoReferencesError(str(error)) from error
     _check_inside(table.offset, table.length, variable.path, context)
-    unfiltered = _unfiltered_edges(dataset, table, filters, layout)
-    masks = np.where(unfiltered, (1 << len(filters)) - 1, table.mask)
-    distinct, rows = np.unique(masks, return_inverse=True)
-    pipelines = [passed(filters, int(mask)) for mask in distinct]
+    masks = table.mask
+    if filters and layout.leaves_edges_unfiltered:
+        masks = np.where(_edges(variable.space or (), layout.chunk, table), (1 << len(filters)) - 1, masks)
+    rows: NDArray[np.intp] | int
+    if not len(masks) or (masks == masks[0]).all():
+        distinct, rows = masks[:1], 0
+    else:
+        distinct, rows = np.unique(masks, return_inverse=True)
+    pipelines = [passed(filters, int(mask)) for mask in distinct] or [filters]
     for pipeline in pipelines:
         _check_pipeline(pipeline)
-    encodings = [ChunkEncoding.of(stored, chunks, codecs_of(pipeline)) for pipeline in pipelines]
     manifest = ChunkManifest(
         entries=_entries(table, rows, grid.shape),
         fills=(fill,),
-        encodings=tuple(encodings),
+        encodings=tuple(
+            ChunkEncoding.of(stored, chunks, (*variable.element.codecs, *codecs_of(pipeline))) for pipeline in pipelines
+        ),
         locations=(context.location,),
     )
     return manifest, grid
 
 
-def _entries(table: ChunkTable, rows: NDArray[np.intp], shape: tuple[int, ...]) -> NDArray[np.void]:
+def _entries(table: ChunkTable, rows: NDArray[np.intp] | int, shape: tuple[int, ...]) -> NDArray[np.void]:
     """Place the chunks of a table in a grid of EMPTY cells, whose memory is not touched elsewhere."""
     chunks = np.empty(table.cell.shape, ENTRY)
-    chunks["location"], chunks["encoding"] = FIRST, rows.reshape(-1)
+    chunks["location"], chunks["encoding"] = FIRST, rows
     chunks["offset"], chunks["length"] = table.offset, table.length
     entries = np.zeros(shape, ENTRY)
     entries.reshape(-1)[table.cell] = chunks
@@ -223,35 +226,22 @@ def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, conte
         return
     outside = np.flatnonzero((offsets < 0) | (lengths < 0) | (offsets > size - lengths))
     if outside.size:
-        url, at = context.location.url, int(offsets[outside[0]])
-        raise MalformedFileError(
-            f"'{url}' is truncated or damaged: '{path}' has {int(lengths[outside[0]])} bytes at offset {at}, but the "
-            f"file ends at {size}. Compare its size with that of its origin, or fetch it again",
-            url=url,
-            offset=at,
-        )
+        at = int(offsets[outside[0]])
+        what = f"'{path}' has {int(lengths[outside[0]])} bytes at offset {at}, but the file ends at {size}"
+        raise _damaged(what, at, context)
 
 
-def _layout(variable: Variable, filters: tuple[Filter, ...], context: FileContext) -> ChunkLayout | None:
-    """Read the layout message where something depends on it."""
-    dataset = variable.dataset
-    has_edges = any(n % c for n, c in zip(dataset.shape, dataset.chunks, strict=True))
-    if not (filters and has_edges) and None not in dataset.maxshape[1:]:
-        return None
-    return read_chunk_layout(context.read, context.base, variable.address)
+def _damaged(what: str, at: int, context: FileContext) -> MalformedFileError:
+    url = context.location.url
+    return MalformedFileError(
+        f"'{url}' is truncated or damaged: {what}. Compare its size with that of its origin, or fetch it again",
+        url=url,
+        offset=at,
+    )
 
 
-def _unfiltered_edges(
-    dataset: h5py.Dataset, table: ChunkTable, filters: tuple[Filter, ...], layout: ChunkLayout | None
-) -> NDArray[np.bool_]:
-    """Tell which chunks reach past the array and were therefore stored without filters."""
-    shape, chunks = dataset.shape, dataset.chunks
-    if not filters or not any(n % c for n, c in zip(shape, chunks, strict=True)):
-        return np.zeros(table.cell.shape, np.bool_)
-    if layout is None:
-        raise NoReferencesError("its object header could not be read, so edge chunks may be filtered or not")
-    if not layout.leaves_edges_unfiltered:
-        return np.zeros(table.cell.shape, np.bool_)
+def _edges(shape: tuple[int, ...], chunks: tuple[int, ...], table: ChunkTable) -> NDArray[np.bool_]:
+    """Tell which chunks reach past the array."""
     grid = tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
     scaled = np.unravel_index(table.cell, grid)
     past = [(i + 1) * c > n for i, c, n in zip(scaled, chunks, shape, strict=True)]

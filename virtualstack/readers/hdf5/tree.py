@@ -2,23 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-
-import h5py
-from h5py import h5g, h5l, h5o
+from typing import Any, Literal, Protocol
 
 from virtualstack.manifests import Refusal
-from virtualstack.readers.hdf5.attributes import decode_text
-from virtualstack.readers.hdf5.datatypes import ElementType, element_type
-from virtualstack.readers.hdf5.faults import LibraryError, library_errors
+from virtualstack.readers.hdf5.datatypes import ElementType
+from virtualstack.readers.hdf5.filters import Filter
+from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.readers.hdf5.structures.layout_message import Layout
+from virtualstack.readers.hdf5.structures.messages import FillMessage
 
-__all__ = ["Group", "Variable", "read_tree"]
+__all__ = [
+    "Attributes",
+    "FileView",
+    "Group",
+    "LostObjectError",
+    "Scale",
+    "Target",
+    "Variable",
+    "build_tree",
+    "decode_text",
+]
 
 _MAX_DEPTH = 100
 
-type _FileNumber = tuple[int, ...]
-type _Identity = tuple[_FileNumber, tuple[int, ...]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """What a dataset says of dimension scales.
+
+    Parameters
+    ----------
+    is_scale
+        Whether it is one.
+    name
+        Of the scale, as stored.
+    number
+        Of the dimension, by netCDF-4 (``_Netcdf4Dimid``).
+    coordinates
+        Numbers of the dimensions of its axes, by netCDF-4 (``_Netcdf4Coordinates``).
+    attached
+        For each axis the addresses of the scales attached to it; ``None`` where none are.
+    """
+
+    is_scale: bool = False
+    name: bytes = b""
+    number: int | None = None
+    coordinates: tuple[int, ...] = ()
+    attached: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """The attributes of an object as netCDF-4 shows them.
+
+    Parameters
+    ----------
+    values
+        By name.
+    notes
+        On those without a counterpart.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[Refusal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +79,42 @@ class Variable:
         Name in its group.
     path
         Absolute.
-    dataset
-        Open as long as the file is.
+    raw_path
+        As the links have it.
     address
         Of the object header, from the end of the user block.
     element
         What its elements are.
+    is_read_by_netcdf
+        Whether netCDF-C reads its datatype: numbers, text, and committed ones.
+    space
+        Shape in elements; ``None`` for a null dataspace.
     shape, maxshape
-        In elements, with the axes of an array type at the end; ``None`` for a null dataspace, and for unlimited.
+        Likewise, with the axes of an array type at the end; ``None`` for unlimited.
+    layout, filters, fill, external
+        How its values are stored.
+    attributes, scale
+        What else it says.
+    list_chunks
+        Gives the allocated chunks, with offsets from the start of the file.
     """
 
     name: str
     path: str
-    dataset: h5py.Dataset
+    raw_path: bytes
     address: int
     element: ElementType
+    is_read_by_netcdf: bool
+    space: tuple[int, ...] | None
     shape: tuple[int, ...] | None
     maxshape: tuple[int | None, ...]
+    layout: Layout
+    filters: tuple[Filter, ...]
+    fill: FillMessage
+    external: tuple[tuple[bytes, int, int], ...]
+    attributes: Attributes
+    scale: Scale
+    list_chunks: Callable[[], ChunkTable]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,8 +125,8 @@ class Group:
     ----------
     path
         Absolute; ``""`` for the root.
-    group
-        Open as long as the file is.
+    attributes
+        Of the group.
     variables, groups
         By name.
     notes
@@ -67,7 +134,7 @@ class Group:
     """
 
     path: str
-    group: h5py.Group
+    attributes: Attributes
     variables: dict[str, Variable] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
     notes: list[Refusal] = field(default_factory=list)
@@ -78,109 +145,97 @@ class Group:
         for child in self.groups.values():
             yield from child.walk()
 
+    def note(self, path: str, reason: str, /) -> None:
+        """Write down a link that is left out."""
+        self.notes.append(Refusal(path=path, reason=reason, kind="noted"))
 
-def read_tree(file: h5py.File, /) -> Group:
-    """Walk the links of a file; no dataset's chunk index is looked at.
 
-    Raises
-    ------
-    LibraryError
-        The links of the root cannot be read.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a link leads to.
+
+    Parameters
+    ----------
+    kind
+        ``"nothing"``: it leads nowhere, or out of the file. ``"lost"``: the object cannot be opened.
+    address
+        Of the object header.
+    reason
+        Why there is nothing, or what is wrong with it.
+    handle
+        The object, for the one that gave this.
     """
-    # The address in `objno` comes without a walk of the chunk index, which `h5o.get_info` would make.
-    with library_errors():
-        root = Group(path="", group=file["/"])
-        here = _identity(root.group.id)
-    _fill(root, {here: "/"}, here[0], depth=0)
+
+    kind: Literal["group", "dataset", "datatype", "nothing", "lost"]
+    address: int = -1
+    reason: str = ""
+    handle: Any = None
+
+
+def decode_text(raw: bytes, /) -> str:
+    """Read text as UTF-8, and as latin-1 where it is not, so that no letter is lost."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+class FileView(Protocol):
+    """The objects of a file, as the parsers here or the HDF5 library see them."""
+
+    @property
+    def root(self) -> Target:
+        """The root group."""
+
+    def links(self, group: Target, node: Group, /) -> Iterable[tuple[bytes, Target]]:
+        """Give the links of a group in netCDF-C's order: of creation where it is tracked, else of names."""
+
+    def attributes(self, group: Target, raw_path: bytes, path: str, /) -> Attributes:
+        """Give the attributes of a group."""
+
+    def variable(self, dataset: Target, name: str, raw_path: bytes, path: str, /) -> Variable:
+        """Describe a dataset, or raise `LostObjectError`."""
+
+
+class LostObjectError(Exception):
+    """An object cannot be opened; the message says why."""
+
+
+def build_tree(view: FileView, /) -> Group:
+    """Follow all links from the root; no chunk index is looked at."""
+    root = Group(path="", attributes=view.attributes(view.root, b"/", "/"))
+    _fill(root, view.root, b"", {view.root.address: "/"}, view, depth=0)
     return root
 
 
-def _fill(node: Group, seen: dict[_Identity, str], file_number: _FileNumber, *, depth: int) -> None:
+def _fill(node: Group, target: Target, raw_path: bytes, seen: dict[int, str], view: FileView, *, depth: int) -> None:
     """Add what the links of a group lead to, then what those of its children do."""
-    for raw, kind in _links(node):
+    children: list[tuple[Group, Target, bytes]] = []
+    for raw, found in view.links(target, node):
         name = decode_text(raw)
         path = f"{node.path}/{name}"
+        raw_child = raw_path + b"/" + raw
+        if found.kind == "nothing":
+            node.note(path, found.reason)
+            continue
         try:
-            with library_errors():
-                oid = None if kind == h5l.TYPE_EXTERNAL else h5o.open(node.group.id, raw)
-                here = None if oid is None else _identity(oid)
-                variable = None if here is None else _variable(name, path, oid, here[1][0])
-        except LibraryError as error:
-            _lost(node, raw, kind, path, error)
+            if found.kind == "lost":
+                raise LostObjectError(found.reason)
+            variable = view.variable(found, name, raw_child, path) if found.kind == "dataset" else None
+        except LostObjectError as error:
+            node.notes.append(Refusal(path=path, reason=f"the object cannot be opened: {error}"))
             continue
-        if here is None or here[0] != file_number:
-            _note(node, path, f"a link to '{_target(node, raw)}', which is in another file")
-            continue
-        first = seen.setdefault(here, path)
+        first = seen.setdefault(found.address, path)
         if first != path:
-            _note(node, path, f"another name of '{first}'")
+            node.note(path, f"another name of '{first}'")
         if variable is not None:
             node.variables[name] = variable
-        elif isinstance(oid, h5g.GroupID) and first == path:
-            if depth < _MAX_DEPTH:
-                node.groups[name] = Group(path=path, group=h5py.Group(oid))
-            else:
+        elif found.kind == "group" and first == path:
+            if depth >= _MAX_DEPTH:
                 node.notes.append(Refusal(path=path, reason=f"groups are nested more than {_MAX_DEPTH} deep"))
-    for child in node.groups.values():
-        _fill(child, seen, file_number, depth=depth + 1)
-
-
-def _identity(oid: h5py.h5g.GroupID | h5py.h5d.DatasetID) -> _Identity:
-    """Give the numbers of file and object header; unlike `h5o.get_info`, this does not walk a chunk index."""
-    info = h5g.get_objinfo(oid)
-    return tuple(map(int, info.fileno)), tuple(map(int, info.objno))
-
-
-def _lost(node: Group, raw: bytes, kind: int, path: str, error: LibraryError) -> None:
-    if kind == h5l.TYPE_SOFT:
-        _note(node, path, f"a soft link to '{_target(node, raw)}', where there is nothing")
-    else:
-        node.notes.append(Refusal(path=path, reason=f"the object cannot be opened: {error}"))
-
-
-def _target(node: Group, raw: bytes) -> str:
-    try:
-        with library_errors():
-            target = node.group.id.links.get_val(raw)
-    except LibraryError:
-        return "?"
-    return decode_text(target) if isinstance(target, bytes) else " of ".join(decode_text(x) for x in reversed(target))
-
-
-def _variable(name: str, path: str, oid: h5py.h5g.GroupID | h5py.h5d.DatasetID, address: int) -> Variable | None:
-    """Describe a dataset; ``None`` for a group or a datatype."""
-    if not isinstance(oid, h5py.h5d.DatasetID):
-        return None
-    dataset = h5py.Dataset(oid)
-    element = element_type(dataset.id.get_type())
-    shape = dataset.shape
-    return Variable(
-        name=name,
-        path=path,
-        dataset=dataset,
-        address=address,
-        element=element,
-        shape=None if shape is None else (*map(int, shape), *element.subshape),
-        maxshape=() if shape is None else (*dataset.maxshape, *element.subshape),
-    )
-
-
-def _note(node: Group, path: str, reason: str) -> None:
-    node.notes.append(Refusal(path=path, reason=reason, kind="noted"))
-
-
-def _links(node: Group) -> list[tuple[bytes, int]]:
-    """Give names and types of links in order of creation where it is tracked, else of names, as netCDF-C does."""
-    found: list[tuple[bytes, int]] = []
-    gid = node.group.id
-    try:
-        with library_errors():
-            tracked = gid.get_create_plist().get_link_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
-            order = h5py.h5.INDEX_CRT_ORDER if tracked else h5py.h5.INDEX_NAME
-            # h5py hands over one information object, changed for each link
-            gid.links.iterate(lambda name, info: found.append((name, int(info.type))), idx_type=order, info=True)
-    except LibraryError as error:
-        if not node.path:
-            raise
-        node.notes.append(Refusal(path=node.path, reason=f"the links of the group cannot be read: {error}"))
-    return found
+                continue
+            child = Group(path=path, attributes=view.attributes(found, raw_child, path))
+            node.groups[name] = child
+            children.append((child, found, raw_child))
+    for child, found, raw_child in children:
+        _fill(child, found, raw_child, seen, view, depth=depth + 1)

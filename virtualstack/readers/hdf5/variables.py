@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import h5py
 import numpy as np
-from h5py import h5d
 
-from virtualstack.manifests import ChunkManifest, Fill, ManifestArray, Refusal
+from virtualstack.manifests import ChunkManifest, ManifestArray, Refusal
 from virtualstack.manifests import value_changing as cf_of
-from virtualstack.readers.hdf5.datatypes import ElementType, converted_dtype, packed
+from virtualstack.readers.hdf5.datatypes import converted_dtype, packed
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
-from virtualstack.readers.hdf5.references import FileContext, LostValuesError, NoReferencesError, references
+from virtualstack.readers.hdf5.fills import fill_of
+from virtualstack.readers.hdf5.library import Library
+from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
+from virtualstack.readers.hdf5.references import FileContext, references
 from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import NotInlinedError, inline_text, inline_values, one_cell
 
@@ -21,7 +21,7 @@ __all__ = ["read_variable"]
 
 
 def read_variable(
-    variable: Variable, dims: tuple[str, ...], attributes: Mapping[str, Any], context: FileContext, /
+    variable: Variable, dims: tuple[str, ...], context: FileContext, /
 ) -> tuple[ManifestArray | None, Refusal | None]:
     """Describe a dataset.
 
@@ -32,29 +32,29 @@ def read_variable(
     refusal
         Why it was refused, or inlined, or what is odd about it; ``None`` for the usual dataset.
     """
-    dataset = variable.dataset
     found = variable.element
     if found.kind == "refused":
         return None, Refusal(path=variable.path, reason=found.reason)
     try:
         with library_errors():
-            value_dtype = _value_dtype(dataset, found)
+            value_dtype = _value_dtype(variable, context.library)
     except LibraryError as error:  # such as integers of 3 bytes
         return None, Refusal(path=variable.path, reason=f"{found.reason}; the HDF5 library cannot read it: {error}")
     shape = variable.shape or ()
     with library_errors():
-        fill = _fill(dataset, found, value_dtype)
+        fill = fill_of(variable, value_dtype, context.library)
     refusal = None
     if variable.shape is None:
         manifest, grid = ChunkManifest.empty((), fill), one_cell(())
         refusal = Refusal(path=variable.path, reason="a null dataspace: it has no value, only attributes", kind="noted")
     else:
         try:
-            manifest, grid = references(variable, found, shape, fill, context)
+            manifest, grid = references(variable, shape, fill, context)
         except LostValuesError as error:
             return None, Refusal(path=variable.path, reason=str(error))
         except NoReferencesError as obstacle:
             try:
+                dataset = context.library.dataset(variable.raw_path)
                 if found.kind == "text":
                     manifest = inline_text(dataset, fill, context.inline_limit)
                 else:
@@ -69,30 +69,15 @@ def read_variable(
         dtype=value_dtype,
         name=variable.path,
         dimension_names=dims,
-        attributes=attributes,
-        cf=cf_of(attributes),
+        attributes=variable.attributes.values,
+        cf=cf_of(variable.attributes.values),
     )
     array.validate()
     return array, refusal
 
 
-def _value_dtype(dataset: h5py.Dataset, found: ElementType) -> np.dtype[Any]:
+def _value_dtype(variable: Variable, library: Library) -> np.dtype[Any]:
+    found = variable.element
     if found.kind == "text":
         return np.dtypes.StringDType()
-    return converted_dtype(dataset) if found.stored is None else packed(found.stored)
-
-
-def _fill(dataset: h5py.Dataset, found: ElementType, dtype: np.dtype[Any]) -> Fill:
-    """Give what never-written chunks read as: the fill value of the dataset, which is not its ``_FillValue``."""
-    dcpl = dataset.id.get_create_plist()
-    # Where filling is turned off (H5Pset_fill_time), what was never written is undefined, and h5py gives zeros.
-    if dcpl.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED or dcpl.get_fill_time() == h5d.FILL_TIME_NEVER:
-        return Fill.zero(dtype)
-    if found.kind == "text":
-        value = dataset.fillvalue
-        return Fill.of(value or b"", dtype)
-    if found.subshape:
-        return Fill.zero(dtype)
-    cell = np.zeros((), dataset.dtype)
-    dcpl.get_fill_value(cell)
-    return Fill(dtype, cell.astype(dtype).tobytes())
+    return converted_dtype(library.dataset(variable.raw_path)) if found.stored is None else packed(found.stored)

@@ -1,0 +1,76 @@
+"""Two descriptions of one file compared: that of the parsers here, and that of the HDF5 library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
+
+__all__ = ["differences"]
+
+
+def differences(own: ManifestGroup, library: ManifestGroup, /, path: str = "") -> Iterator[str]:
+    """Say what differs: names, dimensions, attributes, dtypes, fill values, and where every chunk is.
+
+    The order of attributes is not compared: where a file does not track it, the library's depends on its sorting. Nor
+    are arrays that only the library's listing of chunks made inline.
+    """
+    here = path or "/"
+    for what in ("arrays", "groups", "dimensions", "unlimited"):
+        a, b = getattr(own, what), getattr(library, what)
+        is_same = a == b if what in ("dimensions", "unlimited") else list(a) == list(b)
+        if not is_same:
+            yield f"'{here}' has the {what} {_listed(a)}, and by the library {_listed(b)}"
+    yield from _attributes(own.attributes, library.attributes, here)
+    yield from _refusals(own.refusals, library.refusals, here)
+    inlined = _inlined(library) - _inlined(own)
+    for name in own.arrays.keys() & library.arrays.keys():
+        if f"{path}/{name}" not in inlined:
+            yield from _arrays(own.arrays[name], library.arrays[name], f"{path}/{name}")
+    for name in own.groups.keys() & library.groups.keys():
+        yield from differences(own.groups[name], library.groups[name], f"{path}/{name}")
+
+
+def _inlined(group: ManifestGroup) -> set[str]:
+    return {x.path for x in group.refusals if x.kind == "inlined"}
+
+
+def _listed(value: Any) -> str:
+    return str(dict(value) if isinstance(value, Mapping) and not hasattr(value, "arrays") else list(value))[:500]
+
+
+def _arrays(own: ManifestArray, library: ManifestArray, path: str) -> Iterator[str]:
+    for what in ("dimension_names", "dtype", "shape"):
+        if getattr(own, what) != getattr(library, what):
+            yield f"'{path}' has the {what} {getattr(own, what)}, and by the library {getattr(library, what)}"
+            return
+    if not bool((own == library).all()):
+        yield f"the chunks of '{path}' are not where the library says"
+    a, b = own.in_memory().fill, library.in_memory().fill
+    if a != b:
+        yield f"'{path}' has the fill value {a.value!r}, and by the library {b.value!r}"
+    yield from _attributes(own.attributes, library.attributes, path)
+
+
+def _attributes(own: Mapping[str, Any], library: Mapping[str, Any], path: str) -> Iterator[str]:
+    for name in own.keys() | library.keys():
+        if name not in own or name not in library or not _is_same(own[name], library[name]):
+            yield f"'{path}@{name}' is {own.get(name)!r}, and by the library {library.get(name)!r}"
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray | np.generic):
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+    return bool(a == b)
+
+
+def _refusals(own: tuple[Refusal, ...], library: tuple[Refusal, ...], path: str) -> Iterator[str]:
+    """Compare what was left out or inlined, but not the words: errors of the library are in its own."""
+    a, b = ({(x.path, x.kind) for x in refusals} for refusals in (own, library))
+    if a != {x for x in b if x[1] != "inlined" or x in a}:
+        yield f"of '{path}' there are notes on {sorted(a - b)} alone, and by the library on {sorted(b - a)} alone"

@@ -1,0 +1,55 @@
+"""Fill values of datasets: what was never written reads as; not their ``_FillValue``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from virtualstack.manifests import Fill
+from virtualstack.readers.hdf5.datatypes import value_of
+from virtualstack.readers.hdf5.faults import library_errors
+from virtualstack.readers.hdf5.library import Library
+from virtualstack.readers.hdf5.tree import Variable
+
+__all__ = ["fill_of", "given_fill"]
+
+
+def fill_of(variable: Variable, dtype: np.dtype[Any], library: Library, /) -> Fill:
+    """Give what never-written chunks of a dataset read as.
+
+    Parameters
+    ----------
+    variable
+        The dataset.
+    dtype
+        Of its values.
+    library
+        Converts what only the HDF5 library can.
+
+    Raises
+    ------
+    LibraryError
+        It cannot.
+    """
+    # Where filling is turned off (H5Pset_fill_time), what was never written is undefined, and h5py gives zeros.
+    given = given_fill(variable, dtype, library) if variable.fill.is_written else None
+    return Fill.zero(dtype) if given is None else given
+
+
+def given_fill(variable: Variable, dtype: np.dtype[Any], library: Library, /) -> Fill | None:
+    """Give the fill value that a dataset was made with, used or not; ``None`` where it was given none."""
+    raw, element = variable.fill.raw, variable.element
+    if raw is None:
+        return None
+    if element.subshape:
+        return Fill.zero(dtype)
+    if element.stored is not None and len(raw) == element.size:
+        return Fill(dtype, value_of(raw, element).tobytes())
+    dataset = library.dataset(variable.raw_path)
+    with library_errors():
+        if element.kind == "text":
+            return Fill.of(dataset.fillvalue or b"", dtype)
+        cell = np.zeros((), dataset.dtype)
+        dataset.id.get_create_plist().get_fill_value(cell)
+    return Fill(dtype, cell.astype(dtype).tobytes())

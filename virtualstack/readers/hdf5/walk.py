@@ -1,0 +1,267 @@
+"""A walk over the objects of a file, level by level, so that what lies far apart is fetched together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+from virtualstack.readers.hdf5.fetch import Crawl, Metadata
+from virtualstack.readers.hdf5.structures.attribute_messages import Attribute, pointers, read_attributes, read_datatype
+from virtualstack.readers.hdf5.structures.chunk_index import ChunkTable, read_chunk_index
+from virtualstack.readers.hdf5.structures.datatype_message import Datatype
+from virtualstack.readers.hdf5.structures.heaps import name_in_heap, read_global_heap, read_local_heap
+from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, Layout, parse_layout
+from virtualstack.readers.hdf5.structures.links import LINK_INFO, SYMBOL_TABLE, Link, read_links
+from virtualstack.readers.hdf5.structures.messages import (
+    Dataspace,
+    FillMessage,
+    FilterMessage,
+    parse_dataspace,
+    parse_external_files,
+    parse_fill,
+    parse_filters,
+    parse_old_fill,
+)
+from virtualstack.readers.hdf5.structures.object_header import Message, read_object_header
+from virtualstack.readers.hdf5.structures.requests import Parse, StructureError
+from virtualstack.readers.hdf5.structures.superblock import Superblock, find_superblock, read_superblock
+
+__all__ = ["DatasetHeader", "Heaps", "Object", "Objects", "read_chunks", "walk"]
+
+_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
+_MAX_OBJECTS = 1 << 22
+
+type Heaps = Mapping[int, Mapping[int, bytes] | StructureError]
+"""Global heap collections by address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetHeader:
+    """What the header of a dataset says, but for its attributes.
+
+    Parameters
+    ----------
+    datatype
+        Of its elements.
+    is_committed
+        Whether that is a committed datatype.
+    space, layout, filters, fill
+        Its messages.
+    external
+        Name, offset and bytes of the files that hold its values; 2^64 - 1 bytes are as many as there are.
+    """
+
+    datatype: Datatype
+    is_committed: bool
+    space: Dataspace
+    layout: Layout
+    filters: tuple[FilterMessage, ...]
+    fill: FillMessage
+    external: tuple[tuple[bytes, int, int], ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Object:
+    """A group, dataset or committed datatype.
+
+    Parameters
+    ----------
+    kind
+        Which of them.
+    links
+        Of a group.
+    header
+        Of a dataset; the reason where it cannot be read here.
+    attributes
+        The reason where they cannot be read here.
+    chunks
+        Of a chunked dataset, where they were asked for; the reason where they cannot be read here.
+    """
+
+    kind: Literal["group", "dataset", "datatype"]
+    links: Sequence[Link] = ()
+    header: DatasetHeader | StructureError | None = None
+    attributes: Sequence[Attribute] | StructureError = ()
+    chunks: ChunkTable | StructureError | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Objects:
+    """All objects that links lead to, by the address of their headers.
+
+    Parameters
+    ----------
+    superblock
+        Of the file.
+    by_address
+        The objects.
+    heaps
+        Values of attributes of variable length.
+    """
+
+    superblock: Superblock
+    by_address: dict[int, Object] = field(default_factory=dict)
+    heaps: dict[int, Mapping[int, bytes] | StructureError] = field(default_factory=dict)
+
+
+def walk(metadata: Metadata, wants_chunks: Callable[[bytes], bool], /) -> Objects:
+    """Read the metadata of a file.
+
+    Parameters
+    ----------
+    metadata
+        Bytes of the file; its ``base`` is set.
+    wants_chunks
+        Told the path of a dataset as its links have it, whether its chunk index is to be read.
+
+    Raises
+    ------
+    StructureError
+        A group or an object header cannot be read here.
+    """
+    metadata.base = metadata.run(find_superblock(metadata.size))
+    superblock = metadata.run(read_superblock(metadata.base, metadata.size))
+    return _Walk(metadata, Objects(superblock=superblock), wants_chunks).run()
+
+
+class _Walk:
+    """Starts the parsers that the results of others ask for."""
+
+    def __init__(self, metadata: Metadata, found: Objects, wants_chunks: Callable[[bytes], bool]) -> None:
+        self.found = found
+        self.superblock = found.superblock
+        self.wants_chunks = wants_chunks
+        self.crawl = Crawl(metadata)
+
+    def run(self) -> Objects:
+        self._visit(self.superblock.root, b"")
+        self.crawl.run()
+        return self.found
+
+    def _visit(self, address: int, path: bytes) -> None:
+        if address in self.found.by_address:
+            return
+        if len(self.found.by_address) >= _MAX_OBJECTS:
+            raise StructureError(f"there are more than {_MAX_OBJECTS} objects")
+        self.found.by_address[address] = Object(kind="group")
+        header = read_object_header(address, self.superblock.widths)
+        self.crawl.spawn(header, partial(self._on_header, address, path))
+
+    def _on_header(self, address: int, path: bytes, messages: list[Message] | StructureError) -> None:
+        if isinstance(messages, StructureError):
+            raise messages
+        node = self.found.by_address[address]
+        node.kind = _kind(messages)
+        self.crawl.spawn(read_attributes(messages, self.superblock), partial(self._on_attributes, node))
+        if node.kind == "group":
+            self.crawl.spawn(read_links(messages, self.superblock), partial(self._on_links, node, path))
+        elif node.kind == "dataset":
+            self.crawl.spawn(_read_dataset(messages, self.superblock), partial(self._on_dataset, node, path))
+
+    def _on_links(self, node: Object, path: bytes, links: list[Link] | StructureError) -> None:
+        if isinstance(links, StructureError):
+            raise links
+        node.links = links
+        for link in links:
+            if link.kind == "hard":
+                self._visit(link.address, path + b"/" + link.name)
+
+    def _on_dataset(self, node: Object, path: bytes, header: DatasetHeader | StructureError) -> None:
+        node.header = header
+        if not isinstance(header, DatasetHeader) or not isinstance(header.layout, ChunkedLayout):
+            return
+        if math.prod(header.space.shape or (0,)) and self.wants_chunks(path):
+            parser = read_chunks(header, header.layout, self.superblock)
+            self.crawl.spawn(parser, partial(setattr, node, "chunks"))
+
+    def _on_attributes(self, node: Object, attributes: list[Attribute] | StructureError) -> None:
+        node.attributes = attributes
+        if isinstance(attributes, StructureError):
+            return
+        for attribute in attributes:
+            if attribute.datatype.kind == "vlen" and attribute.data:
+                n_elements = len(attribute.data) // attribute.datatype.size
+                try:
+                    found = pointers(attribute.data, n_elements, self.superblock)
+                except StructureError as error:
+                    node.attributes = error
+                    return
+                for pointer in found:
+                    if pointer.heap is not None and pointer.heap not in self.found.heaps:
+                        self.found.heaps[pointer.heap] = {}
+                        parser = read_global_heap(pointer.heap, self.superblock)
+                        self.crawl.spawn(parser, partial(self.found.heaps.__setitem__, pointer.heap))
+
+
+def _kind(messages: Sequence[Message]) -> Literal["group", "dataset", "datatype"]:
+    kinds = {message.kind for message in messages}
+    if _DATATYPE in kinds:  # as H5O__dset_isa does
+        return "dataset" if _DATASPACE in kinds else "datatype"
+    if SYMBOL_TABLE in kinds or LINK_INFO in kinds:
+        return "group"
+    raise StructureError("an object is neither group, dataset nor datatype")
+
+
+def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[DatasetHeader]:
+    datatype = space = layout = None
+    filters: tuple[FilterMessage, ...] = ()
+    fill, old_fill = None, None
+    external: tuple[tuple[bytes, int, int], ...] = ()
+    is_committed = False
+    seen: set[int] = set()
+    for kind, is_shared, body, _ in messages:
+        if kind not in _OF_DATASETS:
+            continue
+        if kind in seen or (is_shared and kind != _DATATYPE):
+            raise StructureError(f"message {kind:#x} stands in a header twice, or is shared")
+        seen.add(kind)
+        if kind == _DATATYPE:
+            datatype = yield from read_datatype(body, superblock, is_shared=is_shared)
+            is_committed = is_shared
+        elif kind == _DATASPACE:
+            space = parse_dataspace(body, superblock.widths)
+        elif kind == _LAYOUT:
+            layout = parse_layout(body, superblock.widths)
+        elif kind == _FILTERS:
+            filters = parse_filters(body)
+        elif kind == _FILL:
+            fill = parse_fill(body)
+        elif kind == _OLD_FILL:
+            old_fill = parse_old_fill(body)
+        else:
+            files = parse_external_files(body, superblock)
+            heap = yield from read_local_heap(files.heap, superblock)
+            external = tuple((name_in_heap(heap, name), offset, size) for name, offset, size in files.slots)
+    if datatype is None or space is None or layout is None:
+        raise StructureError("a dataset has no datatype, dataspace or layout")
+    return DatasetHeader(
+        datatype=datatype,
+        is_committed=is_committed,
+        space=space,
+        layout=layout,
+        filters=filters,
+        fill=fill or old_fill or FillMessage(),
+        external=external,
+    )
+
+
+_OF_DATASETS = frozenset({_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS})
+
+
+def read_chunks(header: DatasetHeader, layout: ChunkedLayout, superblock: Superblock) -> Parse[ChunkTable]:
+    """Read the chunk index of a dataset, whose layout is given apart; it has a dataspace."""
+    space = header.space
+    return (
+        yield from read_chunk_index(
+            layout,
+            space.shape or (),
+            space.maxshape,
+            is_filtered=bool(header.filters),
+            btree1_k=superblock.chunk_k,
+            widths=superblock.widths,
+            end=superblock.end,
+        )
+    )

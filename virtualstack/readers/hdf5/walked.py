@@ -1,0 +1,168 @@
+"""A file as the walk has found it; the HDF5 library is asked for what the parsers here do not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from virtualstack.readers.hdf5.attributes import AttributeReader
+from virtualstack.readers.hdf5.chunks import UnlistableChunksError
+from virtualstack.readers.hdf5.datatypes import element_type
+from virtualstack.readers.hdf5.fetch import Metadata
+from virtualstack.readers.hdf5.filters import filter_of
+from virtualstack.readers.hdf5.library import Library
+from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, VirtualLayout
+from virtualstack.readers.hdf5.structures.links import Link
+from virtualstack.readers.hdf5.structures.requests import StructureError
+from virtualstack.readers.hdf5.tree import Attributes, Group, Scale, Target, Variable, decode_text
+from virtualstack.readers.hdf5.walk import DatasetHeader, Object, Objects, read_chunks
+
+__all__ = ["WalkedView"]
+
+_MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: soft links that lead to soft links
+_OUTSIDE = -1
+
+
+class WalkedView:
+    """The `FileView` of a walk.
+
+    Parameters
+    ----------
+    objects
+        What was found.
+    metadata
+        Of the file, for chunk indexes that were not asked for at once.
+    library
+        The HDF5 library's view of it.
+    """
+
+    def __init__(self, objects: Objects, metadata: Metadata, library: Library) -> None:
+        self._objects = objects
+        self._metadata = metadata
+        self._library = library
+        self._attributes = AttributeReader(objects.superblock, objects.heaps)
+        self._links: dict[int, dict[bytes, Link]] = {}
+
+    @property
+    def root(self) -> Target:
+        """The root group."""
+        return self._at(self._objects.superblock.root)
+
+    def links(self, group: Target, node: Group, /) -> Iterable[tuple[bytes, Target]]:
+        """Give the links of a group, in order."""
+        for link in self._objects.by_address[group.address].links:
+            yield link.name, self._target(link, group.address)
+
+    def attributes(self, group: Target, raw_path: bytes, path: str, /) -> Attributes:
+        """Give the attributes of a group."""
+        return self._attributes_of(self._objects.by_address[group.address], raw_path, path)
+
+    def variable(self, dataset: Target, name: str, raw_path: bytes, path: str, /) -> Variable:
+        """Describe a dataset."""
+        node = self._objects.by_address[dataset.address]
+        header = node.header
+        # the extent of a virtual dataset may depend on its sources
+        if not isinstance(header, DatasetHeader) or isinstance(header.layout, VirtualLayout):
+            return self._library.variable_at(dataset.address, name, raw_path, path)
+        element = element_type(header.datatype)
+        space = header.space.shape
+        scale = None
+        if not isinstance(node.attributes, StructureError):
+            scale = self._attributes.scale(node.attributes, len(space or ()))
+        is_of_characters = element.stored is not None and element.stored.kind == "S"
+        datatype = header.datatype
+        return Variable(
+            name=name,
+            path=path,
+            raw_path=raw_path,
+            address=dataset.address,
+            element=element,
+            is_read_by_netcdf=header.is_committed
+            or datatype.kind in ("integer", "float", "string")
+            or datatype.variant == "string",
+            space=space,
+            shape=None if space is None else space + element.subshape,
+            maxshape=() if space is None else header.space.maxshape + element.subshape,
+            layout=header.layout,
+            filters=tuple(filter_of(x.id, x.name, x.values) for x in header.filters),
+            fill=header.fill,
+            external=header.external,
+            attributes=self._attributes_of(node, raw_path, path, is_of_characters=is_of_characters),
+            scale=self._known(scale or self._library.scale(raw_path)),
+            list_chunks=lambda: self._chunks(node, header, raw_path),
+        )
+
+    def _known(self, scale: Scale) -> Scale:
+        """Leave out scales where a reference leads nowhere."""
+        if scale.attached is None or all(x in self._objects.by_address for axis in scale.attached for x in axis):
+            return scale
+        known = tuple(axis if all(x in self._objects.by_address for x in axis) else () for axis in scale.attached)
+        return replace(scale, attached=known)
+
+    def _attributes_of(self, node: Object, raw_path: bytes, path: str, *, is_of_characters: bool = False) -> Attributes:
+        if isinstance(node.attributes, StructureError):
+            return self._library.attributes_at(raw_path, path)
+        return self._attributes.values(
+            node.attributes,
+            path,
+            lambda name: self._library.attribute(raw_path, name),
+            is_of_characters=is_of_characters,
+        )
+
+    def _chunks(self, node: Object, header: DatasetHeader, raw_path: bytes) -> ChunkTable:
+        found, layout = node.chunks, header.layout
+        if not isinstance(layout, ChunkedLayout):
+            raise UnlistableChunksError("it has no chunks")
+        if found is None:
+            try:
+                found = self._metadata.run(read_chunks(header, layout, self._objects.superblock))
+            except StructureError as error:
+                found = error
+        if isinstance(found, StructureError):
+            return self._library.chunks(raw_path, layout)
+        return replace(found, offset=found.offset + self._metadata.base) if self._metadata.base else found
+
+    # -- links ------------------------------------------------------------------------------------------------
+
+    def _at(self, address: int) -> Target:
+        return Target(kind=self._objects.by_address[address].kind, address=address)
+
+    def _target(self, link: Link, group: int) -> Target:
+        if link.kind == "hard":
+            return self._at(link.address)
+        named = " of ".join(decode_text(x) for x in reversed(link.target))
+        if link.kind == "external":
+            return Target(kind="nothing", reason=f"a link to '{named}', which is in another file")
+        if link.kind == "other":
+            return Target(kind="lost", reason="a kind of link that a user has defined leads to it")
+        address = self._follow(link.target[0], group, 0)
+        if address == _OUTSIDE:
+            return Target(kind="nothing", reason=f"a link to '{named}', which is in another file")
+        if address is None:
+            return Target(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
+        return self._at(address)
+
+    def _follow(self, path: bytes, group: int, n_links: int) -> int | None:
+        """Give the address that a path leads to from a group; ``None`` where it leads nowhere."""
+        if n_links > _MAX_SOFT_LINKS:
+            return None
+        here = self._objects.superblock.root if path.startswith(b"/") else group
+        for part in path.split(b"/"):
+            if part in (b"", b"."):
+                continue
+            link = self._names(here).get(part)
+            if link is None or link.kind == "other":
+                return None
+            if link.kind == "external":
+                return _OUTSIDE
+            below = link.address if link.kind == "hard" else self._follow(link.target[0], here, n_links + 1)
+            if below is None or below == _OUTSIDE:
+                return below
+            here = below
+        return here
+
+    def _names(self, group: int) -> dict[bytes, Link]:
+        if group not in self._links:
+            self._links[group] = {link.name: link for link in self._objects.by_address[group].links}
+        return self._links[group]
