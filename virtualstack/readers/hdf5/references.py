@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,14 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.readers.hdf5.chunks import ChunkTable, UnlistableChunksError, chunk_table
+from virtualstack.readers.hdf5.contiguous import Segment, contiguous_chunks
 from virtualstack.readers.hdf5.datatypes import ElementType, packed
-from virtualstack.readers.hdf5.elsewhere import external_range, missing_source
+from virtualstack.readers.hdf5.elsewhere import missing_source
+from virtualstack.readers.hdf5.external import external_segments
 from virtualstack.readers.hdf5.faults import library_errors
 from virtualstack.readers.hdf5.filters import Filter, codecs_of, filters_of, missing_plugin, obstacle, passed
 from virtualstack.readers.hdf5.layout import ChunkLayout, read_chunk_layout
+from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
 from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import one_cell
 
@@ -47,6 +50,10 @@ class FileContext:
         Bytes of values that one variable may put into the manifest.
     locate
         Gives the location of another file by its path.
+    object_paths
+        Gives the path of each object of the file by its address.
+    contiguous_chunk_size
+        Bytes of the chunks into which contiguous values are cut, at most; ``None`` for one chunk.
     """
 
     location: Location
@@ -54,14 +61,8 @@ class FileContext:
     base: int
     inline_limit: int
     locate: Callable[[str], Location]
-
-
-class NoReferencesError(Exception):
-    """The bytes of a dataset are no byte ranges of a source; the message is the reason."""
-
-
-class LostValuesError(Exception):
-    """The values are out of reach of the HDF5 library, which may give others; the message is the reason."""
+    object_paths: Callable[[], Mapping[int, str]]
+    contiguous_chunk_size: int | None = None
 
 
 def references(
@@ -104,9 +105,9 @@ def references(
     if layout == h5d.COMPACT:
         return _compact(dataset, found.stored, shape, fill), one_cell(shape)
     if dcpl.get_external_count():
-        return _external(dataset, found.stored, shape, fill, context), one_cell(shape)
+        return _external(dataset, found.stored, shape, fill, context)
     if layout == h5d.CONTIGUOUS:
-        return _contiguous(variable, found.stored, shape, fill, context), one_cell(shape)
+        return _contiguous(variable, found.stored, shape, fill, context)
     return _chunked(variable, found, shape, fill, context)
 
 
@@ -125,42 +126,34 @@ def _compact(dataset: h5py.Dataset, stored: np.dtype[Any], shape: tuple[int, ...
 
 def _contiguous(
     variable: Variable, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
-) -> ChunkManifest:
+) -> tuple[ChunkManifest, ChunkGrid]:
     dataset = variable.dataset
-    grid = one_cell(shape)
     with library_errors():
         offset = dataset.id.get_offset()
     # The HDF5 library adds the user block to "undefined", all bits set, too (2.0).
     if offset is None or offset == context.base - 1 or not math.prod(shape):
-        return ChunkManifest.empty(grid.shape, fill)
+        return _nothing(shape, fill)
     length = math.prod(shape) * stored.itemsize
     _check_inside(np.array([offset]), np.array([length]), variable.path, context)
-    return _one_range(offset, length, context.location, ChunkEncoding.of(stored, shape), fill)
+    segments = [Segment(context.location, offset, length)]
+    return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
 
 
 def _external(
     dataset: h5py.Dataset, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
-) -> ChunkManifest:
-    """Refer to the one external file that holds all values; several are read by the HDF5 library."""
+) -> tuple[ChunkManifest, ChunkGrid]:
     length = math.prod(shape) * stored.itemsize
     if not length:
-        return ChunkManifest.empty(one_cell(shape).shape, fill)
-    found = external_range(dataset, length, context.location.url)
-    if found is None:
-        raise NoReferencesError("its values lie in external files")
-    path, offset = found
-    return _one_range(offset, length, context.locate(path), ChunkEncoding.of(stored, shape), fill)
+        return _nothing(shape, fill)
+    dcpl = dataset.id.get_create_plist()
+    files = (dcpl.get_external(i) for i in range(dcpl.get_external_count()))
+    segments = external_segments(files, length, context.location.url, context.locate)
+    return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
 
 
-def _one_range(offset: int, length: int, location: Location, encoding: ChunkEncoding, fill: Fill) -> ChunkManifest:
-    shape = (1,) * len(encoding.shape)
-    return ChunkManifest.from_arrays(
-        np.full(shape, offset, np.int64),
-        np.full(shape, length, np.int64),
-        location=location,
-        encoding=encoding,
-        fill=fill,
-    )
+def _nothing(shape: tuple[int, ...], fill: Fill) -> tuple[ChunkManifest, ChunkGrid]:
+    grid = one_cell(shape)
+    return ChunkManifest.empty(grid.shape, fill), grid
 
 
 def _chunked(
