@@ -115,7 +115,7 @@ def truncated(data):
         ("page.nc", lambda data: b"<!DOCTYPE html><html>Not found</html>", UnknownFormatError, "web page"),
         ("zipped.nc", lambda data: b"\x1f\x8b\x08\x00" + data, UnknownFormatError, "gzip"),
         ("field.nc", lambda data: b"GRIB" + bytes(100), ReaderError, "GRIB"),
-        ("classic.nc", lambda data: b"CDF\x01" + bytes(100), ReaderError, "netCDF-3"),
+        ("classic.nc", lambda data: b"CDF\x01" + bytes(8), MalformedFileError, "netCDF-3"),
         ("scene.h5", lambda data: b"II*\x00" + bytes(100), ReaderError, "TIFF"),
         ("data", lambda data: bytes(64), UnknownFormatError, "data"),
         ("refs.json", lambda data: b'{"version": 1', MalformedFileError, "refs.json"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Iterable
 from typing import Literal
@@ -13,7 +12,7 @@ import xarray as xr
 from virtualstack.dataset import to_dataset
 from virtualstack.errors import ReaderError, UnsupportedFeatureError
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.readers.base import Reader, ReadOptions, byte_count
 from virtualstack.scan import scan
 from virtualstack.storage import Storage, StorageLike
 
@@ -128,7 +127,7 @@ def _read(
     options = ReadOptions(
         group=group,
         drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables),
-        inline_limit=0 if unsupported == "raise" else _bytes(inline_limit),
+        inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
     )
     (root,) = scan([url], reader=reader, storage=storage, options=options)
     return root, Storage.of(storage)
@@ -180,24 +179,3 @@ def account_for(
         variable=refused[0].path,
         feature=refused[0].reason,
     )
-
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-
-
-def _bytes(size: int | str) -> int:
-    """Read a number of bytes.
-
-    >>> _bytes("1 MiB")
-    1048576
-    """
-    if isinstance(size, int):
-        number, unit = float(size), ""
-    else:
-        match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", size)
-        if match is None or match.group(2).upper() not in _UNITS or match.group(1).count(".") > 1:
-            raise ValueError(f"inline_limit={size!r} is no number of bytes, such as 65536 or '1 MiB'")
-        number, unit = float(match.group(1)), match.group(2).upper()
-    if number < 0:
-        raise ValueError(f"inline_limit={size!r} is negative")
-    return int(number * _UNITS[unit])

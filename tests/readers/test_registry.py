@@ -47,8 +47,6 @@ def test_a_signature_far_inside_is_found(write):
 @pytest.mark.parametrize(
     ("data", "title"),
     [
-        (b"CDF\x01\0\0\0\0", "netCDF-3"),
-        (b"CDF\x05\0\0\0\0", "netCDF-3"),
         (b"GRIB\0\0\0\x02", "GRIB"),
         (b"\r\r\n001\r\r\nHTXA11 ECMG 041200\r\r\nGRIB\0", "GRIB"),
         (b"II*\0\x08\0\0\0", "TIFF"),

@@ -78,7 +78,7 @@ BUILT_IN = (
     Format(
         name="netcdf3",
         title="netCDF-3",
-        target=None,
+        target="virtualstack.readers.netcdf3.reader:NetCDF3",
         magic=((b"CDF\x01", (0,)), (b"CDF\x02", (0,)), (b"CDF\x05", (0,))),
         suffixes=(".nc", ".nc3", ".cdf"),
     ),

@@ -1,4 +1,4 @@
-"""Datasets whose values lie in other files: virtual datasets and external raw data."""
+"""Virtual datasets, whose values lie in other datasets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import h5py
 from virtualstack.location import local_path
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 
-__all__ = ["external_range", "missing_source"]
+__all__ = ["missing_source"]
 
 
 def missing_source(dataset: h5py.Dataset, url: str, /) -> str | None:
@@ -43,29 +43,6 @@ def missing_source(dataset: h5py.Dataset, url: str, /) -> str | None:
         elif (reason := _missing_in_file(name, inside, main)) is not None:
             return reason
     return None
-
-
-def external_range(dataset: h5py.Dataset, length: int, url: str, /) -> tuple[str, int] | None:
-    """Give path and offset of the one external file that holds all bytes of a dataset; ``None`` where none does.
-
-    Parameters
-    ----------
-    dataset
-        With external raw data.
-    length
-        Of all values, in bytes.
-    url
-        Of its file.
-    """
-    dcpl = dataset.id.get_create_plist()
-    if local_path(url) is None or dcpl.get_external_count() != 1 or "HDF5_EXTFILE_PREFIX" in os.environ:
-        return None
-    name, offset, size = dcpl.get_external(0)
-    # The HDF5 library looks from the working directory (H5Pset_external), and reads zeros past the end of the file.
-    path = Path(os.fsdecode(name)).absolute()
-    if size < length or not path.is_file() or path.stat().st_size < offset + length:
-        return None
-    return str(path), int(offset)
 
 
 def _missing_in_file(name: str, inside: str, main: Path) -> str | None:

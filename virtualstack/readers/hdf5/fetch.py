@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,14 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.location import Location
+from virtualstack.readers.hdf5.remote import Remote
 from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, Span, StructureError
 from virtualstack.readers.hdf5.supply import InMemory, Paged, Supply
-from virtualstack.storage import ByteRange, Bytes, MemorySource, Source, SourceFile
+from virtualstack.storage import ByteRange, Bytes, LocalSource, MemorySource, Source, SourceFile
 
 __all__ = ["Crawl", "Metadata"]
 
 _MAX_REQUEST = 1 << 30
 _WHOLE_LOCAL = 1 << 20  # reading as much costs less than 20 pages of it
+_BLOCK = 64 * 1024
+_MAX_BLOCK = 4 * 1024 * 1024
 
 type Then[T] = Callable[[T | StructureError], None]
 
@@ -35,13 +39,23 @@ class Metadata:
         The file.
     base
         Bytes of its user block, to which addresses are relative; may be set once it is known.
+
+    Attributes
+    ----------
+    size
+        Bytes of the file.
+    misses
+        How often a read of the file had to fetch something.
     """
 
     def __init__(self, source: Source, /, *, base: int = 0) -> None:
         self.base = base
         self.size = source.size
+        self.misses = 0
         self._source = source
         self._supply = _supply(source)
+        self._lock = threading.Lock()
+        self._next = self._ahead = 0
 
     @property
     def location(self) -> Location:
@@ -83,12 +97,32 @@ class Metadata:
         return SourceFile(self, block_size=0)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Read exactly ``length`` bytes from ``offset`` of the file, or raise `StorageError`."""
-        return self._source.read(offset, length)
+        """Read exactly ``length`` bytes from ``offset`` of the file; what is not there is fetched in aligned blocks.
+
+        Raises
+        ------
+        StorageError
+            Not all of it lies within the file, or it could not be had.
+        """
+        if offset < 0 or not 0 < length <= self.size - offset or length > _MAX_BLOCK:
+            return self._source.read(offset, length)
+        with self._lock:
+            data = self._supply.span(offset, length)
+            if data is None:
+                self._miss(offset, length)
+                data = self._supply.span(offset, length)
+        return self._source.read(offset, length) if data is None else data
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
-        """Read many ranges of the file."""
+        """Read many ranges of the file; they are not kept."""
         return self._source.read_ranges(ranges)
+
+    def _miss(self, offset: int, length: int) -> None:
+        self.misses += 1
+        self._ahead = min(2 * self._ahead + _BLOCK, _MAX_BLOCK) if self._next <= offset < self._next + _BLOCK else 0
+        begin = offset // _BLOCK * _BLOCK
+        self._next = min(-(-(offset + length) // _BLOCK) * _BLOCK + self._ahead, self.size)
+        self._supply.fetch([(begin, self._next - begin)])
 
     def locate(self, request: Span | Blocks, /) -> tuple[int | NDArray[np.int64], int]:
         """Give offsets in the file, and the size, of what a parser asks for.
@@ -230,4 +264,6 @@ class Crawl:
 def _supply(source: Source) -> Supply:
     if isinstance(source, MemorySource):
         return InMemory(source.data)
+    if not isinstance(source, LocalSource):
+        return Remote(source)
     return InMemory(source.read(0, source.size)) if source.size <= _WHOLE_LOCAL else Paged(source)

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
+import math
+
+import numpy as np
+
+from virtualstack.readers.hdf5.structures.btree1 import read_btree1
+from virtualstack.readers.hdf5.structures.btree2_chunks import read_btree2_chunks
+from virtualstack.readers.hdf5.structures.checks import check
+from virtualstack.readers.hdf5.structures.chunk_table import (
+    ChunkSpace,
+    ChunkTable,
+    TableBuilder,
+    chunk_space,
+    empty_table,
+)
+from virtualstack.readers.hdf5.structures.extensible_array import read_extensible_array
+from virtualstack.readers.hdf5.structures.fixed_array import read_fixed_array
 from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout
 from virtualstack.readers.hdf5.structures.requests import Parse, StructureError, Widths
 
@@ -42,5 +57,52 @@ def read_chunk_index(
     StructureError
         The index contradicts the format, the layout or the size of the file, or is of a form not known here.
     """
-    raise StructureError("not yet")
-    yield
+    space = chunk_space(layout, shape, maxshape, is_filtered=is_filtered, widths=widths, end=end)
+    address = layout.address
+    if address is None or not space.n_cells:
+        return empty_table()
+    match layout.index:
+        case "btree1":
+            return (yield from read_btree1(space, address, btree1_k))
+        case "single":
+            return _single_chunk(space, address)
+        case "implicit":
+            return _implicit_index(space, address)
+        case "fixed":
+            return (yield from read_fixed_array(space, address))
+        case "extensible":
+            return (yield from read_extensible_array(space, address))
+        case "btree2":
+            return (yield from read_btree2_chunks(space, address))
+
+
+def _single_chunk(space: ChunkSpace, address: int) -> ChunkTable:
+    """Give the one chunk that the layout message itself points to (HDF5 spec VII.A)."""
+    size, mask = space.layout.single_size, space.layout.single_mask
+    check(space.max_grid == (1,) * len(space.grid), f"a single chunk is for a grid of {space.max_grid} chunks")
+    check((size is not None) == space.is_filtered, "a single chunk has a size without filters, or filters and no size")
+    builder = TableBuilder(space, 1)
+    cell = np.zeros(1, np.int64)
+    if size is None:
+        builder.add(cell, None, _bounded(address), None, None)
+    else:
+        builder.add(cell, None, _bounded(address), _bounded(size), np.array([mask], np.int64))
+    return builder.finish()
+
+
+def _bounded(number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array([min(number, (1 << 63) - 1)], np.int64)
+
+
+def _implicit_index(space: ChunkSpace, address: int) -> ChunkTable:
+    """Give chunks that follow each other in the order of the maximum grid (HDF5 spec VII.B)."""
+    limited = [n for n in space.max_grid if n is not None]
+    if len(limited) < len(space.max_grid) or space.is_filtered:
+        raise StructureError("a dataset with an unlimited axis or with filters has an implicit chunk index")
+    n, size = math.prod(limited), space.layout.chunk_bytes
+    check(address + n * size <= space.end, "the chunks of an implicit chunk index lie past the end of the file")
+    number = np.arange(n)
+    builder = TableBuilder(space, n)
+    cell, is_inside = space.cells_numbered(number, range(len(limited)))
+    builder.add(cell, is_inside, address + number * size, None, None)
+    return builder.finish()

@@ -1,0 +1,196 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+import virtualstack as vs
+from tests.data.make_hdf5 import A
+from virtualstack.location import Location, absolute_url
+from virtualstack.manifests import INLINE, ManifestGroup, why_not_plain
+from virtualstack.readers import HDF5, ReadOptions
+from virtualstack.readers.hdf5.external import UNLIMITED, external_segments
+from virtualstack.readers.hdf5.obstacles import LostValuesError
+from virtualstack.reading import read_array
+from virtualstack.storage import Storage
+
+STORAGE = Storage.of(None)
+
+
+def read(path: Path, **options) -> ManifestGroup:
+    return HDF5().read(absolute_url(path), STORAGE, ReadOptions(**options))
+
+
+def refusals(group: ManifestGroup) -> dict[str, tuple[str, str]]:
+    return {x.path: (x.kind, x.reason) for x in group.refusals}
+
+
+def make(path: Path, values, files, *, dtype="i4"):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", values.shape, dtype, external=files)[...] = values
+
+
+@given(
+    cuts=st.lists(st.integers(1, 95), max_size=4, unique=True).map(sorted),
+    offsets=st.lists(st.integers(0, 9), min_size=5, max_size=5),
+    extra=st.sampled_from([0, 1, 50, None]),
+)
+def test_values_over_several_files_are_those_of_h5py(tmp_path_factory, cuts, offsets, extra):
+    """Files that end at any byte: references where they end between elements, else inlined."""
+    folder = tmp_path_factory.mktemp("external")
+    ends = [*cuts, 96]
+    sizes = [b - a for a, b in zip([0, *cuts], ends, strict=True)]
+    last = UNLIMITED if extra is None else sizes[-1] + extra
+    files = [
+        (str(folder / f"{i}.bin"), offset, size)
+        for i, (offset, size) in enumerate(zip(offsets, [*sizes[:-1], last], strict=False))
+    ]
+    make(folder / "x.h5", A, files, dtype=">i4")
+    group = read(folder / "x.h5")
+    np.testing.assert_array_equal(read_array(group.arrays["x"], (), STORAGE), A)
+    is_inline = bool((group.arrays["x"].manifest.entries["location"] == INLINE).any())
+    assert is_inline is any(end % 4 for end in cuts)
+    assert is_inline is ("/x" in refusals(group))
+
+
+@pytest.mark.parametrize("size", [48, UNLIMITED])
+def test_files_of_whole_rows_are_written_as_references(size, tmp_path):
+    """Two files of two rows each: kerchunk's own engine reads the values, and nothing is inlined."""
+    make(tmp_path / "x.h5", A, [(str(tmp_path / "0"), 8, 48), (str(tmp_path / "1"), 4, size)])
+    vds = vs.open_virtual_dataset(tmp_path / "x.h5", inline_limit=0)
+    np.testing.assert_array_equal(vds.virtual.open()["x"].values, A)
+    references = vds.virtual.to_kerchunk(None, inline_limit=0)["refs"]
+    assert references["x/0.0"] == [absolute_url(tmp_path / "0"), 8, 48]
+    assert references["x/1.0"] == [absolute_url(tmp_path / "1"), 4, 48]
+    with xr.open_dataset(json.loads(json.dumps({"version": 1, "refs": references})), engine="kerchunk") as found:
+        np.testing.assert_array_equal(found["x"].values, A)
+    assert why_not_plain(read(tmp_path / "x.h5").arrays["x"]) is None
+
+
+def test_values_are_cut_on_request(tmp_path):
+    """The option for contiguous values holds for external ones."""
+    make(tmp_path / "x.h5", A, [(str(tmp_path / "0"), 8, 24), (str(tmp_path / "1"), 4, 72)])
+    reader = HDF5(contiguous_chunk_size=24)
+    array = reader.read(absolute_url(tmp_path / "x.h5"), STORAGE, ReadOptions(inline_limit=0)).arrays["x"]
+    assert array.manifest.entries["length"].tolist() == [[24]] * 4
+    np.testing.assert_array_equal(read_array(array, (), STORAGE), A)
+
+
+def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
+    """And so are a directory, and files that are too short for the values."""
+    make(tmp_path / "x.h5", A, [(str(tmp_path / "0"), 0, 48), (str(tmp_path / "1"), 0, 48)])
+    (tmp_path / "1").unlink()
+    kind, reason = refusals(read(tmp_path / "x.h5"))["/x"]
+    assert kind == "refused"
+    assert f"external files: there is no file at 'file://{tmp_path}/1'" in reason
+    (tmp_path / "1").mkdir()
+    assert "is a directory" in refusals(read(tmp_path / "x.h5"))["/x"][1]
+    (tmp_path / "1").rmdir()
+    os.mkfifo(tmp_path / "1")
+    assert "is a pipe" in refusals(read(tmp_path / "x.h5"))["/x"][1]
+
+
+def test_a_short_file_is_said(tmp_path):
+    """The HDF5 library shows zeros in place of what is not there; so do we, with the reason, or refuse."""
+    make(tmp_path / "x.h5", A, [(str(tmp_path / "0"), 0, 48), (str(tmp_path / "1"), 0, 48)])
+    os.truncate(tmp_path / "1", 40)
+    group = read(tmp_path / "x.h5")
+    with h5py.File(tmp_path / "x.h5") as file:
+        np.testing.assert_array_equal(read_array(group.arrays["x"], (), STORAGE), file["x"][...])
+    kind, reason = refusals(group)["/x"]
+    assert kind == "inlined"
+    assert "/1' ends at 40 bytes, before the values in it do (48): the HDF5 library shows zeros there" in reason
+    assert refusals(read(tmp_path / "x.h5", inline_limit=0))["/x"][0] == "refused"
+
+
+def test_a_file_that_changes_is_found(tmp_path):
+    """Its size is recorded with the reference."""
+    make(tmp_path / "x.h5", A, [(str(tmp_path / "0"), 0, 96)])
+    vds = vs.open_virtual_dataset(tmp_path / "x.h5")
+    (tmp_path / "0").write_bytes(b"1" * 97)
+    with pytest.raises(vs.errors.SourceChangedError, match="97"):
+        vds.virtual.open()["x"].load()
+
+
+def test_remote_files_name_no_local_ones(tmp_path):
+    """Who gives us a file at a URL must not make us read /etc/passwd; the HDF5 library would."""
+    secret = tmp_path / "secret"
+    make(tmp_path / "x.h5", A, [(str(secret), 0, 96)])
+    STORAGE.target("memory://bucket/").put("x.h5", (tmp_path / "x.h5").read_bytes())
+    for limit in (0, 1 << 20):
+        group = HDF5().read("memory://bucket/x.h5", STORAGE, ReadOptions(inline_limit=limit))
+        assert not group.arrays
+        assert refusals(group)["/x"] == (
+            "refused",
+            "its values lie in external files, which are looked for beside local files only",
+        )
+
+
+@pytest.mark.parametrize(
+    ("files", "match"),
+    [
+        ([(b"y", 0, 95)], "hold 95 bytes of 96"),
+        ([], "hold 0 bytes of 96"),
+        ([(b"x", -1, 96)], "from byte -1 on"),
+        ([(b"x", 1 << 63, UNLIMITED)], "from byte 9223372036854775808 on"),
+        ([(b"\xff\x00", 0, 96)], "no UTF-8"),
+        ([(b"s3://bucket/x", 0, 96)], "no file at 'file://.*/s3:/bucket/x'"),
+    ],
+)
+def test_damaged_lists_of_files_are_refused(files, match, tmp_path):
+    """Whatever the header says, there is a reason and no other error; a name is a path and never a URL."""
+
+    def locate(path: str) -> Location:
+        return STORAGE.source(tmp_path / "y" if path.endswith("y") else path).location
+
+    (tmp_path / "y").touch()
+    with pytest.raises(LostValuesError, match=match):
+        external_segments(files, 96, absolute_url(tmp_path / "x.h5"), locate)
+
+
+SCRIPT = """
+import sys, h5py, numpy as np
+from virtualstack.location import absolute_url
+from virtualstack.readers import HDF5, ReadOptions
+from virtualstack.reading import read_array
+from virtualstack.storage import Storage
+with h5py.File(sys.argv[1]) as file:
+    expected = file["x"][...]
+array = HDF5().read(absolute_url(sys.argv[1]), Storage.of(None), ReadOptions(inline_limit=0)).arrays["x"]
+np.testing.assert_array_equal(read_array(array, (), Storage.of(None)), expected)
+print(array.manifest.locations[0].url)
+"""
+
+
+@pytest.mark.parametrize(
+    ("prefix", "folder"),
+    [(None, "work"), ("", "work"), ("${ORIGIN}", "data"), ("${ORIGIN}/raw", "data/raw"), ("../data/raw", "data/raw")],
+)
+def test_relative_names_lie_where_the_library_looks(prefix, folder, tmp_path):
+    """In the working directory, or below the prefix of the environment, which may name the folder of the file."""
+    for name in ("data/raw", "work"):
+        (tmp_path / name).mkdir(parents=True)
+    for i, name in enumerate(("data", "data/raw", "work")):
+        (tmp_path / name / "x.bin").write_bytes((A + 100 * i).astype("i4").tobytes())
+    with h5py.File(tmp_path / "data" / "x.h5", "w") as file:
+        file.create_dataset("x", A.shape, "i4", external=[("x.bin", 0, 96)])
+    environment = {k: v for k, v in os.environ.items() if k != "HDF5_EXTFILE_PREFIX"}
+    environment["PYTHONPATH"] = str(Path(vs.__file__).parents[1])
+    if prefix is not None:
+        environment["HDF5_EXTFILE_PREFIX"] = prefix
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "data" / "x.h5")],
+        cwd=tmp_path / "work",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == absolute_url(tmp_path / folder / "x.bin"), done.stderr
