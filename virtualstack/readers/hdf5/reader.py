@@ -70,6 +70,7 @@ class HDF5:
                     base=metadata.base,
                     inline_limit=options.inline_limit,
                     locate=lambda path: storage.source(path).location,
+                    object_paths=tree.paths,
                 )
                 return _group(tree, resolve_dimensions(tree), context, options, {})
             except LibraryError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,8 @@ class FileContext:
         Bytes of values that one variable may put into the manifest.
     locate
         Gives the location of another file by its path.
+    object_paths
+        Gives the path of each object of the file by its address.
     contiguous_chunk_size
         Bytes of the chunks into which contiguous values are cut, at most; ``None`` for one chunk.
     """
@@ -64,6 +66,7 @@ class FileContext:
     base: int
     inline_limit: int
     locate: Callable[[str], Location]
+    object_paths: Callable[[], Mapping[int, str]]
     contiguous_chunk_size: int | None = None
 
 

@@ -125,6 +125,8 @@ class Group:
     ----------
     path
         Absolute; ``""`` for the root.
+    address
+        Of the object header, from the end of the user block.
     attributes
         Of the group.
     variables, groups
@@ -134,6 +136,7 @@ class Group:
     """
 
     path: str
+    address: int
     attributes: Attributes
     variables: dict[str, Variable] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
@@ -144,6 +147,15 @@ class Group:
         yield self
         for child in self.groups.values():
             yield from child.walk()
+
+    def paths(self) -> dict[int, str]:
+        """Give the first path of each object below by its address."""
+        paths: dict[int, str] = {}
+        for group in self.walk():
+            paths.setdefault(group.address, group.path or "/")
+            for variable in group.variables.values():
+                paths.setdefault(variable.address, variable.path)
+        return paths
 
     def note(self, path: str, reason: str, /) -> None:
         """Write down a link that is left out."""
@@ -203,7 +215,7 @@ class LostObjectError(Exception):
 
 def build_tree(view: FileView, /) -> Group:
     """Follow all links from the root; no chunk index is looked at."""
-    root = Group(path="", attributes=view.attributes(view.root, b"/", "/"))
+    root = Group(path="", address=view.root.address, attributes=view.attributes(view.root, b"/", "/"))
     _fill(root, view.root, b"", {view.root.address: "/"}, view, depth=0)
     return root
 
@@ -234,7 +246,7 @@ def _fill(node: Group, target: Target, raw_path: bytes, seen: dict[int, str], vi
             if depth >= _MAX_DEPTH:
                 node.notes.append(Refusal(path=path, reason=f"groups are nested more than {_MAX_DEPTH} deep"))
                 continue
-            child = Group(path=path, attributes=view.attributes(found, raw_child, path))
+            child = Group(path=path, address=found.address, attributes=view.attributes(found, raw_child, path))
             node.groups[name] = child
             children.append((child, found, raw_child))
     for child, found, raw_child in children:
