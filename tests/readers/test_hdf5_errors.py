@@ -54,19 +54,6 @@ def test_ranges_past_the_end_are_malformed(tmp_path):
     assert caught.value.offset == len(data) - 10
 
 
-def test_entries_that_do_not_fit_the_file_are_malformed(tmp_path, monkeypatch):
-    """Whatever the manifest finds wrong is told with the URL and the variable."""
-    path = tmp_path / "x.h5"
-    with h5py.File(path, "w") as file:
-        chunked = file.create_dataset("x", data=A, chunks=(2, 3))
-        address = chunked.id.get_chunk_info_by_coord((2, 3)).byte_offset
-    data = path.read_bytes()
-    path.write_bytes(data.replace(address.to_bytes(8, "little"), (len(data) - 10).to_bytes(8, "little")))
-    monkeypatch.setattr("virtualstack.readers.hdf5.references._check_inside", lambda *args: None)
-    with pytest.raises(MalformedFileError, match=r"x\.h5' is truncated, damaged.*/x: chunk .* reaches past the end"):
-        read(path)
-
-
 def test_chunk_grids_beyond_memory_are_refused(tmp_path):
     """A dataset of 2^50 chunks, of which none is written, takes no memory."""
     path = tmp_path / "x.h5"

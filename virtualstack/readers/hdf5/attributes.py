@@ -141,7 +141,7 @@ class AttributeReader:
         heap = self._heaps[pointer.heap]
         if isinstance(heap, StructureError):
             raise heap
-        raw = heap.get(pointer.index, b"")[: pointer.length * width]
+        raw = heap.get(pointer.number, b"")[: pointer.length * width]
         if len(raw) < pointer.length * width:
             raise StructureError("an element of variable length is not in its heap")
         return raw

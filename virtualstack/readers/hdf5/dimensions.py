@@ -86,6 +86,21 @@ def _declare(variable: Variable, number: int) -> Dimension:
     )
 
 
+class _Scope:
+    """The dimensions that variables of a group see: those of the group, and those of its parents that it does not hide.
+
+    Parameters
+    ----------
+    declared
+        Of the group and of its parents, from the inside out; phony ones may be added to the first.
+    """
+
+    def __init__(self, declared: Sequence[list[Dimension]]) -> None:
+        self.here = declared[0]
+        self.by_number = {dim.number: dim for dims in reversed(declared) for dim in dims}
+        self.by_address = {dim.address: dim for dims in reversed(declared) for dim in dims if dim.address is not None}
+
+
 class _Namer:
     """Gives names to axes; holds the number of the next phony dimension, which runs through the file."""
 
@@ -96,28 +111,25 @@ class _Namer:
     def name_group(self, group: Group, parents: tuple[Group, ...]) -> None:
         for child in group.groups.values():
             self.name_group(child, (*parents, group))
-        scope = [self.found.declared[x.path] for x in (group, *reversed(parents))]
+        scope = _Scope([self.found.declared[x.path] for x in (group, *reversed(parents))])
         for seen_by_netcdf in (True, False):  # what netCDF-C skips must not change its numbers
             for variable in group.variables.values():
                 if variable.path not in self.found.not_variables and variable.is_read_by_netcdf is seen_by_netcdf:
                     self.found.axes[variable.path] = self._axes(variable, scope)
 
-    def _axes(self, variable: Variable, scope: Sequence[list[Dimension]]) -> tuple[Dimension, ...]:
+    def _axes(self, variable: Variable, scope: _Scope) -> tuple[Dimension, ...]:
         rank = len(variable.shape or ())
         if not rank:
             return ()
         numbers = variable.scale.coordinates
-        if len(numbers) == rank:
-            by_number = {dim.number: dim for dims in reversed(scope) for dim in dims}
-            if all(number in by_number for number in numbers):
-                return tuple(by_number[number] for number in numbers)
-        own = next((dim for dim in scope[0] if dim.address == variable.address), None)
+        if len(numbers) == rank and all(number in scope.by_number for number in numbers):
+            return tuple(scope.by_number[number] for number in numbers)
+        own = next((dim for dim in scope.here if dim.address == variable.address), None)
         chosen: list[Dimension | None] = [own] + [None] * (rank - 1)
-        by_address = {dim.address: dim for dims in reversed(scope) for dim in dims if dim.address is not None}
         if own is None:
             for axis, scales in enumerate(variable.scale.attached or ()):
-                chosen[axis] = next((by_address[x] for x in scales if x in by_address), None)
-        return tuple(self._with_phony(variable, chosen, scope[0]))
+                chosen[axis] = next((scope.by_address[x] for x in scales if x in scope.by_address), None)
+        return tuple(self._with_phony(variable, chosen, scope.here))
 
     def _with_phony(
         self, variable: Variable, chosen: list[Dimension | None], dims: list[Dimension]

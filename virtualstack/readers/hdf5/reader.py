@@ -16,6 +16,7 @@ from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, res
 from virtualstack.readers.hdf5.faults import LibraryError
 from virtualstack.readers.hdf5.fetch import Metadata
 from virtualstack.readers.hdf5.library import Library
+from virtualstack.readers.hdf5.locks import is_locked
 from virtualstack.readers.hdf5.records import extend_records
 from virtualstack.readers.hdf5.references import FileContext
 from virtualstack.readers.hdf5.structures.requests import StructureError
@@ -61,6 +62,8 @@ class HDF5:
         source = storage.source(url)
         metadata = Metadata(source)
         path = local_path(source.location.url) if isinstance(source, LocalSource) else None
+        if path is not None and is_locked(path):
+            raise _locked(url)
         with closing(Library(metadata, metadata.file() if path is None else path)) as library:
             try:
                 tree = self._tree(metadata, library, options)
@@ -75,9 +78,7 @@ class HDF5:
                 return _group(tree, resolve_dimensions(tree), context, options, {})
             except LibraryError as error:
                 if isinstance(error.__cause__, BlockingIOError):
-                    raise StorageError(
-                        f"'{url}' is locked: another program has it open for writing. Close it there first", url=url
-                    ) from error
+                    raise _locked(url) from error
                 raise _damaged(source.location.url, str(error)) from error
 
     def _checked(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
@@ -106,6 +107,10 @@ class HDF5:
 def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
     group, _, name = decode_text(path).rpartition("/")
     return _is_wanted(group, options.group) and name.removeprefix(NON_COORDINATE) not in options.drop_variables
+
+
+def _locked(url: str) -> StorageError:
+    return StorageError(f"'{url}' is locked: another program has it open for writing. Close it there first", url=url)
 
 
 def _damaged(url: str, what: str, *, offset: int | None = None) -> MalformedFileError:

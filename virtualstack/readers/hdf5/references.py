@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import decode
 from virtualstack.errors import MalformedFileError
 from virtualstack.location import Location
@@ -191,13 +193,11 @@ def _chunked(
     else:
         distinct, rows = np.unique(masks, return_inverse=True)
     pipelines = [passed(filters, int(mask)) for mask in distinct] or [filters]
-    for pipeline in pipelines:
-        _check_pipeline(pipeline)
     manifest = ChunkManifest(
         entries=_entries(table, rows, grid.shape),
         fills=(fill,),
         encodings=tuple(
-            ChunkEncoding.of(stored, chunks, (*variable.element.codecs, *codecs_of(pipeline))) for pipeline in pipelines
+            ChunkEncoding.of(stored, chunks, (*variable.element.codecs, *_codecs(pipeline))) for pipeline in pipelines
         ),
         locations=(context.location,),
     )
@@ -214,24 +214,29 @@ def _entries(table: ChunkTable, rows: NDArray[np.intp] | int, shape: tuple[int, 
     return entries
 
 
-def _check_pipeline(filters: tuple[Filter, ...]) -> None:
-    """Raise where no codecs decode chunks that went through these filters."""
+@functools.lru_cache(maxsize=256)
+def _codecs(filters: tuple[Filter, ...]) -> tuple[Codec, ...]:
+    """Give the codecs that decode chunks that went through these filters, or raise where there are none."""
     reason = obstacle(filters)
     if reason is not None:
         missing = missing_plugin(filters)
         raise NoReferencesError(reason) if missing is None else LostValuesError(f"{reason}, and {missing}")
+    return codecs_of(filters)
 
 
 def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, context: FileContext) -> None:
     """Raise `MalformedFileError` where a byte range lies outside of the file."""
     size = context.location.size
-    if size is None:
+    if (
+        size is None
+        or not len(offsets)
+        or (min(offsets.min(), lengths.min()) >= 0 and (offsets + lengths).max() <= size)
+    ):
         return
     outside = np.flatnonzero((offsets < 0) | (lengths < 0) | (offsets > size - lengths))
-    if outside.size:
-        at = int(offsets[outside[0]])
-        what = f"'{path}' has {int(lengths[outside[0]])} bytes at offset {at}, but the file ends at {size}"
-        raise _damaged(what, at, context)
+    at = int(offsets[outside[0]])
+    what = f"'{path}' has {int(lengths[outside[0]])} bytes at offset {at}, but the file ends at {size}"
+    raise _damaged(what, at, context)
 
 
 def _damaged(what: str, at: int, context: FileContext) -> MalformedFileError:

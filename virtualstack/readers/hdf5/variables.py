@@ -72,7 +72,6 @@ def read_variable(
         attributes=variable.attributes.values,
         cf=cf_of(variable.attributes.values),
     )
-    array.validate()
     return array, refusal
 
 

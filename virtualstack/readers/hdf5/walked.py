@@ -95,10 +95,10 @@ class WalkedView:
 
     def _known(self, scale: Scale) -> Scale:
         """Leave out scales where a reference leads nowhere."""
-        if scale.attached is None or all(x in self._objects.by_address for axis in scale.attached for x in axis):
+        known = self._objects.by_address.keys()
+        if scale.attached is None or known >= set().union(*scale.attached):
             return scale
-        known = tuple(axis if all(x in self._objects.by_address for x in axis) else () for axis in scale.attached)
-        return replace(scale, attached=known)
+        return replace(scale, attached=tuple(axis if known >= set(axis) else () for axis in scale.attached))
 
     def _attributes_of(self, node: Object, raw_path: bytes, path: str, *, is_of_characters: bool = False) -> Attributes:
         if isinstance(node.attributes, StructureError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from virtualstack.readers.hdf5.structures.btree2 import read_records
 from virtualstack.readers.hdf5.structures.checks import check, unsigned
@@ -152,8 +154,7 @@ def read_datatype(body: bytes, superblock: Superblock, *, is_shared: bool) -> Pa
     return parse_datatype(found[0].body)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
+class Pointer(NamedTuple):
     """Where an element of variable length is.
 
     Parameters
@@ -162,13 +163,16 @@ class Pointer:
         Elements.
     heap
         Address of the global heap collection; ``None`` where there are no elements.
-    index
+    number
         Of the object in it.
     """
 
     length: int
     heap: int | None
-    index: int
+    number: int
+
+
+_FORMATS = {2: "<IHI", 4: "<III", 8: "<IQI"}
 
 
 def pointers(data: bytes, count: int, superblock: Superblock, /) -> list[Pointer]:
@@ -180,11 +184,11 @@ def pointers(data: bytes, count: int, superblock: Superblock, /) -> list[Pointer
         There are fewer bytes.
     """
     width = superblock.widths.address
-    size = 8 + width
-    if len(data) < count * size:
+    size = count * (8 + width)
+    if len(data) < size:
         raise StructureError("elements of variable length end before they should")
-    found = []
-    for at in range(0, count * size, size):
-        length, heap = unsigned(data, at, 4), superblock.address(data, at + 4)
-        found.append(Pointer(length, heap if length and heap else None, unsigned(data, at + 4 + width, 4)))
-    return found
+    nowhere = (0, superblock.widths.undefined)
+    return [
+        Pointer(length, heap if length and heap not in nowhere else None, number)
+        for length, heap, number in struct.iter_unpack(_FORMATS[width], data[:size])
+    ]

@@ -15,6 +15,8 @@ _GUESS = 512
 _CONTINUATION = 0x10
 _LAST_KNOWN = 0x18
 _FAIL_IF_UNKNOWN = 0x80
+_OLD_PREFIX = struct.Struct("<HHB").unpack_from
+_NEW_PREFIX = struct.Struct("<BHB").unpack_from
 _MAX_SIZE = 1 << 26  # of all blocks of a header; messages have at most 64 KiB
 
 
@@ -82,11 +84,15 @@ def _split_old(block: bytes, messages: list[Message], following: list[tuple[int,
     at = n_found = 0
     end = len(block)
     while at + 8 <= end:
-        kind, size, flags = struct.unpack_from("<HHB", block, at)
+        kind, size, flags = _OLD_PREFIX(block, at)
         at += 8
         if at + size > end or size % 8:
             raise StructureError("a header message reaches past its block")
-        _add(Message(kind, bool(flags & 2), block[at : at + size], 0), flags, messages, following, widths)
+        if kind == _CONTINUATION:
+            following.append(_continuation(block[at : at + size], widths))
+        elif kind:
+            _check_known(kind, flags)
+            messages.append(Message(kind, bool(flags & 2), block[at : at + size], 0))
         at += size
         n_found += 1
     check(at == end, "bytes are left over behind the header messages")
@@ -131,24 +137,27 @@ def _split_new(
     at, end = 0, len(block)
     prefix = 6 if has_order else 4
     while at + prefix <= end:  # what is shorter is a gap
-        kind, size, flags = struct.unpack_from("<BHB", block, at)
-        order = int.from_bytes(block[at + 4 : at + 6], "little") if has_order else 0
-        at += prefix
-        if at + size > end:
+        kind, size, flags = _NEW_PREFIX(block, at)
+        first = at + prefix
+        at = first + size
+        if at > end:
             raise StructureError("a header message reaches past its block")
-        _add(Message(kind, bool(flags & 2), block[at : at + size], order), flags, messages, following, widths)
-        at += size
+        if kind == _CONTINUATION:
+            following.append(_continuation(block[first:at], widths))
+        elif kind:
+            _check_known(kind, flags)
+            order = int.from_bytes(block[first - 2 : first], "little") if has_order else 0
+            messages.append(Message(kind, bool(flags & 2), block[first:at], order))
 
 
-def _add(
-    message: Message, flags: int, messages: list[Message], following: list[tuple[int, int]], widths: Widths
-) -> None:
-    if message.kind == _CONTINUATION:
-        where = unsigned(message.body, 0, widths.address)
-        following.append((where, unsigned(message.body, widths.address, widths.length)))
-    elif message.kind:  # 0: NIL
-        check(message.kind <= _LAST_KNOWN or not flags & _FAIL_IF_UNKNOWN, f"message {message.kind:#x} is not known")
-        messages.append(message)
+def _continuation(body: bytes, widths: Widths) -> tuple[int, int]:
+    """Give address and length of another block (HDF5 spec IV.A.2.q)."""
+    return unsigned(body, 0, widths.address), unsigned(body, widths.address, widths.length)
+
+
+def _check_known(kind: int, flags: int) -> None:
+    if kind > _LAST_KNOWN and flags & _FAIL_IF_UNKNOWN:
+        raise StructureError(f"message {kind:#x} is not known")
 
 
 def _check_blocks(blocks: list[tuple[int, int]], seen: set[int]) -> int:
