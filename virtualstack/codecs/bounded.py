@@ -14,7 +14,9 @@ import numcodecs
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.hdf5_elements import elements_decoder, stored_size
 from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw_bytes"]
 
@@ -194,6 +196,16 @@ def _fletcher32(options: Mapping[str, Any]) -> BytesDecoder:
     return decode
 
 
+def _hdf5_elements(options: Mapping[str, Any]) -> BytesDecoder:
+    try:
+        decoder = elements_decoder(options["itemsize"], options["members"])
+    except (LookupError, ValueError, TypeError) as error:
+        text = f"codec '{_ELEMENTS}' does not take the configuration {options}: {error}"
+        raise UnsupportedFeatureError(text, feature=_ELEMENTS) from error
+    return lambda raw, size, limit: decoder(raw_bytes(raw))
+
+
+_ELEMENTS = "numcodecs.virtualstack.hdf5_elements"
 _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "blosc": _blosc,
     "gzip": _gzip,
@@ -206,6 +218,7 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.shuffle": _shuffle,
     "numcodecs.zlib": _zlib,
     "numcodecs.zstd": _zstd,
+    _ELEMENTS: _hdf5_elements,
     "zstd": _zstd,
 }
 _SAME_SIZE = frozenset({"numcodecs.shuffle"})
@@ -228,6 +241,9 @@ def encoded_size(codec: Codec, size: int | None, limit: int, /) -> tuple[int | N
     """
     if codec.name in _SAME_SIZE:
         return size, limit
+    if codec.name == _ELEMENTS and size is not None:
+        size = stored_size(codec.options(), size)
+        return size, size
     if codec.name in _CHECKSUMS:
         return None if size is None else size + 4, limit + 4
     return None, limit + limit // 16 + (1 << 16)

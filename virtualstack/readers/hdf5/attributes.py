@@ -91,7 +91,7 @@ def _read(attribute: h5a.AttrID) -> Any:
     if kind == h5t.STRING:
         return "" if is_null else _read_text(attribute, tid, shape)
     found = element_type(tid)
-    if found.kind == "refused" or kind == h5t.COMPOUND or found.kind == "text" or kind == h5t.OPAQUE:
+    if found.kind == "refused" or kind == h5t.COMPOUND or found.kind in ("text", "paths") or kind == h5t.OPAQUE:
         raise _NoCounterpartError(found.reason or ("compounds" if kind == h5t.COMPOUND else "opaque bytes"))
     dtype = packed(tid.dtype.subdtype[0] if tid.dtype.subdtype is not None else tid.dtype)
     if is_null:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import h5py
@@ -16,6 +17,7 @@ from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.hdf5.attributes import read_attributes
 from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
+from virtualstack.readers.hdf5.object_references import object_paths
 from virtualstack.readers.hdf5.records import extend_records
 from virtualstack.readers.hdf5.references import FileContext
 from virtualstack.readers.hdf5.tree import Group, Variable, read_tree
@@ -53,6 +55,7 @@ class HDF5:
                 base=int(file.userblock_size),
                 inline_limit=options.inline_limit,
                 locate=lambda path: storage.source(path).location,
+                object_paths=cache(lambda: object_paths(file)),
             )
             try:
                 tree = read_tree(file)

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import h5py
 import numpy as np
 from h5py import h5d
 
-from virtualstack.manifests import ChunkManifest, Fill, ManifestArray, Refusal
+from virtualstack.manifests import ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
 from virtualstack.manifests import value_changing as cf_of
 from virtualstack.readers.hdf5.datatypes import ElementType, converted_dtype, packed
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.references import FileContext, LostValuesError, NoReferencesError, references
 from virtualstack.readers.hdf5.tree import Variable
-from virtualstack.readers.hdf5.values import NotInlinedError, inline_text, inline_values, one_cell
+from virtualstack.readers.hdf5.values import (
+    NotInlinedError,
+    inline_paths,
+    inline_stored,
+    inline_text,
+    inline_values,
+    one_cell,
+)
 
 __all__ = ["read_variable"]
 
@@ -50,13 +58,15 @@ def read_variable(
         refusal = Refusal(path=variable.path, reason="a null dataspace: it has no value, only attributes", kind="noted")
     else:
         try:
-            manifest, grid = references(variable, found, shape, fill, context)
+            manifest, grid = _references(variable, shape, fill, context)
         except LostValuesError as error:
             return None, Refusal(path=variable.path, reason=str(error))
         except NoReferencesError as obstacle:
             try:
                 if found.kind == "text":
                     manifest = inline_text(dataset, fill, context.inline_limit)
+                elif found.kind == "paths":
+                    manifest = inline_paths(dataset, context.object_paths(), fill, context.inline_limit)
                 else:
                     manifest = inline_values(dataset, value_dtype, shape, fill, context.inline_limit)
             except NotInlinedError as error:
@@ -76,8 +86,29 @@ def read_variable(
     return array, refusal
 
 
+def _references(
+    variable: Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> tuple[ChunkManifest, ChunkGrid]:
+    """Refer to stored bytes, and put the codecs of elements before those of filters."""
+    found = variable.element
+    if not found.codecs or found.stored is None:
+        return references(variable, found, shape, fill, context)
+    if variable.dataset.id.get_create_plist().get_layout() == h5d.COMPACT:
+        try:
+            return inline_stored(variable.dataset, found, shape, fill), one_cell(shape)
+        except NotInlinedError as error:
+            raise NoReferencesError(str(error)) from error
+    raw = replace(found, stored=np.dtype(f"V{found.size}"), codecs=())
+    manifest, grid = references(variable, raw, shape, fill, context)
+    encodings = tuple(
+        replace(encoding, dtype=found.stored, codecs=(*found.codecs, *encoding.codecs))
+        for encoding in manifest.encodings
+    )
+    return replace(manifest, encodings=encodings), grid
+
+
 def _value_dtype(dataset: h5py.Dataset, found: ElementType) -> np.dtype[Any]:
-    if found.kind == "text":
+    if found.kind in ("text", "paths"):
         return np.dtypes.StringDType()
     return converted_dtype(dataset) if found.stored is None else packed(found.stored)
 
@@ -91,8 +122,9 @@ def _fill(dataset: h5py.Dataset, found: ElementType, dtype: np.dtype[Any]) -> Fi
     if found.kind == "text":
         value = dataset.fillvalue
         return Fill.of(value or b"", dtype)
-    if found.subshape:
+    if found.subshape or found.kind == "paths":
         return Fill.zero(dtype)
-    cell = np.zeros((), dataset.dtype)
+    # integers of odd sizes have a dtype here alone
+    cell = np.zeros((), dtype if found.codecs else dataset.dtype)
     dcpl.get_fill_value(cell)
     return Fill(dtype, cell.astype(dtype).tobytes())
