@@ -10,6 +10,7 @@ from virtualstack.manifests.group import ManifestGroup, Refusal
 from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.inline import inline_array
 from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
+from virtualstack.manifests.mosaic import Mosaic, Runs, Tile, place_tiles, take_runs
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
 from virtualstack.manifests.unify import unify
 
@@ -30,12 +31,17 @@ __all__ = [
     "ManifestArray",
     "ManifestGroup",
     "ManifestSummary",
+    "Mosaic",
     "PlainArray",
     "Refusal",
+    "Runs",
+    "Tile",
     "describe",
     "inline_array",
+    "place_tiles",
     "same_meaning",
     "same_value",
+    "take_runs",
     "unify",
     "value_changing",
     "why_not_plain",
