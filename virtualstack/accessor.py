@@ -211,23 +211,23 @@ class VirtualAccessor(_Writers):
     def report(self) -> pd.DataFrame:
         """Account for every variable: columns ``variable``, ``state``, ``detail``.
 
-        ``state`` is ``virtual``, ``loaded``, ``inlined`` where the reader put values into the manifest, or what it did
-        with what it could not take over: ``refused`` or ``noted``, by its path in the source.
+        ``state`` is ``virtual``, ``loaded``, ``inlined`` where the reader put values into the manifest, ``packed``
+        where ``unpack=True`` has no form for them, or what the reader did with what it could not take over:
+        ``refused`` or ``noted``, by its path in the source.
         """
         rows = []
         refusals = refusals_of(self._dataset)
-        inlined = {x.path: x.reason for x in refusals if x.kind == "inlined"}
+        kept = {x.path: x for x in refusals if x.kind in ("inlined", "packed")}
         for name, variable in self._dataset.variables.items():
             array = virtual_array(variable)
             if array is None:
                 rows.append((str(name), "loaded", f"{variable.dtype} {variable.shape}"))
             else:
-                reason = inlined.get(array.name or "")
+                refusal = kept.get(array.name or "")
                 detail = describe(replace(array, name=str(name)))
-                rows.append(
-                    (str(name), "inlined" if reason else "virtual", f"{reason}\n{detail}" if reason else detail)
-                )
-        rows += [(x.path, x.kind, x.reason) for x in refusals if x.kind != "inlined"]
+                state, text = ("virtual", detail) if refusal is None else (refusal.kind, f"{refusal.reason}\n{detail}")
+                rows.append((str(name), state, text))
+        rows += [(x.path, x.kind, x.reason) for x in refusals if x.kind in ("refused", "noted")]
         return pd.DataFrame(rows, columns=["variable", "state", "detail"])
 
     def __repr__(self) -> str:

@@ -31,6 +31,7 @@ def open_virtual_dataset(
     loadable_variables: str | Iterable[str] | None = None,
     drop_variables: str | Iterable[str] = (),
     decode_times: bool | None = None,
+    unpack: bool = False,
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",
 ) -> xr.Dataset:
@@ -53,7 +54,12 @@ def open_virtual_dataset(
     drop_variables
         Names of variables to leave out; they are not looked at.
     decode_times
-        Whether loaded times become dates; by default they do.
+        Whether loaded and unpacked times become dates; by default they do.
+    unpack
+        Let the chunks of virtual variables decode to what ``xr.open_dataset`` makes of them, bit by bit: missing
+        values, scale and offset, ``_Unsigned``, times. Files that pack differently can be joined then. What has no
+        fixed dtype once decoded (text, dates of other calendars) stays as it is stored, and is ``packed`` in
+        ``report()``. Reading a date outside of 1677 to 2262 raises.
     unsupported
         What to do with a variable that has no byte-range form: ``"inline"`` its values in the manifest up to
         ``inline_limit``, and raise beyond; ``"raise"``; or ``"skip"`` it, named in one warning and in ``report()``.
@@ -75,7 +81,9 @@ def open_virtual_dataset(
     root, store = _read(url, reader, group, storage, drop_variables, unsupported, inline_limit)
     node = select_group(root, group)
     account_for(node, unsupported, with_children=False)
-    return to_dataset(node, storage=store, loadable_variables=loadable_variables, decode_times=decode_times)
+    return to_dataset(
+        node, storage=store, loadable_variables=loadable_variables, decode_times=decode_times, unpack=unpack
+    )
 
 
 def open_virtual_datatree(
@@ -87,6 +95,7 @@ def open_virtual_datatree(
     storage: StorageLike = None,
     drop_variables: str | Iterable[str] = (),
     decode_times: bool | None = None,
+    unpack: bool = False,
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",
 ) -> xr.DataTree:
@@ -104,7 +113,10 @@ def open_virtual_datatree(
     root, store = _read(url, reader, group, storage, drop_variables, unsupported, inline_limit)
     node = select_group(root, group)
     account_for(node, unsupported, with_children=True)
-    datasets = {path or "/": to_dataset(child, storage=store, decode_times=decode_times) for path, child in node.walk()}
+    datasets = {
+        path or "/": to_dataset(child, storage=store, decode_times=decode_times, unpack=unpack)
+        for path, child in node.walk()
+    }
     try:
         return xr.DataTree.from_dict(datasets)
     except ValueError as error:  # coordinates of a group contradict its parent's

@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from xarray import conventions
 
 from virtualstack.errors import ReaderError, WriterError
-from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, inline_array, same_value, value_changing
+from virtualstack.manifests import (
+    ManifestArray,
+    ManifestGroup,
+    Refusal,
+    inline_array,
+    packed_encoding,
+    same_value,
+    value_changing,
+)
+from virtualstack.manifests import unpack as unpack_array
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
@@ -47,6 +56,7 @@ def to_dataset(
     storage: Storage,
     loadable_variables: str | Iterable[str] | None = None,
     decode_times: bool | None = None,
+    unpack: bool = False,
 ) -> xr.Dataset:
     """Make the virtual dataset of one group; reads the bytes of loadable variables alone.
 
@@ -59,7 +69,9 @@ def to_dataset(
     loadable_variables
         Names to load and decode; by default those of :func:`default_loadable`.
     decode_times
-        Whether loaded times become dates; by default they do.
+        Whether loaded and unpacked times become dates; by default they do.
+    unpack
+        Whether virtual variables are decoded as loaded ones are.
 
     Raises
     ------
@@ -79,19 +91,35 @@ def to_dataset(
     arrays = _with_bounds_units(group.arrays)
     variables: dict[str, xr.Variable] = {}
     coordinates = set(group.coordinates)
+    refusals = list(group.refusals)
+    decodes = decode_times is not False
     for name, array in arrays.items():
         if name in wanted:
             stack = _is_text_axis(array, group)
-            decodes = decode_times is not False
             variable = loaded_variable(name, array, storage, url=group.url, decode_times=decodes, stack=stack)
+        elif unpack:
+            variable, refused = _unpacked_variable(array, decode_times=decodes)
+            refusals += refused
         else:
-            variable = xr.Variable(array.dimension_names or (), array, text_coordinates(array.attributes))
+            variable = _virtual_variable(array)
         coordinates |= _take_coordinates(variable)
         variables[name] = variable
     attributes = dict(group.attributes)
     if isinstance(attributes.get("coordinates"), str) and set(attributes["coordinates"].split()) <= variables.keys():
         coordinates |= set(attributes.pop("coordinates").split())
-    return _assemble(variables, coordinates, attributes, _encoding(group))
+    return _assemble(variables, coordinates, attributes, _encoding(replace(group, refusals=tuple(refusals))))
+
+
+def _virtual_variable(array: ManifestArray, encoding: Mapping[str, Any] | None = None) -> xr.Variable:
+    return xr.Variable(array.dimension_names or (), array, text_coordinates(array.attributes), encoding)
+
+
+def _unpacked_variable(array: ManifestArray, *, decode_times: bool) -> tuple[xr.Variable, list[Refusal]]:
+    unpacked = unpack_array(array, decode_times=decode_times)
+    refused = (
+        [] if unpacked.obstacle is None else [Refusal(path=array.name or "", reason=unpacked.obstacle, kind="packed")]
+    )
+    return _virtual_variable(unpacked.array, unpacked.encoding), refused
 
 
 def _assemble(
@@ -191,7 +219,7 @@ def loaded_variable(
 
 def _raw_variable(array: ManifestArray, storage: Storage) -> xr.Variable:
     values = read_array(array, (), storage)
-    encoding: dict[str, Any] = {}
+    encoding = dict(packed_encoding(array))
     if values.dtype.kind == "T":
         values = values.astype(object)
         encoding["dtype"] = str  # as xarray's netCDF backends say it

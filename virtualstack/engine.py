@@ -123,7 +123,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         if not isinstance(filename_or_obj, ManifestGroup):  # whoever has a group knows what it lacks
             account_for(node, unsupported, with_children=False, dropped=dropped)
         store = _GroupDataStore(node, Storage.of(storage), missing)
-        return StoreBackendEntrypoint().open_dataset(
+        dataset = StoreBackendEntrypoint().open_dataset(
             store,
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
@@ -133,6 +133,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             use_cftime=use_cftime,
             decode_timedelta=decode_timedelta,
         )
+        _take_units(dataset, node)
+        return dataset
 
     supports_groups: ClassVar[bool] = True
 
@@ -169,6 +171,19 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Never claim a file: other engines know it too, and ``engine="virtualstack"`` is one word."""
         return isinstance(filename_or_obj, ManifestGroup)
+
+
+def _take_units(dataset: xr.Dataset, group: ManifestGroup) -> None:
+    """Move units that bounds have got of their times into the encoding, where the bounds are dates already.
+
+    xarray gives them to bounds to decode them by, and takes them away from those alone that it has decoded.
+    """
+    for name, variable in dataset.variables.items():
+        array = group.arrays[str(name)]
+        if array.dtype.kind == "M":
+            for key in ("units", "calendar"):
+                if key in variable.attrs and key not in array.attributes:
+                    variable.encoding.setdefault(key, variable.attrs.pop(key))
 
 
 def _names(drop_variables: str | Iterable[str] | None) -> frozenset[str]:

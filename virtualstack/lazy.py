@@ -11,7 +11,7 @@ from xarray.backends import BackendArray
 from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
-from virtualstack.manifests import ManifestArray
+from virtualstack.manifests import ManifestArray, packed_encoding
 from virtualstack.reading import check_missing, read_array
 from virtualstack.storage import Storage, StorageLike
 
@@ -79,8 +79,8 @@ def variable_of(
     Returns
     -------
     xarray.Variable
-        With an encoding of ``dtype``, ``fill_value``, ``source`` (where there is one URL), ``preferred_chunks``, and
-        ``chunks`` where they are equal.
+        With an encoding of ``dtype`` (the stored one, and how they were packed, where values are unpacked),
+        ``fill_value``, ``source`` (where there is one URL), ``preferred_chunks``, and ``chunks`` where they are equal.
     """
     lazy = LazyArray(array, storage, missing=missing)
     dims = array.dimension_names or tuple(f"dim_{i}" for i in range(array.ndim))
@@ -94,7 +94,7 @@ def variable_of(
 
 
 def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...]) -> dict[str, Any]:
-    encoding: dict[str, Any] = {"dtype": dtype, "original_shape": array.shape}
+    encoding: dict[str, Any] = {"dtype": dtype, "original_shape": array.shape, **packed_encoding(array)}
     axes = array.grid.axes
     encoding["preferred_chunks"] = {
         dim: axis.chunk if axis.is_regular else tuple(axis.lengths().tolist())

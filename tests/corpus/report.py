@@ -16,6 +16,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5s, h5t
 
 from virtualstack.errors import VirtualStackError
 from virtualstack.location import absolute_url
@@ -116,7 +117,7 @@ def judge(path: Path, *, options: ReadOptions | None = None) -> Verdict:
 
 def _compare(dataset: h5py.Dataset, array: Any, storage: Storage) -> str:
     try:
-        expected = np.asarray(dataset[()])
+        expected = _expected(dataset)
     except OSError as error:
         return f"h5py cannot read it ({error}), and there is no refusal"
     got = read_array(array, (), storage)
@@ -127,6 +128,50 @@ def _compare(dataset: h5py.Dataset, array: Any, storage: Storage) -> str:
         rest[inside] = False
         return difference(expected, got[inside]) or difference(np.full(rest.sum(), dataset.fillvalue), got[rest])
     return difference(expected, got)
+
+
+def _expected(dataset: h5py.Dataset) -> Any:
+    """Read a dataset; references to objects as the paths of these, ``""`` for none."""
+    tid = dataset.id.get_type()
+    if tid.equal(h5t.STD_REF_OBJ):
+        names = [dataset.file[x].name if x else "" for x in np.ravel(dataset[()])]
+        return np.array(names, object).reshape(dataset.shape)
+    if not {h5t.INTEGER, h5t.BITFIELD} & _classes(tid):
+        return np.asarray(dataset[()])
+    # h5py has no dtype for integers of 3 bytes, and asks for bitfields as integers, which the library refuses
+    memory, dtype = _memory_type(tid)
+    raw = np.zeros(dataset.shape, f"V{memory.get_size()}")
+    dataset.id.read(h5s.ALL, h5s.ALL, raw, memory)
+    return np.frombuffer(raw.tobytes(), dtype).reshape((*dataset.shape, *dtype.shape))
+
+
+def _classes(tid: h5t.TypeID) -> set[int]:
+    """Give the class of a type, or those of a compound of nothing but numbers and arrays of them."""
+    if tid.get_class() == h5t.ARRAY:
+        return _classes(tid.get_super())
+    if tid.get_class() == h5t.COMPOUND:
+        found = [_classes(tid.get_member_type(i)) for i in range(tid.get_nmembers())]
+        return {h5t.BITFIELD} if {h5t.BITFIELD} in found and set.union(*found) <= {h5t.INTEGER, h5t.BITFIELD} else set()
+    return {tid.get_class()}
+
+
+def _memory_type(tid: h5t.TypeID) -> tuple[h5t.TypeID, np.dtype[Any]]:
+    kind = tid.get_class()
+    if kind == h5t.ARRAY:
+        base, dtype = _memory_type(tid.get_super())
+        return h5t.array_create(base, tid.get_array_dims()), np.dtype((dtype, tid.get_array_dims()))
+    if kind == h5t.COMPOUND:
+        members = [(tid.get_member_name(i), *_memory_type(tid.get_member_type(i))) for i in range(tid.get_nmembers())]
+        made = h5t.create(h5t.COMPOUND, sum(member.get_size() for _, member, _ in members))
+        offset = 0
+        for name, member, _ in members:
+            made.insert(name, offset, member)
+            offset += member.get_size()
+        return made, np.dtype([(name.decode(), dtype) for name, _, dtype in members])
+    size = 1 << (tid.get_size() - 1).bit_length()
+    is_signed = kind == h5t.INTEGER and tid.get_sign() == h5t.SGN_2
+    letter = "B" if kind == h5t.BITFIELD else "I" if is_signed else "U"
+    return getattr(h5t, f"STD_{letter}{8 * size}LE"), np.dtype(f"<{'i' if is_signed else 'u'}{size}")
 
 
 def main() -> int:

@@ -8,50 +8,19 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numcodecs
 import numpy as np
-from numpy.typing import NDArray
 
+from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes, zstd_size
+from virtualstack.codecs.hdf5.filters import FILTERS
+from virtualstack.codecs.hdf5.shuffle import SHUFFLE, shuffle
+from virtualstack.codecs.hdf5_elements import elements_decoder, stored_size
 from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw_bytes"]
-
-type Bytes = bytes | memoryview | NDArray[np.uint8]
-
-
-class CodecError(ValueError):
-    """Stored bytes do not decode; the caller knows which chunk they are."""
-
-
-class BytesDecoder(Protocol):
-    """Undoes one codec.
-
-    ``size`` is the number of bytes that must come out, or ``None`` where it is not known; no more than ``limit``
-    may come out.
-    """
-
-    def __call__(self, raw: Bytes, size: int | None, limit: int, /) -> Bytes:
-        """Give the decoded bytes."""
-
-
-def raw_bytes(data: Any, /) -> NDArray[np.uint8]:
-    """View any buffer as bytes, without a copy."""
-    if isinstance(data, np.ndarray):
-        return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-    return np.frombuffer(data, np.uint8)
-
-
-def _refuse_size(what: str, size: int, wanted: int) -> CodecError:
-    return CodecError(f"{what} says that it holds {size} bytes; {wanted} are expected at most")
-
-
-def _check_header(what: str, found: int, size: int | None, limit: int) -> None:
-    if found > limit:
-        raise _refuse_size(what, found, limit)
-    if size is not None and found != size:
-        raise CodecError(f"{what} says that it holds {found} bytes; {size} are expected")
 
 
 def _drain(what: str, new: Callable[[], Any], raw: Bytes, limit: int, *, is_many: bool) -> bytes:
@@ -102,9 +71,9 @@ def _zstd(options: Mapping[str, Any]) -> BytesDecoder:
     codec = numcodecs.Zstd()
 
     def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
-        found = _zstd_size(bytes(raw[:18]))
+        found = zstd_size(bytes(raw[:18]))
         if found is not None:
-            _check_header("the zstd frame", found, size, limit)
+            check_size("the zstd frame", found, size, limit)
             size = found
         elif size is None:
             raise CodecError("the zstd frame does not say how many bytes it holds, and nothing else does")
@@ -114,23 +83,6 @@ def _zstd(options: Mapping[str, Any]) -> BytesDecoder:
         return out
 
     return decode
-
-
-def _zstd_size(header: bytes) -> int | None:
-    """Read the content size of a zstd frame; ``None`` where the frame leaves it out."""
-    # RFC 8878, 3.1.1: magic, descriptor, window descriptor unless single segment, dictionary id, content size
-    if len(header) < 6 or header[:4] != b"\x28\xb5\x2f\xfd":
-        raise CodecError("there is no zstd frame: the magic number is missing")
-    descriptor = header[4]
-    is_single = bool(descriptor & 0x20)
-    flag = descriptor >> 6
-    if not flag and not is_single:
-        return None
-    at = 5 + (not is_single) + (0, 1, 2, 4)[descriptor & 3]
-    width = 1 << flag
-    if len(header) < at + width:
-        raise CodecError("the zstd frame ends in its header")
-    return int.from_bytes(header[at : at + width], "little") + (256 if flag == 1 else 0)
 
 
 def _blosc(options: Mapping[str, Any]) -> BytesDecoder:
@@ -143,7 +95,7 @@ def _blosc(options: Mapping[str, Any]) -> BytesDecoder:
         found, _, stored = struct.unpack("<III", bytes(raw[4:16]))
         if stored > len(raw):
             raise CodecError(f"the blosc frame says that it is {stored} bytes long; there are {len(raw)}")
-        _check_header("the blosc frame", found, size, limit)
+        check_size("the blosc frame", found, size, limit)
         return codec.decode(raw) if found else b""
 
     return decode
@@ -156,27 +108,8 @@ def _lz4(options: Mapping[str, Any]) -> BytesDecoder:
         if len(raw) < 4:
             raise CodecError(f"an lz4 chunk begins with its size in 4 bytes; there are {len(raw)} bytes")
         found = int.from_bytes(bytes(raw[:4]), "little")
-        _check_header("the lz4 chunk", found, size, limit)
+        check_size("the lz4 chunk", found, size, limit)
         return codec.decode(raw) if found else b""
-
-    return decode
-
-
-def _shuffle(options: Mapping[str, Any]) -> BytesDecoder:
-    width = int(options.get("elementsize", 4))
-
-    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
-        source = raw_bytes(raw)
-        n = source.size // width if width > 1 else 0
-        if n < 2:
-            return source
-        # HDF5 leaves what does not fill an element as it is, at the end.
-        out = np.empty_like(source)
-        elements, planes = out[: n * width].reshape(n, width), source[: n * width].reshape(width, n)
-        for i in range(width):
-            elements[:, i] = planes[i]
-        out[n * width :] = source[n * width :]
-        return out
 
     return decode
 
@@ -194,6 +127,16 @@ def _fletcher32(options: Mapping[str, Any]) -> BytesDecoder:
     return decode
 
 
+def _hdf5_elements(options: Mapping[str, Any]) -> BytesDecoder:
+    try:
+        decoder = elements_decoder(options["itemsize"], options["members"])
+    except (LookupError, ValueError, TypeError) as error:
+        text = f"codec '{_ELEMENTS}' does not take the configuration {options}: {error}"
+        raise UnsupportedFeatureError(text, feature=_ELEMENTS) from error
+    return lambda raw, size, limit: decoder(raw_bytes(raw))
+
+
+_ELEMENTS = "numcodecs.virtualstack.hdf5_elements"
 _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "blosc": _blosc,
     "gzip": _gzip,
@@ -203,12 +146,14 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.gzip": _gzip,
     "numcodecs.lz4": _lz4,
     "numcodecs.lzma": _lzma,
-    "numcodecs.shuffle": _shuffle,
+    "numcodecs.shuffle": shuffle,
     "numcodecs.zlib": _zlib,
     "numcodecs.zstd": _zstd,
+    _ELEMENTS: _hdf5_elements,
     "zstd": _zstd,
+    **FILTERS,
 }
-_SAME_SIZE = frozenset({"numcodecs.shuffle"})
+_SAME_SIZE = frozenset({"numcodecs.shuffle", SHUFFLE})
 _CHECKSUMS = frozenset(
     {"crc32c", *(f"numcodecs.{name}" for name in ("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"))}
 )
@@ -228,6 +173,9 @@ def encoded_size(codec: Codec, size: int | None, limit: int, /) -> tuple[int | N
     """
     if codec.name in _SAME_SIZE:
         return size, limit
+    if codec.name == _ELEMENTS and size is not None:
+        size = stored_size(codec.options(), size)
+        return size, size
     if codec.name in _CHECKSUMS:
         return None if size is None else size + 4, limit + 4
     return None, limit + limit // 16 + (1 << 16)

@@ -16,11 +16,12 @@ from numcodecs.vlen import VLenBytes, VLenUTF8
 from numpy.typing import NDArray
 
 from virtualstack.codecs.bounded import BytesDecoder, CodecError, bounded_decoder, encoded_size, raw_bytes
+from virtualstack.codecs.cf import CF, packing_of
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.registered import Spec, Step, step_of
 from virtualstack.errors import UnsupportedFeatureError
 
-__all__ = ["CodecError", "check_codecs", "decode", "n_array_codecs"]
+__all__ = ["CodecError", "check_codecs", "decode", "n_array_codecs", "stored_dtype"]
 
 _VARIABLE_LIMIT = 1 << 30
 """Bytes that a chunk of strings, whose size nothing tells, may decode to."""
@@ -108,12 +109,26 @@ def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple
     return len(chain.of_arrays), len(chain.of_arrays) + len(chain.to_bytes) < len(codecs)
 
 
+def stored_dtype(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> np.dtype[Any]:
+    """Give the dtype, byte order included, that values have before they become bytes.
+
+    It is that of the decoded chunk, but for codecs that cast or unpack.
+
+    Raises
+    ------
+    UnsupportedFeatureError, MissingDependencyError
+        A codec is not installed.
+    """
+    return _chain(codecs, dtype, shape).stored
+
+
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """All steps of decoding, in decoding order."""
+    """All steps of decoding, in decoding order; ``stored`` is the dtype before the steps of arrays."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    stored: np.dtype[Any]
     to_bytes: tuple[Callable[[Any], Any], ...]
     to_array: Callable[[Any], NDArray[Any]]
     of_arrays: tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]
@@ -172,7 +187,7 @@ def _chain(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ..
         size, limit = encoded_size(codec, size, limit)
     if to_array is None:
         to_array, size, limit = _plain(spec)
-    return _Chain(dtype, shape, tuple(reversed(to_bytes)), to_array, tuple(reversed(of_arrays)))
+    return _Chain(dtype, shape, spec.dtype, tuple(reversed(to_bytes)), to_array, tuple(reversed(of_arrays)))
 
 
 def _limited(decoder: BytesDecoder, size: int | None, limit: int) -> Callable[[Any], Any]:
@@ -211,7 +226,19 @@ def _step(codec: Codec, spec: Spec) -> Step:
         return _bytes(codec, spec)
     if codec.name in ("vlen-utf8", "vlen-bytes", "numcodecs.vlen-utf8", "numcodecs.vlen-bytes"):
         return _variable(VLenUTF8() if codec.name.endswith("utf8") else VLenBytes(), spec)
+    if codec.name == CF:
+        return _unpack(codec, spec)
     return step_of(codec, spec)
+
+
+def _unpack(codec: Codec, spec: Spec) -> Step:
+    try:
+        packing = packing_of(codec)
+        if packing.dtype != spec.dtype.newbyteorder("="):
+            raise ValueError(f"it gives values of '{packing.dtype}', not '{spec.dtype}'")
+    except ValueError as error:
+        raise UnsupportedFeatureError(f"codec '{CF}' cannot unpack: {error}", feature=CF) from error
+    return Step("array-array", packing, Spec(packing.stored, spec.shape))
 
 
 def _transpose(codec: Codec, spec: Spec) -> Step:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from virtualstack.codecs.hdf5.filters import FILTERS
+from virtualstack.codecs.hdf5.names import codec_of_numcodecs, numcodecs_config
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, WriterError
 
@@ -59,6 +61,8 @@ def _to_zarr2(codec: Codec, variable: str) -> dict[str, Any]:
         return {"id": codec.name[len(_PREFIX) :], **options}
     if codec.name in _SAME_NAME:
         return {"id": codec.name}
+    if codec.name in FILTERS:
+        return numcodecs_config(codec)
     match codec.name:
         case "gzip":
             return {"id": "gzip", "level": options.get("level", 1)}
@@ -108,6 +112,9 @@ def _from_zarr2(config: object, where: str) -> Codec:
     if name in _SAME_NAME:
         return Codec(name)
     try:
-        return Codec.of(_PREFIX + name, **{key: value for key, value in config.items() if key != "id"})
+        if (known := codec_of_numcodecs(config)) is not None:
+            return known
+        prefix = "" if name in FILTERS else _PREFIX
+        return Codec.of(prefix + name, **{key: value for key, value in config.items() if key != "id"})
     except (TypeError, ValueError) as error:
         raise MalformedFileError(f"'{where}' has the codec {config!r}: {error}") from error

@@ -10,8 +10,10 @@ from virtualstack.manifests.group import ManifestGroup, Refusal
 from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.inline import inline_array
 from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
+from virtualstack.manifests.mosaic import Mosaic, Runs, Tile, place_tiles, take_runs
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
 from virtualstack.manifests.unify import unify
+from virtualstack.manifests.unpacking import packed_encoding, repack, unpack
 
 __all__ = [
     "EMPTY",
@@ -30,13 +32,21 @@ __all__ = [
     "ManifestArray",
     "ManifestGroup",
     "ManifestSummary",
+    "Mosaic",
     "PlainArray",
     "Refusal",
+    "Runs",
+    "Tile",
     "describe",
     "inline_array",
+    "packed_encoding",
+    "place_tiles",
+    "repack",
     "same_meaning",
     "same_value",
+    "take_runs",
     "unify",
+    "unpack",
     "value_changing",
     "why_not_plain",
 ]

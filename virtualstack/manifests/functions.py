@@ -251,8 +251,8 @@ def _check_cf(left: ManifestArray, right: ManifestArray) -> None:
 def _clash(key: str, left: ManifestArray, right: ManifestArray, a: object, b: object, why: str) -> None:
     raise CombineError(
         f"variable '{left.name}' has {key} = {a!r} in {left.a_url()!r} and {b!r} in {right.a_url()!r}; {why}: "
-        "open the files one by one with .virtual.open(), which decodes each by its own attributes, load the variable "
-        "with loadable_variables=[...] if it is small, or join only files that agree",
+        "open the files with unpack=True, which decodes each by its own attributes, load the variable with "
+        "loadable_variables=[...] if it is small, or join only files that agree",
         variable=left.name,
         property=key,
         left=a,

@@ -24,12 +24,13 @@ class Refusal:
         What stands in the way, in the format's own words.
     kind
         ``"refused"``: the values are not there; ``"inlined"``: they were read and stand in the manifest;
-        ``"noted"``: something without values, such as a dangling link, was left out.
+        ``"noted"``: something without values, such as a dangling link, was left out; ``"packed"``: the values are
+        there, but as they are stored, though they were to be unpacked.
     """
 
     path: str
     reason: str
-    kind: Literal["refused", "inlined", "noted"] = "refused"
+    kind: Literal["refused", "inlined", "noted", "packed"] = "refused"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -12,10 +12,11 @@ from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.registry import BUILT_IN, Format, find_reader, list_readers
 
 if TYPE_CHECKING:
+    from virtualstack.readers.dmrpp.reader import DMRPP
     from virtualstack.readers.hdf5.reader import HDF5
     from virtualstack.readers.netcdf3.reader import NetCDF3
 
-__all__ = ["HDF5", "Format", "NetCDF3", "ReadOptions", "Reader", "find_reader", "list_readers"]
+__all__ = ["DMRPP", "HDF5", "Format", "NetCDF3", "ReadOptions", "Reader", "find_reader", "list_readers"]
 
 _CLASSES = {target.partition(":")[2]: target for row in BUILT_IN if (target := row.target) is not None}
 

@@ -105,6 +105,13 @@ BUILT_IN = (
         children=(("zarr.json", b""), (".zmetadata", b""), (".zgroup", b""), (".zarray", b"")),
         suffixes=(".zarr",),
     ),
+    Format(
+        name="dmrpp",
+        title="DMR++",
+        target="virtualstack.readers.dmrpp.reader:DMRPP",
+        magic=((b"xmlns:dmrpp=", tuple(range(1024))),),  # in the first element, after comments
+        suffixes=(".dmrpp",),
+    ),
 )
 
 _HEAD = 4096

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from virtualstack.codecs.cf_times import UnfitTimeError
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import ChunkDecodeError
 from virtualstack.manifests import FIRST
@@ -16,6 +17,7 @@ from virtualstack.reading.plan import Decoding, Plan
 __all__ = ["fill_holes", "place_chunk"]
 
 _MANY_HOLES = 64
+_DAMAGED = "The source is damaged or is not the one that was indexed: restore it or scan it again"
 
 
 def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
@@ -52,8 +54,8 @@ def place_chunk(plan: Plan, chunk: int, raw: bytes | memoryview, out: NDArray[An
         cell = plan.cell(chunk)
         raise ChunkDecodeError(
             f"cell {cell} of variable '{plan.name}', bytes {offset} to {offset + length} of "
-            f"{'the manifest' if url is None else repr(url)}, does not decode: {error}. The source is damaged or is "
-            "not the one that was indexed: restore it or scan it again",
+            f"{'the manifest' if url is None else repr(url)}, does not decode: {error}. "
+            f"{error.remedy if isinstance(error, UnfitTimeError) else _DAMAGED}",
             variable=plan.name,
             cell=cell,
             url=url,

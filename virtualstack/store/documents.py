@@ -14,7 +14,7 @@ from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.codecs.pipeline import n_array_codecs
+from virtualstack.codecs.pipeline import n_array_codecs, stored_dtype
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, WriterError
 from virtualstack.formats.attributes import json_attributes
 from virtualstack.manifests import EMPTY, MISSING, Fill, ManifestArray, ManifestGroup, PlainArray
@@ -120,20 +120,21 @@ def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any
     if plain.encoding is None:
         return [{"name": "vlen-utf8"}] if dtype.kind == "T" else [_bytes_codec(dtype, "little")]
     stored, codecs = plain.encoding.dtype, plain.codecs()
-    is_big = dtype.kind != "T" and stored != dtype
-    if is_big and stored != dtype.newbyteorder(">"):
+    if dtype.kind != "T" and stored not in (dtype, dtype.newbyteorder(">")):
         return None
     try:
+        first = stored_dtype(codecs, stored, plain.chunks)
         n_first, is_listed = n_array_codecs(codecs, stored, plain.chunks)
         for codec in codecs:
             get_codec_class(codec.name)
     except (UnknownCodecError, UnsupportedFeatureError, MissingDependencyError):
         return None  # decoding it ourselves tells what is missing, when it is read
-    if not _shuffles_as_in_zarr(codecs, plain.encoding.size * stored.itemsize):
+    if not _shuffles_as_in_zarr(codecs, plain.encoding.size * first.itemsize):
         return None
     documents = [codec.to_json() for codec in codecs]
     if not is_listed:
-        documents.insert(n_first, _bytes_codec(dtype, "big" if is_big else "little"))
+        is_big = dtype.kind != "T" and first != first.newbyteorder("=")
+        documents.insert(n_first, _bytes_codec(first, "big" if is_big else "little"))
     return documents
 
 

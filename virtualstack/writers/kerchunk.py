@@ -17,7 +17,7 @@ from virtualstack.formats.parquet import parquet_files
 from virtualstack.formats.zarr2 import hierarchy_of
 from virtualstack.formats.zarr2_codecs import codecs_to_zarr2
 from virtualstack.location import absolute_url, join_url, local_path, split_url
-from virtualstack.manifests import ManifestArray, ManifestGroup, PlainArray, inline_array
+from virtualstack.manifests import ManifestArray, ManifestGroup, PlainArray, inline_array, repack
 from virtualstack.reading import read_array
 from virtualstack.storage import LocalTarget, Storage, StorageLike, Target
 
@@ -81,7 +81,7 @@ def write_kerchunk(
     ValueError
         ``relative`` without a target.
     """
-    group = group.map_arrays(lambda array: _expressible(array, inline_limit, storage))
+    group = group.map_arrays(lambda array: _expressible(repack(array), inline_limit, storage))
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target: locations are relative to its folder")

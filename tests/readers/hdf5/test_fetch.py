@@ -1,3 +1,4 @@
+import h5py
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -6,19 +7,23 @@ from hypothesis import strategies as st
 
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
+from virtualstack.readers.hdf5 import remote
 from virtualstack.readers.hdf5.fetch import Crawl, Metadata
 from virtualstack.readers.hdf5.structures.requests import Blocks, Span, StructureError, read_blocks, read_span
 from virtualstack.storage import MemorySource, open_source
+from virtualstack.testing.sources import FaultySource, RecordingSource
 
 DATA = np.random.default_rng(0).bytes(6_000_000)
 USER_BLOCK = 512
 
 
-@pytest.fixture(scope="module", params=["memory", "small file", "file", "server", "filesystem"])
+@pytest.fixture(scope="module", params=["memory", "small file", "file", "other", "server", "filesystem"])
 def source(request, tmp_path_factory):
     """The same bytes behind each kind of source; the first of them only of a small file."""
     if request.param == "memory":
         yield MemorySource(DATA)
+    elif request.param == "other":
+        yield RecordingSource(MemorySource(DATA))
     elif request.param in ("file", "small file"):
         path = tmp_path_factory.mktemp("fetch") / "data.h5"
         path.write_bytes(DATA if request.param == "file" else DATA[:400_000])
@@ -247,3 +252,149 @@ def test_the_file_for_h5py_is_the_source(source):
     assert file.read() == source.read(0, source.size)
     file.seek(90)
     assert file.read(20) == source.read(90, 20)
+
+
+class Far(RecordingSource):
+    """A source that is taken for a remote one, and counts how often it is asked."""
+
+    def __init__(self, data=DATA):
+        super().__init__(MemorySource(data, "https://host/data.h5"))
+        self.rounds = []
+
+    def read_ranges(self, ranges):
+        self.rounds.append(len(ranges))
+        return super().read_ranges(ranges)
+
+    @property
+    def n_distinct(self):
+        """Number of bytes that were read, each counted once."""
+        is_read = np.zeros(self.size, bool)
+        for offset, length in self.reads:
+            is_read[offset : offset + length] = True
+        return int(is_read.sum())
+
+
+def test_a_small_file_is_fetched_whole_at_once():
+    """Of a file of up to 4 MiB the first request has all bytes, and there is no other."""
+    source = Far(DATA[: 4 << 20])
+    metadata = Metadata(source)
+    metadata.run_all([read_span(0, 8), read_span(4_000_000, 8), read_blocks(np.arange(100) * 40_000, 100)])
+    metadata.file().read(1000)
+    assert source.reads == [(0, 4 << 20)]
+    assert metadata.misses == 0
+
+
+def test_parsers_of_a_level_are_answered_by_one_round():
+    """A tree of any width takes as many rounds as it has levels, and one for the head of the file."""
+    n_children, n_levels = 7, 4
+    first = np.cumsum([0, *(n_children**level for level in range(n_levels))])
+    addresses = 300_000 + np.random.default_rng(0).permutation(first[-1]) * 10_000
+    data = bytearray(addresses.max() + 10_000)
+    for node, address in enumerate(addresses.tolist()):
+        data[address : address + 8] = node.to_bytes(8, "little")
+    source, seen = Far(bytes(data)), []
+    crawl = Crawl(Metadata(source))
+
+    def visit(result):
+        number = int.from_bytes(result, "little")
+        seen.append(number)
+        for child in range(number * n_children + 1, number * n_children + 1 + n_children):
+            if child < first[-1]:
+                crawl.spawn(read_span(int(addresses[child]), 8), visit)
+
+    crawl.spawn(read_span(int(addresses[0]), 8), visit)
+    crawl.run()
+    assert sorted(seen) == list(range(first[-1]))
+    assert len(source.rounds) == 1 + n_levels
+    assert source.rounds[0] == 1
+
+
+def test_a_chain_takes_a_round_for_each_link_that_is_not_near():
+    """What one request brought along answers the next ones."""
+    data = bytearray(6_000_000)
+    near = [1_000_000, 1_000_800, 1_002_000]
+    far = [3_000_000, 5_000_000]
+    for address, following in zip([*near, *far], [*near[1:], *far, 0], strict=True):
+        data[address : address + 8] = following.to_bytes(8, "little")
+    source = Far(bytes(data))
+    assert Metadata(source).run(chase(near[0], 5)) == [*near, *far]
+    assert len(source.rounds) == 1 + 1 + len(far)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_no_byte_is_fetched_twice_nor_many_in_vain(data):
+    """Over any sequence of requests each byte comes once, but for short gaps; no more than 4 MiB come unasked."""
+    source = Far()
+    metadata = Metadata(source)
+    n_asked = 0
+    for requests in data.draw(st.lists(requests_within(source.size), min_size=1, max_size=4)):
+        metadata.run(ask(*requests))
+        n_asked += sum(max(x.size, 4096) * (len(x.addresses) if isinstance(x, Blocks) else 1) for x in requests)
+    assert source.bytes_read - source.n_distinct <= 16 * 1024 * len(source.reads)
+    assert source.bytes_read <= 2 * n_asked + (4 << 20) + (256 << 10) + 16 * 1024 * len(source.reads)
+    n_before = source.bytes_read
+    metadata.run(ask(*requests))
+    assert source.bytes_read == n_before
+
+
+def test_a_bad_address_does_not_hold_up_the_others():
+    """An address past the end of a remote file is told to its parser before anything is fetched for the round."""
+    source = Far()
+    results = Metadata(source).run_all([read_span(len(DATA), 8), read_span(3_000_000, 8), read_span(5_000_000, 8)])
+    assert str(results[0]) == f"8 bytes at address {len(DATA)} are none of the file's"
+    assert results[1:] == [DATA[3_000_000:3_000_008], DATA[5_000_000:5_000_008]]
+    assert len(source.rounds) == 2
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_bytes_that_cannot_be_had_end_the_crawl(after):
+    """An error of storage reaches the caller, whichever round it happens in."""
+    source = FaultySource(MemorySource(DATA, "https://host/data.h5"), after=after)
+
+    def parser():
+        for address in (0, 3_000_000, 5_000_000):
+            yield (Span(address, 8),)
+
+    with pytest.raises(StorageError, match="FaultySource"):
+        Metadata(source).run(parser())
+
+
+def test_more_metadata_than_memory_should_hold_is_refused(monkeypatch):
+    """A damaged remote file does not make us fetch all of it."""
+    monkeypatch.setattr(remote, "_LIMIT", 1_000_000)
+    with pytest.raises(StorageError, match=r"'https://host/data\.h5': to describe it, .* at most 1000000 are"):
+        Metadata(Far()).run(read_span(0, 1_500_000))
+
+
+def test_misses_of_the_file_for_h5py_are_counted_and_grow():
+    """What parsers did not fetch is fetched in blocks of 64 KiB, larger ones where reading goes on in sequence."""
+    source = Far()
+    metadata = Metadata(source)
+    metadata.run(read_span(0, 8))
+    file = metadata.file()
+    for address in (1_000_000, 1_000_100, 3_000_000):
+        file.seek(address)
+        assert file.read(100) == DATA[address : address + 100]
+    assert metadata.misses == 2
+    assert source.reads[-1] == (3_000_000 // 65536 * 65536, 65536)
+    file.seek(0)
+    assert b"".join(iter(lambda: file.read(10_000), b"")) == DATA
+    assert metadata.misses < 12
+
+
+def test_h5py_opens_a_file_over_fetched_bytes(tmp_path):
+    """h5py reads metadata and values through the cache, and an error of storage comes out of it as itself."""
+    path = tmp_path / "data.h5"
+    values = np.arange(1_000_000, dtype="i8")
+    with h5py.File(path, "w") as file:
+        file["values"] = values
+        file["values"].attrs["units"] = "m"
+    data = path.read_bytes()
+    metadata = Metadata(Far(data))
+    with h5py.File(metadata.file(), "r") as file:
+        assert file["values"].attrs["units"] == "m"
+        np.testing.assert_array_equal(file["values"][:], values)
+    faulty = Metadata(FaultySource(MemorySource(data, "https://host/data.h5"), touching=(7_000_000, 500_000)))
+    with h5py.File(faulty.file(), "r") as file, pytest.raises(StorageError, match="were made to fail"):
+        file["values"][900_000]

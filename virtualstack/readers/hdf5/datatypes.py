@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
-import struct
+import math
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, Protocol
 
-import h5py
 import numpy as np
-from h5py import h5t
+from numpy.typing import NDArray
 
-__all__ = ["ElementType", "converted_dtype", "element_type", "packed", "plain"]
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import decode
+from virtualstack.readers.hdf5.structures.datatype_message import Datatype, FloatLayout, Member, parse_datatype
+from virtualstack.readers.hdf5.structures.requests import StructureError
 
-# HDF5 spec IV.A.2.d, class 1: bit position of the sign, of the exponent, of the mantissa; their sizes; bias.
+__all__ = ["ElementType", "converted_dtype", "element_type", "of_library", "packed", "plain", "value_of"]
+
 _IEEE = {
-    2: ((15, 10, 5, 0, 10), 15),
-    4: ((31, 23, 8, 0, 23), 127),
-    8: ((63, 52, 11, 0, 52), 1023),
+    2: FloatLayout(15, 10, 5, 0, 10, 15, "implied"),
+    4: FloatLayout(31, 23, 8, 0, 23, 127, "implied"),
+    8: FloatLayout(63, 52, 11, 0, 52, 1023, "implied"),
 }
-_ORDER = {h5t.ORDER_LE: "<", h5t.ORDER_BE: ">"}
-_COMPLEX_CLASS = getattr(h5t, "COMPLEX", None)  # since HDF5 2.0
+_FLOATS = {size: np.finfo(f"f{size}") for size in _IEEE}
+_CODEC = "numcodecs.virtualstack.hdf5_elements"
+_MAX_SIZE = (1 << 31) - 1  # of a numpy element
+_MAX_AXES = 32
+_MAX_CACHED = 64  # members of a compound, and names of an enumeration
 _NOT_ZARR = "zarr has no data type for it"
+_NAMES = {
+    "string": "strings of variable length in a compound or array type",
+    "sequence": "sequences of variable length",
+    "object": "references to objects in a compound or array type",
+    "region": "references to regions of datasets",
+    "object2": "references to objects in the form of HDF5 1.12",
+    "region2": "references to regions in the form of HDF5 1.12",
+    "attribute": "references to attributes",
+    "time": "the time class",
+}
+_NUMPY_TAG = re.compile(rb"NUMPY:([<>|=]?[mMiufcbSUV][0-9]{0,9}(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)")
+
+
+class _Encodes(Protocol):
+    """A datatype of the HDF5 library: ``h5py.h5t.TypeID``."""
+
+    def encode(self) -> bytes: ...
+
+
+class _HasDtype(Protocol):
+    """A dataset of the HDF5 library: ``h5py.Dataset``."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,20 +63,28 @@ class ElementType:
     Parameters
     ----------
     kind
-        ``"bytes"``: stored bytes are the values, seen through ``stored``. ``"converted"``: the HDF5 library makes
-        values of them. ``"text"``: strings of any length. ``"refused"``: there is nothing zarr could call it.
+        ``"bytes"``: stored bytes are the values, seen through ``codecs`` and ``stored``. ``"converted"``: the HDF5
+        library makes values of them. ``"text"``: strings of any length. ``"paths"``: references to objects, which
+        are the paths of these. ``"refused"``: there is nothing zarr could call it.
     stored
-        Dtype of one stored element, byte order, offsets and padding included; ``None`` where it is not ``"bytes"``.
+        Dtype of one element after ``codecs``, byte order, offsets and padding included; ``None`` where it is not
+        ``"bytes"``.
     subshape
         Shape of an array type, or ``()``.
     reason
         Why it is not ``"bytes"``, in the words of the format.
+    size
+        Bytes of one element as it is stored, of one of an array type's.
+    codecs
+        Elementwise, before those of filters: they make elements of ``stored`` of what lies in the file.
     """
 
-    kind: Literal["bytes", "converted", "text", "refused"]
+    kind: Literal["bytes", "converted", "text", "paths", "refused"]
     stored: np.dtype[Any] | None = None
     subshape: tuple[int, ...] = ()
     reason: str = ""
+    size: int = 0
+    codecs: tuple[Codec, ...] = ()
 
 
 def packed(dtype: np.dtype[Any], /) -> np.dtype[Any]:
@@ -65,22 +106,61 @@ def plain(dtype: np.dtype[Any], /) -> np.dtype[Any]:
     return np.dtype(dtype.str)
 
 
-def element_type(tid: h5t.TypeID, /) -> ElementType:
-    """Interpret an HDF5 datatype."""
-    subshape: tuple[int, ...] = ()
-    while tid.get_class() == h5t.ARRAY:
-        subshape += tuple(int(n) for n in tid.get_array_dims())
-        tid = tid.get_super()
-    if tid.get_class() == h5t.STRING and tid.is_variable_str():
-        reason = "strings of variable length lie in the heap of the file"
-        if subshape:
-            return ElementType(kind="refused", reason=f"array type of {reason}")
-        return ElementType(kind="text", reason=reason)
+def of_library(tid: _Encodes, /) -> Datatype:
+    """Give a datatype of the HDF5 library, as it would stand in a file.
+
+    Raises
+    ------
+    StructureError
+        It is of a form that `parse_datatype` does not know.
+    """
+    # H5Tencode: the type of the message and the version of the encoding, then the message
+    return parse_datatype(tid.encode()[2:])[0]
+
+
+def element_type(datatype: Datatype | _Encodes, /) -> ElementType:
+    """Interpret an HDF5 datatype.
+
+    One of the HDF5 library that `parse_datatype` does not know is ``"converted"``.
+    """
+    if isinstance(datatype, Datatype):
+        return _interpret(datatype)
     try:
-        stored = _stored(tid)
+        return _interpret(of_library(datatype))
+    except StructureError as error:
+        return ElementType(kind="converted", reason=f"a datatype of an unknown form: {error}")
+
+
+def value_of(raw: bytes, found: ElementType, /) -> NDArray[Any]:
+    """Give the value of one stored element, such as a fill value, with the shape of an array type.
+
+    Raises
+    ------
+    CodecError
+        There are more or fewer bytes than an element has.
+    """
+    if found.stored is None:
+        raise ValueError(f"stored bytes of {found.reason} are no values")
+    return decode(raw, found.codecs, found.stored, found.subshape).astype(packed(found.stored))
+
+
+def converted_dtype(datatype: Datatype | _HasDtype, /) -> np.dtype[Any]:
+    """Give the dtype that h5py converts elements to, as values have it; without the shape of an array type.
+
+    Raises
+    ------
+    TypeError
+        There is none: the elements are ``"refused"``, or text or paths.
+    """
+    if not isinstance(datatype, Datatype):
+        dtype: np.dtype[Any] = datatype.dtype
+        return packed(dtype.subdtype[0] if dtype.subdtype is not None else dtype)
+    while datatype.kind == "array" and datatype.base is not None:
+        datatype = datatype.base
+    try:
+        return packed(_dtype(datatype))
     except _NotBytesError as error:
-        return ElementType(kind=error.kind, reason=error.reason, subshape=subshape)
-    return ElementType(kind="bytes", stored=stored, subshape=subshape)
+        raise TypeError(error.reason) from error
 
 
 class _NotBytesError(Exception):
@@ -89,104 +169,221 @@ class _NotBytesError(Exception):
         self.reason, self.kind = reason, kind
 
 
-def _stored(tid: h5t.TypeID) -> np.dtype[Any]:
-    kind = tid.get_class()
-    if kind in (h5t.INTEGER, h5t.BITFIELD):
-        return _integer(tid)
-    if kind == h5t.FLOAT:
-        return _float(tid)
-    if kind == h5t.STRING:
-        return _string(tid)
-    if kind == h5t.ENUM:
-        # h5py's rule for bool: an enum of FALSE = 0 and TRUE = 1 in one byte
-        return np.dtype(np.bool_) if tid.dtype.kind == "b" else _integer(tid.get_super())
-    if kind == h5t.OPAQUE:
-        return plain(tid.dtype)  # numpy's datetime64 where the tag says so
-    if kind == h5t.COMPOUND:
-        return _compound(tid)
-    if kind == h5t.ARRAY:
-        return np.dtype((_stored(tid.get_super()), tuple(tid.get_array_dims())))
-    if kind == _COMPLEX_CLASS:
-        return _complex(_stored(tid.get_super()))
-    names = {h5t.VLEN: "sequences of variable length", h5t.REFERENCE: "references", h5t.TIME: "the time class"}
-    raise _NotBytesError(f"{names.get(kind, f'datatype class {kind}')}: {_NOT_ZARR}", "refused")
+def _interpret(datatype: Datatype) -> ElementType:
+    is_small = len(datatype.members) <= _MAX_CACHED and len(datatype.names) <= _MAX_CACHED
+    return _cached(datatype) if is_small else _uncached(datatype)
 
 
-def _order(tid: h5t.TypeID) -> str:
-    order = tid.get_order()
-    if order not in _ORDER:
-        raise _NotBytesError("VAX or mixed byte order")
-    return _ORDER[order]
+def _uncached(datatype: Datatype) -> ElementType:
+    subshape: tuple[int, ...] = ()
+    while datatype.kind == "array" and datatype.base is not None:
+        subshape += datatype.dims
+        datatype = datatype.base
+    if not subshape and (found := _pointers(datatype)) is not None:
+        return found
+    try:
+        if len(subshape) > _MAX_AXES:
+            raise _NotBytesError(f"an array type of {len(subshape)} axes", "refused")
+        stored = _dtype(datatype, is_whole=True)
+        members = list(_conversions(datatype, 0, is_whole=True))
+    except _NotBytesError as error:
+        return ElementType(kind=error.kind, reason=error.reason, subshape=subshape, size=datatype.size)
+    codecs = (Codec.of(_CODEC, itemsize=datatype.size, members=members),) if members else ()
+    return ElementType(kind="bytes", stored=stored, subshape=subshape, size=datatype.size, codecs=codecs)
 
 
-def _integer(tid: h5t.TypeID) -> np.dtype[Any]:
-    """Interpret integers, and bitfields as h5py does: as unsigned integers."""
-    size = tid.get_size()
-    order = _order(tid)
-    is_bitfield = tid.get_class() == h5t.BITFIELD
-    offset, precision = _bits(tid) if is_bitfield else (tid.get_offset(), tid.get_precision())
-    if precision != 8 * size or offset != 0 or size not in (1, 2, 4, 8):
-        what = "bitfields" if is_bitfield else "integers"
-        raise _NotBytesError(f"{what} of {precision} bits from bit {offset} in {size} bytes")
-    is_signed = not is_bitfield and tid.get_sign() == h5t.SGN_2
-    return np.dtype(f"{order}{'i' if is_signed else 'u'}{size}")
+_cached = lru_cache(maxsize=512)(_uncached)
 
 
-def _bits(tid: h5t.TypeID) -> tuple[int, int]:
-    """Give offset and precision of a bitfield, which h5py does not ask for, from its encoded form."""
-    # H5Tencode: two bytes, then the message. HDF5 spec IV.A.2.d, class 4: 8 bytes, bit offset, bit precision
-    return struct.unpack_from("<HH", tid.encode(), 10)
+def _pointers(datatype: Datatype) -> ElementType | None:
+    """Interpret elements that only lead to their values, which are of variable length."""
+    if datatype.variant == "string":
+        reason = "strings of variable length lie in the heap of the file"
+        return ElementType(kind="text", reason=reason, size=datatype.size)
+    if datatype.variant == "object":
+        reason = "references to objects have a meaning in their file alone"
+        return ElementType(kind="paths", reason=reason, size=datatype.size)
+    return None
 
 
-def _float(tid: h5t.TypeID) -> np.dtype[Any]:
-    size = tid.get_size()
-    order = _order(tid)
-    if size > 8:
-        raise _NotBytesError(f"floats of {tid.get_precision()} bits: {_NOT_ZARR}", "refused")
-    layout = (tuple(tid.get_fields()), tid.get_ebias())
-    is_whole = tid.get_precision() == 8 * size and tid.get_offset() == 0 and tid.get_norm() == h5t.NORM_IMPLIED
-    if layout != _IEEE.get(size) or not is_whole:
-        raise _NotBytesError(f"floats of {tid.get_precision()} bits in {size} bytes that are not IEEE 754's")
-    return np.dtype(f"{order}f{size}")
+def _dtype(datatype: Datatype, *, is_whole: bool = False) -> np.dtype[Any]:
+    """Give the dtype of elements as h5py has it.
+
+    Integers of odd sizes, for which h5py has none, get the next wider one where they are all of an element.
+
+    Raises
+    ------
+    _NotBytesError
+        There is none, or zarr has no name for it.
+    """
+    if datatype.size > _MAX_SIZE:
+        raise _NotBytesError(f"elements of {datatype.size} bytes: {_NOT_ZARR}", "refused")
+    match datatype.kind:
+        case "integer" | "bitfield" if datatype.size in (1, 2, 4, 8) or (is_whole and datatype.size < 8):
+            sign = "i" if datatype.is_signed else "u"
+            return np.dtype(f"{datatype.order}{sign}{1 << (datatype.size - 1).bit_length()}")
+        case "float":
+            dtype = _float_dtype(datatype)
+            if dtype is not None:
+                return dtype
+        case "string":
+            return np.dtype(f"S{datatype.size}")
+        case "opaque":
+            return _opaque(datatype)
+        case "compound":
+            return _compound(datatype)
+        case "enum" if datatype.base is not None:
+            return np.dtype(np.bool_) if _is_bool(datatype) else _dtype(datatype.base)
+        case "array" if datatype.base is not None:
+            return np.dtype((_dtype(datatype.base), datatype.dims))
+        case "complex" if datatype.base is not None:
+            return _complex(_dtype(datatype.base))
+    raise _NotBytesError(f"{_describe(datatype)}: {_NOT_ZARR}", "refused")
 
 
-def _string(tid: h5t.TypeID) -> np.dtype[Any]:
-    if tid.is_variable_str():
-        raise _NotBytesError(f"strings of variable length in a compound: {_NOT_ZARR}", "refused")
-    size, padding = tid.get_size(), tid.get_strpad()
-    if padding == h5t.STR_SPACEPAD:
-        raise _NotBytesError("fixed strings padded with spaces")
-    if padding == h5t.STR_NULLTERM and size > 1:
-        # HDF5 spec IV.A.2.d, class 3: bytes after the first NUL are not part of the string, and may be anything.
-        raise _NotBytesError("fixed strings that end at the first NUL, with any bytes behind it")
-    return np.dtype(f"S{size}")
+def _describe(datatype: Datatype) -> str:
+    if datatype.kind in ("integer", "bitfield"):
+        where = f"from bit {datatype.bit_offset} in {datatype.size} bytes"
+        return f"{datatype.kind}s of {datatype.precision} bits {where}"
+    if datatype.kind == "float":
+        order = " in VAX byte order" if datatype.order == "vax" else ""
+        return f"floats of {datatype.precision} bits in {datatype.size} bytes{order}"
+    return _NAMES.get(datatype.variant or datatype.kind, f"{datatype.kind} elements")
 
 
-def _compound(tid: h5t.TypeID) -> np.dtype[Any]:
-    members = [tid.get_member_type(i) for i in range(tid.get_nmembers())]
-    offsets = [int(tid.get_member_offset(i)) for i in range(len(members))]
-    fields = [_stored(member) for member in members]
-    size = tid.get_size()
-    if tid.dtype.kind == "c":  # h5py's rule: the members r and i of one float type
-        half = size // 2
-        if offsets != [0, half] or {field.itemsize for field in fields} != {half} or fields[0] != fields[1]:
-            raise _NotBytesError("complex numbers whose parts do not lie one after the other")
-        return _complex(fields[0])
-    names = [_text(tid.get_member_name(i)) for i in range(len(members))]
-    return np.dtype({"names": names, "formats": fields, "offsets": offsets, "itemsize": size})
+def _float_dtype(datatype: Datatype) -> np.dtype[Any] | None:
+    """Give the first of numpy's floats that holds all values, as h5py chooses it."""
+    layout = datatype.layout
+    if layout is None or datatype.order not in ("<", ">"):
+        return None
+    for size, info in _FLOATS.items():
+        is_wide = size >= datatype.size and layout.mantissa_size <= info.nmant
+        if is_wide and 2**layout.exponent_size - layout.bias - 1 <= info.maxexp and 1 - layout.bias >= info.minexp:
+            return np.dtype(f"{datatype.order}f{size}")
+    return None
+
+
+def _is_bool(datatype: Datatype) -> bool:
+    """Whether h5py takes an enumeration for bool: it is one of FALSE = 0 and TRUE = 1."""
+    if sorted(datatype.names) != [b"FALSE", b"TRUE"] or datatype.base is None:
+        return False
+    size, base = datatype.size, datatype.base
+    order: Literal["little", "big"] = "little" if base.order == "<" else "big"
+    numbers = [int.from_bytes(datatype.values[at : at + size], order) for at in (0, size)]
+    return numbers == [datatype.names.index(b"TRUE") == i for i in (0, 1)]
+
+
+def _opaque(datatype: Datatype) -> np.dtype[Any]:
+    """Interpret opaque bytes; numpy's type where the tag is one, as h5py writes ``datetime64``."""
+    if not datatype.tag.startswith(b"NUMPY:"):
+        return np.dtype(f"V{datatype.size}")
+    tag = _NUMPY_TAG.fullmatch(datatype.tag)
+    try:
+        dtype = np.dtype(tag[1].decode()) if tag is not None else None
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype.itemsize != datatype.size:
+        text = datatype.tag.decode("ascii", "replace")
+        raise _NotBytesError(f"opaque elements of {datatype.size} bytes with the tag '{text}'", "refused")
+    return plain(dtype)
+
+
+def _compound(datatype: Datatype) -> np.dtype[Any]:
+    if _is_complex(datatype.members):
+        return _complex(_dtype(datatype.members[0].datatype))
+    fields = [_dtype(member.datatype) for member in datatype.members]
+    names, offsets = [member.name for member in datatype.members], [member.offset for member in datatype.members]
+    places = sorted(zip(offsets, fields, strict=True), key=lambda place: place[0])
+    starts = [*(offset for offset, _ in places[1:]), datatype.size]
+    if any(offset + field.itemsize > start for (offset, field), start in zip(places, starts, strict=True)):
+        wide = next(x for x, y in zip(datatype.members, fields, strict=True) if x.datatype.size < y.itemsize)
+        raise _NotBytesError(f"compounds of {_describe(wide.datatype)}: {_NOT_ZARR}", "refused")
+    return np.dtype({"names": names, "formats": fields, "offsets": offsets, "itemsize": datatype.size})
+
+
+def _is_complex(members: tuple[Member, ...]) -> bool:
+    """Whether h5py takes a compound for a complex number: members r and i of one float type of 4 or 8 bytes."""
+    if [member.name for member in members] != ["r", "i"]:
+        return False
+    first, second = (_float_dtype(member.datatype) for member in members)
+    return first is not None and first == second and first.itemsize in (4, 8)
 
 
 def _complex(part: np.dtype[Any]) -> np.dtype[Any]:
-    if part.kind != "f" or part.itemsize not in (4, 8):
+    if part.itemsize not in (4, 8):
         raise _NotBytesError(f"complex numbers of two '{part}': {_NOT_ZARR}", "refused")
     return np.dtype(f"{part.str[0]}c{2 * part.itemsize}")
 
 
-def _text(name: bytes | str) -> str:
-    return name if isinstance(name, str) else name.decode("utf-8", "replace")
+def _conversions(datatype: Datatype, offset: int, *, is_whole: bool = False) -> Iterator[dict[str, Any]]:
+    """Give what has to be done to the bytes of elements, as members of the codec that does it.
+
+    Parameters
+    ----------
+    datatype
+        Of the elements, or of a member of them.
+    offset
+        Of the member, in bytes from the beginning of the element.
+    is_whole
+        Whether it is all of the element, and so may change its size.
+
+    Raises
+    ------
+    _NotBytesError
+        The codec does not do it.
+    """
+    match datatype.kind:
+        case "integer" | "bitfield" | "float":
+            number = _number(datatype)
+            if number and number["size"] != np.dtype(number["dtype"]).itemsize and not is_whole:
+                raise _NotBytesError(f"{_describe(datatype)} in a compound or array type")
+            if number:
+                yield {"offset": offset, **number}
+        case "string":
+            # HDF5 spec IV.A.2.d, class 3: what comes after the first NUL is no part of the string, and may be anything
+            if datatype.padding == "spacepad" or (datatype.padding == "nullterm" and datatype.size > 1):
+                yield {"offset": offset, "kind": datatype.padding, "size": datatype.size}
+        case "enum":
+            if not _is_exact(datatype.base) or (_is_bool(datatype) and datatype.size > 1):
+                raise _NotBytesError(f"enumerations with {datatype.size} bytes of values that are converted")
+        case "complex" if not _is_exact(datatype.base):
+            raise _NotBytesError("complex numbers whose parts are converted")
+        case "array" if datatype.base is not None:
+            count = math.prod(datatype.dims)
+            for member in _conversions(datatype.base, offset):
+                n = member.get("count", 1)
+                if n * member["size"] != datatype.base.size:
+                    raise _NotBytesError("array types of compounds whose members are converted")
+                yield {**member, "count": n * count}
+        case "compound" if _is_complex(datatype.members):
+            half = datatype.size // 2
+            offsets, part = [member.offset for member in datatype.members], datatype.members[0].datatype
+            if offsets != [0, half] or part.size != half or not all(_is_exact(x.datatype) for x in datatype.members):
+                raise _NotBytesError("complex numbers whose parts do not lie one after the other")
+        case "compound":
+            for _, at, part in datatype.members:
+                yield from _conversions(part, offset + at)
 
 
-def converted_dtype(dataset: h5py.Dataset, /) -> np.dtype[Any]:
-    """Give the dtype that h5py converts elements to, as values have it; without the shape of an array type."""
-    dtype = dataset.dtype
-    return packed(dtype.subdtype[0] if dtype.subdtype is not None else dtype)
+def _number(datatype: Datatype) -> dict[str, Any]:
+    """Give what has to be done to a number; nothing where its bytes are that of numpy's."""
+    size, precision, layout, code = (
+        datatype.size,
+        datatype.precision,
+        datatype.layout,
+        _dtype(datatype, is_whole=True).str,
+    )
+    if layout is None:
+        if precision == 8 * size and int(code[2:]) == size:
+            return {}
+        return {"kind": "integer", "size": size, "dtype": code, "bits": [datatype.bit_offset, precision]}
+    if precision == 8 * size and layout == _IEEE.get(size):
+        return {}
+    if layout.normalisation != "implied":
+        raise _NotBytesError(f"{_describe(datatype)} whose highest bit of the mantissa is stored")
+    return {"kind": "float", "size": size, "dtype": code, "bits": list(layout[:-1])}
+
+
+def _is_exact(datatype: Datatype | None) -> bool:
+    """Whether the bytes of elements are the values."""
+    return datatype is not None and not any(_conversions(datatype, 0))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from virtualstack.location import Location
 from virtualstack.readers.hdf5.remote import Remote
 from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, Span, StructureError
-from virtualstack.readers.hdf5.supply import InMemory, Paged, Supply
+from virtualstack.readers.hdf5.supply import Exact, InMemory, Paged, Supply
 from virtualstack.storage import ByteRange, Bytes, LocalSource, MemorySource, Source, SourceFile
 
 __all__ = ["Crawl", "Metadata"]
@@ -55,7 +55,7 @@ class Metadata:
         self._source = source
         self._supply = _supply(source)
         self._lock = threading.Lock()
-        self._next = self._ahead = 0
+        self._next, self._ahead = -2 * _BLOCK, 0
 
     @property
     def location(self) -> Location:
@@ -119,7 +119,7 @@ class Metadata:
 
     def _miss(self, offset: int, length: int) -> None:
         self.misses += 1
-        self._ahead = min(2 * self._ahead + _BLOCK, _MAX_BLOCK) if self._next <= offset < self._next + _BLOCK else 0
+        self._ahead = min(2 * self._ahead + _BLOCK, _MAX_BLOCK) if abs(offset - self._next) <= _BLOCK else 0
         begin = offset // _BLOCK * _BLOCK
         self._next = min(-(-(offset + length) // _BLOCK) * _BLOCK + self._ahead, self.size)
         self._supply.fetch([(begin, self._next - begin)])
@@ -265,5 +265,5 @@ def _supply(source: Source) -> Supply:
     if isinstance(source, MemorySource):
         return InMemory(source.data)
     if not isinstance(source, LocalSource):
-        return Remote(source)
+        return Exact(source) if source.location.url.startswith(("file://", "memory://")) else Remote(source)
     return InMemory(source.read(0, source.size)) if source.size <= _WHOLE_LOCAL else Paged(source)

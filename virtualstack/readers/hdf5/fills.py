@@ -42,7 +42,7 @@ def given_fill(variable: Variable, dtype: np.dtype[Any], library: Library, /) ->
     raw, element = variable.fill.raw, variable.element
     if raw is None:
         return None
-    if element.subshape:
+    if element.subshape or element.kind == "paths":
         return Fill.zero(dtype)
     if element.stored is not None and len(raw) == element.size:
         return Fill(dtype, value_of(raw, element).tobytes())
@@ -50,6 +50,7 @@ def given_fill(variable: Variable, dtype: np.dtype[Any], library: Library, /) ->
     with library_errors():
         if element.kind == "text":
             return Fill.of(dataset.fillvalue or b"", dtype)
-        cell = np.zeros((), dataset.dtype)
+        # integers of odd sizes have a dtype here alone
+        cell = np.zeros((), dtype if element.codecs else dataset.dtype)
         dataset.id.get_create_plist().get_fill_value(cell)
     return Fill(dtype, cell.astype(dtype).tobytes())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from h5py import h5p, h5z
 
+from virtualstack.codecs.hdf5.shuffle import SHUFFLE
 from virtualstack.codecs.metadata import Codec
+from virtualstack.readers.hdf5.filter_codecs import codec_of_filter
 
 __all__ = ["Filter", "codecs_of", "enable_plugins", "filter_of", "filters_of", "missing_plugin", "obstacle", "passed"]
 
@@ -22,20 +24,45 @@ _NAMES = {
     4: "szip",
     5: "nbit",
     6: "scaleoffset",
+    257: "hzip",
+    258: "fpzip",
     305: "lzo",
     307: "bzip2",
     32000: "lzf",
     32001: "blosc",
+    32002: "mafisc",
+    32003: "snappy",
     32004: "lz4",
+    32005: "apax",
+    32006: "cbf",
+    32007: "jpeg-xr",
     32008: "bitshuffle",
+    32009: "spdp",
+    32010: "lpc-rice",
+    32011: "ccsds-123",
+    32012: "jpeg-ls",
     32013: "zfp",
+    32014: "fpzip",
     32015: "zstd",
+    32016: "b3d",
     32017: "sz",
-    32022: "granular bit round",
+    32018: "fcidecomp",
+    32019: "jpeg",
+    32020: "vbz",
+    32021: "fapec",
+    32022: "bitgroom",
+    32023: "granular bit round",
+    32024: "sz3",
+    32025: "delta-rice",
     32026: "blosc2",
-    32028: "jpeg",
+    32027: "flac",
+    32028: "sperr",
+    32029: "terse/prolix",
+    32030: "ffmpeg",
 }
-_SHUFFLE, _FLETCHER32 = 2, 3
+_SHUFFLE = "numcodecs.shuffle"
+_WHOLE = frozenset({_SHUFFLE, "numcodecs.fletcher32"})
+"""Codecs that leave whole elements, or 4 bytes more, which writers look out for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,24 +87,6 @@ class Filter:
         return f"filter {self.id} ({self.name or 'no name'})"
 
 
-def _shuffle(values: Sequence[int]) -> Codec:
-    return Codec.of("numcodecs.shuffle", elementsize=values[0])
-
-
-def _deflate(values: Sequence[int]) -> Codec:
-    return Codec.of("numcodecs.zlib", level=values[0] if values else 6)
-
-
-_CODECS: dict[int, Callable[[Sequence[int]], Codec]] = {
-    1: _deflate,
-    _SHUFFLE: _shuffle,
-    3: lambda values: Codec.of("numcodecs.fletcher32"),
-    307: lambda values: Codec.of("numcodecs.bz2", level=values[0] if values else 9),
-    32001: lambda values: Codec.of("numcodecs.blosc"),
-    32015: lambda values: Codec.of("numcodecs.zstd", level=values[0] if values else 3),
-}
-
-
 def filter_of(number: int, name: bytes, values: Sequence[int], /) -> Filter:
     """Give a step of a pipeline by its registered number, with the name that is registered, or else the file's."""
     text = _NAMES.get(number) or name.split(b"\0")[0].decode("ascii", "replace")
@@ -92,14 +101,13 @@ def filters_of(dcpl: h5p.PropDCID, /) -> tuple[Filter, ...]:
 
 def obstacle(filters: Sequence[Filter], /) -> str | None:
     """Say which filter no codec decodes, or ``None``."""
-    for i, step in enumerate(filters):
-        if step.id not in _CODECS:
+    for step in filters:
+        try:
+            codec_of_filter(step.id, step.values)
+        except LookupError:
             return f"no codec for {step} yet"
-        if step.id == _SHUFFLE:
-            if not step.values or step.values[0] < 1:
-                return f"{step} does not say how long elements are"
-            if any(before.id not in (_SHUFFLE, _FLETCHER32) for before in filters[:i]):
-                return f"{step} comes after {filters[i - 1]}"  # lengths need not be whole elements there
+        except ValueError as error:
+            return f"{step} {error}"
     return None
 
 
@@ -129,6 +137,12 @@ def passed(filters: Sequence[Filter], mask: int, /) -> tuple[Filter, ...]:
 
 def codecs_of(filters: Sequence[Filter], /) -> tuple[Codec, ...]:
     """Give the codecs of chunks, in the order of encoding, for filters without `obstacle`."""
-    # the shuffle of single bytes changes nothing
-    steps = (step for step in filters if not (step.id == _SHUFFLE and step.values[0] == 1))
-    return tuple(_CODECS[step.id](step.values) for step in steps)
+    codecs: list[Codec] = []
+    for step in filters:
+        codec = codec_of_filter(step.id, step.values)
+        if codec is None:
+            continue
+        if codec.name == _SHUFFLE and not {before.name for before in codecs} <= _WHOLE:
+            codec = Codec(SHUFFLE, codec.configuration)
+        codecs.append(codec)
+    return tuple(codecs)

@@ -196,9 +196,7 @@ def _chunked(
     manifest = ChunkManifest(
         entries=_entries(table, rows, grid.shape),
         fills=(fill,),
-        encodings=tuple(
-            ChunkEncoding.of(stored, chunks, (*variable.element.codecs, *_codecs(pipeline))) for pipeline in pipelines
-        ),
+        encodings=tuple(ChunkEncoding.of(stored, chunks, _codecs(pipeline)) for pipeline in pipelines),
         locations=(context.location,),
     )
     return manifest, grid

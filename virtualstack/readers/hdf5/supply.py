@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from virtualstack.readers.hdf5.gather import gather, read_blocks
 from virtualstack.storage import Bytes, Source
 
-__all__ = ["InMemory", "Paged", "Supply"]
+__all__ = ["Exact", "InMemory", "Paged", "Supply"]
 
-_PAGE_BITS = 16
-_PAGE = 1 << _PAGE_BITS  # reading one costs little more than a system call
-_MAX_PAGES = 256
+_PAGE_BITS = 14
+_PAGE = 1 << _PAGE_BITS  # reading one costs little more than reading a few bytes
+_MAX_PAGES = 512
 
 
 class Supply(Protocol):
@@ -49,8 +49,27 @@ class InMemory:
         """Do nothing."""
 
 
+class Exact:
+    """A source that is near, but how it reads is not known here: it is asked for what is wanted and no more."""
+
+    def __init__(self, source: Source, /) -> None:
+        self._source = source
+
+    def span(self, offset: int, size: int, /) -> bytes:
+        """Give bytes."""
+        return self._source.read(offset, size)
+
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
+        """Give blocks, shape ``(n, size)``."""
+        parts = self._source.read_ranges(np.stack([offsets, np.full(len(offsets), size)], axis=1))
+        return np.frombuffer(b"".join(parts), np.uint8).reshape(len(offsets), size)
+
+    def fetch(self, wanted: Iterable[tuple[NDArray[np.int64] | int, int]], /) -> None:
+        """Do nothing: bytes are read when they are asked for."""
+
+
 class Paged:
-    """A file where a read costs a system call: read by pages of 64 KiB, of which 16 MiB are kept.
+    """A file where a read costs a system call: read by pages of 16 KiB, of which 8 MiB are kept.
 
     Parameters
     ----------

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5s
 from numcodecs import VLenUTF8
 from numpy.typing import NDArray
 
@@ -14,8 +16,9 @@ from virtualstack.codecs.metadata import Codec
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.filters import enable_plugins
+from virtualstack.readers.hdf5.object_references import DanglingReferenceError, reference_paths
 
-__all__ = ["NotInlinedError", "inline_text", "inline_values", "one_cell"]
+__all__ = ["NotInlinedError", "inline_paths", "inline_text", "inline_values", "one_cell"]
 
 _TEXT = np.dtypes.StringDType()
 _POINTER = 16  # bytes that a dataset keeps for each string of variable length: length, heap address, index
@@ -72,9 +75,8 @@ def inline_text(dataset: h5py.Dataset, fill: Fill, limit: int, /) -> ChunkManife
         See there; or a string is not UTF-8.
     """
     shape = dataset.shape
-    grid = one_cell(shape)
     if not math.prod(shape):
-        return ChunkManifest.empty(grid.shape, fill)
+        return ChunkManifest.empty(one_cell(shape).shape, fill)
     if math.prod(shape) * _POINTER > max(limit, _POINTER):
         raise NotInlinedError(f"its {math.prod(shape)} strings are more than the inline limit of {limit} bytes holds")
     raw = np.asarray(_read_text(dataset), object).reshape(-1).tolist()
@@ -82,11 +84,47 @@ def inline_text(dataset: h5py.Dataset, fill: Fill, limit: int, /) -> ChunkManife
         texts = [x.decode() if isinstance(x, bytes) else str(x or "") for x in raw]
     except UnicodeDecodeError as error:
         raise NotInlinedError(f"a string is not UTF-8: {error}") from error
+    return _inline_strings(texts, shape, fill, limit)
+
+
+def inline_paths(dataset: h5py.Dataset, paths: Mapping[int, str], fill: Fill, limit: int, /) -> ChunkManifest:
+    """Read all references to objects as one INLINE chunk of the paths of these.
+
+    Parameters
+    ----------
+    dataset
+        Read as a whole.
+    paths
+        Of all objects of the file, by address.
+    fill
+        Of the array.
+    limit
+        Bytes.
+
+    Raises
+    ------
+    NotInlinedError
+        See there; or a reference leads nowhere.
+    """
+    shape = dataset.shape
+    if not math.prod(shape):
+        return ChunkManifest.empty(one_cell(shape).shape, fill)
+    size = math.prod(shape) * dataset.id.get_type().get_size()
+    if size > limit:
+        raise NotInlinedError(f"its {size} bytes of references are more than the inline limit of {limit}")
+    try:
+        texts = reference_paths(_read_stored(dataset).view("<u8"), paths)
+    except DanglingReferenceError as error:
+        raise NotInlinedError(str(error)) from error
+    return _inline_strings(texts, shape, fill, limit)
+
+
+def _inline_strings(texts: list[str], shape: tuple[int, ...], fill: Fill, limit: int) -> ChunkManifest:
     encoded = bytes(VLenUTF8().encode(np.array(texts, object)))
     if len(encoded) > limit:
         raise NotInlinedError(f"its {len(encoded)} bytes are more than the inline limit of {limit}")
     encoding = ChunkEncoding.of(_TEXT, shape, [Codec("vlen-utf8")])
-    return ChunkManifest.from_bytes([encoded], shape=grid.shape, encoding=encoding, fill=fill)
+    return ChunkManifest.from_bytes([encoded], shape=one_cell(shape).shape, encoding=encoding, fill=fill)
 
 
 def _read_text(dataset: h5py.Dataset) -> NDArray[Any]:
@@ -111,6 +149,19 @@ def _read_text(dataset: h5py.Dataset) -> NDArray[Any]:
         )
         values[box] = _read(dataset, box)
     return values
+
+
+def _read_stored(dataset: h5py.Dataset) -> NDArray[Any]:
+    """Read elements as they are stored, shape that of the dataset, with the filters undone."""
+    enable_plugins()
+    tid = dataset.id.get_type()
+    raw = np.zeros(dataset.shape, f"V{tid.get_size()}")
+    try:
+        with library_errors():
+            dataset.id.read(h5s.ALL, h5s.ALL, raw, tid)
+    except LibraryError as error:
+        raise NotInlinedError(f"the HDF5 library cannot read it: {error}") from error
+    return raw
 
 
 def _read(dataset: h5py.Dataset, box: tuple[slice, ...] = ()) -> NDArray[Any]:

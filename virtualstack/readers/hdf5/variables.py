@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from virtualstack.manifests import ChunkManifest, ManifestArray, Refusal
+from virtualstack.manifests import ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
 from virtualstack.manifests import value_changing as cf_of
 from virtualstack.readers.hdf5.datatypes import converted_dtype, packed
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
@@ -14,8 +15,9 @@ from virtualstack.readers.hdf5.fills import fill_of
 from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
 from virtualstack.readers.hdf5.references import FileContext, references
+from virtualstack.readers.hdf5.structures.layout_message import CompactLayout
 from virtualstack.readers.hdf5.tree import Variable
-from virtualstack.readers.hdf5.values import NotInlinedError, inline_text, inline_values, one_cell
+from virtualstack.readers.hdf5.values import NotInlinedError, inline_paths, inline_text, inline_values, one_cell
 
 __all__ = ["read_variable"]
 
@@ -49,7 +51,7 @@ def read_variable(
         refusal = Refusal(path=variable.path, reason="a null dataspace: it has no value, only attributes", kind="noted")
     else:
         try:
-            manifest, grid = references(variable, shape, fill, context)
+            manifest, grid = _references(variable, shape, fill, context)
         except LostValuesError as error:
             return None, Refusal(path=variable.path, reason=str(error))
         except NoReferencesError as obstacle:
@@ -57,6 +59,8 @@ def read_variable(
                 dataset = context.library.dataset(variable.raw_path)
                 if found.kind == "text":
                     manifest = inline_text(dataset, fill, context.inline_limit)
+                elif found.kind == "paths":
+                    manifest = inline_paths(dataset, context.object_paths(), fill, context.inline_limit)
                 else:
                     manifest = inline_values(dataset, value_dtype, shape, fill, context.inline_limit)
             except NotInlinedError as error:
@@ -75,8 +79,24 @@ def read_variable(
     return array, refusal
 
 
+def _references(
+    variable: Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> tuple[ChunkManifest, ChunkGrid]:
+    """Refer to stored bytes, and put the codecs of elements before those of filters."""
+    found = variable.element
+    if not found.codecs or found.stored is None or isinstance(variable.layout, CompactLayout):
+        return references(variable, shape, fill, context)
+    raw = replace(found, stored=np.dtype(f"V{found.size}"), codecs=())
+    manifest, grid = references(replace(variable, element=raw), shape, fill, context)
+    encodings = tuple(
+        replace(encoding, dtype=found.stored, codecs=(*found.codecs, *encoding.codecs))
+        for encoding in manifest.encodings
+    )
+    return replace(manifest, encodings=encodings), grid
+
+
 def _value_dtype(variable: Variable, library: Library) -> np.dtype[Any]:
     found = variable.element
-    if found.kind == "text":
+    if found.kind in ("text", "paths"):
         return np.dtypes.StringDType()
     return converted_dtype(library.dataset(variable.raw_path)) if found.stored is None else packed(found.stored)

@@ -1,0 +1,119 @@
+"""Chunks that HDF5's filters wrote, decoded one by one: each against what the HDF5 library reads."""
+
+import itertools
+
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+
+from virtualstack.codecs.pipeline import CodecError, decode
+from virtualstack.readers.hdf5.filters import codecs_of, filters_of, obstacle, passed
+
+NAMES = itertools.count()
+SHAPES = {
+    (32, 64): [(16, 30), (13, 7), (1, 64)],
+    (640,): [(64,), (33,), (640,)],
+    (4, 6, 7, 8): [(3, 6, 5, 3)],
+    (30_000,): [(30_000,)],
+}
+SZIP = [("nn", 4), ("nn", 16), ("nn", 32), ("ec", 8), ("ec", 32)]
+FILTERS = {
+    "deflate": {"compression": "gzip"},
+    "shuffle": {"shuffle": True},
+    "fletcher32": {"fletcher32": True},
+    "lzf": {"compression": "lzf"},
+    "shuffle, lzf, fletcher32": {"compression": "lzf", "shuffle": True, "fletcher32": True},
+    "bzip2": hdf5plugin.BZip2(),
+    "zstd": hdf5plugin.Zstd(),
+    "blosc": hdf5plugin.Blosc(cname="zstd", shuffle=2),
+    "lz4": hdf5plugin.LZ4(),
+    "lz4 in blocks": hdf5plugin.LZ4(nbytes=64),
+    "bitshuffle": hdf5plugin.Bitshuffle(cname="none"),
+    "bitshuffle in blocks": hdf5plugin.Bitshuffle(cname="none", nelems=16),
+    "bitshuffle, lz4": hdf5plugin.Bitshuffle(cname="lz4"),
+    "bitshuffle, lz4 in blocks": hdf5plugin.Bitshuffle(cname="lz4", nelems=8),
+    "bitshuffle, zstd": hdf5plugin.Bitshuffle(cname="zstd"),
+    "bitshuffle, zstd in blocks": hdf5plugin.Bitshuffle(cname="zstd", nelems=64),
+    "blosc2": hdf5plugin.Blosc2(),
+    "blosc2 zstd, bitshuffle": hdf5plugin.Blosc2(cname="zstd", filters=hdf5plugin.Blosc2.BITSHUFFLE),
+    "blosc2 stored": hdf5plugin.Blosc2(cname="lz4", clevel=0),
+    "blosc2 delta": hdf5plugin.Blosc2(filters=hdf5plugin.Blosc2.DELTA),
+    "zfp": hdf5plugin.Zfp(),
+    "zfp rate": hdf5plugin.Zfp(rate=8),
+    "zfp accuracy": hdf5plugin.Zfp(accuracy=0.01),
+    "zfp precision": hdf5plugin.Zfp(precision=12),
+    "zfp reversible": hdf5plugin.Zfp(reversible=True),
+    "zfp expert": hdf5plugin.Zfp(minbits=1, maxbits=200, maxprec=20, minexp=-50),
+    "zfp expert padded": hdf5plugin.Zfp(minbits=100, maxbits=2000, maxprec=20, minexp=-50),
+    **{f"szip {how} {n}": {"compression": "szip", "compression_opts": (how, n)} for how, n in SZIP},
+}
+DTYPES = ["<f4", ">f4", "<f8", "u1", "<i2", "<i4", ">i8"]
+ZFP_DTYPES = ["<f4", "<f8", "<i4", "<i8", ">f4"]
+
+
+def walk(shape, dtype):
+    rng = np.random.default_rng(0)
+    return np.cumsum(rng.integers(-5, 6, shape).reshape(-1)).reshape(shape).astype(dtype)
+
+
+def values(kind, shape, dtype):
+    if kind == "walk":
+        return walk(shape, dtype)
+    if kind == "zeros":
+        return np.zeros(shape, dtype)
+    return (np.random.default_rng(1).random(shape) * 200).astype(dtype)
+
+
+def create(data, chunks, **options):
+    """Write a dataset into a file in memory."""
+    file = h5py.File(f"{next(NAMES)}.h5", "w", driver="core", backing_store=False)
+    return file.create_dataset("x", data=data, chunks=chunks, **options)
+
+
+def check_chunks(dataset):
+    """Decode all chunks as they are stored, compare them with what the library reads, and give how many there are."""
+    filters = filters_of(dataset.id.get_create_plist())
+    assert obstacle(filters) is None
+    corners = [range(0, n, c) for n, c in zip(dataset.shape, dataset.chunks, strict=True)]
+    for corner in itertools.product(*corners):
+        mask, raw = dataset.id.read_direct_chunk(corner)
+        got = decode(raw, codecs_of(passed(filters, mask)), dataset.dtype, dataset.chunks)
+        expected = dataset[tuple(slice(a, a + c) for a, c in zip(corner, dataset.chunks, strict=True))]
+        shown = got[tuple(slice(n) for n in expected.shape)]
+        assert np.ascontiguousarray(shown).tobytes() == expected.tobytes(), (corner, filters)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_decode_as_the_library_does(name):
+    """For numbers of every size and byte order, chunks of every shape, values that compress and others."""
+    n_files = 0
+    for dtype in ZFP_DTYPES if name.startswith("zfp") else DTYPES:
+        for shape, all_chunks in SHAPES.items():
+            for chunks, kind in itertools.product(all_chunks, ["walk", "zeros", "random"]):
+                check_chunks(create(values(kind, shape, dtype), chunks, **FILTERS[name]))
+                n_files += 1
+    assert n_files >= 5 * 8 * 3
+
+
+def test_a_shuffle_behind_a_compressor_need_not_have_whole_elements():
+    """The bytes left over stay as they are, at the end."""
+    dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    dcpl.set_chunk((100,))
+    dcpl.set_deflate(4)
+    dcpl.set_shuffle()
+    file = h5py.File(f"{next(NAMES)}.h5", "w", driver="core", backing_store=False)
+    space = h5py.h5s.create_simple((100,))
+    dataset = h5py.Dataset(h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I32LE, space, dcpl))
+    dataset[...] = walk(100, "i4")
+    assert len(dataset.id.read_direct_chunk((0,))[1]) % 4
+    check_chunks(dataset)
+
+
+def test_a_damaged_checksum_is_told():
+    """Fletcher32 finds a flipped bit."""
+    dataset = create(walk((20,), "i4"), (20,), fletcher32=True)
+    raw = bytearray(dataset.id.read_direct_chunk((0,))[1])
+    raw[7] ^= 4
+    with pytest.raises(CodecError, match="checksum"):
+        decode(bytes(raw), codecs_of(filters_of(dataset.id.get_create_plist())), dataset.dtype, (20,))

@@ -1,0 +1,53 @@
+"""Chunk indexes of every kind, beside what the HDF5 library lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import pytest
+
+from tests.data import make_hdf5_indexes
+from tests.data.make_hdf5_indexes import BUILDS, Build
+from tests.readers.hdf5.index_reading import (
+    check_direct,
+    is_listed_wrongly,
+    listed,
+    parser_of,
+    rows_of,
+    run,
+    superblock_of,
+)
+
+
+def needs_library(build: Build) -> bool:
+    return build.k is not None or build.content is make_hdf5_indexes.unfiltered_edges
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.name)
+def test_every_chunk_is_where_the_library_says(build, tmp_path):
+    """All datasets of a file; where the library's listing is wrong, each chunk has the bytes that it reads directly."""
+    if needs_library(build) and make_hdf5_indexes.library() is None:
+        pytest.skip("h5py does not wrap a function that is needed, and its library was not found")
+    assert compare_all(build(tmp_path)) > 0
+
+
+def compare_all(path: Path) -> int:
+    """Compare all chunked datasets of a file, and give how many there are."""
+    data = path.read_bytes()
+    n_datasets = 0
+    with h5py.File(path) as file:
+        superblock = superblock_of(file, data)
+        datasets: list[h5py.Dataset] = []
+        file.visititems(lambda _, node: datasets.append(node) if isinstance(node, h5py.Dataset) else None)
+        for dataset in datasets:
+            parser = parser_of(dataset, superblock, data)
+            if parser is None:
+                continue
+            n_datasets += 1
+            rows = rows_of(run(parser, data, superblock.base), superblock.base)
+            if is_listed_wrongly(dataset):
+                check_direct(dataset, rows, data)
+            else:
+                assert rows == listed(dataset), dataset.name
+    return n_datasets

@@ -1,0 +1,288 @@
+"""DMR++ documents beside the HDF5 files that they are about."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.corpus.report import CORPUS, corpus_files, datasets
+from tests.data import make_dmrpp, make_hdf5
+from tests.data.make_hdf5 import make, numbered
+from tests.servers import RangeServer
+from virtualstack.errors import (
+    ChunkDecodeError,
+    ForbiddenLocationError,
+    MalformedFileError,
+    ReaderError,
+    SourceNotFoundError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from virtualstack.location import absolute_url
+from virtualstack.manifests import ManifestGroup, same_value
+from virtualstack.readers import DMRPP, HDF5, ReadOptions
+from virtualstack.reading import read_array
+from virtualstack.storage import Storage
+from virtualstack.testing.readers import ReaderTests, arrays_by_path, difference, record_reads
+
+STORAGE = Storage.of(None)
+
+# Filling is turned off: what was never written is undefined, and the document does not say that it is turned off.
+UNDEFINED = {"/never_True_False", "/never_True_True"}
+
+
+def read(path: Path, reader: DMRPP | HDF5 | None = None, **options) -> ManifestGroup:
+    return (reader or DMRPP()).read(absolute_url(path), STORAGE, ReadOptions(**options))
+
+
+def usual(folder: Path) -> Path:
+    """Make a netCDF-4 file with all filters, missing chunks, groups and contiguous data."""
+    path = folder / "usual.nc"
+    with h5py.File(path, "w", track_order=True) as file:
+        for name, n in {"time": 7, "y": 20, "x": 30}.items():
+            file.create_dataset(name, data=np.arange(n, dtype="f8"))
+            file[name].make_scale(name)
+            file[name].attrs["units"] = "days since 2000-01-01" if name == "time" else "m"
+        group = file.create_group("below")
+        filters = {
+            "t": {"compression": "gzip", "shuffle": True, "fletcher32": True},
+            "u": {"compression": "gzip"},
+            "below/v": {"shuffle": True, "fillvalue": -9999},
+            "below/w": {},
+        }
+        for name, how in filters.items():
+            dataset = file.create_dataset(name, (7, 20, 30), ">f4" if name == "u" else "f4", chunks=(2, 7, 16), **how)
+            dataset[2:, :8] = numbered((5, 8, 30), "f4")
+            dataset.attrs["long_name"] = f"<{name}> & more"
+            dataset.attrs["valid_range"] = np.array([0, 1], "i2")
+            for axis, dim in enumerate(("time", "y", "x")):
+                dataset.dims[axis].attach_scale(file[dim])
+        group.attrs["level"] = np.float32(0.1)
+        file.attrs["title"] = "usual"
+    return path
+
+
+class TestDMRPP(ReaderTests):
+    reader = DMRPP()
+
+    def files(self, folder):
+        return [make_dmrpp.write(usual(folder))]
+
+    def expected(self, path):
+        with h5py.File(path.with_suffix("")) as file:
+            return {name: dataset[()] for name, dataset in datasets(file)}
+
+
+def check_against_hdf5(path: Path, document: Path, left_out: set[str]) -> None:
+    found = read(document, DMRPP(data_url=str(path)))
+    expected = read(path, HDF5())
+    arrays, refused = (
+        arrays_by_path(found),
+        {x.path for _, g in found.walk() for x in g.refusals if x.kind == "refused"},
+    )
+    inlined = {
+        x.path for g in (found, expected) for _, child in g.walk() for x in child.refusals if x.kind == "inlined"
+    }
+    assert found.groups.keys() == expected.groups.keys()
+    for name, array in arrays_by_path(expected).items():
+        if name in left_out | UNDEFINED | refused:
+            continue
+        mine = arrays[name]
+        assert (mine.shape, mine.dtype) == (array.shape, array.dtype), name
+        if not any(dim.startswith("phony_dim_") for dim in array.dimension_names):
+            assert mine.dimension_names == array.dimension_names, name
+        for key, value in array.attributes.items():
+            if key in mine.attributes:
+                assert type(mine.attributes[key]) is type(value), f"{name}@{key}"
+                assert same_value(mine.attributes[key], value), f"{name}@{key}"
+        text = difference(read_array(array, (), STORAGE), read_array(mine, (), STORAGE))
+        assert not text, f"{name}: {text}"
+        if not inlined & {name, array.name}:
+            theirs = array.in_memory().locations
+            there = [replace(x, size=None, etag=None, last_modified=None) for x in theirs]
+            assert mine.in_memory().locations in ((), tuple(there)), name
+            manifest = replace(mine.in_memory(), locations=theirs or mine.in_memory().locations)
+            assert replace(mine, manifest=manifest).equals(array), f"{name}: chunks differ"
+
+
+@pytest.mark.parametrize("name", sorted(make_hdf5.BUILDERS))
+def test_odd_files_are_read_as_the_hdf5_reader_does(name, tmp_path):
+    """Types, values, places of chunks, dimensions and attributes are those of the file."""
+    path = make(name, tmp_path)
+    text, left_out = make_dmrpp.describe(path)
+    document = tmp_path / f"{path.name}.dmrpp"
+    document.write_text(text, encoding="utf-8")
+    check_against_hdf5(path, document, left_out)
+
+
+@pytest.mark.skipif(not corpus_files(), reason=f"no corpus at {CORPUS}")
+@pytest.mark.parametrize("path", corpus_files(), ids=lambda path: path.name)
+def test_real_files_are_read_as_the_hdf5_reader_does(path, tmp_path):
+    """Types, values, places of chunks, dimensions and attributes are those of the file."""
+    text, left_out = make_dmrpp.describe(path)
+    document = tmp_path / f"{path.name}.dmrpp"
+    document.write_text(text, encoding="utf-8")
+    check_against_hdf5(path, document, left_out)
+
+
+def test_dimensions_without_names_are_numbered_as_netcdf_does(tmp_path):
+    """Axes without a name share phony dimensions by length, child groups first, or take one that is declared."""
+    path = tmp_path / "phony.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("scale", data=np.arange(3))
+        file["scale"].make_scale("scale")
+        file["a"] = np.zeros((3, 4, 4))
+        file["g/b"] = np.zeros((4, 5))
+    found, expected = read(make_dmrpp.write(path)), read(path, HDF5())
+    names = {name: array.dimension_names for name, array in arrays_by_path(expected).items()}
+    assert {name: array.dimension_names for name, array in arrays_by_path(found).items()} == names
+    assert [g.dimensions for _, g in found.walk()] == [g.dimensions for _, g in expected.walk()]
+
+
+# -- which document, and which data ---------------------------------------------------------------------------
+
+
+def test_a_document_is_found_by_its_name_and_by_its_bytes(tmp_path):
+    """The reader is found out for ``.dmrpp`` and for a document of another name; data lies beside the first."""
+    path = usual(tmp_path)
+    document = make_dmrpp.write(path)
+    expected = xr.open_dataset(path, engine="h5netcdf").load()
+    vds = vs.open_virtual_dataset(document)
+    assert vds.t.attrs["long_name"] == "<t> & more"
+    xr.testing.assert_identical(vds.virtual.open().load(), expected)
+    other = tmp_path / "other.xml"
+    other.write_bytes(document.read_bytes().replace(make_dmrpp.PLACEHOLDER.encode(), b"usual.nc"))
+    xr.testing.assert_identical(vs.open_virtual_dataset(other).virtual.open().load(), expected)
+
+
+def test_groups_make_a_tree(tmp_path):
+    """Groups of a document are those of a tree, with the dimensions of their parents."""
+    path = usual(tmp_path)
+    tree = vs.open_virtual_datatree(make_dmrpp.write(path))
+    assert tree["below/v"].dims == ("time", "y", "x")
+    assert vs.open_virtual_dataset(tmp_path / "usual.nc.dmrpp", group="below").attrs == {"level": np.float32(0.1)}
+
+
+def test_the_document_beside_a_file_is_read_when_asked_for(tmp_path):
+    """``reader="dmrpp"`` with the name of a file reads the document beside it, and points to that file."""
+    path = usual(tmp_path)
+    make_dmrpp.write(path, href="https://elsewhere.example/usual.nc")
+    vds = vs.open_virtual_dataset(path, reader="dmrpp", loadable_variables=[])
+    assert set(vds.virtual.locations["url"]) == {absolute_url(path)}
+    group, sources = record_reads(DMRPP(), absolute_url(path), ReadOptions())
+    assert [source.location.url for source in sources] == [f"{absolute_url(path)}.dmrpp"]
+    assert group.url == f"{absolute_url(path)}.dmrpp"
+
+
+def test_there_is_no_document_beside_a_file(tmp_path):
+    """The error names the document that was looked for."""
+    path = usual(tmp_path)
+    with pytest.raises(SourceNotFoundError, match=r"there is no 'file://.*usual\.nc\.dmrpp' beside .*get_dmrpp"):
+        vs.open_virtual_dataset(path, reader="dmrpp")
+
+
+def test_data_url_says_where_the_data_is(tmp_path):
+    """The option goes before what the document says; one that says nothing, and has another name, needs it."""
+    path = usual(tmp_path)
+    document = tmp_path / "elsewhere.xml"
+    document.write_text(make_dmrpp.describe(path)[0])
+    with pytest.raises(ReaderError, match=r"does not say where its data is.*DMRPP\(data_url="):
+        read(document)
+    text = difference(
+        numbered((5, 8, 30), "f4"),
+        read_array(read(document, DMRPP(data_url=path))["t"], (slice(2, None), slice(8)), STORAGE),
+    )
+    assert not text
+
+
+def test_remote_documents(tmp_path):
+    """A document on a server points beside itself, with the query that it was asked for with."""
+    path = usual(tmp_path)
+    make_dmrpp.write(path)
+    with RangeServer(tmp_path) as server:
+        vds = vs.open_virtual_dataset(server.url("usual.nc.dmrpp"), loadable_variables=[])
+        assert set(vds.virtual.locations["url"]) == {server.url("usual.nc")}
+        xr.testing.assert_equal(vds.virtual.open().load(), xr.open_dataset(path, engine="h5netcdf").load())
+        vds = vs.open_virtual_dataset(server.url("usual.nc"), reader="dmrpp", loadable_variables=[])
+        assert set(vds.virtual.locations["url"]) == {server.url("usual.nc")}
+
+
+@pytest.mark.parametrize("href", ["file:///etc/passwd", "/etc/passwd", "local:///etc/passwd"])
+def test_a_document_from_elsewhere_may_not_point_to_local_files(href, tmp_path):
+    """What came over the network names no file of this machine; the user may."""
+    path = usual(tmp_path)
+    make_dmrpp.write(path, href=href)
+    with RangeServer(tmp_path) as server:
+        with pytest.raises(
+            ForbiddenLocationError, match=r"'/?.*etc/passwd', a file of this machine.*data_url="
+        ) as caught:
+            vs.open_virtual_dataset(server.url("usual.nc.dmrpp"))
+        assert caught.value.url == "file:///etc/passwd"
+        vds = vs.open_virtual_dataset(server.url("usual.nc.dmrpp"), reader=DMRPP(data_url=path), loadable_variables=[])
+        assert set(vds.virtual.locations["url"]) == {absolute_url(path)}
+
+
+def test_ranges_past_the_end_of_the_data_are_found_when_read(tmp_path):
+    """The data is not opened, so that it is too short is found when its values are read."""
+    path = usual(tmp_path)
+    vds = vs.open_virtual_dataset(make_dmrpp.write(path), loadable_variables=[])
+    path.write_bytes(path.read_bytes()[:6000])
+    with pytest.raises(StorageError, match=r"usual\.nc"):
+        vds.virtual.open().t.load()
+
+
+def test_damaged_chunks_are_found_when_read(tmp_path):
+    """A checksum of a document's filter is verified."""
+    path = usual(tmp_path)
+    vds = vs.open_virtual_dataset(make_dmrpp.write(path), loadable_variables=[])
+    entry = vds.t.variable._data.in_memory().entries.reshape(-1)
+    entry = entry[entry["length"] > 0][0]
+    data = bytearray(path.read_bytes())
+    data[int(entry["offset"]) + 20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ChunkDecodeError, match="usual"):
+        vds.virtual.open().t.load()
+
+
+def test_round_trip_through_kerchunk(tmp_path):
+    """References that were written of a document read as the file does."""
+    path = usual(tmp_path)
+    vds = vs.open_virtual_dataset(make_dmrpp.write(path), drop_variables=["u"])
+    vds.virtual.to_kerchunk(tmp_path / "refs.json")
+    expected = xr.open_dataset(path, engine="h5netcdf").drop_vars("u").load()
+    xr.testing.assert_equal(xr.open_dataset(tmp_path / "refs.json", engine="virtualstack").load(), expected)
+
+
+def test_only_what_is_wanted_is_looked_at(tmp_path):
+    """Variables that are dropped, or lie in groups beside that which is wanted, may be damaged."""
+    document = make_dmrpp.write(usual(tmp_path))
+    document.write_text(document.read_text().replace('nBytes="', 'nBytes="-'))
+    with pytest.raises(MalformedFileError, match="nBytes is '-"):
+        read(document)
+    found = read(document, drop_variables=frozenset({"time", "x", "y", "t", "u", "v", "w"}))
+    assert not arrays_by_path(found)
+    text = document.read_text()
+    start = text.index('<Float32 name="v">')
+    document.write_text(text[:start].replace('nBytes="-', 'nBytes="') + text[start:])
+    with pytest.raises(MalformedFileError, match=r"'/below/v': nBytes is '-"):
+        read(document)
+    with pytest.raises(MalformedFileError, match=r"'/below/v': nBytes is '-"):
+        read(document, group="below")
+    document.write_text(text[:start] + text[start:].replace('nBytes="-', 'nBytes="'))
+    with pytest.raises(MalformedFileError, match=r"'/time': nBytes is '-"):
+        read(document, group="")
+    assert list(arrays_by_path(read(document, group="below"))) == ["/below/v", "/below/w"]
+
+
+def test_refused_variables_are_named(tmp_path):
+    """A variable that the document does not place is refused by name, unless it is left out."""
+    document = make_dmrpp.write(usual(tmp_path))
+    text = document.read_text()
+    document.write_text(text.replace("shuffle deflate fletcher32", "shuffle szip fletcher32"))
+    with pytest.raises(UnsupportedFeatureError, match="'/t': no codec for the filter 'szip'"):
+        vs.open_virtual_dataset(document)
+    assert "t" not in vs.open_virtual_dataset(document, drop_variables="t")

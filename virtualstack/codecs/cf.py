@@ -1,0 +1,251 @@
+"""Packed numbers to the values that the CF conventions mean, as xarray decodes them: one elementwise codec.
+
+The steps, in this order, are those of xarray: signed and unsigned, missing values, scale and offset, times, booleans.
+Each depends on the stored dtype and on attributes alone, never on the values, so chunks decode one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.cf_attributes import attributes_from_json, attributes_to_json
+from virtualstack.codecs.cf_times import (
+    DURATIONS,
+    check_calendar,
+    datetime_units,
+    decode_datetimes,
+    decode_timedeltas,
+    timedelta_dtype,
+)
+from virtualstack.codecs.metadata import Codec
+
+__all__ = ["CF", "NAT", "Packing", "cf_codec", "packing_of"]
+
+CF = "virtualstack.cf"
+"""Name of the codec in zarr v3 metadata."""
+
+NAT = np.iinfo(np.int64).min
+"""Integer that is a missing time."""
+
+
+def cf_codec(stored: np.dtype[Any], attributes: Mapping[str, Any], /) -> Codec:
+    """Give the metadata of the codec that unpacks numbers of a dtype, byte order included, by some attributes.
+
+    Raises
+    ------
+    ValueError
+        An attribute is neither text, nor a number, nor an array of numbers.
+    """
+    return Codec.of(CF, data_type=stored.str, attributes=attributes_to_json(attributes))
+
+
+@lru_cache(maxsize=4096)
+def packing_of(codec: Codec, /) -> Packing:
+    """Read the metadata of the codec.
+
+    Raises
+    ------
+    ValueError
+        It is damaged, or the attributes give no values of a fixed dtype.
+    """
+    options = codec.options()
+    stored, attributes = options.get("data_type"), options.get("attributes")
+    if not isinstance(stored, str) or not isinstance(attributes, dict) or len(options) > 2:
+        raise ValueError(f"codec '{CF}' is configured with 'data_type' and 'attributes', not {codec.configuration}")
+    try:
+        dtype = np.dtype(stored)
+    except TypeError as error:
+        raise ValueError(f"codec '{CF}' has data_type {stored!r}; a numpy dtype such as '<i2' is asked for") from error
+    try:
+        return Packing.of(dtype, attributes_from_json(attributes))
+    except (TypeError, KeyError, OverflowError) as error:  # an attribute is of an odd kind
+        raise ValueError(f"attributes {attributes} do not unpack '{dtype}': {error}") from error
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Packing:
+    """How stored numbers become decoded values.
+
+    Parameters
+    ----------
+    stored
+        Dtype of the packed numbers, byte order included.
+    attributes
+        Those that say how they are packed.
+    dtype
+        Of the decoded values, native.
+    unsigned
+        Integer dtype that stored ones are taken for, or ``None``.
+    fills
+        Stored numbers that are missing values.
+    masked, missing
+        Dtype in which missing values have a place, and what stands there; ``None`` where none are masked.
+    scaled, scale, offset
+        Dtype of the product and the sum, and the numbers; ``None`` where absent.
+    units, calendar
+        Of dates and durations, or ``None``.
+    """
+
+    stored: np.dtype[Any]
+    attributes: Mapping[str, Any]
+    dtype: np.dtype[Any]
+    unsigned: np.dtype[Any] | None
+    fills: tuple[Any, ...]
+    masked: np.dtype[Any] | None
+    missing: Any
+    scaled: np.dtype[Any] | None
+    scale: Any
+    offset: Any
+    units: str | None
+    calendar: str | None
+
+    @classmethod
+    def of(cls, stored: np.dtype[Any], attributes: Mapping[str, Any], /) -> Packing:
+        """Find the steps by the rules of xarray (2026.9, ``coding/variables.py`` and ``coding/times.py``).
+
+        Raises
+        ------
+        ValueError
+            The attributes give no values of a fixed dtype; xarray decodes them to objects, or not at all.
+        """
+        if stored.kind not in "iuf" or stored.itemsize > 8:
+            raise ValueError(f"values of dtype '{stored}' are not packed numbers")
+        native = stored.newbyteorder("=")
+        kept, fills = _fills(attributes, native)
+        unsigned = _unsigned(attributes, native)
+        if unsigned is not None and "_FillValue" in kept:
+            own = kept["_FillValue"]
+            fills.pop(own)
+            fills[np.array(own, native).view(unsigned).item() if unsigned.kind == "u" else unsigned.type(own)] = None
+        dtype = unsigned or native
+        units = attributes.get("units")
+        is_date = datetime_units(units)
+        is_duration = units in DURATIONS and str(attributes.get("dtype")).startswith("timedelta64")
+        masked, missing = None, None
+        if fills:
+            masked, missing = _masked(dtype, attributes, is_time=is_date or units in DURATIONS)
+            dtype = masked
+        scaled = None
+        if "scale_factor" in attributes or "add_offset" in attributes:
+            scaled = dtype if kept and not is_date and units not in DURATIONS else _float_dtype(dtype, attributes)
+            dtype = scaled
+        if is_date:
+            check_calendar(attributes.get("calendar"))
+            dtype = np.dtype("M8[ns]")
+        elif is_duration:
+            dtype = timedelta_dtype(str(units), attributes["dtype"])
+        elif attributes.get("dtype") == "bool":
+            dtype = np.dtype(np.bool_)
+        return cls(
+            stored=stored,
+            attributes=dict(attributes),
+            dtype=dtype,
+            unsigned=unsigned,
+            fills=tuple(fills),
+            masked=masked,
+            missing=missing,
+            scaled=scaled,
+            scale=_number(attributes.get("scale_factor")),
+            offset=_number(attributes.get("add_offset")),
+            units=units if is_date or is_duration else None,
+            calendar=attributes.get("calendar") if is_date else None,
+        )
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether values stay what they are."""
+        return self.dtype == self.stored.newbyteorder("=") and self.masked is None and self.scaled is None
+
+    def __call__(self, values: NDArray[Any], /) -> NDArray[Any]:
+        """Decode values of any shape and byte order; gives a new array.
+
+        Raises
+        ------
+        ValueError
+            A date or duration has no place in the dtype.
+        """
+        with np.errstate(all="ignore"):
+            out = self.numbers(values)
+            if self.dtype.kind == "M":
+                return decode_datetimes(out, str(self.units), self.calendar)
+            if self.dtype.kind == "m":
+                return decode_timedeltas(out, str(self.units), self.dtype)
+            return out.astype(self.dtype, copy=out is values)
+
+    def numbers(self, values: NDArray[Any], /) -> NDArray[Any]:
+        """Mask and scale values, the steps before times."""
+        data = values if self.unsigned is None else np.asarray(values, self.unsigned)
+        out = data
+        if self.masked is not None:
+            out = np.array(data, self.masked)
+            # Compared as they are by xarray, after the cast: a fill value that float32 has no place for masks nothing.
+            is_missing = out == self.fills[0]
+            for fill in self.fills[1:]:
+                is_missing |= out == fill
+            np.putmask(out, is_missing, self.missing)
+        if self.scaled is not None:
+            out = out.astype(self.scaled, copy=out is data)
+            if self.scale is not None:
+                out *= self.scale
+            if self.offset is not None:
+                out += self.offset
+        return out
+
+
+def _fills(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> tuple[dict[str, Any], dict[Any, None]]:
+    """Give the attributes of missing values that count, and all their values once; NaN masks nothing."""
+    kept: dict[str, Any] = {}
+    fills: dict[Any, None] = {}
+    for key in ("missing_value", "_FillValue"):
+        if key not in attributes:
+            continue
+        found = [value for value in np.ravel(attributes[key]) if value == value]
+        if found or dtype.kind not in "iu":
+            kept[key] = attributes[key]
+            for value in found:
+                fills.setdefault(value)
+    return kept, fills
+
+
+def _unsigned(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Give the other integer dtype of one size where ``_Unsigned`` asks for it (netCDF best practices)."""
+    wanted = {("i", "true"): "u", ("u", "false"): "i"}.get((dtype.kind, str(attributes.get("_Unsigned"))))
+    return None if wanted is None else np.dtype(f"{wanted}{dtype.itemsize}")
+
+
+def _masked(dtype: np.dtype[Any], attributes: Mapping[str, Any], *, is_time: bool) -> tuple[np.dtype[Any], Any]:
+    """Give the dtype that has a place for missing values, and what stands for them."""
+    if "scale_factor" in attributes or "add_offset" in attributes:
+        return _float_dtype(dtype, attributes), np.nan
+    if is_time and dtype.kind in "iu":
+        return np.dtype(np.int64), NAT
+    if dtype.kind == "f":
+        return dtype, np.nan
+    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64), np.nan
+
+
+def _float_dtype(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
+    """Give the dtype of scaled values.
+
+    CF conventions 8.1 ask for a scale and an offset of one float dtype, which then is that of the values.
+    """
+    scale, offset = (attributes.get(key) for key in ("scale_factor", "add_offset"))
+    scale_dtype, offset_dtype = (np.dtype(type(x)) for x in (scale, offset))
+    floats = (np.dtype(np.float32), np.dtype(np.float64))
+    if scale is not None and offset is not None and scale_dtype == offset_dtype and scale_dtype in floats:
+        return floats[1] if dtype.kind in "iu" and dtype.itemsize == 4 else scale_dtype
+    if offset is not None:
+        return floats[1]
+    if scale_dtype.kind not in "iuf":
+        raise ValueError(f"scale_factor {scale!r} is no single number")
+    return scale_dtype
+
+
+def _number(value: Any) -> Any:
+    return np.asarray(value).item() if np.ndim(value) else value

@@ -1,0 +1,71 @@
+"""The codec that unpacks numbers, for zarr: arrays that have it in their metadata read as decoded values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from zarr.abc.codec import ArrayArrayCodec
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import NDBuffer
+from zarr.core.dtype import parse_dtype
+
+from virtualstack.codecs.cf import CF, packing_of
+from virtualstack.codecs.metadata import Codec
+
+__all__ = ["CFCodec"]
+
+
+@dataclass(frozen=True)
+class CFCodec(ArrayArrayCodec):
+    """Decodes packed numbers by CF attributes; it does not encode.
+
+    Parameters
+    ----------
+    configuration
+        As in :class:`~virtualstack.codecs.metadata.Codec`.
+    """
+
+    is_fixed_size = True
+
+    configuration: str
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Read the element of ``codecs`` in zarr v3 metadata."""
+        return cls(Codec.from_json(data).configuration)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the element of ``codecs`` in zarr v3 metadata."""
+        return Codec(CF, self.configuration).to_json()
+
+    def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
+        """Give what the array is before decoding.
+
+        Raises
+        ------
+        ValueError
+            The array has another dtype than decoded values have.
+        """
+        packing = packing_of(Codec(CF, self.configuration))
+        dtype = chunk_spec.dtype.to_native_dtype()
+        if dtype.newbyteorder("=") != packing.dtype:
+            raise ValueError(f"codec '{CF}' gives values of '{packing.dtype}'; the array has '{dtype}'")
+        stored = parse_dtype(packing.stored, zarr_format=3)
+        return replace(chunk_spec, dtype=stored, fill_value=stored.default_scalar())
+
+    def _decode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        values = packing_of(Codec(CF, self.configuration))(chunk_array.as_numpy_array())
+        return chunk_spec.prototype.nd_buffer.from_numpy_array(np.asarray(values))
+
+    async def _decode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return self._decode_sync(chunk_array, chunk_spec)
+
+    async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer | None:
+        raise NotImplementedError(f"codec '{CF}' only decodes: packing again would lose what the source has rounded")
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        """Give the bytes that decoded values of so many bytes have as they are stored."""
+        packing = packing_of(Codec(CF, self.configuration))
+        return input_byte_length // packing.dtype.itemsize * packing.stored.itemsize

@@ -1,0 +1,190 @@
+"""Numbers with units of time to dates and durations, as xarray decodes them with its default resolution.
+
+xarray chooses the resolution of dates by its option ``time_unit``, which is nanoseconds by default, and gives up on it
+for objects of cftime where a value that it reads together with others does not fit. Here the resolution is fixed by
+the attributes, and what does not fit raises.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from xarray.coding.times import decode_cf_datetime, decode_cf_timedelta
+
+from virtualstack.codecs.bounded import CodecError
+
+__all__ = [
+    "DURATIONS",
+    "UnfitTimeError",
+    "check_calendar",
+    "datetime_units",
+    "decode_datetimes",
+    "decode_timedeltas",
+    "line_of",
+    "quiet",
+    "timedelta_dtype",
+]
+
+DURATIONS = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds"})
+"""Units without an epoch that xarray takes for durations (CF conventions 4.4)."""
+
+STANDARD = frozenset({"standard", "gregorian", "proleptic_gregorian"})
+"""Calendars whose dates numpy has; those of all others become objects."""
+
+_NAT = np.iinfo(np.int64).min
+_EXACT = 1 << 53
+_RESOLUTIONS = ("s", "ms", "us", "ns")
+_LOCK = threading.RLock()
+
+
+class UnfitTimeError(CodecError):
+    """A date or duration that has no place in the dtype that the attributes give."""
+
+    remedy = "Open with decode_times=False, which leaves times as they are stored"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence warnings; in one thread at a time, since the list of filters is shared by all."""
+    with _LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def datetime_units(units: object, /) -> bool:
+    """Tell whether xarray takes units for those of dates.
+
+    >>> datetime_units("days since 2000-01-01"), datetime_units("days")
+    (True, False)
+    """
+    return isinstance(units, str) and "since" in units
+
+
+def check_calendar(calendar: object, /) -> None:
+    """Raise ``ValueError`` for a calendar whose dates xarray makes objects of; absent it is the standard one."""
+    if calendar is not None and str(calendar).lower() not in STANDARD:
+        raise ValueError(f"dates of the calendar '{calendar}' are objects of cftime, which have no fixed size")
+
+
+@lru_cache(maxsize=4096)
+def line_of(units: str, calendar: str | None, /) -> tuple[int, int] | None:
+    """Give the reference date and the unit of dates, both in nanoseconds.
+
+    ``None`` where xarray asks cftime for every date: the reference date is before 1678, or before the reform of the
+    calendar, or is not written as ISO 8601 has it.
+
+    Raises
+    ------
+    ValueError
+        The units cannot be read.
+    """
+    try:
+        with quiet():
+            dates = decode_cf_datetime(np.array([0, 1]), units, calendar, use_cftime=False)
+            origin, after = dates.astype("M8[ns]").view(np.int64).tolist()
+    except (KeyError, OverflowError, pd.errors.OutOfBoundsDatetime, pd.errors.OutOfBoundsTimedelta):
+        with quiet():
+            decode_cf_datetime(np.array([0.0]), units, calendar, use_cftime=True)
+        return None
+    return origin, after - origin
+
+
+def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /) -> NDArray[Any]:
+    """Give dates as ``datetime64[ns]``; NaN, and the least integer of 64 bits, are NaT.
+
+    Raises
+    ------
+    UnfitTimeError
+        A date is outside of 1677-09-21 to 2262-04-11, or is missing where xarray asks cftime, or xarray would round it
+        in one way or another depending on the values that it reads with it.
+    """
+    line = line_of(units, calendar)
+    is_float = numbers.dtype.kind == "f"
+    if numbers.dtype.kind != "u":
+        numbers = numbers.astype(np.float64 if is_float else np.int64, copy=False)
+    missing = np.isnan(numbers) if is_float else numbers == _NAT
+    has_missing = bool(missing.any())
+    present = numbers[~missing] if has_missing else numbers
+    if has_missing and line is None:
+        raise UnfitTimeError(
+            f"a date in '{units}' is missing, and cftime, which xarray asks for such dates, has no NaT"
+        )
+    if not present.size:
+        return np.full(numbers.shape, "NaT", "M8[ns]")
+    low, high = present.min().item(), present.max().item()
+    if line is not None and all(_fits(x, *line) for x in (low, high)):
+        origin, step = line
+        dates = (numbers * np.int64(step)).astype(np.int64, copy=False)
+        dates += origin
+        if has_missing:
+            np.putmask(dates, missing, _NAT)
+        return dates.view("M8[ns]")
+    if line is not None and (is_float or has_missing or line[1] < 1000 or max(-low, high) > _EXACT):
+        raise UnfitTimeError(f"{low!r} to {high!r} '{units}' are more nanoseconds than 64 bits hold")
+    try:
+        with quiet():
+            found: NDArray[Any] = decode_cf_datetime(numbers, units, calendar)
+    except (ValueError, OverflowError) as error:
+        raise UnfitTimeError(f"{low!r} to {high!r} '{units}' are no dates: {error}") from error
+    if found.dtype != np.dtype("M8[ns]"):
+        raise UnfitTimeError(
+            f"{low!r} to {high!r} '{units}' are not all dates between 1677-09-21 and 2262-04-11, which "
+            "'datetime64[ns]' has a place for"
+        )
+    return found
+
+
+def _fits(number: float, origin: int, step: int) -> bool:
+    """Whether a number of units, and the date that it gives, fit 64 bits of nanoseconds."""
+    span = number * step
+    if not abs(span) < 1 << 63:
+        return False
+    return abs(origin + int(span)) < 1 << 63
+
+
+def timedelta_dtype(units: str, attribute: str, /) -> np.dtype[Any]:
+    """Give the dtype of durations: that of the attribute ``dtype``, or as fine as the units where those are finer.
+
+    >>> timedelta_dtype("milliseconds", "timedelta64[s]")
+    dtype('<m8[ms]')
+
+    Raises
+    ------
+    ValueError
+        The attribute names no dtype, or one that xarray has no form for.
+    """
+    try:
+        resolution, count = np.datetime_data(np.dtype(attribute))
+    except TypeError as error:
+        raise ValueError(f"dtype {attribute!r} is none of durations") from error
+    if resolution not in _RESOLUTIONS or count != 1:
+        raise ValueError(f"durations of dtype {attribute!r} have another dtype once decoded")
+    own = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}.get(units, "s")
+    return np.dtype(f"m8[{max(resolution, own, key=_RESOLUTIONS.index)}]")
+
+
+def decode_timedeltas(numbers: NDArray[Any], units: str, dtype: np.dtype[Any], /) -> NDArray[Any]:
+    """Give durations of a dtype of :func:`timedelta_dtype`.
+
+    Raises
+    ------
+    UnfitTimeError
+        A duration is no whole number of the resolution, or is too long for it.
+    """
+    resolution: Any = np.datetime_data(dtype)[0]
+    try:
+        with quiet():
+            found: NDArray[Any] = decode_cf_timedelta(numbers, units, resolution)
+    except (OverflowError, pd.errors.OutOfBoundsTimedelta) as error:
+        raise UnfitTimeError(f"a number of '{units}' has no place in '{dtype}': {error}") from error
+    if found.dtype != dtype:
+        raise UnfitTimeError(f"a number of '{units}' is no whole number of '{dtype}', but one of '{found.dtype}'")
+    return found

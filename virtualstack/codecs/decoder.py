@@ -1,0 +1,65 @@
+"""What undoes one codec that makes bytes of bytes, and what such decoders share."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Bytes", "BytesDecoder", "CodecError", "check_size", "raw_bytes", "zstd_size"]
+
+type Bytes = bytes | memoryview | NDArray[np.uint8]
+
+
+class CodecError(ValueError):
+    """Stored bytes do not decode; the caller knows which chunk they are."""
+
+
+class BytesDecoder(Protocol):
+    """Undoes one codec.
+
+    ``size`` is the number of bytes that must come out, or ``None`` where it is not known; no more than ``limit``
+    may come out.
+    """
+
+    def __call__(self, raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        """Give the decoded bytes."""
+
+
+def raw_bytes(data: Any, /) -> NDArray[np.uint8]:
+    """View any buffer as bytes, without a copy."""
+    if isinstance(data, np.ndarray):
+        return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return np.frombuffer(data, np.uint8)
+
+
+def check_size(what: str, found: int, size: int | None, limit: int, /) -> None:
+    """Compare the size that stored bytes claim to decode to with what is expected.
+
+    Raises
+    ------
+    CodecError
+        It is more than ``limit`` bytes, or not the known ``size``.
+    """
+    if found > limit:
+        raise CodecError(f"{what} says that it holds {found} bytes; {limit} are expected at most")
+    if size is not None and found != size:
+        raise CodecError(f"{what} says that it holds {found} bytes; {size} are expected")
+
+
+def zstd_size(header: bytes, /) -> int | None:
+    """Read the content size of a zstd frame; ``None`` where the frame leaves it out."""
+    # RFC 8878, 3.1.1: magic, descriptor, window descriptor unless single segment, dictionary id, content size
+    if len(header) < 6 or header[:4] != b"\x28\xb5\x2f\xfd":
+        raise CodecError("there is no zstd frame: the magic number is missing")
+    descriptor = header[4]
+    is_single = bool(descriptor & 0x20)
+    flag = descriptor >> 6
+    if not flag and not is_single:
+        return None
+    at = 5 + (not is_single) + (0, 1, 2, 4)[descriptor & 3]
+    width = 1 << flag
+    if len(header) < at + width:
+        raise CodecError("the zstd frame ends in its header")
+    return int.from_bytes(header[at : at + width], "little") + (256 if flag == 1 else 0)

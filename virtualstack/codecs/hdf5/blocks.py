@@ -1,0 +1,132 @@
+"""Chunks cut into blocks, each compressed by itself: the filters lz4 and bitshuffle."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numcodecs
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes, zstd_size
+from virtualstack.codecs.hdf5.library import check_installed, imagecodecs
+
+__all__ = ["BITSHUFFLE", "LZ4", "bitshuffle", "lz4"]
+
+BITSHUFFLE, LZ4 = "virtualstack.bitshuffle", "virtualstack.lz4"
+_HEADER = struct.Struct(">QI")
+"""Both filters: bytes of the decoded chunk, bytes of a decoded block."""
+_GROUP = 8
+"""Elements whose bits bitshuffle transposes together; what is left over at the end is stored as it is."""
+_TARGET, _LEAST = 8192, 128
+"""The block that bitshuffle takes where the file names none: bytes, and elements at least."""
+
+type _Block = Callable[[memoryview, int, int, NDArray[np.uint8]], None]
+
+
+def lz4(options: Mapping[str, Any], /) -> BytesDecoder:
+    """Give the decoder of filter 32004; a block that did not shrink is stored as it is."""
+
+    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        out, work, block = _open(raw, "lz4", size, limit)
+        at = _HEADER.size
+        for start in range(0, out.size, block or 1):
+            part = out[start : start + block]
+            at = _next_block(work, at, part, _copy_or_lz4)
+        return out
+
+    return decode
+
+
+def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
+    """Give the decoder of filter 32008.
+
+    Parameters
+    ----------
+    options
+        ``elementsize`` in bytes, ``blocksize`` in elements (0: the filter's own choice; compressed chunks say it
+        themselves) and ``compressor``: ``"none"``, ``"lz4"`` or ``"zstd"``.
+    """
+    check_installed(BITSHUFFLE)
+    width, block = int(options["elementsize"]), int(options.get("blocksize", 0))
+    compressor = options.get("compressor", "none")
+    if compressor == "none":
+        return lambda raw, size, limit: _unshuffle(raw_bytes(raw), width, block or _own_block(width))
+    undo = {"lz4": _lz4_block, "zstd": _zstd_block}[compressor]
+
+    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        out, work, n_bytes = _open(raw, "bitshuffle", size, limit)
+        if out.size % width or n_bytes % (_GROUP * width) or not n_bytes:
+            raise CodecError(
+                f"the bitshuffle chunk says that it holds {out.size} bytes in blocks of {n_bytes}; elements have "
+                f"{width} bytes and blocks {_GROUP} elements or a multiple"
+            )
+        whole = out.size - out.size % (_GROUP * width)
+        at = _HEADER.size
+        for start in range(0, whole, n_bytes):
+            at = _next_block(work, at, out[start : min(start + n_bytes, whole)], undo)
+        rest = out.size - whole
+        if len(work) - at < rest:
+            raise CodecError("the bitshuffle chunk is cut short")
+        out[whole:] = np.frombuffer(work[at : at + rest], np.uint8)
+        return _unshuffle(out, width, n_bytes // width)
+
+    return decode
+
+
+def _open(raw: Bytes, what: str, size: int | None, limit: int) -> tuple[NDArray[np.uint8], memoryview, int]:
+    """Give memory for the decoded chunk, the stored bytes in memory that may be changed, and the bytes of a block."""
+    if len(raw) < _HEADER.size:
+        raise CodecError(f"the {what} chunk has {len(raw)} bytes; its header alone has {_HEADER.size}")
+    work = memoryview(bytearray(raw))
+    found, block = _HEADER.unpack_from(work)
+    check_size(f"the {what} chunk", found, size, limit)
+    if found and not block:
+        raise CodecError(f"the {what} chunk says that its blocks have no bytes")
+    return np.empty(found, np.uint8), work, block
+
+
+def _next_block(work: memoryview, at: int, out: NDArray[np.uint8], undo: _Block) -> int:
+    """Decode the block whose size stands at a place, and give the place behind it."""
+    stored = int.from_bytes(work[at : at + 4], "big")
+    end = at + 4 + stored
+    if len(work) < at + 4 or len(work) < end:
+        raise CodecError("a block reaches past the end of the chunk, which is cut short or damaged")
+    undo(work, at, end, out)
+    return end
+
+
+def _copy_or_lz4(work: memoryview, at: int, end: int, out: NDArray[np.uint8]) -> None:
+    if end - at - 4 == out.size:
+        out[:] = np.frombuffer(work[at + 4 : end], np.uint8)
+    else:
+        _lz4_block(work, at, end, out)
+
+
+def _lz4_block(work: memoryview, at: int, end: int, out: NDArray[np.uint8]) -> None:
+    # numcodecs wants the decoded size in front, where the stored size stands
+    work[at : at + 4] = out.size.to_bytes(4, "little")
+    numcodecs.LZ4().decode(work[at:end], out)
+
+
+def _zstd_block(work: memoryview, at: int, end: int, out: NDArray[np.uint8]) -> None:
+    found = zstd_size(bytes(work[at + 4 : at + 22]))
+    check_size("a zstd block", out.size if found is None else found, out.size, out.size)
+    numcodecs.Zstd().decode(work[at + 4 : end], out)
+
+
+def _own_block(width: int) -> int:
+    """Give the elements of a block where the file does not: 8 KiB in multiples of 8."""
+    return max(_TARGET // width // _GROUP * _GROUP, _LEAST)
+
+
+def _unshuffle(data: NDArray[np.uint8], width: int, block: int) -> Bytes:
+    if data.size % width:
+        raise CodecError(f"the bitshuffle chunk has {data.size} bytes, which are no elements of {width} bytes")
+    if not data.size:
+        return data
+    out = np.empty(data.size, np.uint8)
+    imagecodecs().bitshuffle_decode(memoryview(data), itemsize=width, blocksize=block, out=memoryview(out))
+    return out

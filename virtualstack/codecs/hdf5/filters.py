@@ -1,0 +1,25 @@
+"""Decoders of HDF5's filters by codec name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from virtualstack.codecs.decoder import BytesDecoder
+from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4, bitshuffle, lz4
+from virtualstack.codecs.hdf5.blosc2 import BLOSC2, blosc2
+from virtualstack.codecs.hdf5.compressors import LZF, SZIP, lzf, szip
+from virtualstack.codecs.hdf5.shuffle import SHUFFLE, shuffle
+from virtualstack.codecs.hdf5.zfp import ZFP, zfp
+
+__all__ = ["FILTERS"]
+
+FILTERS: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
+    BITSHUFFLE: bitshuffle,
+    BLOSC2: blosc2,
+    LZ4: lz4,
+    LZF: lzf,
+    SHUFFLE: shuffle,
+    SZIP: szip,
+    ZFP: zfp,
+}

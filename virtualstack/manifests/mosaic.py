@@ -1,0 +1,290 @@
+"""Placing arrays in a larger one: the grid has the lines of all of them, and is EMPTY where none stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import CombineError
+from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
+from virtualstack.manifests.encoding import Fill
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.indexing import Chunks, refine, slice_axis
+from virtualstack.manifests.joining import REFINEMENT_BUDGET
+from virtualstack.manifests.unify import unify
+
+__all__ = ["MAX_CELLS", "Mosaic", "Runs", "Tile", "place_tiles", "take_runs"]
+
+MAX_CELLS = 1 << 26
+"""Cells of a mosaic, and of a tile that is cut: 1.6 GB of entries."""
+
+_FEW = 1 << 12  # cells that are within any budget
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Some elements of an axis: runs of them, one after the other.
+
+    Parameters
+    ----------
+    starts, lengths
+        Shape ``(n,)``, int64, elements. Runs ascend and neither overlap nor touch; lengths are 1 and more.
+    """
+
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, starts: Iterable[int] | NDArray[np.int64], lengths: Iterable[int] | NDArray[np.int64]) -> Runs:
+        """Take runs that ascend; those that touch become one, empty ones are left out.
+
+        >>> Runs.of([0, 4, 6], [4, 2, 0])
+        Runs(0:6)
+
+        Raises
+        ------
+        ValueError
+            They do not ascend, overlap, or begin before 0.
+        """
+        first = np.asarray(starts, np.int64).reshape(-1)
+        count = np.asarray(lengths, np.int64).reshape(-1)
+        keep = count > 0
+        first, end = first[keep], (first + count)[keep]
+        if (first < 0).any() or (end < first).any() or (first[1:] < end[:-1]).any():
+            raise ValueError("runs of elements must ascend from 0 on and not overlap")
+        is_new = np.ones(first.size, np.bool_)
+        is_new[1:] = first[1:] != end[:-1]
+        first, end = first[is_new], end[np.roll(is_new, -1)] if first.size else end
+        return cls(first, end - first)
+
+    @classmethod
+    def whole(cls, length: int) -> Runs:
+        """Give all elements of an axis."""
+        return cls.of([0], [length])
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(self.lengths.sum())
+
+    @property
+    def stop(self) -> int:
+        """End of the last run; 0 where there is none."""
+        return int(self.starts[-1] + self.lengths[-1]) if self.starts.size else 0
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Give how many elements come before each run, and at the end how many there are: shape ``(n + 1,)``."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+
+    def __repr__(self) -> str:
+        shown = ",".join(
+            f"{a}:{a + n}" for a, n in zip(self.starts[:4].tolist(), self.lengths[:4].tolist(), strict=True)
+        )
+        return f"Runs({shown}{',...' if self.starts.size > 4 else ''})"
+
+
+class Tile(NamedTuple):
+    """An array and the elements of the larger one, along each axis, that it stands for."""
+
+    chunks: Chunks
+    runs: tuple[Runs, ...]
+
+
+class Mosaic(NamedTuple):
+    """What tiles make, and how many elements of it lie under any of them."""
+
+    chunks: Chunks
+    n_covered: int
+
+
+def take_runs(chunks: Chunks, axis: int, runs: Runs, /) -> Chunks:
+    """Select runs of elements along one axis; no bytes are read.
+
+    Raises
+    ------
+    IndexError
+        A run ends behind the axis.
+    CombineError
+        There would be more than :data:`MAX_CELLS` cells.
+    """
+    length = chunks.grid.axes[axis].length
+    if runs.stop > length:
+        raise IndexError(f"elements up to {runs.stop} are out of bounds for axis {axis} with size {length}")
+    if runs.starts.size <= 1:
+        start = int(runs.starts[0]) if runs.starts.size else 0
+        return slice_axis(chunks, axis, slice(start, runs.stop))
+    step = int(runs.starts[1] - runs.starts[0])
+    if (runs.lengths == 1).all() and (np.diff(runs.starts) == step).all():
+        return slice_axis(chunks, axis, slice(int(runs.starts[0]), runs.stop, step))
+    low = int(runs.starts[0])
+    chunks = slice_axis(chunks, axis, slice(low, runs.stop))
+    starts = runs.starts - low
+    chunks = _cut(chunks, axis, np.concatenate([starts, starts + runs.lengths]))
+    manifest, grid = chunks
+    lines = grid.axes[axis].lines()
+    run = np.searchsorted(starts, lines[:-1], "right") - 1
+    cells = np.flatnonzero(lines[:-1] < (starts + runs.lengths)[run])
+    return Chunks(
+        replace(
+            manifest,
+            entries=manifest.entries.take(cells, axis),
+            starts=None if manifest.starts is None else manifest.starts.take(cells, axis),
+        ),
+        grid.replace(axis, ChunkAxis.from_lengths(np.diff(lines)[cells])),
+    )
+
+
+def place_tiles(shape: Sequence[int], tiles: Sequence[Tile], fill: Fill, /) -> Mosaic:
+    """Place arrays in a larger one; of two that overlap, the later one is seen.
+
+    Cells of every tile are cut at the grid lines of all, as in joining. Costs a few copies of the entries.
+
+    Parameters
+    ----------
+    shape
+        Of the larger array, in elements.
+    tiles
+        Of one value dtype; ``runs`` have as many elements as the array has along that axis.
+    fill
+        Of the larger array: what stands where no tile does.
+
+    Raises
+    ------
+    IndexError
+        A tile reaches outside of the array.
+    CombineError
+        The union of the grid lines exceeds the budget (as in joining), or :data:`MAX_CELLS`.
+    """
+    tiles = [tile for tile in tiles if all(runs.size for runs in tile.runs)]
+    for tile in tiles:
+        if any(runs.stop > n for runs, n in zip(tile.runs, shape, strict=True)):
+            raise IndexError(f"a tile ends at {tuple(x.stop for x in tile.runs)}, the array at {tuple(shape)}")
+    tiles = [Tile(_cut_at_runs(tile), tile.runs) for tile in tiles]
+    lines = [_union(n, tiles, axis) for axis, n in enumerate(shape)]
+    grid = ChunkGrid(tuple(ChunkAxis.from_lengths(np.diff(x)) for x in lines))
+    _check_budget(sum(math.prod(tile.chunks.grid.shape) for tile in tiles), math.prod(grid.shape), len(tiles))
+    parts = [_refine_at(tile, lines) for tile in tiles]
+    none, *manifests = unify([ChunkManifest.empty((0,) * len(shape), fill), *(part.chunks.manifest for part in parts)])
+    entries = np.zeros(grid.shape, ENTRY)
+    starts = np.zeros(grid.shape, np.int64) if any(x.starts is not None for x in manifests) else None
+    covered = np.zeros(grid.shape, np.bool_)
+    for manifest, part in zip(manifests, parts, strict=True):
+        place = _place(part.runs, lines)
+        entries[place] = manifest.entries
+        covered[place] = True
+        if starts is not None:
+            starts[place] = 0 if manifest.starts is None else manifest.starts
+    if starts is not None and not starts.any():
+        starts = None
+    made = Chunks(replace(none, entries=entries, starts=starts), grid)
+    return Mosaic(made, _n_elements(covered, grid))
+
+
+def _cut_at_runs(tile: Tile) -> Chunks:
+    """Cut the cells of a tile where its elements are no neighbours in the larger array."""
+    chunks = tile.chunks
+    for axis, runs in enumerate(tile.runs):
+        if runs.size != chunks.grid.axes[axis].length:
+            raise ValueError(
+                f"a tile of {chunks.grid.array_shape} elements cannot stand for {runs.size} on axis {axis}"
+            )
+        chunks = _cut(chunks, axis, runs.offsets())
+    return chunks
+
+
+def _cut(chunks: Chunks, axis: int, at: NDArray[np.int64]) -> Chunks:
+    """Cut cells along an axis at more lines."""
+    old = chunks.grid.axes[axis].lines()
+    lines = np.unique(np.concatenate([old, at]))
+    if lines.size == old.size:
+        return chunks
+    _check_cells(math.prod(chunks.grid.shape) // max(old.size - 1, 1) * (lines.size - 1))
+    return refine(chunks, axis, lines)
+
+
+def _union(length: int, tiles: Sequence[Tile], axis: int) -> NDArray[np.int64]:
+    """Give the lines along one axis of the larger array: where any tile, or a cell of it, begins or ends."""
+    seen: dict[Any, None] = {}
+    found = [np.array([0, length], np.int64)]
+    for tile in tiles:
+        runs, cells = tile.runs[axis], tile.chunks.grid.axes[axis]
+        key = (runs.starts.tobytes(), runs.lengths.tobytes(), cells)
+        if key not in seen:
+            seen[key] = None
+            begin = cells.lines()[:-1]
+            found += [_outer_of(begin, runs), runs.starts + runs.lengths]
+    return np.unique(np.concatenate(found))
+
+
+def _outer_of(index: NDArray[np.int64], runs: Runs) -> NDArray[np.int64]:
+    """Give where elements of a tile stand in the larger array."""
+    offsets = runs.offsets()
+    run = np.searchsorted(offsets, index, "right") - 1
+    return runs.starts[run] + index - offsets[run]
+
+
+def _check_budget(before: int, after: int, n_tiles: int) -> None:
+    _check_cells(after)
+    if after > max(REFINEMENT_BUDGET * before, _FEW):
+        raise CombineError(
+            f"the chunk grids of {n_tiles} arrays do not meet: cut at all their lines they would have {after} cells "
+            f"instead of {before}, more than {REFINEMENT_BUDGET} times as many",
+            property="chunks",
+            left=before,
+            right=after,
+        )
+
+
+def _check_cells(n: int) -> None:
+    if n > MAX_CELLS:
+        raise CombineError(
+            f"a chunk grid of {n} cells; one made of several arrays has at most {MAX_CELLS}", property="chunks", right=n
+        )
+
+
+def _refine_at(tile: Tile, lines: Sequence[NDArray[np.int64]]) -> Tile:
+    chunks = tile.chunks
+    for axis, (runs, union) in enumerate(zip(tile.runs, lines, strict=True)):
+        first, count = _cells_of(runs, union)
+        begin = union[_ranges(first, count)] - np.repeat(runs.starts - runs.offsets()[:-1], count)
+        chunks = refine(chunks, axis, np.append(begin, runs.size))
+    return Tile(chunks, tile.runs)
+
+
+def _cells_of(runs: Runs, union: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Give the first cell of each run, and their number."""
+    first = np.searchsorted(union, runs.starts)
+    return first, np.searchsorted(union, runs.starts + runs.lengths) - first
+
+
+def _ranges(first: NDArray[np.intp], count: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Give the numbers from ``first[i]`` on, ``count[i]`` of them, for one i after the other.
+
+    >>> _ranges(np.array([3, 9]), np.array([2, 3])).tolist()
+    [3, 4, 9, 10, 11]
+    """
+    ends = np.cumsum(count)
+    numbers: NDArray[np.intp] = np.arange(count.sum()) + np.repeat(first - (ends - count), count)
+    return numbers
+
+
+def _place(runs: tuple[Runs, ...], lines: Sequence[NDArray[np.int64]]) -> Any:
+    found = [_cells_of(x, union) for x, union in zip(runs, lines, strict=True)]
+    if all(first.size == 1 for first, _ in found):
+        return tuple(slice(int(first[0]), int(first[0] + count[0])) for first, count in found)
+    return np.ix_(*(_ranges(first, count) for first, count in found))
+
+
+def _n_elements(covered: NDArray[np.bool_], grid: ChunkGrid) -> int:
+    """Count the elements of the cells that are marked."""
+    if covered.all():
+        return math.prod(grid.array_shape)
+    counts: Any = covered
+    for axis in reversed(grid.axes):
+        counts = counts @ axis.lengths()
+    return int(counts)

@@ -1,0 +1,191 @@
+"""Moving CF attributes out of an array and into the encoding of its chunks, and back; no bytes are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from virtualstack.codecs.cf import CF, Packing, cf_codec, packing_of
+from virtualstack.codecs.cf_agreement import decoded_by_xarray
+from virtualstack.codecs.cf_times import DURATIONS, datetime_units
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import ManifestError
+from virtualstack.manifests.array import ManifestArray
+from virtualstack.manifests.cf import same_value, value_changing
+from virtualstack.manifests.chunk_manifest import ChunkManifest
+from virtualstack.manifests.encoding import ChunkEncoding, Fill, native
+
+__all__ = ["Unpacked", "packed_encoding", "repack", "unpack"]
+
+_MASK_AND_SCALE = ("_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unpacked:
+    """An array after :func:`unpack`.
+
+    Parameters
+    ----------
+    array
+        With decoded values, or as it was.
+    encoding
+        Attributes that have left the array, as xarray has them in the encoding of a variable.
+    obstacle
+        Why the array stays packed though its attributes ask for decoding; ``None`` where nothing was in the way.
+    """
+
+    array: ManifestArray
+    encoding: Mapping[str, Any]
+    obstacle: str | None = None
+
+
+def unpack(array: ManifestArray, /, *, decode_times: bool = True) -> Unpacked:
+    """Let the chunks of an array decode to what ``xr.open_dataset`` makes of its values, bit by bit.
+
+    The decoding is an elementwise codec in front of those that chunks have; fill values are decoded.
+
+    Parameters
+    ----------
+    array
+        With attributes as its source has them.
+    decode_times
+        Whether numbers with units of time become dates; those with other units are decoded in any case.
+    """
+    attributes = {**array.attributes, **array.cf}
+    wanted = _packing_attributes(attributes, decode_times=decode_times)
+    if not wanted:
+        return Unpacked(array, {})
+    manifest = array.in_memory()
+    try:
+        if array.dtype.kind not in "iuf":
+            raise ValueError(f"values of dtype '{array.dtype}' are no numbers")
+        stored = {encoding.dtype for encoding in manifest.encodings} or {array.dtype}
+        if any(native(dtype) != array.dtype for dtype in stored):
+            raise ValueError(f"chunks are stored as {sorted(map(str, stored))}, values are '{array.dtype}'")
+        codecs = {dtype: cf_codec(dtype, wanted) for dtype in stored}
+        decoded = decoded_by_xarray(next(iter(codecs.values())))
+        packing = packing_of(next(iter(codecs.values())))
+        if not packing.is_identity:
+            array = replace(array, manifest=_decoded_manifest(manifest, codecs, packing), dtype=packing.dtype)
+    except ValueError as error:
+        return Unpacked(array, {}, str(error))
+    left = {key: x for key, x in attributes.items() if key not in wanted or key in decoded.attributes}
+    return Unpacked(replace(array, attributes=left, cf=value_changing(left)), decoded.encoding)
+
+
+def _packing_attributes(attributes: Mapping[str, Any], *, decode_times: bool) -> dict[str, Any]:
+    """Pick the attributes that the default decoding of xarray looks at; none where they change nothing."""
+    units, dtype = attributes.get("units"), attributes.get("dtype")
+    is_date = datetime_units(units)
+    is_duration = isinstance(units, str) and units in DURATIONS
+    is_decoded_duration = is_duration and isinstance(dtype, str) and dtype.startswith("timedelta64")
+    if not decode_times and (is_date or is_decoded_duration):
+        return {}
+    keys = [key for key in _MASK_AND_SCALE if key in attributes]
+    if is_decoded_duration or (isinstance(dtype, str) and dtype == "bool"):
+        keys.append("dtype")
+    if keys or is_date:
+        # Missing values of durations are other numbers than those of temperatures, decoded or not.
+        keys += ["units"] if is_date or (is_duration and decode_times) else []
+        keys += ["calendar"] if is_date and "calendar" in attributes else []
+    return {key: attributes[key] for key in keys}
+
+
+def _decoded_manifest(
+    manifest: ChunkManifest, codecs: Mapping[np.dtype[Any], Codec], packing: Packing
+) -> ChunkManifest:
+    fills = []
+    has_holes: bool | None = None
+    for fill in manifest.fills:
+        try:
+            fills.append(_decoded_fill(fill, packing))
+        except ValueError as error:
+            has_holes = bool(manifest.holes.any()) if has_holes is None else has_holes
+            if has_holes:
+                raise ValueError(f"chunks that were never written have the value {fill.value!r}: {error}") from error
+            fills.append(Fill(packing.dtype, np.array("NaT", packing.dtype).tobytes()))
+    encodings = tuple(replace(x, dtype=packing.dtype, codecs=(codecs[x.dtype], *x.codecs)) for x in manifest.encodings)
+    return replace(manifest, fills=tuple(fills), encodings=encodings)
+
+
+def _decoded_fill(fill: Fill, packing: Packing) -> Fill:
+    return Fill(packing.dtype, packing(np.array([fill.value], fill.dtype)).tobytes())
+
+
+# -- back -----------------------------------------------------------------------------------------------------
+
+
+def _shared_packing(encodings: tuple[ChunkEncoding, ...]) -> Packing | None:
+    """Give the packing that all encodings have in front, whatever the byte order."""
+    firsts = [x.codecs[0] if x.codecs and x.codecs[0].name == CF else None for x in encodings]
+    if not firsts or any(codec is None for codec in firsts):
+        return None
+    packings = [packing_of(codec) for codec in dict.fromkeys(firsts) if codec is not None]
+    meanings = {cf_codec(native(x.stored), x.attributes) for x in packings}
+    return packings[0] if len(meanings) == 1 else None
+
+
+def packed_encoding(array: ManifestArray, /) -> Mapping[str, Any]:
+    """Give what xarray has in the encoding of a variable that was packed in one way throughout; else nothing."""
+    packing = _shared_packing(array.manifest.read(tuple(slice(0, 0) for _ in array.shape)).encodings)
+    return {} if packing is None else decoded_by_xarray(cf_codec(packing.stored, packing.attributes)).encoding
+
+
+def repack(array: ManifestArray, /) -> ManifestArray:
+    """Undo :func:`unpack` where all chunks are packed in one way, for targets that have attributes but no such codec.
+
+    Other arrays are given back as they are, and so is one whose holes read as a value that no stored number decodes
+    to, or that has got an attribute of such a name since.
+    """
+    manifest = array.in_memory().compact()
+    packing = _shared_packing(manifest.encodings)
+    if packing is None:
+        return array
+    shared = packing.attributes.keys() & array.attributes.keys()
+    if not all(same_value(packing.attributes[key], array.attributes[key]) for key in shared):
+        return array
+    fills = [_stored_fill(fill, packing) for fill in manifest.fills]
+    if not manifest.holes.any():
+        fills = [fill or Fill.zero(packing.stored) for fill in fills]
+    if any(fill is None for fill in fills):
+        return array
+    encodings = tuple(replace(x, dtype=packing_of(x.codecs[0]).stored, codecs=x.codecs[1:]) for x in manifest.encodings)
+    attributes = {**array.attributes, **packing.attributes}
+    return replace(
+        array,
+        manifest=replace(manifest, fills=tuple(x for x in fills if x is not None), encodings=encodings),
+        dtype=native(packing.stored),
+        attributes=attributes,
+        cf={**array.cf, **value_changing(attributes)},
+    )
+
+
+def _stored_fill(fill: Fill, packing: Packing) -> Fill | None:
+    """Find a stored number that decodes to a fill value."""
+    dtype = native(packing.stored)
+    declared = [x for key in ("_FillValue", "missing_value") for x in np.ravel(packing.attributes.get(key, ()))]
+    candidates = [*declared, 0, *_inverse(fill, packing)]
+    for value in candidates:
+        try:
+            found = Fill.of(value, dtype)
+            if _decoded_fill(found, packing) == fill:
+                return found
+        except (ManifestError, ValueError):
+            continue
+    return None
+
+
+def _inverse(fill: Fill, packing: Packing) -> list[Any]:
+    with np.errstate(all="ignore"):
+        value = np.array(fill.value).astype(np.float64) if fill.dtype.kind not in "mM" else np.array(np.nan)
+        number = (value - float(packing.offset or 0)) / float(packing.scale or 1)
+    if packing.stored.kind == "f":
+        return [float(number)]
+    if not np.isfinite(number):
+        return []
+    nearest = int(np.rint(number))
+    size = 1 << (8 * packing.stored.itemsize)
+    return [nearest, nearest - size]

@@ -1,0 +1,13 @@
+"""What goes wrong with one variable of a document; the reader adds the names of both."""
+
+from __future__ import annotations
+
+__all__ = ["BadValueError", "RefusedError"]
+
+
+class BadValueError(Exception):
+    """The document contradicts itself; the message is half a sentence."""
+
+
+class RefusedError(Exception):
+    """The variable is legal, and has no byte ranges that are known to give its values; the message is the reason."""

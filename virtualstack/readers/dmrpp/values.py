@@ -1,0 +1,152 @@
+"""Values that stand in a document, and texts whose padding has to be taken off."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.readers.dmrpp.dap import read_number
+from virtualstack.readers.dmrpp.document import Element
+from virtualstack.readers.dmrpp.faults import BadValueError, RefusedError
+
+__all__ = ["compact_text", "compact_values", "missing_values", "unpadded", "vlsa_texts"]
+
+_TEXT = np.dtypes.StringDType()
+_MAX_COMPACT = 1 << 16  # bytes of a compact dataset of HDF5, which any document may hold
+
+
+def compact_values(element: Element, dtype: np.dtype[Any], shape: tuple[int, ...], /) -> NDArray[Any]:
+    """Read ``dmrpp:compact``: base64 of values of the machine that wrote it, which is little-endian.
+
+    Raises
+    ------
+    BadValueError
+        It is no base64, or of another length than the values.
+    """
+    return _values(_decoded(element), dtype, shape)
+
+
+def compact_text(element: Element, /) -> NDArray[Any]:
+    """Read ``dmrpp:compact`` of one text.
+
+    Raises
+    ------
+    BadValueError
+        It is no base64, or no UTF-8.
+    """
+    return np.array(_text(_decoded(element).rstrip(b"\0")), _TEXT)
+
+
+def missing_values(element: Element, dtype: np.dtype[Any], shape: tuple[int, ...], limit: int, /) -> NDArray[Any]:
+    """Read ``dmrpp:missingdata``: base64 of zlib of values, or of one value as it is.
+
+    Raises
+    ------
+    BadValueError
+        It is no base64 or zlib, or of another length than the values.
+    RefusedError
+        The values are more than the limit.
+    """
+    length = math.prod(shape) * dtype.itemsize
+    _check_limit(length, limit)
+    raw = _decoded(element)
+    return _values(raw if math.prod(shape) == 1 else _inflated(raw, length), dtype, shape)
+
+
+def vlsa_texts(element: Element, shape: tuple[int, ...], limit: int, /) -> NDArray[Any]:
+    """Read ``dmrpp:vlsa``: an element ``v`` a text, with a count ``c``, compressed where it has a size ``s``.
+
+    Raises
+    ------
+    BadValueError
+        It holds more or less texts than the array.
+    RefusedError
+        They are more than the limit.
+    """
+    texts: list[str] = []
+    size = math.prod(shape)
+    n_bytes = 0
+    for value in element.named("v", "dmrpp:v"):
+        count = read_number(value.attributes.get("c", "1"), "count of a text")
+        text = value.text
+        if "s" in value.attributes:
+            length = read_number(value.attributes["s"], "size of a text")
+            _check_limit(length, limit)
+            text = _text(_inflated(_decoded(value), length))
+        n_bytes += count * (len(text.encode()) + 4)
+        _check_limit(n_bytes, limit)
+        if len(texts) + count > size:
+            break
+        texts += [text] * count
+    if len(texts) != size:
+        raise BadValueError(f"its dmrpp:vlsa does not hold {size} texts, those of its shape {shape}")
+    return np.array(texts, _TEXT).reshape(shape)
+
+
+def unpadded(values: NDArray[Any], pad: str, /) -> NDArray[Any]:
+    """Give fixed texts as the HDF5 library does, NUL behind them.
+
+    Parameters
+    ----------
+    values
+        Bytes of a fixed length.
+    pad
+        ``"space_pad"``, ``"null_pad"``, ``"null_term"``, or ``""`` for that of one text, which documents do not say.
+
+    Raises
+    ------
+    RefusedError
+        The padding is not known, and matters.
+    """
+    if pad == "null_pad":
+        return values
+    letters = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(values.size, values.dtype.itemsize)
+    if pad == "space_pad":
+        is_text = np.logical_or.accumulate((letters != ord(" "))[:, ::-1], axis=1)[:, ::-1]
+    else:
+        # HDF5 spec IV.A.2.d, class 3: what is behind the first NUL is not part of the text, and may be anything
+        is_text = np.logical_and.accumulate(letters != 0, axis=1)
+        if pad != "null_term" and (letters[:, -1] == ord(" ")).any():
+            raise RefusedError("a text that ends in spaces, which may be padding: the document does not say")
+    return np.where(is_text, letters, 0).astype(np.uint8).view(values.dtype).reshape(values.shape)
+
+
+def _values(raw: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    if len(raw) != math.prod(shape) * dtype.itemsize:
+        raise BadValueError(f"the document holds {len(raw)} bytes of its {math.prod(shape) * dtype.itemsize}")
+    return np.frombuffer(raw, dtype.newbyteorder("<")).reshape(shape)
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise BadValueError(f"its text is no UTF-8: {error}") from error
+
+
+def _decoded(element: Element) -> bytes:
+    try:
+        return base64.b64decode("".join(element.text.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadValueError(f"its {element.name} is no base64: {error}") from error
+
+
+def _inflated(raw: bytes, length: int) -> bytes:
+    try:
+        data = zlib.decompressobj().decompress(raw, length + 1)
+    except zlib.error as error:
+        raise BadValueError(f"its values in the document are no zlib: {error}") from error
+    if len(data) != length:
+        raise BadValueError(f"its values in the document are not {length} bytes")
+    return data
+
+
+def _check_limit(length: int, limit: int) -> None:
+    if length > max(limit, _MAX_COMPACT):
+        raise RefusedError(f"its {length} bytes in the document are more than the inline limit of {limit}")

@@ -1,0 +1,103 @@
+"""Each filter of HDF5 as a codec, by its registered number and its client data values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4
+from virtualstack.codecs.hdf5.blosc2 import BLOSC2
+from virtualstack.codecs.hdf5.compressors import LZF, SZIP
+from virtualstack.codecs.hdf5.zfp import ZFP, parse_header
+from virtualstack.codecs.metadata import Codec
+
+__all__ = ["codec_of_filter"]
+
+_SNAPPY = 3
+_BITSHUFFLE_COMPRESSORS = {0: "none", 2: "lz4", 3: "zstd"}
+_MAX_ELEMENT = 1 << 20
+"""Bytes of an element that bitshuffle is taken at its word for."""
+_MAX_RANK = 8
+
+
+def codec_of_filter(number: int, values: Sequence[int], /) -> Codec | None:
+    """Give the codec of a filter; ``None`` where it leaves stored bytes as they are.
+
+    Parameters
+    ----------
+    number
+        The registered identifier.
+    values
+        The client data values of the dataset.
+
+    Raises
+    ------
+    LookupError
+        No codec is known for the filter.
+    ValueError
+        There is one, but not for these values; the message says why.
+    """
+    make = _CODECS[number]
+    try:
+        return make(values)
+    except IndexError:
+        raise ValueError(f"has {len(values)} parameters, which are too few") from None
+
+
+def _deflate(values: Sequence[int]) -> Codec:
+    return Codec.of("numcodecs.zlib", level=values[0] if values else 6)
+
+
+def _shuffle(values: Sequence[int]) -> Codec | None:
+    if not values or values[0] < 1:
+        raise ValueError("does not say how long elements are")
+    return None if values[0] == 1 else Codec.of("numcodecs.shuffle", elementsize=values[0])
+
+
+def _szip(values: Sequence[int]) -> Codec:
+    mask, block, bits, line = values[:4]
+    # limits of libaec and szlib.h: blocks of 2 to 32, pixels of 1 to 32 or 64 bits, lines of at most 128 blocks
+    if block % 2 or not 2 <= block <= 32 or not (1 <= bits <= 32 or bits == 64) or not 1 <= line <= 128 * block:
+        raise ValueError(f"has blocks of {block} pixels of {bits} bits in lines of {line}, which szip does not know")
+    return Codec.of(SZIP, options_mask=mask, pixels_per_block=block, bits_per_pixel=bits, pixels_per_scanline=line)
+
+
+def _blosc(values: Sequence[int]) -> Codec:
+    if len(values) > 6 and values[6] == _SNAPPY:
+        raise ValueError("has the compressor snappy, which numcodecs has not")
+    return Codec.of("numcodecs.blosc")
+
+
+def _bitshuffle(values: Sequence[int]) -> Codec:
+    width, block = values[2], values[3]
+    number = values[4] if len(values) > 4 else 0
+    compressor = _BITSHUFFLE_COMPRESSORS.get(number)
+    if compressor is None:
+        raise ValueError(f"has the compressor {number}, which is not known")
+    if not 1 <= width <= _MAX_ELEMENT or block % 8:
+        raise ValueError(f"has elements of {width} bytes in blocks of {block}")
+    # a compressed chunk says itself how long its blocks are
+    return Codec.of(BITSHUFFLE, elementsize=width, blocksize=0 if number else block, compressor=compressor)
+
+
+def _zfp(values: Sequence[int]) -> Codec:
+    parse_header(values[1:])
+    return Codec.of(ZFP, header=list(values[1:]))
+
+
+_CODECS: Mapping[int, Callable[[Sequence[int]], Codec | None]] = {
+    1: _deflate,
+    2: _shuffle,
+    3: lambda values: Codec.of("numcodecs.fletcher32"),
+    4: _szip,
+    307: lambda values: Codec.of("numcodecs.bz2", level=values[0] if values else 9),
+    32000: lambda values: Codec.of(LZF),
+    32001: _blosc,
+    32004: lambda values: Codec.of(LZ4),
+    32008: _bitshuffle,
+    32013: _zfp,
+    32015: lambda values: Codec.of("numcodecs.zstd", level=values[0] if values else 3),
+    # what rounds values when they are written leaves them alone when they are read
+    32022: lambda values: None,
+    32023: lambda values: None,
+    32026: lambda values: Codec.of(BLOSC2),
+}
