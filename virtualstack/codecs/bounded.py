@@ -14,11 +14,10 @@ import numcodecs
 import numpy as np
 
 from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes, zstd_size
+from virtualstack.codecs.hdf5.elements import ELEMENTS, stored_size
 from virtualstack.codecs.hdf5.filters import FILTERS
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE, shuffle
-from virtualstack.codecs.hdf5_elements import elements_decoder, stored_size
 from virtualstack.codecs.metadata import Codec
-from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw_bytes"]
 
@@ -127,16 +126,6 @@ def _fletcher32(options: Mapping[str, Any]) -> BytesDecoder:
     return decode
 
 
-def _hdf5_elements(options: Mapping[str, Any]) -> BytesDecoder:
-    try:
-        decoder = elements_decoder(options["itemsize"], options["members"])
-    except (LookupError, ValueError, TypeError) as error:
-        text = f"codec '{_ELEMENTS}' does not take the configuration {options}: {error}"
-        raise UnsupportedFeatureError(text, feature=_ELEMENTS) from error
-    return lambda raw, size, limit: decoder(raw_bytes(raw))
-
-
-_ELEMENTS = "numcodecs.virtualstack.hdf5_elements"
 _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "blosc": _blosc,
     "gzip": _gzip,
@@ -149,7 +138,6 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.shuffle": shuffle,
     "numcodecs.zlib": _zlib,
     "numcodecs.zstd": _zstd,
-    _ELEMENTS: _hdf5_elements,
     "zstd": _zstd,
     **FILTERS,
 }
@@ -173,7 +161,7 @@ def encoded_size(codec: Codec, size: int | None, limit: int, /) -> tuple[int | N
     """
     if codec.name in _SAME_SIZE:
         return size, limit
-    if codec.name == _ELEMENTS and size is not None:
+    if codec.name == ELEMENTS and size is not None:
         size = stored_size(codec.options(), size)
         return size, size
     if codec.name in _CHECKSUMS:

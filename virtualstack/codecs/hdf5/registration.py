@@ -22,11 +22,12 @@ from virtualstack.codecs.decoder import CodecError, raw_bytes
 from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4
 from virtualstack.codecs.hdf5.blosc2 import BLOSC2
 from virtualstack.codecs.hdf5.compressors import LZF, SZIP
+from virtualstack.codecs.hdf5.elements import ELEMENTS, is_text
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE
 from virtualstack.codecs.hdf5.zfp import ZFP
 from virtualstack.codecs.metadata import Codec
 
-__all__ = ["Bitshuffle", "Blosc2", "LZ4Blocks", "Lzf", "Shuffle", "Szip", "ZarrFilter", "Zfp"]
+__all__ = ["Bitshuffle", "Blosc2", "Elements", "LZ4Blocks", "Lzf", "Shuffle", "Szip", "ZarrFilter", "Zfp"]
 
 _MOST = (1 << 31) - 1
 """Bytes that a chunk decodes to at most where nothing else tells; HDF5 has chunks of less than 4 GiB."""
@@ -120,6 +121,22 @@ class Blosc2(_Filter):
     """Filter 32026."""
 
     codec_id = BLOSC2
+
+
+class Elements(_Filter):
+    """No filter, but what makes numpy's elements of stored ones."""
+
+    codec_id = ELEMENTS
+
+    def encode(self, buf: Any) -> Any:
+        """Give strings as they are: they end in NULs.
+
+        Raises
+        ------
+        NotImplementedError
+            There are numbers, which are only decoded.
+        """
+        return buf if is_text(self._codec.options()) else super().encode(buf)
 
 
 class LZ4Blocks(_Filter):
