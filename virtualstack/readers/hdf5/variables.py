@@ -90,10 +90,10 @@ def _references(
     variable: Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
 ) -> tuple[ChunkManifest, ChunkGrid]:
     """Refer to stored bytes, and put the codecs of elements before those of filters."""
-    found = variable.element
-    if not found.codecs or found.stored is None:
+    found, layout = variable.element, variable.dataset.id.get_create_plist().get_layout()
+    if not found.codecs or found.stored is None or layout == h5d.VIRTUAL:
         return references(variable, found, shape, fill, context)
-    if variable.dataset.id.get_create_plist().get_layout() == h5d.COMPACT:
+    if layout == h5d.COMPACT:
         try:
             return inline_stored(variable.dataset, found, shape, fill), one_cell(shape)
         except NotInlinedError as error:
