@@ -13,9 +13,10 @@ from virtualstack.storage import Bytes, Source
 
 __all__ = ["Exact", "InMemory", "NotHeldError", "Paged", "Supply"]
 
-_PAGE_BITS = 14
+_PAGE_BITS = 13
 _PAGE = 1 << _PAGE_BITS  # reading one costs little more than reading a few bytes
-_MAX_PAGES = 512
+_MAX_PAGES = 1024
+_FEW = 16  # blocks, for which it does not pay to look for near ones
 
 
 class NotHeldError(Exception):
@@ -73,7 +74,7 @@ class Exact:
 
 
 class Paged:
-    """A file where a read costs a system call: read by pages of 16 KiB, of which 8 MiB are kept.
+    """A file where a read costs a system call: read by pages of 8 KiB, of which 8 MiB are kept.
 
     Parameters
     ----------
@@ -99,8 +100,9 @@ class Paged:
 
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
         """Give blocks, shape ``(n, size)``."""
-        if len(offsets) == 1:
-            return np.frombuffer(self.span(int(offsets[0]), size), np.uint8).reshape(1, size)
+        if len(offsets) <= _FEW:
+            parts = [self.span(offset, size) for offset in offsets.tolist()]
+            return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), np.uint8).reshape(-1, size)
         return read_blocks(self._source.read_ranges, offsets, size)
 
     def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
