@@ -10,18 +10,20 @@ from typing import Any, ClassVar
 
 import h5py
 
-from virtualstack.errors import MalformedFileError, ManifestError, StorageError
+from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
-from virtualstack.readers.base import ReadOptions
+from virtualstack.readers.base import ReadOptions, byte_count
 from virtualstack.readers.hdf5.attributes import read_attributes
 from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.object_references import object_paths
+from virtualstack.readers.hdf5.obstacles import LostValuesError
 from virtualstack.readers.hdf5.records import extend_records
 from virtualstack.readers.hdf5.references import FileContext
-from virtualstack.readers.hdf5.tree import Group, Variable, read_tree
+from virtualstack.readers.hdf5.tree import Group, Variable, find_variable, read_tree
 from virtualstack.readers.hdf5.variables import read_variable
+from virtualstack.readers.hdf5.virtual_sources import Chain, Datasets
 from virtualstack.storage import LocalSource, Source, SourceFile, Storage
 
 __all__ = ["HDF5"]
@@ -33,9 +35,26 @@ class HDF5:
 
     Values are those of the HDF5 library; names of dimensions and attributes are those of netCDF-C. What has no
     byte-range form is inlined up to a limit, or refused by name.
+
+    Parameters
+    ----------
+    contiguous_chunk_size
+        Bytes, such as ``"16 MiB"``, of the chunks into which datasets of contiguous layout are cut, at most; ``None``
+        for one chunk each. Values that are not compressed are read in parts in any case; what is cut can also be
+        written to zarr, and computed with dask, in chunks of that size.
     """
 
     name: ClassVar[str] = "hdf5"
+
+    contiguous_chunk_size: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if self._chunk_size() == 0:
+            raise ValueError("contiguous_chunk_size=0 is no size of a chunk; None leaves contiguous values in one")
+
+    def _chunk_size(self) -> int | None:
+        size = self.contiguous_chunk_size
+        return None if size is None else byte_count(size, option="contiguous_chunk_size")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Describe a file; reads metadata, and the values of variables that are inlined.
@@ -48,15 +67,33 @@ class HDF5:
             The bytes could not be had.
         """
         source = storage.source(url)
-        with _open(source) as file:
-            context = FileContext(
+
+        def read_dataset(url: str, path: str, chain: Chain) -> ManifestArray | None:
+            try:
+                source = storage.source(url)
+            except SourceNotFoundError:
+                return None
+            with _open(source) as file:
+                variable = find_variable(file, path)
+                return None if variable is None else _source(variable, context_of(source, file, chain))
+
+        datasets = Datasets(read_dataset)
+
+        def context_of(source: Source, file: h5py.File, chain: Chain = ()) -> FileContext:
+            return FileContext(
                 location=source.location,
                 read=source.read,
                 base=int(file.userblock_size),
                 inline_limit=options.inline_limit,
                 locate=lambda path: storage.source(path).location,
                 object_paths=cache(lambda: object_paths(file)),
+                contiguous_chunk_size=self._chunk_size(),
+                datasets=datasets,
+                chain=chain,
             )
+
+        with _open(source) as file:
+            context = context_of(source, file)
             try:
                 tree = read_tree(file)
                 return _group(tree, resolve_dimensions(tree), context, options, {})
@@ -129,6 +166,18 @@ def _array(variable: Variable, dims: Dimensions, context: FileContext) -> tuple[
     except ManifestError as error:
         raise _damaged(context.location.url, f"{variable.path}: {error}") from error
     return array, [*refusals, refusal] if refusal is not None else refusals
+
+
+def _source(variable: Variable, context: FileContext) -> ManifestArray:
+    """Describe a dataset that is a source of a virtual dataset."""
+    try:
+        array, refusal = read_variable(variable, ("",) * len(variable.shape or ()), {}, context)
+    except LibraryError as error:
+        raise LostValuesError(f"a virtual dataset (VDS) whose source '{variable.path}' is damaged: {error}") from error
+    if array is None:
+        reason = "" if refusal is None else refusal.reason
+        raise LostValuesError(f"a virtual dataset (VDS) whose source '{variable.path}' is refused: {reason}")
+    return array
 
 
 def _netcdf_name(name: str, tree: Group, dims: Dimensions) -> str:

@@ -18,7 +18,6 @@ from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, Chunk
 from virtualstack.readers.hdf5.chunks import ChunkTable, UnlistableChunksError, chunk_table
 from virtualstack.readers.hdf5.contiguous import Segment, contiguous_chunks
 from virtualstack.readers.hdf5.datatypes import ElementType, packed
-from virtualstack.readers.hdf5.elsewhere import missing_source
 from virtualstack.readers.hdf5.external import external_segments
 from virtualstack.readers.hdf5.faults import library_errors
 from virtualstack.readers.hdf5.filters import Filter, codecs_of, filters_of, missing_plugin, obstacle, passed
@@ -26,6 +25,8 @@ from virtualstack.readers.hdf5.layout import ChunkLayout, read_chunk_layout
 from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
 from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import one_cell
+from virtualstack.readers.hdf5.virtual_datasets import read_mappings, virtual_chunks
+from virtualstack.readers.hdf5.virtual_sources import Chain, Datasets
 
 __all__ = ["MAX_CELLS", "FileContext", "LostValuesError", "NoReferencesError", "references"]
 
@@ -54,6 +55,8 @@ class FileContext:
         Gives the path of each object of the file by its address.
     contiguous_chunk_size
         Bytes of the chunks into which contiguous values are cut, at most; ``None`` for one chunk.
+    datasets, chain
+        Of any files, for virtual datasets; and those virtual datasets of which this file holds a source.
     """
 
     location: Location
@@ -63,6 +66,8 @@ class FileContext:
     locate: Callable[[str], Location]
     object_paths: Callable[[], Mapping[int, str]]
     contiguous_chunk_size: int | None = None
+    datasets: Datasets
+    chain: Chain = ()
 
 
 def references(
@@ -93,13 +98,10 @@ def references(
     dataset = variable.dataset
     dcpl = dataset.id.get_create_plist()
     layout = dcpl.get_layout()
+    if layout == h5d.VIRTUAL:
+        return _virtual(variable, found, shape, fill, context)
     if found.stored is None:
         raise NoReferencesError(found.reason)
-    if layout == h5d.VIRTUAL:
-        missing = missing_source(dataset, context.location.url)
-        if missing is not None:
-            raise LostValuesError(f"a virtual dataset (VDS) {missing}; the HDF5 library would show fill values")
-        raise NoReferencesError("a virtual dataset (VDS), whose values lie in other datasets")
     if found.subshape and dcpl.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED:
         raise NoReferencesError("an array type with a fill value")
     if layout == h5d.COMPACT:
@@ -149,6 +151,27 @@ def _external(
     files = (dcpl.get_external(i) for i in range(dcpl.get_external_count()))
     segments = external_segments(files, length, context.location.url, context.locate)
     return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
+
+
+def _virtual(
+    variable: Variable, found: ElementType, shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> tuple[ChunkManifest, ChunkGrid]:
+    dcpl = variable.dataset.id.get_create_plist()
+    url = context.location.url
+    chunks = virtual_chunks(
+        read_mappings(dcpl),
+        shape[: len(shape) - len(found.subshape)],
+        fill.dtype,
+        fill,
+        context.datasets.sources_of(url, variable.path, context.chain),
+        url=url,
+        inline_limit=context.inline_limit,
+        subshape=found.subshape,
+        is_source=bool(context.chain),
+    )
+    if found.subshape and dcpl.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED:
+        raise NoReferencesError("an array type with a fill value")
+    return chunks.manifest, chunks.grid
 
 
 def _nothing(shape: tuple[int, ...], fill: Fill) -> tuple[ChunkManifest, ChunkGrid]:

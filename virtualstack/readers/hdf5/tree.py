@@ -13,7 +13,7 @@ from virtualstack.readers.hdf5.attributes import decode_text
 from virtualstack.readers.hdf5.datatypes import ElementType, element_type
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 
-__all__ = ["Group", "Variable", "read_tree"]
+__all__ = ["Group", "Variable", "find_variable", "read_tree"]
 
 _MAX_DEPTH = 100
 
@@ -93,6 +93,24 @@ def read_tree(file: h5py.File, /) -> Group:
         here = _identity(root.group.id)
     _fill(root, {here: "/"}, here[0], depth=0)
     return root
+
+
+def find_variable(file: h5py.File, path: str, /) -> Variable | None:
+    """Give the dataset at a path of a file; ``None`` where there is none, or where it is in another file.
+
+    Raises
+    ------
+    LibraryError
+        It cannot be opened.
+    """
+    with library_errors():
+        if path not in file:
+            return None
+        oid = h5o.open(file.id, path.encode())
+        here, root = _identity(oid), _identity(file["/"].id)
+    if here[0] != root[0]:
+        return None
+    return _variable(path.rpartition("/")[2], path, oid, here[1][0])
 
 
 def _fill(node: Group, seen: dict[_Identity, str], file_number: _FileNumber, *, depth: int) -> None:
