@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
-from virtualstack.readers.hdf5 import remote
+from virtualstack.readers.hdf5 import fetch, remote
 from virtualstack.readers.hdf5.fetch import Crawl, Metadata
 from virtualstack.readers.hdf5.structures.requests import Blocks, Span, StructureError, read_blocks, read_span
 from virtualstack.storage import MemorySource, open_source
@@ -381,6 +381,17 @@ def test_misses_of_the_file_for_h5py_are_counted_and_grow():
     file.seek(0)
     assert b"".join(iter(lambda: file.read(10_000), b"")) == DATA
     assert metadata.misses < 12
+
+
+def test_what_h5py_reads_is_kept_up_to_a_limit(monkeypatch):
+    """Values that h5py reads through the file do not fill the memory."""
+    monkeypatch.setattr(fetch, "_MAX_MISSED", 100_000)
+    source = Far()
+    file = Metadata(source).file()
+    for address in (1_000_000, 2_000_000, 3_000_000, 3_000_000):
+        file.seek(address)
+        assert file.read(100) == DATA[address : address + 100]
+    assert source.reads[-2:] == [(3_000_000, 100), (3_000_000, 100)]
 
 
 def test_h5py_opens_a_file_over_fetched_bytes(tmp_path):

@@ -23,6 +23,7 @@ _MAX_REQUEST = 1 << 30
 _WHOLE_LOCAL = 1 << 20  # reading as much costs less than 20 pages of it
 _BLOCK = 64 * 1024
 _MAX_BLOCK = 4 * 1024 * 1024
+_MAX_MISSED = 256 * 1024 * 1024  # kept of what parsers did not ask for
 
 type Then[T] = Callable[[T | StructureError], None]
 
@@ -55,7 +56,7 @@ class Metadata:
         self._source = source
         self._supply = _supply(source)
         self._lock = threading.Lock()
-        self._next, self._ahead = -2 * _BLOCK, 0
+        self._next, self._ahead, self._n_missed = -2 * _BLOCK, 0, 0
 
     @property
     def location(self) -> Location:
@@ -110,18 +111,22 @@ class Metadata:
             try:
                 return self._supply.span(offset, length)
             except NotHeldError:
-                self._miss(offset, length)
-                return self._supply.span(offset, length)
+                self.misses += 1
+            if self._n_missed > _MAX_MISSED:
+                return self._source.read(offset, length)
+            self._fetch_around(offset, length)
+            return self._supply.span(offset, length)
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges of the file; they are not kept."""
         return self._source.read_ranges(ranges)
 
-    def _miss(self, offset: int, length: int) -> None:
-        self.misses += 1
-        self._ahead = min(2 * self._ahead + _BLOCK, _MAX_BLOCK) if abs(offset - self._next) <= _BLOCK else 0
+    def _fetch_around(self, offset: int, length: int) -> None:
+        is_next = abs(offset - self._next) <= _BLOCK
+        self._ahead = min(2 * self._ahead + _BLOCK, _MAX_BLOCK) if is_next else 0
         begin = offset // _BLOCK * _BLOCK
         self._next = min(-(-(offset + length) // _BLOCK) * _BLOCK + self._ahead, self.size)
+        self._n_missed += self._next - begin
         self._supply.fetch([(begin, self._next - begin)])
 
     def get(self, request: Span | Blocks, /) -> bytes | NDArray[np.uint8]:
