@@ -12,10 +12,10 @@ from virtualstack.readers.hdf5.filters import codecs_of, filters_of, obstacle, p
 
 NAMES = itertools.count()
 SHAPES = {
-    (32, 64): [(16, 30), (13, 7), (1, 64)],
-    (640,): [(64,), (33,), (640,)],
-    (4, 6, 7, 8): [(3, 6, 5, 3)],
-    (30_000,): [(30_000,)],
+    (20, 40): [(16, 30), (13, 7)],
+    (150,): [(64,), (150,)],
+    (3, 4, 5, 6): [(2, 3, 5, 4)],
+    (9_000,): [(9_000,)],
 }
 SZIP = [("nn", 4), ("nn", 16), ("nn", 32), ("ec", 8), ("ec", 32)]
 FILTERS = {
@@ -66,9 +66,12 @@ def values(kind, shape, dtype):
 
 
 def create(data, chunks, **options):
-    """Write a dataset into a file in memory."""
-    file = h5py.File(f"{next(NAMES)}.h5", "w", driver="core", backing_store=False)
-    return file.create_dataset("x", data=data, chunks=chunks, **options)
+    """Write a dataset into a file in memory, and open it again: no decoded chunk is in the library's cache."""
+    with h5py.File(f"{next(NAMES)}.h5", "w", driver="core", backing_store=False) as file:
+        file.create_dataset("x", data=data, chunks=chunks, **options)
+        file.flush()
+        image = file.id.get_file_image()
+    return h5py.File(h5py.h5f.open_file_image(image))["x"]
 
 
 def check_chunks(dataset):
@@ -93,7 +96,7 @@ def test_filters_decode_as_the_library_does(name):
             for chunks, kind in itertools.product(all_chunks, ["walk", "zeros", "random"]):
                 check_chunks(create(values(kind, shape, dtype), chunks, **FILTERS[name]))
                 n_files += 1
-    assert n_files >= 5 * 8 * 3
+    assert n_files >= 5 * 6 * 3
 
 
 def test_a_shuffle_behind_a_compressor_need_not_have_whole_elements():

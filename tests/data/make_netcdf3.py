@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -194,7 +195,10 @@ def encode(
     count, offset = (">Q" if version == 5 else ">I"), (">i" if version == 1 else ">q")
     lengths = list(dims.values())
     is_record = [bool(v.dims) and lengths[v.dims[0]] == 0 for v in variables]
-    slabs = [v.values[0].tobytes() if r else v.values.tobytes() for v, r in zip(variables, is_record, strict=True)]
+    slabs = [
+        bytes(v.values.itemsize * math.prod(v.values.shape[1:])) if r else v.values.tobytes()
+        for v, r in zip(variables, is_record, strict=True)
+    ]
 
     def number(n: int) -> bytes:
         return struct.pack(count, n)

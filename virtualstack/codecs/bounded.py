@@ -13,12 +13,11 @@ from typing import Any
 import numcodecs
 import numpy as np
 
-from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes, zstd_size
+from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
+from virtualstack.codecs.hdf5.elements import ELEMENTS, stored_size
 from virtualstack.codecs.hdf5.filters import FILTERS
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE, shuffle
-from virtualstack.codecs.hdf5_elements import elements_decoder, stored_size
 from virtualstack.codecs.metadata import Codec
-from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw_bytes"]
 
@@ -71,7 +70,7 @@ def _zstd(options: Mapping[str, Any]) -> BytesDecoder:
     codec = numcodecs.Zstd()
 
     def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
-        found = zstd_size(bytes(raw[:18]))
+        found = _zstd_size(bytes(raw[:18]))
         if found is not None:
             check_size("the zstd frame", found, size, limit)
             size = found
@@ -83,6 +82,23 @@ def _zstd(options: Mapping[str, Any]) -> BytesDecoder:
         return out
 
     return decode
+
+
+def _zstd_size(header: bytes) -> int | None:
+    """Read the content size of a zstd frame; ``None`` where the frame leaves it out."""
+    # RFC 8878, 3.1.1: magic, descriptor, window descriptor unless single segment, dictionary id, content size
+    if len(header) < 6 or header[:4] != b"\x28\xb5\x2f\xfd":
+        raise CodecError("there is no zstd frame: the magic number is missing")
+    descriptor = header[4]
+    is_single = bool(descriptor & 0x20)
+    flag = descriptor >> 6
+    if not flag and not is_single:
+        return None
+    at = 5 + (not is_single) + (0, 1, 2, 4)[descriptor & 3]
+    width = 1 << flag
+    if len(header) < at + width:
+        raise CodecError("the zstd frame ends in its header")
+    return int.from_bytes(header[at : at + width], "little") + (256 if flag == 1 else 0)
 
 
 def _blosc(options: Mapping[str, Any]) -> BytesDecoder:
@@ -127,16 +143,6 @@ def _fletcher32(options: Mapping[str, Any]) -> BytesDecoder:
     return decode
 
 
-def _hdf5_elements(options: Mapping[str, Any]) -> BytesDecoder:
-    try:
-        decoder = elements_decoder(options["itemsize"], options["members"])
-    except (LookupError, ValueError, TypeError) as error:
-        text = f"codec '{_ELEMENTS}' does not take the configuration {options}: {error}"
-        raise UnsupportedFeatureError(text, feature=_ELEMENTS) from error
-    return lambda raw, size, limit: decoder(raw_bytes(raw))
-
-
-_ELEMENTS = "numcodecs.virtualstack.hdf5_elements"
 _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "blosc": _blosc,
     "gzip": _gzip,
@@ -149,7 +155,6 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.shuffle": shuffle,
     "numcodecs.zlib": _zlib,
     "numcodecs.zstd": _zstd,
-    _ELEMENTS: _hdf5_elements,
     "zstd": _zstd,
     **FILTERS,
 }
@@ -173,7 +178,7 @@ def encoded_size(codec: Codec, size: int | None, limit: int, /) -> tuple[int | N
     """
     if codec.name in _SAME_SIZE:
         return size, limit
-    if codec.name == _ELEMENTS and size is not None:
+    if codec.name == ELEMENTS and size is not None:
         size = stored_size(codec.options(), size)
         return size, size
     if codec.name in _CHECKSUMS:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bytes", "BytesDecoder", "CodecError", "check_size", "raw_bytes", "zstd_size"]
+__all__ = ["Bytes", "BytesDecoder", "CodecError", "check_size", "raw_bytes"]
 
 type Bytes = bytes | memoryview | NDArray[np.uint8]
 
@@ -46,20 +46,3 @@ def check_size(what: str, found: int, size: int | None, limit: int, /) -> None:
         raise CodecError(f"{what} says that it holds {found} bytes; {limit} are expected at most")
     if size is not None and found != size:
         raise CodecError(f"{what} says that it holds {found} bytes; {size} are expected")
-
-
-def zstd_size(header: bytes, /) -> int | None:
-    """Read the content size of a zstd frame; ``None`` where the frame leaves it out."""
-    # RFC 8878, 3.1.1: magic, descriptor, window descriptor unless single segment, dictionary id, content size
-    if len(header) < 6 or header[:4] != b"\x28\xb5\x2f\xfd":
-        raise CodecError("there is no zstd frame: the magic number is missing")
-    descriptor = header[4]
-    is_single = bool(descriptor & 0x20)
-    flag = descriptor >> 6
-    if not flag and not is_single:
-        return None
-    at = 5 + (not is_single) + (0, 1, 2, 4)[descriptor & 3]
-    width = 1 << flag
-    if len(header) < at + width:
-        raise CodecError("the zstd frame ends in its header")
-    return int.from_bytes(header[at : at + width], "little") + (256 if flag == 1 else 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import h5py
@@ -16,16 +18,19 @@ from virtualstack.readers.hdf5.structures.superblock import Superblock, read_sup
 _LAYOUT, _FILTERS = 0x08, 0x0B
 
 
-def run(parser: Parse[Any], data: bytes | memoryview, base: int = 0, log: list[int] | None = None) -> Any:
-    """Run a parser over the bytes of a file; `log` is given the bytes of each round."""
+type Bytes = bytes | bytearray | memoryview
+
+
+def run(parser: Parse[Any], data: Bytes, base: int = 0, rounds: list[Any] | None = None) -> Any:
+    """Run a parser over the bytes of a file; `rounds` is given the requests of each round."""
     raw = np.frombuffer(data, np.uint8)[base:]
     answers: list[Any] | None = None
     while True:
         try:
             requests = next(parser) if answers is None else parser.send(answers)
             answers = [answer(request, raw) for request in requests]
-            if log is not None:
-                log.append(sum(len(a) if isinstance(a, bytes) else a.nbytes for a in answers))
+            if rounds is not None:
+                rounds.append(requests)
         except StopIteration as stop:
             return stop.value
 
@@ -45,13 +50,13 @@ def answer(request: Span | Blocks, raw: np.ndarray) -> bytes | np.ndarray:
     return blocks[addresses].view(np.uint8).reshape(len(addresses), size)
 
 
-def superblock_of(file: h5py.File, data: bytes | memoryview) -> Superblock:
+def superblock_of(file: h5py.File, data: Bytes) -> Superblock:
     base = file.userblock_size
     return run(read_superblock(base, len(data)), data, base)
 
 
-def parser_of(dataset: h5py.Dataset, superblock: Superblock, data: bytes | memoryview) -> Parse[ChunkTable] | None:
-    """Give the parser of the chunk index of a dataset; None if it is not chunked."""
+def index_of(dataset: h5py.Dataset, superblock: Superblock, data: Bytes) -> Callable[[], Parse[ChunkTable]] | None:
+    """Give what makes parsers of the chunk index of a dataset; None if it is not chunked."""
     address = h5py.h5g.get_objinfo(dataset.id).objno[0]
     messages = run(read_object_header(address, superblock.widths), data, superblock.base)
     bodies = {message.kind: message.body for message in messages}
@@ -59,7 +64,8 @@ def parser_of(dataset: h5py.Dataset, superblock: Superblock, data: bytes | memor
     if not isinstance(layout, ChunkedLayout):
         return None
     assert layout.chunk == dataset.chunks
-    return read_chunk_index(
+    return partial(
+        read_chunk_index,
         layout,
         dataset.shape,
         dataset.maxshape,
@@ -89,7 +95,7 @@ def listed(dataset: h5py.Dataset) -> list[tuple[int, ...]]:
     return sorted(found)
 
 
-def check_direct(dataset: h5py.Dataset, rows: list[tuple[int, ...]], data: bytes) -> None:
+def check_direct(dataset: h5py.Dataset, rows: list[tuple[int, ...]], data: Bytes) -> None:
     """Compare with the stored bytes of each chunk, as the library's listing is wrong (HDF5 2.0)."""
     grid = [-(-n // c) for n, c in zip(dataset.shape, dataset.chunks, strict=True)]
     assert len(rows) == dataset.id.get_num_chunks()

@@ -11,13 +11,15 @@ from tests.data import make_hdf5_indexes
 from tests.data.make_hdf5_indexes import BUILDS, Build
 from tests.readers.hdf5.index_reading import (
     check_direct,
+    index_of,
     is_listed_wrongly,
     listed,
-    parser_of,
     rows_of,
     run,
     superblock_of,
 )
+
+CORPUS = Path(__file__).parents[4] / "shared" / "corpus" / "hdf5"
 
 
 def needs_library(build: Build) -> bool:
@@ -41,13 +43,23 @@ def compare_all(path: Path) -> int:
         datasets: list[h5py.Dataset] = []
         file.visititems(lambda _, node: datasets.append(node) if isinstance(node, h5py.Dataset) else None)
         for dataset in datasets:
-            parser = parser_of(dataset, superblock, data)
-            if parser is None:
+            index = index_of(dataset, superblock, data)
+            if index is None:
                 continue
             n_datasets += 1
-            rows = rows_of(run(parser, data, superblock.base), superblock.base)
+            rows = rows_of(run(index(), data, superblock.base), superblock.base)
             if is_listed_wrongly(dataset):
                 check_direct(dataset, rows, data)
             else:
                 assert rows == listed(dataset), dataset.name
     return n_datasets
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason=f"no corpus at {CORPUS}")
+def test_every_chunk_of_the_corpus_is_where_the_library_says():
+    """All chunked datasets of all files that the library opens."""
+    n_datasets = 0
+    for path in sorted(CORPUS.rglob("*")):
+        if path.is_file() and h5py.is_hdf5(path):
+            n_datasets += compare_all(path)
+    assert n_datasets > 500

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
-from virtualstack.readers.hdf5 import remote
+from virtualstack.readers.hdf5 import fetch, remote
 from virtualstack.readers.hdf5.fetch import Crawl, Metadata
 from virtualstack.readers.hdf5.structures.requests import Blocks, Span, StructureError, read_blocks, read_span
 from virtualstack.storage import MemorySource, open_source
@@ -96,7 +96,7 @@ def requests_within(draw, size):
     return draw(st.lists(st.one_of(span, clipped, blocks()), max_size=6))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_answers_are_the_bytes_of_the_source(source, data):
     """Whatever is asked for together or one after another, the answers are what the source reads there."""
@@ -321,7 +321,7 @@ def test_a_chain_takes_a_round_for_each_link_that_is_not_near():
     assert len(source.rounds) == 1 + 1 + len(far)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_no_byte_is_fetched_twice_nor_many_in_vain(data):
     """Over any sequence of requests each byte comes once, but for short gaps; no more than 4 MiB come unasked."""
@@ -381,6 +381,17 @@ def test_misses_of_the_file_for_h5py_are_counted_and_grow():
     file.seek(0)
     assert b"".join(iter(lambda: file.read(10_000), b"")) == DATA
     assert metadata.misses < 12
+
+
+def test_what_h5py_reads_is_kept_up_to_a_limit(monkeypatch):
+    """Values that h5py reads through the file do not fill the memory."""
+    monkeypatch.setattr(fetch, "_MAX_MISSED", 100_000)
+    source = Far()
+    file = Metadata(source).file()
+    for address in (1_000_000, 2_000_000, 3_000_000, 3_000_000):
+        file.seek(address)
+        assert file.read(100) == DATA[address : address + 100]
+    assert source.reads[-2:] == [(3_000_000, 100), (3_000_000, 100)]
 
 
 def test_h5py_opens_a_file_over_fetched_bytes(tmp_path):

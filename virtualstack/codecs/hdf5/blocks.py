@@ -6,11 +6,11 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numcodecs
 import numpy as np
+from numcodecs.lz4 import decompress
 from numpy.typing import NDArray
 
-from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes, zstd_size
+from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
 from virtualstack.codecs.hdf5.library import check_installed, imagecodecs
 
 __all__ = ["BITSHUFFLE", "LZ4", "bitshuffle", "lz4"]
@@ -23,18 +23,16 @@ _GROUP = 8
 _TARGET, _LEAST = 8192, 128
 """The block that bitshuffle takes where the file names none: bytes, and elements at least."""
 
-type _Block = Callable[[memoryview, int, int, NDArray[np.uint8]], None]
+type _Undo = Callable[[memoryview, int, int, memoryview], None]
+"""Decodes the block between two places, the first 4 bytes of which are its size."""
 
 
 def lz4(options: Mapping[str, Any], /) -> BytesDecoder:
     """Give the decoder of filter 32004; a block that did not shrink is stored as it is."""
 
     def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
-        out, work, block = _open(raw, "lz4", size, limit)
-        at = _HEADER.size
-        for start in range(0, out.size, block or 1):
-            part = out[start : start + block]
-            at = _next_block(work, at, part, _copy_or_lz4)
+        out, work, n_bytes = _open(raw, "lz4", size, limit)
+        _decode_blocks(work, memoryview(out), n_bytes, _copy_or_lz4)
         return out
 
     return decode
@@ -54,7 +52,7 @@ def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
     compressor = options.get("compressor", "none")
     if compressor == "none":
         return lambda raw, size, limit: _unshuffle(raw_bytes(raw), width, block or _own_block(width))
-    undo = {"lz4": _lz4_block, "zstd": _zstd_block}[compressor]
+    undo: _Undo = {"lz4": _lz4_block, "zstd": _zstd_block}[compressor]
 
     def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
         out, work, n_bytes = _open(raw, "bitshuffle", size, limit)
@@ -64,9 +62,7 @@ def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
                 f"{width} bytes and blocks {_GROUP} elements or a multiple"
             )
         whole = out.size - out.size % (_GROUP * width)
-        at = _HEADER.size
-        for start in range(0, whole, n_bytes):
-            at = _next_block(work, at, out[start : min(start + n_bytes, whole)], undo)
+        at = _decode_blocks(work, memoryview(out)[:whole], n_bytes, undo)
         rest = out.size - whole
         if len(work) - at < rest:
             raise CodecError("the bitshuffle chunk is cut short")
@@ -88,33 +84,38 @@ def _open(raw: Bytes, what: str, size: int | None, limit: int) -> tuple[NDArray[
     return np.empty(found, np.uint8), work, block
 
 
-def _next_block(work: memoryview, at: int, out: NDArray[np.uint8], undo: _Block) -> int:
-    """Decode the block whose size stands at a place, and give the place behind it."""
-    stored = int.from_bytes(work[at : at + 4], "big")
-    end = at + 4 + stored
-    if len(work) < at + 4 or len(work) < end:
-        raise CodecError("a block reaches past the end of the chunk, which is cut short or damaged")
-    undo(work, at, end, out)
-    return end
+def _decode_blocks(work: memoryview, out: memoryview, n_bytes: int, undo: _Undo) -> int:
+    """Decode blocks of ``n_bytes`` each, the last one shorter, and give the place behind them."""
+    at = _HEADER.size
+    for start in range(0, len(out), max(n_bytes, 1)):
+        end = at + 4 + int.from_bytes(work[at : at + 4], "big")
+        if len(work) < at + 4 or len(work) < end:
+            raise CodecError("a block reaches past the end of the chunk, which is cut short or damaged")
+        undo(work, at, end, out[start : start + n_bytes])
+        at = end
+    return at
 
 
-def _copy_or_lz4(work: memoryview, at: int, end: int, out: NDArray[np.uint8]) -> None:
-    if end - at - 4 == out.size:
-        out[:] = np.frombuffer(work[at + 4 : end], np.uint8)
-    else:
-        _lz4_block(work, at, end, out)
-
-
-def _lz4_block(work: memoryview, at: int, end: int, out: NDArray[np.uint8]) -> None:
+def _copy_or_lz4(work: memoryview, start: int, end: int, out: memoryview) -> None:
+    if end - start - 4 == len(out):
+        out[:] = work[start + 4 : end]
+        return
     # numcodecs wants the decoded size in front, where the stored size stands
-    work[at : at + 4] = out.size.to_bytes(4, "little")
-    numcodecs.LZ4().decode(work[at:end], out)
+    work[start : start + 4] = len(out).to_bytes(4, "little")
+    decompress(work[start:end], out)
 
 
-def _zstd_block(work: memoryview, at: int, end: int, out: NDArray[np.uint8]) -> None:
-    found = zstd_size(bytes(work[at + 4 : at + 22]))
-    check_size("a zstd block", out.size if found is None else found, out.size, out.size)
-    numcodecs.Zstd().decode(work[at + 4 : end], out)
+def _lz4_block(work: memoryview, start: int, end: int, out: memoryview) -> None:
+    _check_block(imagecodecs().lz4_decode(work[start + 4 : end], out=out), out)
+
+
+def _zstd_block(work: memoryview, start: int, end: int, out: memoryview) -> None:
+    _check_block(imagecodecs().zstd_decode(work[start + 4 : end], out=out), out)
+
+
+def _check_block(decoded: Any, out: memoryview) -> None:
+    if len(decoded) != len(out):
+        raise CodecError(f"a block holds {len(decoded)} bytes; {len(out)} are expected")
 
 
 def _own_block(width: int) -> int:

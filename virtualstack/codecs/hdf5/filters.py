@@ -9,6 +9,9 @@ from virtualstack.codecs.decoder import BytesDecoder
 from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4, bitshuffle, lz4
 from virtualstack.codecs.hdf5.blosc2 import BLOSC2, blosc2
 from virtualstack.codecs.hdf5.compressors import LZF, SZIP, lzf, szip
+from virtualstack.codecs.hdf5.elements import ELEMENTS, elements
+from virtualstack.codecs.hdf5.nbit import NBIT, nbit
+from virtualstack.codecs.hdf5.scaleoffset import SCALEOFFSET, scaleoffset
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE, shuffle
 from virtualstack.codecs.hdf5.zfp import ZFP, zfp
 
@@ -17,8 +20,11 @@ __all__ = ["FILTERS"]
 FILTERS: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     BITSHUFFLE: bitshuffle,
     BLOSC2: blosc2,
+    ELEMENTS: elements,
     LZ4: lz4,
     LZF: lzf,
+    NBIT: nbit,
+    SCALEOFFSET: scaleoffset,
     SHUFFLE: shuffle,
     SZIP: szip,
     ZFP: zfp,

@@ -22,11 +22,26 @@ from virtualstack.codecs.decoder import CodecError, raw_bytes
 from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4
 from virtualstack.codecs.hdf5.blosc2 import BLOSC2
 from virtualstack.codecs.hdf5.compressors import LZF, SZIP
+from virtualstack.codecs.hdf5.elements import ELEMENTS, is_text
+from virtualstack.codecs.hdf5.nbit import NBIT
+from virtualstack.codecs.hdf5.scaleoffset import SCALEOFFSET
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE
 from virtualstack.codecs.hdf5.zfp import ZFP
 from virtualstack.codecs.metadata import Codec
 
-__all__ = ["Bitshuffle", "Blosc2", "LZ4Blocks", "Lzf", "Shuffle", "Szip", "ZarrFilter", "Zfp"]
+__all__ = [
+    "Bitshuffle",
+    "Blosc2",
+    "Elements",
+    "LZ4Blocks",
+    "Lzf",
+    "Nbit",
+    "ScaleOffset",
+    "Shuffle",
+    "Szip",
+    "ZarrFilter",
+    "Zfp",
+]
 
 _MOST = (1 << 31) - 1
 """Bytes that a chunk decodes to at most where nothing else tells; HDF5 has chunks of less than 4 GiB."""
@@ -122,6 +137,22 @@ class Blosc2(_Filter):
     codec_id = BLOSC2
 
 
+class Elements(_Filter):
+    """No filter, but what makes numpy's elements of stored ones."""
+
+    codec_id = ELEMENTS
+
+    def encode(self, buf: Any) -> Any:
+        """Give strings as they are: they end in NULs.
+
+        Raises
+        ------
+        NotImplementedError
+            There are numbers, which are only decoded.
+        """
+        return buf if is_text(self._codec.options()) else super().encode(buf)
+
+
 class LZ4Blocks(_Filter):
     """Filter 32004."""
 
@@ -132,6 +163,18 @@ class Lzf(_Filter):
     """Filter 32000."""
 
     codec_id = LZF
+
+
+class Nbit(_Filter):
+    """Filter 5."""
+
+    codec_id = NBIT
+
+
+class ScaleOffset(_Filter):
+    """Filter 6."""
+
+    codec_id = SCALEOFFSET
 
 
 class Shuffle(_Filter):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.metadata import Codec
 from virtualstack.formats.references import MAX_CELLS
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
@@ -37,7 +38,9 @@ class ChunkedLayout:
     Parameters
     ----------
     dtype
-        Of the elements as stored.
+        Of the elements as stored, after ``codecs``.
+    codecs
+        Elementwise, before those of filters.
     shape
         Of the variable.
     chunks
@@ -51,6 +54,7 @@ class ChunkedLayout:
     """
 
     dtype: np.dtype[Any]
+    codecs: tuple[Codec, ...]
     shape: tuple[int, ...]
     chunks: tuple[int, ...] | None
     filters: tuple[Filter, ...]
@@ -143,7 +147,7 @@ def place_chunks(rows: Rows | None, layout: ChunkedLayout, locate: Locate, /) ->
         if reason is not None:
             raise RefusedError(reason)
         _check_lengths(columns.length[encoding_rows == row], filters, math.prod(chunks) * layout.dtype.itemsize)
-        encodings.append(ChunkEncoding.of(layout.dtype, chunks, codecs_of(filters)))
+        encodings.append(ChunkEncoding.of(layout.dtype, chunks, (*layout.codecs, *codecs_of(filters))))
     stored = np.empty(n, ENTRY)
     stored["location"], locations = _locations(columns, locate)
     stored["encoding"], stored["offset"], stored["length"] = encoding_rows, columns.offset, columns.length
@@ -184,7 +188,7 @@ def place_blocks(rows: Rows, layout: ChunkedLayout, locate: Locate, /) -> tuple[
     manifest = ChunkManifest(
         entries=entries.reshape(grid.shape),
         fills=(layout.fill,),
-        encodings=tuple(ChunkEncoding.of(layout.dtype, (n, *shape[1:])) for n in distinct.tolist()),
+        encodings=tuple(ChunkEncoding.of(layout.dtype, (n, *shape[1:]), layout.codecs) for n in distinct.tolist()),
         locations=locations,
     )
     return manifest, grid

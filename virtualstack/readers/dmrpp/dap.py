@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from virtualstack.codecs.metadata import Codec
 from virtualstack.manifests import Fill, Refusal, value_changing
 from virtualstack.readers.dmrpp.document import Element
 from virtualstack.readers.dmrpp.faults import BadValueError, RefusedError
 from virtualstack.readers.hdf5.attributes import HIDDEN
+from virtualstack.readers.hdf5.datatypes import element_type
+from virtualstack.readers.hdf5.structures.datatype_message import Datatype, Padding
 
-__all__ = ["TEXT", "parse_fill", "read_attributes", "read_number", "stored_dtype"]
+__all__ = ["PADDINGS", "TEXT", "parse_fill", "read_attributes", "read_number", "stored_dtype", "text_elements"]
 
 TEXT = frozenset({"String", "URL", "Url"})
 """Types whose values are texts."""
+
+PADDINGS: Mapping[str, Padding] = {"null_term": "nullterm", "null_pad": "nullpad", "space_pad": "spacepad"}
+"""Paddings of texts in the words of DMR++ and of HDF5."""
 
 # DAP4 specification, 5.1, "atomic types"; Byte and UByte are other names of UInt8
 _NUMBERS = {
@@ -90,6 +96,30 @@ def stored_dtype(
     if name in TEXT:
         raise RefusedError("texts in a Structure, whose length the document does not say")
     raise RefusedError(f"the type '{name}', whose length the document does not say")
+
+
+def text_elements(length: int, pad: str, /) -> tuple[np.dtype[Any], tuple[Codec, ...]]:
+    """Give dtype and codecs that take the padding off, of texts of a fixed length.
+
+    Parameters
+    ----------
+    length
+        Bytes.
+    pad
+        One of `PADDINGS`.
+
+    Raises
+    ------
+    BadValueError
+        There are no texts of this length.
+    RefusedError
+        The padding is none that is known.
+    """
+    if not 0 < length < 1 << 31:
+        raise BadValueError(f"its texts have {length} bytes")
+    if pad not in PADDINGS:
+        raise RefusedError(f"texts with the padding '{pad[:40]}', which is not known")
+    return np.dtype(f"S{length}"), element_type(Datatype(kind="string", size=length, padding=PADDINGS[pad])).codecs
 
 
 def _enum_dtype(definition: Element, order: str) -> np.dtype[Any]:

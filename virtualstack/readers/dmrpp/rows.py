@@ -150,15 +150,12 @@ def _positions(texts: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _split(text: str, n: int, what: str) -> NDArray[np.int64]:
-    data = np.frombuffer(text.encode(), np.uint8)
+    data = np.frombuffer(f",{text},".encode(), np.uint8)
     is_comma = data == _COMMA
     is_digit = (data >= _ZERO) & (data <= _NINE)
-    is_doubled = is_comma[1:] & is_comma[:-1]
-    is_good = (
-        (is_comma | is_digit).all() and not is_doubled.any() and not is_comma[:1].any() and not is_comma[-1:].any()
-    )
-    if not is_good or np.count_nonzero(is_comma) != n - 1:
-        bad = next((x for x in text.split(",") if not (x.isascii() and x.isdigit())), text[:40])
+    is_empty = is_comma[1:] & is_comma[:-1]
+    if not (is_comma | is_digit).all() or is_empty.any() or np.count_nonzero(is_comma) != n + 1:
+        bad = next((x for x in text.split(",") if not (x.isascii() and x.isdigit())), text)
         raise BadValueError(f"{what} is '{bad[:40]}', which is no whole number")
     numbers = np.fromstring(text, np.int64, sep=",")
     if numbers.size != n or (numbers == _LARGEST).any():  # larger ones are read as the largest

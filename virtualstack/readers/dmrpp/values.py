@@ -1,4 +1,4 @@
-"""Values that stand in a document, and texts whose padding has to be taken off."""
+"""Values that stand in a document."""
 
 from __future__ import annotations
 
@@ -11,25 +11,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.readers.dmrpp.dap import read_number
 from virtualstack.readers.dmrpp.document import Element
 from virtualstack.readers.dmrpp.faults import BadValueError, RefusedError
 
-__all__ = ["compact_text", "compact_values", "missing_values", "unpadded", "vlsa_texts"]
+__all__ = ["compact_text", "compact_values", "missing_values", "vlsa_texts"]
 
 _TEXT = np.dtypes.StringDType()
 _MAX_COMPACT = 1 << 16  # bytes of a compact dataset of HDF5, which any document may hold
 
 
-def compact_values(element: Element, dtype: np.dtype[Any], shape: tuple[int, ...], /) -> NDArray[Any]:
+def compact_values(
+    element: Element, dtype: np.dtype[Any], shape: tuple[int, ...], codecs: tuple[Codec, ...] = (), /
+) -> NDArray[Any]:
     """Read ``dmrpp:compact``: base64 of values of the machine that wrote it, which is little-endian.
+
+    Parameters
+    ----------
+    element
+        The text is that of the document.
+    dtype, shape
+        Of the values.
+    codecs
+        Elementwise.
 
     Raises
     ------
     BadValueError
         It is no base64, or of another length than the values.
     """
-    return _values(_decoded(element), dtype, shape)
+    return _values(_decoded(element), dtype, shape, codecs)
 
 
 def compact_text(element: Element, /) -> NDArray[Any]:
@@ -71,7 +84,7 @@ def vlsa_texts(element: Element, shape: tuple[int, ...], limit: int, /) -> NDArr
     """
     texts: list[str] = []
     size = math.prod(shape)
-    n_bytes = 0
+    n_texts = n_bytes = 0
     for value in element.named("v", "dmrpp:v"):
         count = read_number(value.attributes.get("c", "1"), "count of a text")
         text = value.text
@@ -81,46 +94,19 @@ def vlsa_texts(element: Element, shape: tuple[int, ...], limit: int, /) -> NDArr
             text = _text(_inflated(_decoded(value), length))
         n_bytes += count * (len(text.encode()) + 4)
         _check_limit(n_bytes, limit)
-        if len(texts) + count > size:
-            break
-        texts += [text] * count
-    if len(texts) != size:
-        raise BadValueError(f"its dmrpp:vlsa does not hold {size} texts, those of its shape {shape}")
+        n_texts += count
+        if n_texts <= size:
+            texts += [text] * count
+    if n_texts != size:
+        raise BadValueError(f"its dmrpp:vlsa holds {n_texts} texts, its shape {shape}")
     return np.array(texts, _TEXT).reshape(shape)
 
 
-def unpadded(values: NDArray[Any], pad: str, /) -> NDArray[Any]:
-    """Give fixed texts as the HDF5 library does, NUL behind them.
-
-    Parameters
-    ----------
-    values
-        Bytes of a fixed length.
-    pad
-        ``"space_pad"``, ``"null_pad"``, ``"null_term"``, or ``""`` for that of one text, which documents do not say.
-
-    Raises
-    ------
-    RefusedError
-        The padding is not known, and matters.
-    """
-    if pad == "null_pad":
-        return values
-    letters = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(values.size, values.dtype.itemsize)
-    if pad == "space_pad":
-        is_text = np.logical_or.accumulate((letters != ord(" "))[:, ::-1], axis=1)[:, ::-1]
-    else:
-        # HDF5 spec IV.A.2.d, class 3: what is behind the first NUL is not part of the text, and may be anything
-        is_text = np.logical_and.accumulate(letters != 0, axis=1)
-        if pad != "null_term" and (letters[:, -1] == ord(" ")).any():
-            raise RefusedError("a text that ends in spaces, which may be padding: the document does not say")
-    return np.where(is_text, letters, 0).astype(np.uint8).view(values.dtype).reshape(values.shape)
-
-
-def _values(raw: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    if len(raw) != math.prod(shape) * dtype.itemsize:
-        raise BadValueError(f"the document holds {len(raw)} bytes of its {math.prod(shape) * dtype.itemsize}")
-    return np.frombuffer(raw, dtype.newbyteorder("<")).reshape(shape)
+def _values(raw: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], codecs: tuple[Codec, ...] = ()) -> NDArray[Any]:
+    try:
+        return decode(raw, codecs, dtype.newbyteorder("<"), shape)
+    except CodecError as error:
+        raise BadValueError(f"its values in the document are not those of its shape {shape}: {error}") from error
 
 
 def _text(raw: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,15 +9,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import StorageError
 from virtualstack.manifests import Fill, ManifestArray, Refusal, inline_array, value_changing
 from virtualstack.readers.dmrpp.chunks import ChunkedLayout, Locate, place_blocks, place_chunks, read_filters
-from virtualstack.readers.dmrpp.dap import TEXT, parse_fill, read_attributes, read_number, stored_dtype
+from virtualstack.readers.dmrpp.dap import (
+    PADDINGS,
+    TEXT,
+    parse_fill,
+    read_attributes,
+    read_number,
+    stored_dtype,
+    text_elements,
+)
 from virtualstack.readers.dmrpp.document import Element
 from virtualstack.readers.dmrpp.faults import BadValueError, RefusedError
 from virtualstack.readers.dmrpp.rows import Rows
 from virtualstack.readers.dmrpp.tree import Axis, Group
-from virtualstack.readers.dmrpp.values import compact_text, compact_values, missing_values, unpadded, vlsa_texts
+from virtualstack.readers.dmrpp.values import (
+    compact_text,
+    compact_values,
+    missing_values,
+    vlsa_texts,
+)
 from virtualstack.readers.hdf5.datatypes import packed
 
 __all__ = ["DocumentContext", "read_variable"]
@@ -126,7 +139,7 @@ class _Variable:
     def read(self) -> tuple[ManifestArray, str]:
         """Give the array, and why its values are inlined: ``""`` where they are not, or as the format has them."""
         unknown = [x.name for x in self.element.children if x.name.startswith("dmrpp:") and x.name not in _PARTS]
-        unknown += sorted(self.layout.keys() - _KNOWN)
+        unknown += [f"{name} of dmrpp:chunks" for name in sorted(self.layout.keys() - _KNOWN)]
         if unknown:
             raise RefusedError(f"'{unknown[0]}' is not known, and may change what is read")
         part = next(self.element.named(*_INLINE), None)
@@ -138,7 +151,8 @@ class _Variable:
         if self.element.name in TEXT:
             return self._texts(fill)
         byte_order, offsets = self.layout.get("byteOrder", ""), self.layout.get("structOffset")
-        return self._placed(stored_dtype(self.element, byte_order, offsets, self.group.enumeration), fill), ""
+        dtype = stored_dtype(self.element, byte_order, offsets, self.group.enumeration)
+        return self._placed(dtype, fill), ""
 
     def _fill_text(self) -> str | None:
         """Give ``fillValue``, which also marks what get_dmrpp cannot describe."""
@@ -150,7 +164,8 @@ class _Variable:
             return ""
         raise RefusedError(f"OPeNDAP's get_dmrpp could not describe it ({fill})")
 
-    def _placed(self, dtype: np.dtype[Any], fill_text: str | None) -> ManifestArray:
+    def _placed(self, dtype: np.dtype[Any], fill_text: str | None, codecs: tuple[Codec, ...] = ()) -> ManifestArray:
+        """Place chunks; ``codecs`` make elements of ``dtype`` of stored ones, ``fill_text`` is ``fillValue``."""
         value_dtype = packed(dtype)
         fill, no_fill = Fill.zero(value_dtype), None
         if fill_text is not None:
@@ -160,6 +175,7 @@ class _Variable:
         levels = self.layout.get("deflateLevel", self.layout.get("deflate_level", ""))
         layout = ChunkedLayout(
             dtype=dtype,
+            codecs=codecs,
             shape=self.shape,
             chunks=self._chunk_shape(),
             filters=read_filters(
@@ -192,27 +208,29 @@ class _Variable:
     # -- texts ------------------------------------------------------------------------------------------------
 
     def _texts(self, fill_text: str | None) -> tuple[ManifestArray, str]:
-        """Place texts of a fixed length; those that are padded are read, as the HDF5 library takes the padding off."""
+        """Place texts of a fixed length; of those whose padding the document does not say, the values are read."""
         found = self._fixed_texts()
-        if found is not None:
-            length, pad = found
-        elif not self.shape:
-            n_bytes = int(self.rows.columns().length.max(initial=0)) if self.rows is not None else 0
-            length, pad = n_bytes or max(len((fill_text or "").encode()), 1), ""
-        else:
-            raise RefusedError("texts whose length the document does not say")
-        array = self._placed(_text_dtype(length), fill_text)
-        if pad == "null_pad" or (length == 1 and pad != "space_pad"):
+        if found is not None and found[1] in PADDINGS:
+            dtype, codecs = text_elements(*found)
+            return self._placed(dtype, fill_text, codecs), ""
+        if self.shape:
+            raise RefusedError("texts whose length or padding the document does not say")
+        n_bytes = int(self.rows.columns().length.max(initial=0)) if self.rows is not None else 0
+        dtype, codecs = text_elements(n_bytes or max(len((fill_text or "").encode()), 1), "null_term")
+        array = self._placed(dtype, fill_text, codecs)
+        if dtype.itemsize == 1:
             return array, ""
-        reason = f"fixed strings with padding ({pad or 'the document does not say which'})"
-        n_bytes, limit = math.prod(self.shape) * length, self.context.inline_limit
-        if n_bytes > limit:
-            raise RefusedError(f"{reason}; their {n_bytes} bytes are more than the inline limit of {limit}")
+        reason = "a fixed string whose padding the document does not say"
+        if dtype.itemsize > self.context.inline_limit:
+            raise RefusedError(f"{reason}; its {dtype.itemsize} bytes are more than the inline limit")
         try:
             values = self.context.values(array)
         except StorageError as error:
-            raise RefusedError(f"{reason}, and they cannot be read: {error}") from error
-        return self._inline(unpadded(values, pad)), reason
+            raise RefusedError(f"{reason}, and it cannot be read: {error}") from error
+        text = bytes(values[()])
+        if len(text) == dtype.itemsize and text.endswith(b" "):
+            raise RefusedError(f"{reason}, and it ends in spaces")
+        return self._inline(values), reason
 
     def _fixed_texts(self) -> tuple[int, str] | None:
         """Give length and padding of texts of a fixed length."""
@@ -229,8 +247,8 @@ class _Variable:
             texts = vlsa_texts(part, self.shape, self.context.inline_limit)
             return self._inline(texts), "strings of variable length, which stand in the document"
         if is_text and kind == "compact" and fixed is not None:
-            length, pad = fixed
-            return self._inline(unpadded(compact_values(part, _text_dtype(length), self.shape), pad)), ""
+            dtype, codecs = text_elements(*fixed)
+            return self._inline(compact_values(part, dtype, self.shape, codecs)), ""
         if is_text and kind == "compact" and not self.shape:
             return self._inline(compact_text(part)), "a string of variable length, which stands in the document"
         if is_text or self.element.name == "Structure" or kind not in ("compact", "missingdata"):
@@ -243,9 +261,3 @@ class _Variable:
     def _inline(self, values: NDArray[Any]) -> ManifestArray:
         dims = [name for name, _ in self.axes]
         return inline_array(values, name=self.path, dims=dims, attributes=self.attributes)
-
-
-def _text_dtype(length: int) -> np.dtype[Any]:
-    if not 0 < length < 1 << 31:
-        raise BadValueError(f"its texts have {length} bytes")
-    return np.dtype(f"S{length}")

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.hdf5.elements import ELEMENTS
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import decode
 from virtualstack.readers.hdf5.structures.datatype_message import Datatype, FloatLayout, Member, parse_datatype
@@ -25,7 +26,6 @@ _IEEE = {
     8: FloatLayout(63, 52, 11, 0, 52, 1023, "implied"),
 }
 _FLOATS = {size: np.finfo(f"f{size}") for size in _IEEE}
-_CODEC = "numcodecs.virtualstack.hdf5_elements"
 _MAX_SIZE = (1 << 31) - 1  # of a numpy element
 _MAX_AXES = 32
 _MAX_CACHED = 64  # members of a compound, and names of an enumeration
@@ -188,7 +188,7 @@ def _uncached(datatype: Datatype) -> ElementType:
         members = list(_conversions(datatype, 0, is_whole=True))
     except _NotBytesError as error:
         return ElementType(kind=error.kind, reason=error.reason, subshape=subshape, size=datatype.size)
-    codecs = (Codec.of(_CODEC, itemsize=datatype.size, members=members),) if members else ()
+    codecs = (Codec.of(ELEMENTS, itemsize=datatype.size, members=members),) if members else ()
     return ElementType(kind="bytes", stored=stored, subshape=subshape, size=datatype.size, codecs=codecs)
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location, local_path
 from virtualstack.readers.hdf5.contiguous import Segment
 from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
@@ -55,7 +55,7 @@ def external_segments(
         if not 0 <= offset < 1 << 62:
             raise LostValuesError(f"its values lie in external files, one of them from byte {offset} on")
         end += size
-        segments.append(Segment(_locate(_path(name, main), locate), offset, size))
+        segments.append(Segment(_locate(name, main, locate), offset, size))
     if end < length:
         raise LostValuesError(f"its external files hold {end} bytes of {length}")
     for segment in segments:
@@ -68,9 +68,14 @@ def external_segments(
     return segments
 
 
-def _locate(path: Path, locate: Callable[[str], Location]) -> Location:
+def _locate(name: bytes, main: Path, locate: Callable[[str], Location]) -> Location:
     try:
-        return locate(str(path))
+        return locate(str(_path(name, main)))
+    except SourceNotFoundError as error:
+        raise LostValuesError(
+            f"its values lie in external files, of which '{os.fsdecode(name)}' is not there; names that are not "
+            f"absolute count from the working directory, or from {_PREFIX}"
+        ) from error
     except StorageError as error:
         raise LostValuesError(f"its values lie in external files: {error}") from error
 

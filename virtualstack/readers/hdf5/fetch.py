@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from virtualstack.location import Location
 from virtualstack.readers.hdf5.remote import Remote
 from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, Span, StructureError
-from virtualstack.readers.hdf5.supply import Exact, InMemory, Paged, Supply
+from virtualstack.readers.hdf5.supply import Exact, InMemory, NotHeldError, Paged, Supply
 from virtualstack.storage import ByteRange, Bytes, LocalSource, MemorySource, Source, SourceFile
 
 __all__ = ["Crawl", "Metadata"]
@@ -23,6 +23,7 @@ _MAX_REQUEST = 1 << 30
 _WHOLE_LOCAL = 1 << 20  # reading as much costs less than 20 pages of it
 _BLOCK = 64 * 1024
 _MAX_BLOCK = 4 * 1024 * 1024
+_MAX_MISSED = 256 * 1024 * 1024  # kept of what parsers did not ask for
 
 type Then[T] = Callable[[T | StructureError], None]
 
@@ -55,7 +56,7 @@ class Metadata:
         self._source = source
         self._supply = _supply(source)
         self._lock = threading.Lock()
-        self._next, self._ahead = -2 * _BLOCK, 0
+        self._next, self._ahead, self._n_missed = -2 * _BLOCK, 0, 0
 
     @property
     def location(self) -> Location:
@@ -107,74 +108,86 @@ class Metadata:
         if offset < 0 or not 0 < length <= self.size - offset or length > _MAX_BLOCK:
             return self._source.read(offset, length)
         with self._lock:
-            data = self._supply.span(offset, length)
-            if data is None:
-                self._miss(offset, length)
-                data = self._supply.span(offset, length)
-        return self._source.read(offset, length) if data is None else data
+            try:
+                return self._supply.span(offset, length)
+            except NotHeldError:
+                self.misses += 1
+            if self._n_missed > _MAX_MISSED:
+                return self._source.read(offset, length)
+            self._fetch_around(offset, length)
+            return self._supply.span(offset, length)
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges of the file; they are not kept."""
         return self._source.read_ranges(ranges)
 
-    def _miss(self, offset: int, length: int) -> None:
-        self.misses += 1
-        self._ahead = min(2 * self._ahead + _BLOCK, _MAX_BLOCK) if abs(offset - self._next) <= _BLOCK else 0
+    def _fetch_around(self, offset: int, length: int) -> None:
+        is_next = abs(offset - self._next) <= _BLOCK
+        self._ahead = min(2 * self._ahead + _BLOCK, _MAX_BLOCK) if is_next else 0
         begin = offset // _BLOCK * _BLOCK
         self._next = min(-(-(offset + length) // _BLOCK) * _BLOCK + self._ahead, self.size)
+        self._n_missed += self._next - begin
         self._supply.fetch([(begin, self._next - begin)])
 
-    def locate(self, request: Span | Blocks, /) -> tuple[int | NDArray[np.int64], int]:
-        """Give offsets in the file, and the size, of what a parser asks for.
+    def get(self, request: Span | Blocks, /) -> bytes | NDArray[np.uint8]:
+        """Answer a request of a parser.
 
         Raises
         ------
         StructureError
             Not all of it lies within the file.
+        NotHeldError
+            It has to be fetched first.
         """
         if isinstance(request, Span):
-            address, size, is_clipped = request
-            left = self.size - self.base - address
-            if is_clipped and size > left > 0:
-                size = left
-            if address < 0 or not 0 <= size <= left:
-                raise StructureError(f"{size} bytes at address {address} are none of the file's")
-            offsets: int | NDArray[np.int64] = address + self.base
-            total = size
-        else:
-            addresses, size = request
-            if len(addresses):
-                low, high = int(addresses.min()), int(addresses.max())
-                bad = low if low < 0 else high
-                if low < 0 or not 0 <= size <= self.size - self.base - high:
-                    raise StructureError(f"{size} bytes at address {bad} are none of the file's")
-            offsets = addresses + self.base if self.base else addresses
-            total = size * len(addresses)
-        if total > _MAX_REQUEST:
-            raise StructureError(f"{total} bytes of metadata are asked for at once, more than {_MAX_REQUEST}")
-        return offsets, size
+            offset, size = self._place(request)
+            return self._supply.span(offset, size) if size else b""
+        offsets, size = self._places(request)
+        return self._supply.blocks(offsets, size) if size and len(offsets) else np.empty((len(offsets), size), np.uint8)
 
-    def answer(self, offsets: int | NDArray[np.int64], size: int, /) -> bytes | NDArray[np.uint8] | None:
-        """Give what `locate` gave offsets and size of; ``None`` where it has to be fetched first."""
-        if isinstance(offsets, int):
-            return self._supply.span(offsets, size) if size else b""
-        return self._supply.blocks(offsets, size)
+    def fetch(self, requests: Sequence[Span | Blocks], /) -> None:
+        """Fetch what answers to requests need and is not there yet, all at once."""
+        self._supply.fetch([self._place(x) if isinstance(x, Span) else self._places(x) for x in requests])
 
-    def fetch(self, wanted: Sequence[tuple[int | NDArray[np.int64], int]], /) -> None:
-        """Fetch what is not there yet, given as by `locate`, all at once."""
-        self._supply.fetch(wanted)
+    def _place(self, span: Span) -> tuple[int, int]:
+        address, size, is_clipped = span
+        left = self.size - self.base - address
+        if is_clipped and size > left > 0:
+            size = left
+        if address < 0 or not 0 <= size <= left:
+            raise _outside(address, size)
+        if size > _MAX_REQUEST:
+            raise _too_large(size)
+        return address + self.base, size
+
+    def _places(self, blocks: Blocks) -> tuple[NDArray[np.int64], int]:
+        addresses, size = blocks
+        if len(addresses):
+            low, high = int(addresses.min()), int(addresses.max())
+            if low < 0 or not 0 <= size <= self.size - self.base - high:
+                raise _outside(low if low < 0 else high, size)
+        if size * len(addresses) > _MAX_REQUEST:
+            raise _too_large(size * len(addresses))
+        return addresses + self.base if self.base else addresses, size
+
+
+def _outside(address: int, size: int) -> StructureError:
+    return StructureError(f"{size} bytes at address {address} are none of the file's")
+
+
+def _too_large(size: int) -> StructureError:
+    return StructureError(f"{size} bytes of metadata are asked for at once, more than {_MAX_REQUEST}")
 
 
 class _Job:
     """A parser, what it waits for, and who waits for it."""
 
-    __slots__ = ("answers", "parser", "then", "wanted")
+    __slots__ = ("parser", "requests", "then")
 
     def __init__(self, parser: Parse[Any], then: Then[Any]) -> None:
         self.parser = parser
         self.then = then
-        self.wanted: list[tuple[int | NDArray[np.int64], int]] = []
-        self.answers: Any = None  # a parser is started by sending it None
+        self.requests: Sequence[Span | Blocks] | None = None  # not started yet
 
 
 class Crawl:
@@ -231,28 +244,25 @@ class Crawl:
                 if not self._advance(job):
                     waiting.append(job)
             if waiting:
-                self._metadata.fetch([item for job in waiting for item in job.wanted])
+                self._metadata.fetch([request for job in waiting for request in job.requests or ()])
                 self._ready.extend(waiting)
                 waiting = []
 
     def _advance(self, job: _Job) -> bool:
         """Run a parser until it ends (``True``), or bytes have to be fetched."""
-        locate, answer = self._metadata.locate, self._metadata.answer
-        fault: StructureError | None = None
+        get, parser = self._metadata.get, job.parser
         try:
+            requests = next(parser) if job.requests is None else job.requests
             while True:
-                for n, (offsets, size) in enumerate(job.wanted):
-                    if job.answers[n] is None:
-                        job.answers[n] = answer(offsets, size)
-                if any(data is None for data in job.answers or ()):
-                    return False
-                requests = job.parser.send(job.answers) if fault is None else job.parser.throw(fault)
-                fault, job.wanted = None, []
                 try:
-                    job.wanted = [locate(request) for request in requests]
+                    answers = [get(request) for request in requests]
+                except NotHeldError:
+                    job.requests = requests
+                    return False
                 except StructureError as error:
-                    fault = error
-                job.answers = [None] * len(job.wanted)
+                    requests = parser.throw(error)
+                else:
+                    requests = parser.send(answers)
         except StopIteration as stop:
             result = stop.value
         except StructureError as error:

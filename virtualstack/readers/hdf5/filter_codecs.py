@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4
 from virtualstack.codecs.hdf5.blosc2 import BLOSC2
 from virtualstack.codecs.hdf5.compressors import LZF, SZIP
+from virtualstack.codecs.hdf5.nbit import NBIT, parse_layout
+from virtualstack.codecs.hdf5.scaleoffset import SCALEOFFSET, parse_scaling
 from virtualstack.codecs.hdf5.zfp import ZFP, parse_header
 from virtualstack.codecs.metadata import Codec
 
@@ -16,7 +18,6 @@ _SNAPPY = 3
 _BITSHUFFLE_COMPRESSORS = {0: "none", 2: "lz4", 3: "zstd"}
 _MAX_ELEMENT = 1 << 20
 """Bytes of an element that bitshuffle is taken at its word for."""
-_MAX_RANK = 8
 
 
 def codec_of_filter(number: int, values: Sequence[int], /) -> Codec | None:
@@ -61,6 +62,14 @@ def _szip(values: Sequence[int]) -> Codec:
     return Codec.of(SZIP, options_mask=mask, pixels_per_block=block, bits_per_pixel=bits, pixels_per_scanline=line)
 
 
+def _nbit(values: Sequence[int]) -> Codec | None:
+    return None if parse_layout(values) is None else Codec.of(NBIT, values=list(values))
+
+
+def _scaleoffset(values: Sequence[int]) -> Codec | None:
+    return None if parse_scaling(values) is None else Codec.of(SCALEOFFSET, values=list(values))
+
+
 def _blosc(values: Sequence[int]) -> Codec:
     if len(values) > 6 and values[6] == _SNAPPY:
         raise ValueError("has the compressor snappy, which numcodecs has not")
@@ -89,6 +98,8 @@ _CODECS: Mapping[int, Callable[[Sequence[int]], Codec | None]] = {
     2: _shuffle,
     3: lambda values: Codec.of("numcodecs.fletcher32"),
     4: _szip,
+    5: _nbit,
+    6: _scaleoffset,
     307: lambda values: Codec.of("numcodecs.bz2", level=values[0] if values else 9),
     32000: lambda values: Codec.of(LZF),
     32001: _blosc,

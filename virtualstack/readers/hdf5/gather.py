@@ -24,8 +24,6 @@ def gather(data: Bytes | bytearray, positions: NDArray[np.int64], size: int, /) 
     numpy.ndarray
         Shape ``(n, size)``.
     """
-    if not size or not len(positions):
-        return np.empty((len(positions), size), np.uint8)
     # Overlapping items, one for each byte of the data: to take them is one memcpy each.
     windows = np.ndarray((len(data) - size + 1,), dtype=np.dtype((np.void, size)), buffer=data, strides=(1,))
     return windows[positions].view(np.uint8).reshape(-1, size)
@@ -43,17 +41,15 @@ def read_blocks(
     read_ranges
         As `Source.read_ranges`.
     offsets
-        Shape ``(n,)``, bytes, in any order; all blocks lie within the source.
+        Shape ``(n,)``, bytes, in any order; all blocks lie within the source. At least one.
     size
-        Bytes of a block.
+        Bytes of a block, at least one.
 
     Returns
     -------
     numpy.ndarray
         Shape ``(n, size)``.
     """
-    if not size or not len(offsets):
-        return np.empty((len(offsets), size), np.uint8)
     is_sorted = bool((offsets[1:] >= offsets[:-1]).all())
     order = slice(None) if is_sorted else np.argsort(offsets, kind="stable")
     requests = coalesce(offsets[order], np.full(len(offsets), size), max_gap=_MAX_GAP, enough=_ENOUGH)

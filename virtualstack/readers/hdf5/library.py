@@ -120,6 +120,25 @@ class Library:
         except LibraryError as error:
             raise LostObjectError(str(error)) from error
 
+    def find_variable(self, path: str, /) -> Variable | None:
+        """Give the dataset at a path; ``None`` where there is none, or where it is in another file.
+
+        Raises
+        ------
+        LibraryError
+            It cannot be opened.
+        """
+        with library_errors():
+            self._file_number, _ = _identity(self.file["/"].id)
+            if path not in self.file:
+                return None
+            dataset = self.dataset(path.encode())
+            number, address = _identity(dataset.id)
+        if number != self._file_number:
+            return None
+        name = path.rpartition("/")[2]
+        return self._variable(dataset, address, name, path.encode(), path)
+
     def dataset(self, raw_path: bytes, /) -> h5py.Dataset:
         """Open a dataset.
 

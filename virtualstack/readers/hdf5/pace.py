@@ -31,7 +31,7 @@ class Pace:
 
     latency: float = 0.05
     bandwidth: float = 60e6
-    n_parallel: int = 80
+    n_parallel: int = 120
     work: float = 2e-4
 
     def seconds(self, n_requests: NDArray[np.int64], n_bytes: NDArray[np.int64], /) -> NDArray[np.float64]:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar, Literal
 
-from virtualstack.errors import MalformedFileError, ManifestError, StorageError
+from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
-from virtualstack.readers.base import ReadOptions
+from virtualstack.readers.base import ReadOptions, byte_count
 from virtualstack.readers.hdf5.check import differences
 from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
 from virtualstack.readers.hdf5.faults import LibraryError
 from virtualstack.readers.hdf5.fetch import Metadata
 from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.locks import is_locked
+from virtualstack.readers.hdf5.obstacles import LostValuesError
 from virtualstack.readers.hdf5.records import extend_records
 from virtualstack.readers.hdf5.references import FileContext
 from virtualstack.readers.hdf5.structures.requests import StructureError
 from virtualstack.readers.hdf5.tree import Group, Variable, build_tree, decode_text
 from virtualstack.readers.hdf5.variables import read_variable
+from virtualstack.readers.hdf5.virtual_sources import Chain, Datasets
 from virtualstack.readers.hdf5.walk import walk
 from virtualstack.readers.hdf5.walked import WalkedView
-from virtualstack.storage import LocalSource, Storage
+from virtualstack.storage import LocalSource, Source, Storage
 
 __all__ = ["HDF5"]
 
@@ -38,14 +41,29 @@ class HDF5:
 
     Parameters
     ----------
+    contiguous_chunk_size
+        Bytes, such as ``"16 MiB"``, of the chunks into which datasets of contiguous layout are cut, at most; ``None``
+        for one chunk each. Values that are not compressed are read in parts in any case; what is cut can also be
+        written to zarr, and computed with dask, in chunks of that size.
     metadata
         Who reads the metadata: ``"own"`` parsers, which ask the HDF5 library for what they do not know; the
         ``"library"`` alone, which is slower; or both, to ``"check"`` that they agree.
     """
 
+    name: ClassVar[str] = "hdf5"
+
+    contiguous_chunk_size: int | str | None = None
     metadata: Literal["own", "library", "check"] = "own"
 
-    name: ClassVar[str] = "hdf5"
+    def __post_init__(self) -> None:
+        if self._chunk_size() == 0:
+            raise ValueError("contiguous_chunk_size=0 is no size of a chunk; None leaves contiguous values in one")
+        if self.metadata not in ("own", "library", "check"):
+            raise ValueError(f"metadata={self.metadata!r}; it is 'own', 'library' or 'check'")
+
+    def _chunk_size(self) -> int | None:
+        size = self.contiguous_chunk_size
+        return None if size is None else byte_count(size, option="contiguous_chunk_size")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Describe a file; reads metadata, and the values of variables that are inlined.
@@ -59,27 +77,39 @@ class HDF5:
         """
         if self.metadata == "check":
             return self._checked(url, storage, options)
-        source = storage.source(url)
-        metadata = Metadata(source)
-        path = local_path(source.location.url) if isinstance(source, LocalSource) else None
-        if path is not None and is_locked(path):
-            raise _locked(url)
-        with closing(Library(metadata, metadata.file() if path is None else path)) as library:
+
+        def read_dataset(url: str, path: str, chain: Chain) -> ManifestArray | None:
             try:
-                tree = self._tree(metadata, library, options)
-                context = FileContext(
-                    location=source.location,
-                    library=library,
-                    base=metadata.base,
-                    inline_limit=options.inline_limit,
-                    locate=lambda path: storage.source(path).location,
-                    object_paths=tree.paths,
-                )
-                return _group(tree, resolve_dimensions(tree), context, options, {})
-            except LibraryError as error:
-                if isinstance(error.__cause__, BlockingIOError):
-                    raise _locked(url) from error
-                raise _damaged(source.location.url, str(error)) from error
+                source = storage.source(url)
+            except SourceNotFoundError:
+                return None
+            with _opened(source) as (metadata, library):
+                variable = library.find_variable(path)
+                context = context_of(source, metadata, library, lambda: build_tree(library).paths(), chain)
+                return None if variable is None else _source(variable, context)
+
+        datasets = Datasets(read_dataset)
+
+        def context_of(
+            source: Source, metadata: Metadata, library: Library, paths: Callable[[], Mapping[int, str]], chain: Chain
+        ) -> FileContext:
+            return FileContext(
+                location=source.location,
+                library=library,
+                base=metadata.base,
+                inline_limit=options.inline_limit,
+                locate=lambda path: storage.source(path).location,
+                object_paths=cache(paths),
+                contiguous_chunk_size=self._chunk_size(),
+                datasets=datasets,
+                chain=chain,
+            )
+
+        source = storage.source(url)
+        with _opened(source) as (metadata, library):
+            tree = self._tree(metadata, library, options)
+            context = context_of(source, metadata, library, tree.paths, ())
+            return _group(tree, resolve_dimensions(tree), context, options, {})
 
     def _checked(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Read a file in both ways, and compare."""
@@ -107,6 +137,21 @@ class HDF5:
 def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
     group, _, name = decode_text(path).rpartition("/")
     return _is_wanted(group, options.group) and name.removeprefix(NON_COORDINATE) not in options.drop_variables
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[tuple[Metadata, Library]]:
+    """Open a file; errors of the HDF5 library that nobody else takes mean that it is damaged."""
+    url = source.location.url
+    path = local_path(url) if isinstance(source, LocalSource) else None
+    if path is not None and is_locked(path):
+        raise _locked(url)
+    metadata = Metadata(source)
+    with closing(Library(metadata, metadata.file() if path is None else path)) as library:
+        try:
+            yield metadata, library
+        except LibraryError as error:
+            raise _damaged(url, str(error)) from error
 
 
 def _locked(url: str) -> StorageError:
@@ -160,6 +205,18 @@ def _array(variable: Variable, dims: Dimensions, context: FileContext) -> tuple[
     except ManifestError as error:
         raise _damaged(context.location.url, f"{variable.path}: {error}") from error
     return array, [*refusals, refusal] if refusal is not None else refusals
+
+
+def _source(variable: Variable, context: FileContext) -> ManifestArray:
+    """Describe a dataset that is a source of a virtual dataset."""
+    try:
+        array, refusal = read_variable(variable, ("",) * len(variable.shape or ()), context)
+    except LibraryError as error:
+        raise LostValuesError(f"a virtual dataset (VDS) whose source '{variable.path}' is damaged: {error}") from error
+    if array is None:
+        reason = "" if refusal is None else refusal.reason
+        raise LostValuesError(f"a virtual dataset (VDS) whose source '{variable.path}' is refused: {reason}")
+    return array
 
 
 def _netcdf_name(name: str, tree: Group, dims: Dimensions) -> str:

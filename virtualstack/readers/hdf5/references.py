@@ -19,7 +19,6 @@ from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, Chunk
 from virtualstack.readers.hdf5.chunks import UnlistableChunksError
 from virtualstack.readers.hdf5.contiguous import Segment, contiguous_chunks
 from virtualstack.readers.hdf5.datatypes import packed
-from virtualstack.readers.hdf5.elsewhere import missing_source
 from virtualstack.readers.hdf5.external import external_segments
 from virtualstack.readers.hdf5.filters import Filter, codecs_of, missing_plugin, obstacle, passed
 from virtualstack.readers.hdf5.library import Library
@@ -33,6 +32,8 @@ from virtualstack.readers.hdf5.structures.layout_message import (
 )
 from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import one_cell
+from virtualstack.readers.hdf5.virtual_datasets import read_mappings, virtual_chunks
+from virtualstack.readers.hdf5.virtual_sources import Chain, Datasets
 
 __all__ = ["MAX_CELLS", "FileContext", "references"]
 
@@ -61,6 +62,8 @@ class FileContext:
         Gives the path of each object of the file by its address.
     contiguous_chunk_size
         Bytes of the chunks into which contiguous values are cut, at most; ``None`` for one chunk.
+    datasets, chain
+        Of any files, for virtual datasets; and those virtual datasets of which this file holds a source.
     """
 
     location: Location
@@ -70,6 +73,8 @@ class FileContext:
     locate: Callable[[str], Location]
     object_paths: Callable[[], Mapping[int, str]]
     contiguous_chunk_size: int | None = None
+    datasets: Datasets
+    chain: Chain = ()
 
 
 def references(
@@ -96,13 +101,10 @@ def references(
         Its values are out of reach.
     """
     layout, found, stored = variable.layout, variable.element, variable.element.stored
+    if isinstance(layout, VirtualLayout):
+        return _virtual(variable, shape, fill, context)
     if stored is None:
         raise NoReferencesError(found.reason)
-    if isinstance(layout, VirtualLayout):
-        missing = missing_source(context.library.dataset(variable.raw_path), context.location.url)
-        if missing is not None:
-            raise LostValuesError(f"a virtual dataset (VDS) {missing}; the HDF5 library would show fill values")
-        raise NoReferencesError("a virtual dataset (VDS), whose values lie in other datasets")
     if found.subshape and variable.fill.raw is not None:
         raise NoReferencesError("an array type with a fill value")
     if isinstance(layout, CompactLayout):
@@ -158,6 +160,27 @@ def _external(
         return _nothing(shape, fill)
     segments = external_segments(variable.external, length, context.location.url, context.locate)
     return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
+
+
+def _virtual(
+    variable: Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> tuple[ChunkManifest, ChunkGrid]:
+    dcpl = context.library.dataset(variable.raw_path).id.get_create_plist()
+    url, subshape = context.location.url, variable.element.subshape
+    chunks = virtual_chunks(
+        read_mappings(dcpl),
+        shape[: len(shape) - len(subshape)],
+        fill.dtype,
+        fill,
+        context.datasets.sources_of(url, variable.path, context.chain),
+        url=url,
+        inline_limit=context.inline_limit,
+        subshape=subshape,
+        is_source=bool(context.chain),
+    )
+    if subshape and variable.fill.raw is not None:
+        raise NoReferencesError("an array type with a fill value")
+    return chunks.manifest, chunks.grid
 
 
 def _nothing(shape: tuple[int, ...], fill: Fill) -> tuple[ChunkManifest, ChunkGrid]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import StorageError
 from virtualstack.readers.hdf5.pace import Pace, merged
 from virtualstack.readers.hdf5.stretches import Stretches, without
+from virtualstack.readers.hdf5.supply import NotHeldError
 from virtualstack.storage import Source
 
 __all__ = ["Remote"]
@@ -39,16 +40,22 @@ class Remote:
         self._pace = Pace()
         self._n_wanted = self._n_asked = 0
 
-    def span(self, offset: int, size: int, /) -> bytes | None:
-        """Give bytes; ``None`` where some of them have to be fetched first."""
-        return self._held.span(offset, size)
+    def span(self, offset: int, size: int, /) -> bytes:
+        """Give bytes, or raise `NotHeldError`."""
+        data = self._held.span(offset, size)
+        if data is None:
+            raise NotHeldError
+        return data
 
-    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8] | None:
-        """Give blocks, shape ``(n, size)``; ``None`` where some of them have to be fetched first."""
-        return self._held.blocks(offsets, size)
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
+        """Give blocks, shape ``(n, size)``, or raise `NotHeldError`."""
+        data = self._held.blocks(offsets, size)
+        if data is None:
+            raise NotHeldError
+        return data
 
-    def fetch(self, wanted: Iterable[tuple[NDArray[np.int64] | int, int]], /) -> None:
-        """Fetch blocks, given by their offsets and their size, all at once; near ones by one request, where faster.
+    def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
+        """Fetch bytes and blocks, given by offsets and size, all at once; near ones by one request, where faster.
 
         Raises
         ------

@@ -75,8 +75,8 @@ class Stretches:
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8] | None:
         """Give blocks, shape ``(n, size)``, or ``None`` where not all of them are held."""
         owner = np.searchsorted(self.edges[:, 0], offsets, "right") - 1
-        if not len(self.edges) or owner.min(initial=0) < 0:
-            return np.empty((0, size), np.uint8) if not len(offsets) else None
+        if not len(self.edges) or owner.min() < 0:
+            return None
         at = offsets - self.edges[owner, 0]
         parts: list[Bytes] = [
             self._data[n][begin : begin + size] for n, begin in zip(owner.tolist(), at.tolist(), strict=True)

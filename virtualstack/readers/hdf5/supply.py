@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,24 +11,29 @@ from numpy.typing import NDArray
 from virtualstack.readers.hdf5.gather import gather, read_blocks
 from virtualstack.storage import Bytes, Source
 
-__all__ = ["Exact", "InMemory", "Paged", "Supply"]
+__all__ = ["Exact", "InMemory", "NotHeldError", "Paged", "Supply"]
 
-_PAGE_BITS = 14
+_PAGE_BITS = 13
 _PAGE = 1 << _PAGE_BITS  # reading one costs little more than reading a few bytes
-_MAX_PAGES = 512
+_MAX_PAGES = 1024
+_FEW = 16  # blocks, for which it does not pay to look for near ones
+
+
+class NotHeldError(Exception):
+    """Bytes have to be fetched before they can be given."""
 
 
 class Supply(Protocol):
-    """Bytes of one file; all offsets and sizes are within it."""
+    """Bytes of one file; all offsets and sizes are within it, and nothing empty is asked for."""
 
-    def span(self, offset: int, size: int, /) -> bytes | None:
-        """Give bytes; ``None`` where some of them have to be fetched first."""
+    def span(self, offset: int, size: int, /) -> bytes:
+        """Give bytes, or raise `NotHeldError`."""
 
-    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8] | None:
-        """Give blocks, shape ``(n, size)``; ``None`` where some of them have to be fetched first."""
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
+        """Give blocks, shape ``(n, size)``, or raise `NotHeldError`."""
 
-    def fetch(self, wanted: Iterable[tuple[NDArray[np.int64] | int, int]], /) -> None:
-        """Fetch blocks, given by their offsets and their size, all at once."""
+    def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
+        """Fetch bytes and blocks, given by their offsets and their size, all at once."""
 
 
 class InMemory:
@@ -45,7 +50,7 @@ class InMemory:
         """Give blocks, shape ``(n, size)``."""
         return gather(self._data, offsets, size)
 
-    def fetch(self, wanted: Iterable[tuple[NDArray[np.int64] | int, int]], /) -> None:
+    def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
         """Do nothing."""
 
 
@@ -64,12 +69,12 @@ class Exact:
         parts = self._source.read_ranges(np.stack([offsets, np.full(len(offsets), size)], axis=1))
         return np.frombuffer(b"".join(parts), np.uint8).reshape(len(offsets), size)
 
-    def fetch(self, wanted: Iterable[tuple[NDArray[np.int64] | int, int]], /) -> None:
+    def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
         """Do nothing: bytes are read when they are asked for."""
 
 
 class Paged:
-    """A file where a read costs a system call: read by pages of 16 KiB, of which 8 MiB are kept.
+    """A file where a read costs a system call: read by pages of 8 KiB, of which 8 MiB are kept.
 
     Parameters
     ----------
@@ -95,11 +100,12 @@ class Paged:
 
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
         """Give blocks, shape ``(n, size)``."""
-        if len(offsets) == 1:
-            return np.frombuffer(self.span(int(offsets[0]), size), np.uint8).reshape(1, size)
+        if len(offsets) <= _FEW:
+            parts = [self.span(offset, size) for offset in offsets.tolist()]
+            return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), np.uint8).reshape(-1, size)
         return read_blocks(self._source.read_ranges, offsets, size)
 
-    def fetch(self, wanted: Iterable[tuple[NDArray[np.int64] | int, int]], /) -> None:
+    def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
         """Do nothing: bytes are read when they are asked for."""
 
     def _load(self, number: int) -> bytes:

@@ -15,7 +15,7 @@ from virtualstack.readers.hdf5.fills import fill_of
 from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
 from virtualstack.readers.hdf5.references import FileContext, references
-from virtualstack.readers.hdf5.structures.layout_message import CompactLayout
+from virtualstack.readers.hdf5.structures.layout_message import CompactLayout, VirtualLayout
 from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import NotInlinedError, inline_paths, inline_text, inline_values, one_cell
 
@@ -84,7 +84,7 @@ def _references(
 ) -> tuple[ChunkManifest, ChunkGrid]:
     """Refer to stored bytes, and put the codecs of elements before those of filters."""
     found = variable.element
-    if not found.codecs or found.stored is None or isinstance(variable.layout, CompactLayout):
+    if not found.codecs or found.stored is None or isinstance(variable.layout, CompactLayout | VirtualLayout):
         return references(variable, shape, fill, context)
     raw = replace(found, stored=np.dtype(f"V{found.size}"), codecs=())
     manifest, grid = references(replace(variable, element=raw), shape, fill, context)

@@ -43,6 +43,8 @@ def chunk_shape(extent: Extent, chunk_size: int | None, /, *, is_exact: bool) ->
     ((25, 1000), (5, 1000))
     """
     shape = extent.shape
+    if 0 in shape:
+        return shape
     n_leading = 0 if extent.record_step is None else 1
     chunks = [1] * n_leading + list(shape[n_leading:])
     row = math.prod(chunks) * extent.variable.dtype.itemsize

@@ -19,8 +19,8 @@ from virtualstack.storage import Storage
 
 __all__ = ["MAX_CELLS", "MAX_NDIM", "NetCDF3"]
 
-MAX_CELLS = 1 << 27
-"""Chunks of all variables of one file; so many take 3 GB."""
+MAX_CELLS = 1 << 26
+"""Chunks of all variables of one file; so many take 1.6 GB."""
 
 MAX_NDIM = 64
 """Axes of a variable, as numpy has it."""

@@ -272,7 +272,8 @@ class TableBuilder:
 
     def check_increasing(self) -> None:
         """Raise `StructureError` unless each cell lies behind the one before it."""
-        if (self._cell[1 : self._n] <= self._cell[: self._n - 1]).any():
+        cell = self._cell[: self._n]
+        if (cell[1:] <= cell[:-1]).any():
             raise StructureError("the chunk index has chunks out of order, or two for one place")
 
     def check_distinct(self) -> None:

@@ -1,8 +1,7 @@
-"""Elements of HDF5 that are not numpy's as they are stored: odd numbers, and strings that end before their bytes do.
+"""Elements that are not numpy's as they are stored: odd numbers, and strings that end before their bytes do.
 
-The codec ``virtualstack.hdf5_elements`` takes stored elements to those that numpy has a dtype for, as the HDF5 library
-converts them. Its settings are ``itemsize``, the bytes of a stored element, and ``members``, what to convert in each
-element, all else staying as it is. A member has
+No filter of HDF5, but what its library does to values that it reads. The settings of the codec are ``itemsize``, the
+bytes of a stored element, and ``members``, what to convert in each element, all else staying as it is. A member has
 
 ``kind``
     ``"integer"``, ``"float"``, ``"nullterm"`` or ``"spacepad"``.
@@ -17,14 +16,18 @@ element, all else staying as it is. A member has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numcodecs.abc import Codec as NumcodecsCodec
 from numpy.typing import NDArray
 
-__all__ = ["HDF5Elements", "elements_decoder", "stored_size"]
+from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, raw_bytes
+from virtualstack.errors import UnsupportedFeatureError
+
+__all__ = ["ELEMENTS", "elements", "is_text", "stored_size"]
+
+ELEMENTS = "virtualstack.elements"
 
 _SPACE = 0x20
 _INTEGERS = frozenset(order + code for order in "<>" for code in ("i2", "i4", "i8", "u2", "u4", "u8")) | {"|i1", "|u1"}
@@ -33,29 +36,40 @@ _FLOATS = frozenset(order + code for order in "<>" for code in ("f2", "f4", "f8"
 type _Turn = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
 
 
-def elements_decoder(itemsize: int, members: Sequence[Mapping[str, Any]], /) -> _Turn:
-    """Make the decoder: stored bytes to bytes of numpy's elements, shape ``(n,)`` both.
+def elements(options: Mapping[str, Any], /) -> BytesDecoder:
+    """Give the decoder; settings as above.
 
     Raises
     ------
-    ValueError
-        The settings make no sense; or, decoding, the bytes are no whole number of elements.
+    UnsupportedFeatureError
+        The settings make no sense.
     """
-    turns = [_member(itemsize, member) for member in members]
+    try:
+        itemsize = _whole(options["itemsize"], 1)
+        turns = [_member(itemsize, member) for member in options["members"]]
+    except (LookupError, ValueError, TypeError) as error:
+        text = f"codec '{ELEMENTS}' does not take the configuration {dict(options)}: {error}"
+        raise UnsupportedFeatureError(text, feature=ELEMENTS) from error
 
-    def decode(raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        if raw.size % itemsize:
-            raise ValueError(f"{raw.size} bytes are no whole number of elements of {itemsize}")
-        elements = raw.reshape(-1, itemsize)
+    def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        data = raw_bytes(raw)
+        if data.size % itemsize:
+            raise CodecError(f"{data.size} bytes are no whole number of elements of {itemsize}")
+        stored = data.reshape(-1, itemsize)
         if len(turns) == 1 and turns[0][0] == slice(0, itemsize):
-            return turns[0][1](elements).reshape(-1)
-        out = elements.copy()
+            return turns[0][1](stored).reshape(-1)
+        out = stored.copy()
         for where, turn in turns:
             cells = out[:, where]
             cells[...] = turn(cells).reshape(cells.shape)
         return out.reshape(-1)
 
     return decode
+
+
+def is_text(options: Mapping[str, Any], /) -> bool:
+    """Whether there are only strings among the members."""
+    return all(member["kind"] in _STRINGS for member in options["members"])
 
 
 def stored_size(options: Mapping[str, Any], nbytes: int, /) -> int:
@@ -169,7 +183,8 @@ def _float(
         digits = bits >> bits.dtype.type(mantissa) & bits.dtype.type((1 << n_mantissa) - 1)
         whole = digits.astype(np.float64)
         whole[power > 0] += 2.0**n_mantissa  # the bit that is implied; without it the number is subnormal
-        values = np.ldexp(whole, np.maximum(power, 1) + np.int32(least - 1))
+        with np.errstate(over="ignore"):  # of infinity and NaN, which come next
+            values = np.ldexp(whole, np.maximum(power, 1) + np.int32(least - 1))
         is_special = power == most
         values[is_special] = np.where(digits[is_special] == 0, np.inf, np.nan)
         is_negative = (bits >> bits.dtype.type(sign) & bits.dtype.type(1)).astype(np.bool_)
@@ -177,39 +192,3 @@ def _float(
         return _bytes(values, dtype)
 
     return turn
-
-
-class HDF5Elements(NumcodecsCodec):  # type: ignore[misc]
-    """The codec for readers of zarr version 2 metadata and kerchunk references, by the registry of numcodecs.
-
-    Parameters
-    ----------
-    itemsize, members
-        See the module.
-    """
-
-    codec_id = "virtualstack.hdf5_elements"
-
-    def __init__(self, itemsize: int, members: Sequence[Mapping[str, Any]]) -> None:
-        self.itemsize, self.members = itemsize, [dict(member) for member in members]
-
-    def encode(self, buf: Any) -> Any:
-        """Give strings back as they are: they end in NULs. Numbers are only decoded.
-
-        Raises
-        ------
-        NotImplementedError
-            There are numbers among the members.
-        """
-        if any(member["kind"] not in _STRINGS for member in self.members):
-            raise NotImplementedError(f"'{self.codec_id}' only decodes numbers")
-        return buf
-
-    def decode(self, buf: Any, out: Any = None) -> Any:
-        """Give the bytes of numpy's elements."""
-        raw = np.frombuffer(buf, np.uint8)
-        decoded = elements_decoder(self.itemsize, self.members)(raw)
-        if out is None:
-            return decoded
-        np.frombuffer(out, np.uint8)[...] = decoded
-        return out

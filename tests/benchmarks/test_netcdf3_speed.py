@@ -1,0 +1,91 @@
+"""Opening netCDF-3 files virtually beside VirtualiZarr and kerchunk; with VIRTUALSTACK_BENCHMARK=full at full size."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+import pytest
+
+import virtualstack as vs
+
+sys.path.insert(0, str(Path(__file__).parent))
+from timing import IS_FULL, interleaved
+
+N_RECORDS = 10_000 if IS_FULL else 10
+NEEDED = ("virtualizarr", "kerchunk", "scipy")  # both read netCDF-3 by scipy
+pytestmark = [
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in NEEDED),
+        reason=f"not all of {NEEDED} are installed: pip install {' '.join(NEEDED)}",
+    ),
+    pytest.mark.filterwarnings("ignore"),  # of VirtualiZarr and kerchunk
+]
+
+
+@pytest.fixture(scope="module")
+def daily(tmp_path_factory):
+    """Thirteen variables with the usual attributes, ten of them along the record dimension."""
+    path = tmp_path_factory.mktemp("daily") / "daily.nc"
+    with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
+        for name, n in {"time": None, "lat": 90, "lon": 180}.items():
+            file.createDimension(name, n)
+            axis = file.createVariable(name, "f8", (name,))
+            axis.setncatts({"standard_name": name, "units": "days since 2000-01-01" if n is None else "degrees"})
+            axis[:] = np.arange(n or 4)
+        for i in range(10):
+            variable = file.createVariable(f"v{i}", "i2", ("time", "lat", "lon"), fill_value=-9)
+            variable.set_auto_maskandscale(False)
+            variable.setncatts({"units": "K", "long_name": f"variable {i}", "scale_factor": 0.5, "add_offset": 1.0})
+            variable[:] = i
+    return path
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Thirty short variables along the record dimension."""
+    path = tmp_path_factory.mktemp("records") / "records.nc"
+    with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 5)
+        variables = [file.createVariable(f"v{i}", "f4", ("time", "x")) for i in range(30)]
+        variables[0][:] = np.zeros((N_RECORDS, 5), "f4")
+    return path
+
+
+def open_theirs(path):
+    from obspec_utils.registry import ObjectStoreRegistry
+    from obstore.store import LocalStore
+    from virtualizarr import open_virtual_dataset
+    from virtualizarr.parsers import NetCDF3Parser
+
+    registry = ObjectStoreRegistry({"file://": LocalStore()})
+    return open_virtual_dataset(path.as_uri(), registry=registry, parser=NetCDF3Parser(), loadable_variables=[])
+
+
+def open_kerchunk(path):
+    from kerchunk.netCDF3 import NetCDF3ToZarr
+
+    return NetCDF3ToZarr(str(path), inline_threshold=0).translate()
+
+
+@pytest.mark.parametrize("name", ["daily", "records"])
+def test_open(name, request):
+    """The same references by all of them, without loading."""
+    path = request.getfixturevalue(name)
+    timings = interleaved(
+        f"open {name}",
+        {
+            "virtualstack": lambda: vs.open_virtual_dataset(path, loadable_variables=[]),
+            "VirtualiZarr": lambda: open_theirs(path),
+            "kerchunk": lambda: open_kerchunk(path),
+        },
+        repeats=3 if name == "records" else 15,
+    )
+    refs = vs.open_virtual_dataset(path, loadable_variables=[]).virtual.to_kerchunk()["refs"]
+    expected = timings["kerchunk"].result["refs"]
+    chunk = "v7/3.0.0" if name == "daily" else f"v7/{N_RECORDS - 1}.0"
+    assert refs[chunk][1:] == expected[chunk][1:]
+    ours, theirs = (timings[tool].result["v7"].shape for tool in ("virtualstack", "VirtualiZarr"))
+    assert ours == theirs

@@ -1,0 +1,177 @@
+"""nbit: bits of reduced integers and floats, alone and in arrays and compounds, against the HDF5 library."""
+
+import itertools
+
+import h5py
+import numpy as np
+import pytest
+from h5py import h5d, h5f, h5p, h5s, h5t
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virtualstack.codecs.hdf5.bits import PADDING, gather, unpack
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import decode
+from virtualstack.readers.hdf5.filters import codecs_of, filters_of, obstacle
+
+NAMES = itertools.count()
+
+
+def least_bits(size):
+    """Give the bits that a number of a size has at least: the library opens no file where half the bytes would do."""
+    return 1 if size == 1 else 8 * (1 << (size - 1).bit_length() - 1) + 1
+
+
+@st.composite
+def integers(draw):
+    size = draw(st.sampled_from([1, 2, 3, 4, 5, 8]))
+    base = getattr(h5t, f"STD_{draw(st.sampled_from('IU'))}64{draw(st.sampled_from(['LE', 'BE']))}").copy()
+    base.set_precision(draw(st.integers(least_bits(size), 8 * size)))
+    base.set_size(size)
+    base.set_offset(draw(st.integers(0, 8 * size - base.get_precision())))
+    return base
+
+
+@st.composite
+def floats(draw):
+    base = getattr(h5t, f"IEEE_F{draw(st.sampled_from(['32', '64']))}{draw(st.sampled_from(['LE', 'BE']))}").copy()
+    bits = 8 * base.get_size()
+    n = draw(st.integers(least_bits(bits // 8), bits))
+    n_exponent = draw(st.integers(2, 11))
+    n_mantissa = n - n_exponent - 1
+    offset = draw(st.integers(0, bits - n))
+    base.set_fields(n - 1, n_mantissa, n_exponent, 0, n_mantissa)  # from the offset
+    base.set_precision(n)
+    base.set_offset(offset)
+    return base
+
+
+@st.composite
+def others(draw):
+    size = draw(st.integers(1, 9))
+    if draw(st.booleans()):
+        return h5t.create(h5t.OPAQUE, size)
+    text = h5t.C_S1.copy()
+    text.set_size(size)
+    return text
+
+
+def arrays(base):
+    return st.tuples(base, st.lists(st.integers(1, 5), min_size=1, max_size=2)).map(
+        lambda x: h5t.array_create(x[0], tuple(x[1]))
+    )
+
+
+@st.composite
+def compounds(draw, base):
+    members = draw(st.lists(base, min_size=1, max_size=3))
+    gaps = draw(st.lists(st.integers(0, 3), min_size=len(members) + 1, max_size=len(members) + 1))
+    record = h5t.create(h5t.COMPOUND, sum(gaps) + sum(member.get_size() for member in members))
+    at = 0
+    for i, (member, gap) in enumerate(zip(members, gaps, strict=False)):
+        at += gap
+        record.insert(f"m{i}".encode(), at, member)
+        at += member.get_size()
+    return record
+
+
+NUMBERS = integers() | floats()
+TYPES = NUMBERS | st.recursive(NUMBERS | others(), lambda base: arrays(base) | compounds(base), max_leaves=6).filter(
+    lambda tid: tid.get_class() in (h5t.ARRAY, h5t.COMPOUND)
+)
+
+
+def create(tid, n, chunk, rng):
+    """Write random bytes as elements of a datatype, without conversion, through nbit."""
+    file = h5py.File(f"{next(NAMES)}.h5", "w", driver="core", backing_store=False)
+    dcpl = h5p.create(h5p.DATASET_CREATE)
+    dcpl.set_chunk((chunk,))
+    dcpl.set_filter(5)
+    dataset = h5d.create(file.id, b"x", tid, h5s.create_simple((n,)), dcpl)
+    raw = np.frombuffer(rng.bytes(n * tid.get_size()), f"V{tid.get_size()}")
+    dataset.write(h5s.ALL, h5s.ALL, raw, tid)
+    file.flush()
+    # a file opened again: nothing is in the library's cache of decoded chunks
+    return h5d.open(h5f.open_file_image(file.id.get_file_image()), b"x")
+
+
+def stored(dataset):
+    """Read elements without conversion."""
+    out = np.zeros(dataset.shape, f"V{dataset.get_type().get_size()}")
+    dataset.read(h5s.ALL, h5s.ALL, out, dataset.get_type())
+    return out
+
+
+def check(dataset):
+    filters = filters_of(dataset.get_create_plist())
+    assert obstacle(filters) is None
+    elements, (chunk,) = stored(dataset), dataset.get_create_plist().get_chunk()
+    for start in range(0, len(elements), chunk):
+        mask, raw = dataset.read_direct_chunk((start,))
+        assert not mask
+        got = decode(raw, codecs_of(filters), elements.dtype, (chunk,))
+        expected = elements[start : start + chunk]
+        assert got[: len(expected)].tobytes() == expected.tobytes(), filters
+
+
+@settings(max_examples=300, deadline=None)
+@given(tid=TYPES, n=st.integers(1, 60), chunk=st.integers(1, 40), seed=st.integers(0, 1 << 31))
+def test_any_datatype_decodes_to_the_elements_that_the_library_has(tid, n, chunk, seed):
+    """Of each number only its own bits come back; strings and opaque bytes come back whole."""
+    check(create(tid, n, min(n, chunk), np.random.default_rng(seed)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_every_precision_and_offset(size):
+    """Of integers in both byte orders."""
+    for order, precision in itertools.product(["LE", "BE"], range(least_bits(size), 8 * size + 1)):
+        for offset in {0, 1, (8 * size - precision) // 2, 8 * size - precision - 1, 8 * size - precision}:
+            if 0 <= offset <= 8 * size - precision:
+                tid = getattr(h5t, f"STD_U{8 * size}{order}").copy()
+                tid.set_precision(precision)
+                tid.set_offset(offset)
+                check(create(tid, 21, 13, np.random.default_rng(precision)))
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 8, 16])
+def test_precisions_that_the_library_no_longer_opens(size):
+    """Numbers of fewer bits than half their bytes hold, packed by hand: the first bit is the most significant."""
+    rng, n = np.random.default_rng(size), 19
+    for order, precision in itertools.product([0, 1], range(1, 8 * size + 1)):
+        offset = (8 * size - precision) // 3
+        numbers = [int.from_bytes(rng.bytes(16)) % (1 << precision) for _ in range(n)]
+        packed = 0
+        for number in numbers:
+            packed = packed << precision | number
+        n_bytes = -(-n * precision // 8)
+        raw = (packed << 8 * n_bytes - n * precision).to_bytes(n_bytes)
+        codec = Codec.of("virtualstack.nbit", values=[8, 0, n, 1, size, order, precision, offset])
+        expected = b"".join((number << offset).to_bytes(size, "big" if order else "little") for number in numbers)
+        assert decode(raw, (codec,), np.dtype(f"V{size}"), (n,)).tobytes() == expected
+
+
+def test_a_datatype_that_uses_all_bits_is_stored_as_it_is():
+    """The parameters say so, and no codec is there."""
+    dataset = create(h5t.STD_I32LE, 20, 7, np.random.default_rng(0))
+    assert codecs_of(filters_of(dataset.get_create_plist())) == ()
+    check(dataset)
+
+
+@given(
+    n=st.integers(0, 200),
+    first=st.integers(0, 20),
+    stride=st.integers(1, 100),
+    width=st.integers(1, 64),
+    seed=st.integers(0, 1000),
+)
+def test_bits_anywhere(n, first, stride, width, seed):
+    """Both ways of reading packed numbers give what Python's integers say."""
+    n_bits = first + n * stride + width
+    data = np.frombuffer(np.random.default_rng(seed).bytes(n_bits // 8 + 1 + PADDING), np.uint8)
+    whole, total = int.from_bytes(data.tobytes(), "big"), 8 * data.size
+    starts = [first + i * stride for i in range(n)]
+    expected = [whole >> (total - at - width) & ((1 << width) - 1) for at in starts]
+    out = np.zeros(n, "u8")
+    unpack(data, out, first=first, stride=stride, width=width)
+    assert out.tolist() == expected
+    assert gather(data, np.array(starts, np.int64), width=width).tolist() == expected

@@ -1,0 +1,131 @@
+"""scaleoffset: integers and floats, with and without fill values, against the HDF5 library."""
+
+import itertools
+
+import h5py
+import numpy as np
+import pytest
+from h5py import h5p, h5z
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import CodecError, decode
+from virtualstack.readers.hdf5.filters import codecs_of, filters_of, obstacle
+
+NAMES = itertools.count()
+INTEGERS = [f"{order}{kind}{size}" for order, kind, size in itertools.product("<>", "iu", (1, 2, 4, 8))]
+FLOATS = ["<f4", ">f4", "<f8", ">f8"]
+DECIMALS, FILL_AVAILABLE = 1, 7
+
+
+def create(data, chunk, kind, factor, *, fill=None, change=None):
+    """Write values, and open the file again; what the library keeps in its cache is not rounded."""
+    with h5py.File(f"{next(NAMES)}.h5", "w", driver="core", backing_store=False) as file:
+        dcpl = h5p.create(h5p.DATASET_CREATE)
+        dcpl.set_chunk((chunk,))
+        dcpl.set_scaleoffset(kind, factor)
+        if fill is not None:
+            dcpl.set_fill_value(np.array(fill, data.dtype))
+        tid, space = h5py.h5t.py_create(data.dtype), h5py.h5s.create_simple(data.shape)
+        dataset = h5py.Dataset(h5py.h5d.create(file.id, b"x", tid, space, dcpl))
+        dataset[...] = data
+        (step,) = filters_of(dataset.id.get_create_plist())
+        file.flush()
+        image = file.id.get_file_image()
+    # h5py does not ask for everything; what a chunk decodes to depends on the parameters in the file alone
+    values = [*step.values]
+    for i, value in (change or {}).items():
+        values[i] = value
+    old, new = (np.array(x, "<u4").tobytes() for x in (step.values, values))
+    assert image.count(old) == 1
+    image = image.replace(old, new)
+    return h5py.File(h5py.h5f.open_file_image(image))["x"]
+
+
+def check(dataset):
+    filters = filters_of(dataset.id.get_create_plist())
+    assert obstacle(filters) is None
+    expected, (chunk,) = dataset[...], dataset.chunks
+    for start in range(0, len(expected), chunk):
+        mask, raw = dataset.id.read_direct_chunk((start,))
+        assert not mask
+        got = decode(raw, codecs_of(filters), dataset.dtype, (chunk,))
+        part = expected[start : start + chunk]
+        assert got[: len(part)].tobytes() == part.tobytes(), filters
+    return filters
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_any_integers(data):
+    """Of every size, sign and byte order, in any range, with as many bits as asked for or as are needed."""
+    dtype = np.dtype(data.draw(st.sampled_from(INTEGERS)))
+    info = np.iinfo(dtype)
+    low = data.draw(st.integers(int(info.min), int(info.max)))
+    high = data.draw(st.integers(low, int(info.max)) | st.integers(low, min(low + 300, int(info.max))))
+    numbers = data.draw(st.lists(st.integers(low, high), min_size=1, max_size=60))
+    fill = data.draw(st.none() | st.sampled_from(numbers) | st.integers(int(info.min), int(info.max)))
+    bits = data.draw(st.just(0) | st.integers(0, 8 * dtype.itemsize))
+    values = np.array(numbers, dtype)
+    chunk = data.draw(st.integers(1, len(values)))
+    check(
+        create(values, chunk, h5z.SO_INT, bits, fill=fill, change=data.draw(st.sampled_from([{}, {FILL_AVAILABLE: 0}])))
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_any_floats(data):
+    """Of both sizes and byte orders, to decimals before and behind the point."""
+    dtype = np.dtype(data.draw(st.sampled_from(FLOATS)))
+    scale = data.draw(st.sampled_from([1e-6, 1.0, 1e3, 1e9]))
+    numbers = st.floats(-1, 1, allow_subnormal=False).map(lambda x: x * scale)
+    values = np.array(data.draw(st.lists(numbers, min_size=1, max_size=60)), dtype)
+    fill = data.draw(st.none() | st.sampled_from(values.tolist()) | st.just(-9999.0))
+    decimals = data.draw(st.integers(0, 9))
+    chunk = data.draw(st.integers(1, len(values)))
+    check(
+        create(
+            values,
+            chunk,
+            h5z.SO_FLOAT_DSCALE,
+            decimals,
+            fill=fill,
+            change=data.draw(st.sampled_from([{}, {FILL_AVAILABLE: 0}])),
+        )
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_every_number_of_decimals(dtype):
+    """Powers of ten are those of the C library, to the last bit."""
+    values = (np.linspace(-1, 1, 50) * 1000).astype(dtype)
+    for decimals in range(-30, 50):
+        check(create(values, 20, h5z.SO_FLOAT_DSCALE, 2, change={DECIMALS: decimals % (1 << 32)}))
+
+
+def test_integers_of_all_bits_are_stored_as_they_are():
+    """The parameters say so, and no codec is there."""
+    assert codecs_of(check(create(np.arange(10, dtype="i4"), 5, h5z.SO_INT, 32))) == ()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda raw: raw[:20], "20 bytes; its header alone has 21"),
+        (lambda raw: raw[:23], "2 bytes of numbers; 10 of 7 bits"),
+        (lambda raw: b"\x41" + raw[1:], "10 of 65 bits"),
+    ],
+)
+def test_chunks_that_are_cut_short(damage, message):
+    """What is not there is not made up."""
+    dataset = create(np.arange(0, 1000, 100, dtype="i4") // 10, 10, h5z.SO_INT, 0)
+    codecs = codecs_of(filters_of(dataset.id.get_create_plist()))
+    raw = dataset.id.read_direct_chunk((0,))[1]
+    with pytest.raises(CodecError, match=message):
+        decode(damage(raw), codecs, dataset.dtype, (10,))
+    with pytest.raises(CodecError, match="says that it holds 40 bytes; 36 are expected at most"):
+        decode(raw, codecs, dataset.dtype, (9,))
+    assert codecs[0].name == "virtualstack.scaleoffset"
+    assert Codec.from_json(codecs[0].to_json()) == codecs[0]

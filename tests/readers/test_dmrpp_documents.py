@@ -1,0 +1,643 @@
+"""DMR++ documents form by form: what they hold, and what contradicts them."""
+
+import base64
+import re
+import zlib
+
+import numpy as np
+import pytest
+
+from virtualstack.errors import MalformedFileError
+from virtualstack.location import absolute_url
+from virtualstack.manifests import EMPTY, FIRST, ManifestGroup
+from virtualstack.readers import DMRPP, ReadOptions
+from virtualstack.reading import read_array
+from virtualstack.storage import Storage
+from virtualstack.testing.readers import arrays_by_path
+
+STORAGE = Storage.of(None)
+HEAD = (
+    '<?xml version="1.0" encoding="ISO-8859-1"?>\n'
+    '<Dataset xmlns="http://xml.opendap.org/ns/DAP/4.0#" xmlns:dmrpp="http://xml.opendap.org/dap/dmrpp/1.0.0#" '
+    'dapVersion="4.0" dmrVersion="1.0" name="data" dmrpp:href="OPeNDAP_DMRpp_DATA_ACCESS_URL" dmrpp:version="3.21">'
+)
+FOUR = '<dmrpp:chunk offset="0" nBytes="16"/>'
+SIZES = "<dmrpp:chunkDimensionSizes>2</dmrpp:chunkDimensionSizes>"
+TWO_CHUNKS = (
+    f'{SIZES}<dmrpp:chunk offset="0" nBytes="8" chunkPositionInArray="[0]"/>'
+    '<dmrpp:chunk offset="8" nBytes="8" chunkPositionInArray="[2]"/>'
+)
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Give a function that reads the body of a document about some bytes."""
+
+    def read(body: str, data: bytes = b"", *, head: str = HEAD, end: str = "</Dataset>", **options) -> ManifestGroup:
+        (tmp_path / "data").write_bytes(data)
+        document = tmp_path / "data.dmrpp"
+        document.write_bytes((head + body + end).encode("latin-1", "xmlcharrefreplace"))
+        return DMRPP().read(absolute_url(document), STORAGE, ReadOptions(**options))
+
+    return read
+
+
+def variable(inside: str, kind: str = "Int32", dims: str = '<Dim size="4"/>', chunks: str = 'fillValue="-1"') -> str:
+    return f'<{kind} name="v">{dims}<dmrpp:chunks {chunks}>{inside}</dmrpp:chunks></{kind}>'
+
+
+def values(group: ManifestGroup, name: str = "v"):
+    return read_array(group[name], (), STORAGE)
+
+
+def refusals(group: ManifestGroup) -> dict[str, str]:
+    return {x.path: x.reason for _, child in group.walk() for x in child.refusals if x.kind == "refused"}
+
+
+def encoded(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+# -- types ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("Byte", "u1"),
+        ("UByte", "u1"),
+        ("UInt8", "u1"),
+        ("Int8", "i1"),
+        ("Char", "S1"),
+        ("UInt16", "u2"),
+        ("Int16", "i2"),
+        ("UInt32", "u4"),
+        ("Int32", "i4"),
+        ("UInt64", "u8"),
+        ("Int64", "i8"),
+        ("Float32", "f4"),
+        ("Float64", "f8"),
+    ],
+)
+@pytest.mark.parametrize(("order", "mark"), [('byteOrder="LE"', "<"), ('byteOrder="BE"', ">"), ("", "<")])
+def test_numbers_of_every_type(read, kind, dtype, order, mark):
+    """Every type of DAP4 is numpy's, in the byte order of the chunks, which is little where it is not said."""
+    expected = np.array([65, 66, 67, 68], "u1").astype(np.dtype(dtype)) if dtype != "S1" else np.array([*"ABCD"], "S1")
+    stored = expected.astype(expected.dtype.newbyteorder(mark))
+    chunk = f'<dmrpp:chunk offset="3" nBytes="{stored.nbytes}"/>'
+    found = values(read(variable(chunk, kind, chunks=order), b"xyz" + stored.tobytes()))
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_scalars_and_arrays_without_elements(read):
+    """A variable without dimensions has one value, one with a dimension of length 0 none."""
+    body = (
+        '<Float64 name="s"><dmrpp:chunks byteOrder="BE"><dmrpp:chunk offset="0" nBytes="8"/></dmrpp:chunks></Float64>'
+    )
+    body += '<Dimension name="none" size="0"/><Int32 name="e"><Dim name="/none"/><dmrpp:chunks fillValue="0"/></Int32>'
+    group = read(body, np.array(2.5, ">f8").tobytes())
+    assert (values(group, "s")[()], values(group, "e").shape) == (2.5, (0,))
+    assert group.dimensions == {"none": 0}
+
+
+@pytest.mark.parametrize(("constants", "dtype"), [({"FALSE": 0, "TRUE": 1}, bool), ({"NO": 0, "TRUE": 1}, "i1")])
+def test_enumerations(read, constants, dtype):
+    """An enumeration is its integers, found from the group up or by its path; FALSE and TRUE are bool."""
+    names = "".join(f'<EnumConst name="{name}" value="{value}"/>' for name, value in constants.items())
+    enum = f'<Enumeration name="e" basetype="Int8">{names}</Enumeration>'
+    inside = '<dmrpp:chunks><dmrpp:chunk offset="0" nBytes="4"/></dmrpp:chunks>'
+    for name in ("e", "/e"):
+        body = f'{enum}<Group name="g"><Enum name="v" enum="{name}"><Dim size="4"/>{inside}</Enum></Group>'
+        found = values(read(body, bytes([0, 1, 1, 0])), "g/v")
+        assert found.dtype == np.dtype(dtype)
+        assert found.tolist() == [0, 1, 1, 0]
+    never = '<Enum name="v" enum="e"><Dim size="2"/><dmrpp:chunks/></Enum>'  # get_dmrpp leaves out their default, 0
+    assert values(read(enum + never)).tolist() == [0, 0]
+    with pytest.raises(MalformedFileError, match=r"'/v': there is no Enumeration 'other'"):
+        read(enum + never.replace('enum="e"', 'enum="other"'))
+    with pytest.raises(MalformedFileError, match="Enumeration has the type 'Float32', which is no integer"):
+        read(enum.replace("Int8", "Float32") + never)
+
+
+def test_structures(read):
+    """Fields lie where structOffset says, in the one byte order, and have one fill value each."""
+    stored = np.zeros(
+        3, np.dtype({"names": ["a", "b"], "formats": [">i2", (">f4", (2,))], "offsets": [0, 4], "itemsize": 16})
+    )
+    stored["a"], stored["b"] = [1, 2, 3], [[1, 2], [3, 4], [5, 6]]
+    fields = '<Int16 name="a"/><Float32 name="b"><Dim size="2"/></Float32><Dim size="5"/>'
+    layout = 'byteOrder="BE" structOffset="4 16" fillValue="7 0.5 -1"'
+    inside = SIZES.replace("2", "3") + '<dmrpp:chunk offset="0" nBytes="48" chunkPositionInArray="[0]"/>'
+    found = values(read(variable(inside, "Structure", fields, layout), stored.tobytes()))
+    assert found["a"].tolist() == [1, 2, 3, 7, 7]
+    assert found["b"].tolist() == [[1, 2], [3, 4], [5, 6], [0.5, -1], [0.5, -1]]
+    assert found.dtype == np.dtype([("a", "i2"), ("b", "f4", (2,))])
+    never = values(read(variable("", "Structure", fields, 'structOffset="4 16" fillValue="0"')))
+    assert not never["a"].any()
+    assert not never["b"].any()
+
+
+def test_structures_of_two_floats_are_complex_numbers(read):
+    """A Structure of r and i is a complex number, as h5py has it."""
+    fields = '<Float32 name="r"/><Float32 name="i"/><Dim size="2"/>'
+    inside = '<dmrpp:chunk offset="0" nBytes="16"/>'
+    expected = np.array([1 + 2j, 3 - 4j], "c8")
+    found = values(
+        read(variable(inside, "Structure", fields, 'structOffset="4 8" fillValue="1 -1"'), expected.tobytes())
+    )
+    assert found.dtype == "c8"
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(
+        values(read(variable("", "Structure", fields, 'structOffset="4 8" fillValue="1 -1"'))), [1 - 1j, 1 - 1j]
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [
+        ('structOffset="4"', "structOffset has 1 numbers for the fields"),
+        ('structOffset="4 5"', "do not follow each other"),
+        ('structOffset="1 16"', "do not follow each other"),
+        ('structOffset="x 16"', "structOffset is 'x', which is no whole number"),
+        ('structOffset="4 8" byteOrder="ME"', "byteOrder is 'ME', neither 'LE' nor 'BE'"),
+        ('structOffset="4 8" fillValue="1"', "fillValue '1' has less numbers than the fields"),
+        ('structOffset="4 8" fillValue="1 2 3"', "fillValue '1 2 3' has more numbers than the fields"),
+    ],
+)
+def test_structures_that_contradict_themselves(read, layout, reason):
+    """Fields that lie on each other, or outside of the element, are an error."""
+    fields = '<Int32 name="a"/><Int32 name="b"/><Dim size="1"/>'
+    with pytest.raises(MalformedFileError, match=reason):
+        read(variable("", "Structure", fields, layout))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ('<Structure name="v"><Int8 name="a"/><dmrpp:chunks/></Structure>', "a Structure without 'structOffset'"),
+        (
+            '<Structure name="v"><String name="a"/><dmrpp:chunks structOffset="4"/></Structure>',
+            "texts in a Structure, whose length",
+        ),
+        (
+            '<Structure name="v"><Structure name="a"/><dmrpp:chunks structOffset="4"/></Structure>',
+            "a Structure in a Structure",
+        ),
+        (
+            '<Structure name="v"><String name="a"/><dmrpp:specialstructuredata/></Structure>',
+            "'Structure' of 0 axes in dmrpp:specialstructuredata",
+        ),
+        ('<Opaque name="v"><dmrpp:chunks/></Opaque>', "the type 'Opaque', whose length"),
+        ('<Sequence name="v"><Int8 name="a"/><dmrpp:chunks/></Sequence>', "the type 'Sequence'"),
+        ('<Int8 name="v"><Dim size="3"/></Int8>', "the document does not say where its values are"),
+        ('<String name="v"><Dim size="3"/><dmrpp:chunks/></String>', "texts whose length or padding"),
+        (variable(FOUR, chunks='quantize="3"'), "'quantize of dmrpp:chunks' is not known, and may change"),
+        (variable(FOUR.replace("/>", ' byteOrder="BE"/>')), "'byteOrder' of dmrpp:chunk is not known"),
+        (variable(FOUR).replace("<Dim", "<dmrpp:vlen/><Dim"), "'dmrpp:vlen' is not known, and may change"),
+        (variable(FOUR, chunks='compressionType="szip"'), "no codec for the filter 'szip'"),
+        (variable("", chunks='fillValue="unsupported-compound"'), r"could not describe it \(unsupported-compound\)"),
+        (variable("", chunks=""), "1 of 1 chunks were never written, and the document does not say what they read as"),
+        (
+            variable(
+                TWO_CHUNKS.partition("<dmrpp:chunk ")[0]
+                + FOUR.replace("16", "8").replace("/>", ' chunkPositionInArray="[0]"/>'),
+                chunks="",
+            ),
+            "1 of 2 chunks were never written",
+        ),
+        (variable(FOUR.replace("/>", ' LinkedBlockIndex="0"/>'), chunks='LBChunk="true"'), "linked blocks"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(read, body, reason):
+    """What has no byte ranges, or may be read otherwise, is refused with the reason; the rest is read."""
+    other = '<Int8 name="w"><dmrpp:chunks><dmrpp:chunk offset="0" nBytes="1"/></dmrpp:chunks></Int8>'
+    group = read(body + other, b"\7")
+    assert list(group.arrays) == ["w"]
+    (found,) = refusals(group).items()
+    assert found[0] == "/v"
+    assert re.search(reason, found[1]), found[1]
+
+
+# -- chunks ---------------------------------------------------------------------------------------------------
+
+
+def test_chunks_in_any_order_and_with_holes(read):
+    """Chunks stand where chunkPositionInArray says; those that are missing are EMPTY, and read as the fill value."""
+    body = (
+        '<Int16 name="v"><Dim size="3"/><Dim size="5"/><dmrpp:chunks fillValue="-5" byteOrder="LE">'
+        "<dmrpp:chunkDimensionSizes>2 2</dmrpp:chunkDimensionSizes>"
+        '<dmrpp:chunk chunkPositionInArray="[2, 4]" nBytes="8" offset="8"/>'
+        '<dmrpp:chunk nBytes="8" offset="0" chunkPositionInArray="[0,2]"/></dmrpp:chunks></Int16>'
+    )
+    group = read(body, np.arange(8, dtype="<i2").tobytes())
+    entries = group["v"].in_memory().entries
+    assert entries["location"].tolist() == [[EMPTY, FIRST, EMPTY], [EMPTY, EMPTY, FIRST]]
+    assert values(group).tolist() == [[-5, -5, 0, 1, -5], [-5, -5, 2, 3, -5], [-5, -5, -5, -5, 4]]
+    assert group["v"].in_memory().locations[0].size is None
+
+
+def test_the_order_of_filters(read):
+    """Filters are in the order of the document; in documents without a version, shuffle comes first."""
+    raw = np.arange(4, dtype="<i4")
+    shuffled = raw.view("u1").reshape(4, 4).T.tobytes()
+    data = zlib.compress(shuffled)
+    chunk = f'<dmrpp:chunk offset="0" nBytes="{len(data)}"/>'
+    group = read(variable(chunk, chunks='compressionType="shuffle deflate" deflateLevel="4" DIO="off"'), data)
+    assert values(group).tolist() == [0, 1, 2, 3]
+    old = HEAD.replace(' dmrpp:version="3.21"', "")
+    group = read(variable(chunk, chunks='compressionType="deflate shuffle" deflate_level="4"'), data, head=old)
+    assert values(group).tolist() == [0, 1, 2, 3]
+    twice = zlib.compress(zlib.compress(raw.tobytes()))
+    chunk = f'<dmrpp:chunk offset="0" nBytes="{len(twice)}"/>'
+    group = read(variable(chunk, chunks='compressionType="deflate deflate" deflateLevel="4 9"'), twice)
+    assert values(group).tolist() == [0, 1, 2, 3]
+
+
+def test_filter_masks(read):
+    """A bit of fm is set where the filter of that place was left out for the chunk."""
+    shuffled = np.array([1, 2], "<i4").view("u1").reshape(2, 4).T.tobytes()
+    data = shuffled + np.array([3, 4], "<i4").tobytes()
+    inside = TWO_CHUNKS.replace('nBytes="8" chunkPositionInArray="[0]"', 'nBytes="8" fm="2" chunkPositionInArray="[0]"')
+    inside = inside.replace('chunkPositionInArray="[2]"', 'chunkPositionInArray="[2]" fm="3"')
+    group = read(variable(inside, chunks='compressionType="shuffle deflate"'), data)
+    assert values(group).tolist() == [1, 2, 3, 4]
+    assert len(group["v"].in_memory().encodings) == 2
+
+
+def test_chunks_of_several_sources(read, tmp_path):
+    """A chunk may lie elsewhere than the document's own data; a relative place counts from the document."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "part").write_bytes(np.array([9, 8], "<i4").tobytes())
+    inside = TWO_CHUNKS.replace(
+        'nBytes="8" chunkPositionInArray="[0]"', 'nBytes="8" trust="true" href="sub/part" chunkPositionInArray="[0]"'
+    )
+    group = read(variable(inside), bytes(8) + np.array([3, 4], "<i4").tobytes())
+    assert values(group).tolist() == [9, 8, 3, 4]
+    assert {x.url for x in group["v"].in_memory().locations} == {
+        absolute_url(tmp_path / x) for x in ("data", "sub/part")
+    }
+
+
+def test_a_chunk_of_a_variable_itself(read):
+    """In documents of old the one chunk of contiguous data is a child of the variable."""
+    group = read(f'<Int32 name="v"><Dim size="4"/>{FOUR}</Int32>', np.arange(4, dtype="<i4").tobytes())
+    assert values(group).tolist() == [0, 1, 2, 3]
+
+
+def test_blocks_one_after_the_other(read):
+    """Linked blocks are the values one after the other, cut where rows end."""
+    data = np.arange(12, dtype=">i2").tobytes()
+    blocks = '<dmrpp:block offset="8" nBytes="16"/><dmrpp:block offset="0" nBytes="8"/>'
+    body = variable(blocks, "Int16", '<Dim size="6"/><Dim size="2"/>', 'byteOrder="BE"')
+    group = read(body, data)
+    assert values(group).reshape(-1).tolist() == [*range(4, 12), *range(4)]
+    assert group["v"].grid.shape == (2, 1)
+    odd = read(body.replace('"16"', '"14"').replace('"0" nBytes="8"', '"0" nBytes="10"'), data)
+    assert refusals(odd) == {"/v": "linked blocks that do not end where its rows of 4 bytes do"}
+    packed = read(body.replace("byteOrder", 'compressionType="deflate" byteOrder'), data)
+    assert refusals(packed) == {"/v": "linked blocks that were compressed as a whole"}
+    with pytest.raises(MalformedFileError, match="'/v': its blocks have 23 bytes, its values 24"):
+        read(body.replace('"16"', '"15"'), data)
+
+
+@pytest.mark.parametrize(
+    ("inside", "reason"),
+    [
+        (FOUR.replace('"16"', '"15"'), r"a chunk has 15 bytes \(nBytes\), its values 16"),
+        (FOUR + FOUR, "2 chunks without chunkPositionInArray for a grid of 1"),
+        (SIZES + FOUR, "1 chunks without chunkPositionInArray for a grid of 2"),
+        (TWO_CHUNKS.replace("[2]", "[0]"), r"two chunks have chunkPositionInArray \[0\]"),
+        (TWO_CHUNKS.replace("[2]", "[1]"), r"has chunkPositionInArray \[1\], where no chunk of shape \(2,\)"),
+        (TWO_CHUNKS.replace("[2]", "[4]"), r"chunkPositionInArray \[4\], where no chunk"),
+        (TWO_CHUNKS.replace("[2]", "[0,2]"), "chunkPositionInArray is not a list of 1 numbers"),
+        (TWO_CHUNKS.replace("[0]", "[0,0]").replace("[2]", "[0,2]"), "chunkPositionInArray has 2 numbers for an array"),
+        (TWO_CHUNKS.replace("[2]", "2"), "chunkPositionInArray is not a list"),
+        (TWO_CHUNKS.replace("[2]", "[-2]"), "chunkPositionInArray is '-2', which is no whole number"),
+        (TWO_CHUNKS.replace("[2]", "[]"), "chunkPositionInArray is '', which is no whole number"),
+        (TWO_CHUNKS.replace('chunkPositionInArray="[2]"', ""), "dmrpp:chunk has no attribute 'chunkPositionInArray'"),
+        (FOUR.replace('offset="0"', ""), "a dmrpp:chunk has no attribute 'offset'"),
+        (FOUR.replace('"0"', '"-1"'), "offset is '-1', which is no whole number"),
+        (FOUR.replace('"0"', '""'), "offset is '', which is no whole number"),
+        (FOUR.replace('"0"', '"1 2"'), "offset is '1 2', which is no whole number"),
+        (FOUR.replace('"0"', '"1,2"'), "offset is '1,2', which is no whole number"),
+        (FOUR.replace('"0"', '"1e3"'), "offset is '1e3', which is no whole number"),
+        (FOUR.replace('"0"', '"٣"'), "offset is '٣', which is no whole number"),
+        (FOUR.replace('"0"', '"9223372036854775808"'), "offset has a number of 2.63 or more"),
+        (FOUR.replace('"0"', '"9223372036854775800"'), "ends at 2.63 bytes or more"),
+        (FOUR.replace("/>", ' fm="x"/>'), "fm is 'x', which is no whole number"),
+        (SIZES.replace("2", "0"), r"chunkDimensionSizes is \(0,\) for an array of shape \(4,\)"),
+        (SIZES.replace("2", "2 2"), r"chunkDimensionSizes is \(2, 2\) for an array of shape \(4,\)"),
+        (SIZES.replace("2", "two"), "chunkDimensionSizes is 'two', which is no whole number"),
+        (SIZES + SIZES.replace("2", "1"), "it has several chunkDimensionSizes"),
+        (FOUR + '<dmrpp:block offset="0" nBytes="16"/>', "chunks and blocks stand in one element"),
+    ],
+)
+def test_chunks_that_contradict_themselves(read, inside, reason):
+    """A number that is none, or a chunk where there can be none, is an error that names document and variable."""
+    with pytest.raises(MalformedFileError, match=reason) as caught:
+        read(variable(inside), bytes(16))
+    assert caught.value.url.endswith("data.dmrpp")
+    assert "data.dmrpp'" in str(caught.value)
+    assert "'/v'" in str(caught.value) or "one element" in str(caught.value)
+
+
+def test_values_in_two_places(read):
+    """A variable whose values the document has twice is an error."""
+    compact = f"<dmrpp:compact>{encoded(bytes(16))}</dmrpp:compact>"
+    both = variable(FOUR).replace("</Int32>", f"{compact}</Int32>")
+    with pytest.raises(MalformedFileError, match="'/v': its values are in several places"):
+        read(both)
+
+
+# -- fill values ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "attribute", "expected"),
+    [
+        ("Int32", "-2147483648", None, np.int32(-(2**31))),
+        ("UInt64", "18446744073709551615", None, np.uint64(2**64 - 1)),
+        ("Float32", "9.96921e+36", None, np.float32(9.969209968386869e36)),
+        ("Float64", "9.96921e+36", None, 9.969209968386869e36),
+        ("Float64", "-1.79769e+308", None, np.finfo("f8").min),
+        ("Float32", "-999.123", "-999.12347", np.float32(-999.12347)),
+        ("Float32", "-9999", None, np.float32(-9999)),
+        ("Float32", "1e+20", None, np.float32(1e20)),
+        ("Float64", "-9999.9", None, -9999.9),
+        ("Float32", "inf", None, np.float32("inf")),
+    ],
+)
+def test_fill_values(read, kind, text, attribute, expected):
+    """A fill value of six digits is that which it was, where that is known."""
+    given = f'<Attribute name="_FillValue" type="{kind}"><Value>{attribute}</Value></Attribute>' if attribute else ""
+    body = variable("", kind, f'<Dim size="1"/>{given}', f'fillValue="{text}"')
+    assert values(read(body)).tobytes() == np.asarray(expected, expected.dtype if attribute else None).tobytes()
+
+
+def test_not_a_number_as_fill_value(read):
+    """A fill value may be NaN."""
+    assert np.isnan(values(read(variable("", "Float32", chunks='fillValue="nan"')))).all()
+
+
+@pytest.mark.parametrize("text", ["-999.999", "1.23457e-05", "123456"])
+def test_fill_values_that_lost_digits_are_refused_where_they_are_read(read, text):
+    """A float of six digits may have had more: refused where chunks are missing, of no matter where none are."""
+    body = variable("", "Float64", chunks=f'fillValue="{text}"')
+    (reason,) = refusals(read(body)).values()
+    assert f"1 of 1 chunks were never written, and fillValue '{text}' may be a number of more digits" in reason
+    whole = variable('<dmrpp:chunk offset="0" nBytes="32"/>', "Float64", chunks=f'fillValue="{text}"')
+    assert values(read(whole, np.arange(4.0).tobytes())).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("kind", "text"), [("Int8", "200"), ("Int32", "1.5"), ("Float32", "x"), ("Float32", "1e39")])
+def test_fill_values_that_are_none(read, kind, text):
+    """A fill value that is no value of its type is an error."""
+    with pytest.raises(MalformedFileError, match=f"'/v': fillValue has the values .*{text}"):
+        read(variable("", kind, chunks=f'fillValue="{text}"'))
+
+
+# -- texts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pad", "stored", "expected"),
+    [
+        ("null_pad", b"ab\0dc\0\0\0", [b"ab\0d", b"c"]),
+        ("null_term", b"ab\0dc\0xy", [b"ab", b"c"]),
+        ("space_pad", b"ab  c   ", [b"ab", b"c"]),
+    ],
+)
+def test_texts_of_a_fixed_length(read, pad, stored, expected):
+    """Texts end where their padding begins, as the HDF5 library has it, in the file and in the document."""
+    fixed = f'<Dim size="2"/><dmrpp:FixedLengthStringArray string_length="4" pad="{pad}"/>'
+    body = variable('<dmrpp:chunk offset="0" nBytes="8"/>', "String", fixed, 'fillValue=""')
+    group = read(body, stored)
+    assert group["v"].dtype == "S4"
+    assert values(group).tolist() == expected
+    compact = f'<String name="v">{fixed}<dmrpp:compact>{encoded(stored)}</dmrpp:compact></String>'
+    assert values(read(compact)).tolist() == expected
+    never = variable("", "String", fixed, 'fillValue="none"')
+    assert values(read(never)).tolist() == [b"none", b"none"]
+    old = variable('<dmrpp:chunk offset="0" nBytes="8"/>', "String", fixed, 'fillValue="unsupported-string"')
+    assert values(read(old, stored)).tolist() == expected
+    with pytest.raises(MalformedFileError, match="fillValue 'too long' is longer than its 4 bytes"):
+        read(variable("", "String", fixed, 'fillValue="too long"'))
+
+
+def test_one_text_of_a_fixed_length(read):
+    """The padding of one text is not said: it ends at the first NUL, and is refused where it may be spaces."""
+    body = variable('<dmrpp:chunk offset="0" nBytes="4"/>', "String", "", 'fillValue=""')
+    group = read(body, b"ab\0c")
+    assert (values(group)[()], [x.kind for x in group.refusals]) == (b"ab", ["inlined"])
+    assert values(read(body, b"ab \0"))[()] == b"ab "
+    assert "it ends in spaces" in refusals(read(body, b"ab  "))["/v"]
+    assert "more than the inline limit" in refusals(read(body, b"ab\0c", inline_limit=3))["/v"]
+    assert "and it cannot be read" in refusals(read(body, b"a"))["/v"]
+    assert values(read(body.replace('"4"', '"1"'), b" "))[()] == b" "
+
+
+def test_texts_of_any_length(read):
+    """Texts in the document are repeated by their count, and unpacked where they have a size."""
+    long = "longer " * 100
+    packed = encoded(zlib.compress(long.encode()))
+    vlsa = f'<dmrpp:vlsa><v>&lt;one&gt;</v><v c="3"/><v s="{len(long)}">{packed}</v><dmrpp:v>é</dmrpp:v></dmrpp:vlsa>'
+    body = f'<String name="v"><Dim size="2"/><Dim size="3"/>{vlsa}</String>'
+    group = read(body)
+    assert values(group).reshape(-1).tolist() == ["<one>", "", "", "", long, "é"]
+    assert [x.kind for x in group.refusals] == ["inlined"]
+    scalar = f'<String name="v"><dmrpp:compact>{encoded("größer".encode())}</dmrpp:compact></String>'
+    assert values(read(scalar))[()] == "größer"
+    with pytest.raises(MalformedFileError, match=r"dmrpp:vlsa holds 6 texts, its shape \(4, 2\)"):
+        read(body.replace('size="2"', 'size="4"').replace('size="3"', 'size="2"'))
+    with pytest.raises(MalformedFileError, match=r"dmrpp:vlsa holds 6 texts, its shape \(2, 2\)"):
+        read(body.replace('size="3"', 'size="2"'))
+
+
+@pytest.mark.parametrize(
+    ("inside", "reason"),
+    [
+        (f'<v c="{10**12}">x</v>', "more than the inline limit"),
+        (f'<v s="{10**12}">{encoded(zlib.compress(b"x"))}</v>', "more than the inline limit"),
+    ],
+)
+def test_many_texts_are_refused(read, inside, reason):
+    """A document of some bytes makes no texts of terabytes."""
+    group = read(f'<String name="v"><Dim size="{10**12}"/><dmrpp:vlsa>{inside}</dmrpp:vlsa></String>')
+    assert reason in refusals(group)["/v"]
+
+
+# -- values in the document -----------------------------------------------------------------------------------
+
+
+def test_compact_and_missing_data(read):
+    """Values that stand in the document are little-endian; beside them may be chunks that hold nothing."""
+    expected = np.arange(4, dtype="<i4")
+    compact = f"<dmrpp:chunks fillValue='0'/><dmrpp:compact>{encoded(expected.tobytes())}</dmrpp:compact>"
+    missing = f"<dmrpp:missingdata>\n {encoded(zlib.compress(expected.tobytes()))} \n</dmrpp:missingdata>"
+    for part in (compact, missing):
+        group = read(f'<Int32 name="v"><Dim size="4"/>{part}</Int32>')
+        assert values(group).tolist() == [0, 1, 2, 3]
+        assert not group["v"].in_memory().locations
+    one = f'<Byte name="v"><Dim size="1"/><dmrpp:missingdata>{encoded(bytes([7]))}</dmrpp:missingdata></Byte>'
+    assert values(read(one)).tolist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        (f"<dmrpp:compact>{encoded(bytes(15))}</dmrpp:compact>", "not those of its shape"),
+        ("<dmrpp:compact>!</dmrpp:compact>", "dmrpp:compact is no base64"),
+        (f"<dmrpp:missingdata>{encoded(bytes(16))}</dmrpp:missingdata>", "are no zlib"),
+        (f"<dmrpp:missingdata>{encoded(zlib.compress(bytes(17)))}</dmrpp:missingdata>", "are not 16 bytes"),
+        (f"<dmrpp:missingdata>{encoded(zlib.compress(bytes(10**7)))}</dmrpp:missingdata>", "are not 16 bytes"),
+    ],
+)
+def test_values_in_the_document_that_are_none(read, part, reason):
+    """Values of another length than those of the variable are an error, and unpack to no more than that."""
+    with pytest.raises(MalformedFileError, match=f"'/v': .*{reason}"):
+        read(f'<Int32 name="v"><Dim size="4"/>{part}</Int32>')
+
+
+def test_much_missing_data_is_refused(read):
+    """Values that unpack to more than the inline limit are refused."""
+    packed = encoded(zlib.compress(bytes(2**20)))
+    body = f'<Byte name="v"><Dim size="{2**20}"/><dmrpp:missingdata>{packed}</dmrpp:missingdata></Byte>'
+    assert not refusals(read(body))
+    assert "1048576 bytes in the document are more than the inline limit" in refusals(read(body, inline_limit=10))["/v"]
+
+
+# -- attributes -----------------------------------------------------------------------------------------------
+
+
+def test_attributes_of_every_type(read):
+    """One number is a scalar of its type, several are an array; texts are as they stand; containers are noted."""
+    attributes = {
+        ("i", "Int16"): ["1", "-2"],
+        ("f", "Float32"): ["0.100000001"],
+        ("old", "Float64"): ["nan.", "1."],
+        ("b", "Byte"): ["255"],
+        ("s", "String"): [" two\nlines "],
+        ("ss", "String"): ["a", ""],
+        ("none", "String"): [],
+        ("_Netcdf4Dimid", "Int32"): ["0"],
+    }
+    body = "".join(
+        f'<Attribute name="{name}" type="{kind}">{"".join(f"<Value>{x}</Value>" for x in texts)}</Attribute>'
+        for (name, kind), texts in attributes.items()
+    )
+    body += (
+        '<Attribute name="c" type="Container"><Attribute name="x" type="Int8"><Value>1</Value></Attribute></Attribute>'
+    )
+    body += '<Attribute name="bad" type="Int8"><Value>300</Value></Attribute>'
+    body += '<Attribute name="w" type="Int8"><Value value="3"/></Attribute>'
+    group = read(body)
+    found = dict(group.attributes)
+    np.testing.assert_array_equal(found.pop("i"), np.array([1, -2], "i2"), strict=True)
+    np.testing.assert_array_equal(found.pop("old"), [np.nan, 1])
+    assert found == {"f": np.float32(0.1), "b": 255, "s": " two\nlines ", "ss": ["a", ""], "none": "", "w": 3}
+    assert {key: type(found[key]) for key in ("f", "b", "w")} == {"f": np.float32, "b": np.uint8, "w": np.int8}
+    assert {x.path: x.kind for x in group.refusals} == {"/@c": "noted", "/@bad": "noted"}
+
+
+def test_attributes_that_change_values_are_read_or_fail(read):
+    """A scale that is no number is an error, as leaving it out would change values."""
+    bad = '<Dim size="1"/><Attribute name="scale_factor" type="Float32"><Value>x</Value></Attribute>'
+    with pytest.raises(MalformedFileError, match="'/v': the attribute 'scale_factor' has the values"):
+        read(variable("", dims=bad))
+    char = '<Dim size="1"/><Attribute name="_FillValue" type="String"><Value>-</Value></Attribute>'
+    char += '<dmrpp:FixedLengthStringArray string_length="1" pad="null_term"/>'
+    assert read(variable("", "String", char, 'fillValue="-"'))["v"].attributes == {"_FillValue": b"-"}
+
+
+# -- groups and dimensions ------------------------------------------------------------------------------------
+
+
+def test_dimensions_by_path_and_from_the_group_up(read):
+    """A dimension is found by its path, or from the group up; its name is the last part."""
+    v = variable(FOUR, dims='<Dim name="{}"/>')
+    body = (
+        '<Dimension name="x" size="4"/><Group name="a"><Dimension name="y" size="4"/><Group name="b">{}</Group></Group>'
+    )
+    for name, expected in {"/x": "x", "x": "x", "/a/y": "y", "y": "y"}.items():
+        group = read(body.format(v.format(name)), bytes(16))
+        assert group["a/b/v"].dimension_names == (expected,)
+    assert [child.dimensions for _, child in group.walk()] == [{"x": 4}, {"y": 4}, {}]
+    for name in ("z", "/a/x", "/c/y", "b/y"):
+        with pytest.raises(MalformedFileError, match=f"there is no Dimension '{name}'"):
+            read(body.format(v.format(name)))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ('<Dimension name="x" size="1"/><Dimension name="x" size="2"/>', "'/x' is the name of no Dimension, or of two"),
+        ('<Group name="g"/><Int8 name="g"/>', "'/g' is the name of no Int8, or of two"),
+        ('<Group name="g"><Int8/></Group>', "'/g/' is the name of no Int8"),
+        ('<Group name="a/b"/>', "'/a/b' is the name of no Group"),
+        ('<Dimension name="x"/>', "it has no size of the Dimension '/x'"),
+        ('<Dimension name="x" size="-1"/>', "size of the Dimension '/x' is '-1'"),
+        ('<Int8 name="v"><Dim/></Int8>', "it has no size of a Dim of '/v'"),
+        (f'<Int8 name="v"><Dim size="{2**62}"/><Dim size="{2**62}"/><dmrpp:chunks fillValue="0"/></Int8>', "x"),
+    ],
+)
+def test_groups_and_dimensions_that_contradict_themselves(read, body, reason):
+    """A name of two things, or a length that is none, is an error; an array of any size is not."""
+    if reason == "x":
+        assert read(body)["v"].shape == (2**62, 2**62)
+        return
+    with pytest.raises(MalformedFileError, match=reason):
+        read(body)
+
+
+# -- documents ------------------------------------------------------------------------------------------------
+
+ENTITY = '<!DOCTYPE Dataset [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "end", "reason"),
+    [
+        (HEAD, "", "", "no element found"),
+        (HEAD, "<Int8", "", "unclosed token"),
+        (HEAD, "<a></b>", "</Dataset>", "mismatched tag"),
+        (HEAD, "<other:a/>", "</Dataset>", "unbound prefix"),
+        (HEAD, "", "</Dataset>trailing", "junk after document element"),
+        ("", "", "", "no element found"),
+        ("\x89HDF\r\n\x1a\n", "dmrpp", "", "not well-formed"),
+        ("<html>", "", "</html>", "its root is 'html', not 'Dataset'"),
+        (HEAD.replace("\n", ENTITY), "&b;", "</Dataset>", "has a document type declaration"),
+        (HEAD.replace("ISO-8859-1", "no-such"), "", "</Dataset>", "is no DMR"),
+        (HEAD.replace("ISO-8859-1", "utf-7"), "", "</Dataset>", "is no DMR"),
+        (HEAD, '<Group name="g">' * 200, "</Group>" * 200 + "</Dataset>", "more than 100 in each other"),
+    ],
+)
+def test_documents_that_are_none(read, head, body, end, reason):
+    """What is no XML, no DMR++, too deep, or has entities, is an error that names the document."""
+    with pytest.raises(MalformedFileError, match=reason) as caught:
+        read(body, head=head, end=end)
+    assert caught.value.url.endswith("data.dmrpp")
+
+
+def test_documents_in_other_encodings_and_prefixes(read, tmp_path):
+    """Names of elements count by their namespace, and text by the encoding of the document."""
+    text = HEAD + variable(FOUR) + '<Attribute name="é" type="String"><Value>ü</Value></Attribute></Dataset>'
+    text = text.replace("dmrpp:", "d:").replace(":dmrpp", ":d").replace("ISO-8859-1", "UTF-16")
+    (tmp_path / "data").write_bytes(np.arange(4, dtype="<i4").tobytes())
+    (tmp_path / "data.dmrpp").write_bytes(text.encode("utf-16"))
+    group = DMRPP().read(absolute_url(tmp_path / "data.dmrpp"), STORAGE, ReadOptions())
+    assert values(group).tolist() == [0, 1, 2, 3]
+    assert group.attributes == {"é": "ü"}
+
+
+def test_many_variables_with_many_chunks(read):
+    """Chunks of documents of many megabytes come out in their places, wherever the document is cut for reading."""
+    n, body = 3000, ""
+    for name in "abcdefgh":
+        rows = "".join(f'<dmrpp:chunk offset="{8 * i}" nBytes="8" chunkPositionInArray="[{i}]"/>' for i in range(n))
+        sizes = "<dmrpp:chunkDimensionSizes>1</dmrpp:chunkDimensionSizes>"
+        body += variable(sizes + rows, "Float64", f'<Dim size="{n}"/>').replace('"v"', f'"{name}"')
+    arrays = arrays_by_path(read(body, np.arange(float(n)).tobytes()))
+    assert len(arrays) == 8
+    for array in arrays.values():
+        np.testing.assert_array_equal(read_array(array, (), STORAGE), np.arange(float(n)))

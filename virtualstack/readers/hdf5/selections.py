@@ -1,0 +1,209 @@
+"""Selections of elements in the mappings of virtual datasets, by axis, also those that grow with their source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from h5py import h5s
+from numpy.typing import NDArray
+
+from virtualstack.manifests import Runs
+from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
+
+__all__ = ["Blocks", "Hyperslab", "HyperslabAxis", "Selection", "SelectionError", "axes_of", "read_selection"]
+
+_MAX_RUNS = 1 << 24  # along an axis: 256 MB
+_MAX_BLOCKS = 1 << 20  # boxes of an irregular selection
+
+
+class SelectionError(Exception):
+    """A selection is none that arrays can be cut by; the message is half a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class HyperslabAxis:
+    """Blocks of elements along one axis (H5Sselect_hyperslab).
+
+    Parameters
+    ----------
+    start, stride
+        Of the first block, and from one block to the next; elements.
+    count, block
+        Blocks, and elements of each; ``None`` for unlimited.
+    """
+
+    start: int
+    stride: int
+    count: int | None
+    block: int | None
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether it goes on for as long as the dataset does."""
+        return self.count is None or self.block is None
+
+    @property
+    def is_one_run(self) -> bool:
+        """Whether its elements follow one another."""
+        return self.block is None or self.count == 1 or self.block == self.stride
+
+    def n_below(self, extent: int) -> int:
+        """Count the elements below an extent, where it is unlimited (H5S__hyper_get_num_slices).
+
+        Raises
+        ------
+        SelectionError
+            Only a part of the first block is there, of which the HDF5 library (2.0) counts all, and then fails.
+        """
+        reach = max(extent - self.start, 0)
+        if self.is_one_run or self.block is None:
+            return reach
+        if 0 < reach < self.block:
+            raise SelectionError(f"blocks of {self.block} elements of a source that has {reach} of the first one")
+        whole, rest = divmod(reach, self.stride)
+        return whole * self.block + min(rest, self.block)
+
+    def extent_of(self, n: int) -> int:
+        """Give the end of the first ``n`` elements; 0 where there are none (H5S_hyper_get_clip_extent)."""
+        if not n:
+            return 0
+        if self.is_one_run or self.block is None:
+            return self.start + n
+        last = (n - 1) // self.block
+        return self.start + last * self.stride + n - last * self.block
+
+    def block_at(self, i: int) -> HyperslabAxis:
+        """Give one block alone (H5S_hyper_get_unlim_block)."""
+        return HyperslabAxis(self.start + i * self.stride, self.stride, 1, self.block)
+
+    def first(self, n: int) -> Runs:
+        """Give the first ``n`` elements.
+
+        Raises
+        ------
+        SelectionError
+            They are too many runs, overlap, or reach beyond 2^63.
+        """
+        block = self.block
+        if self.is_one_run or block is None:
+            return _runs([self.start], [n])
+        n_runs = -(-n // block)
+        if n_runs > _MAX_RUNS:
+            raise SelectionError(f"a selection of {n_runs} blocks along an axis, more than {_MAX_RUNS}")
+        if self.start + n_runs * self.stride >= 1 << 62:
+            raise SelectionError(f"a selection up to element {self.start + n_runs * self.stride}")
+        starts = self.start + np.arange(n_runs, dtype=np.int64) * self.stride
+        lengths = np.full(n_runs, block, np.int64)
+        lengths[-1:] = n - (n_runs - 1) * block
+        return _runs(starts, lengths)
+
+    def runs(self) -> Runs:
+        """Give all elements of a selection that is not unlimited."""
+        if self.count is None or self.block is None:
+            raise SelectionError("an unlimited selection where none may be")
+        return self.first(self.count * self.block)
+
+
+def _runs(starts: Sequence[int] | NDArray[np.int64], lengths: Sequence[int] | NDArray[np.int64]) -> Runs:
+    try:
+        return Runs.of(starts, lengths)
+    except (ValueError, OverflowError) as error:
+        raise SelectionError(f"a selection whose {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperslab:
+    """A regular selection: one :class:`HyperslabAxis` for each axis."""
+
+    axes: tuple[HyperslabAxis, ...]
+
+    @property
+    def unlimited_axis(self) -> int | None:
+        """The axis along which it is unlimited, of which there is one at most."""
+        return next((i for i, axis in enumerate(self.axes) if axis.is_unlimited), None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """A union of boxes that do not overlap; shape ``(n, 2, axes)``: first and last elements of each."""
+
+    corners: NDArray[np.int64]
+
+
+type Selection = Hyperslab | Blocks | None
+"""``None`` selects all elements."""
+
+
+def read_selection(space: h5s.SpaceID, /) -> Selection:
+    """Read the selection of a dataspace.
+
+    Raises
+    ------
+    LostValuesError
+        It is no union of boxes, or of too many.
+    """
+    kind = space.get_select_type()
+    if kind == h5s.SEL_ALL:
+        return None
+    if kind == h5s.SEL_NONE:
+        return Blocks(np.zeros((0, 2, space.get_simple_extent_ndims()), np.int64))
+    if kind != h5s.SEL_HYPERSLABS:
+        raise LostValuesError("a virtual dataset (VDS) of single points of its sources")
+    if space.is_regular_hyperslab():
+        return Hyperslab(tuple(map(_axis, *space.get_regular_hyperslab())))
+    n = space.get_select_hyper_nblocks()
+    if n > _MAX_BLOCKS:
+        raise LostValuesError(f"a virtual dataset (VDS) of {n} boxes of one source, more than {_MAX_BLOCKS}")
+    return Blocks(space.get_select_hyper_blocklist().astype(np.int64))
+
+
+def _axis(start: int, stride: int, count: int, block: int) -> HyperslabAxis:
+    if stride < 1 or block < 1:
+        raise LostValuesError(f"a virtual dataset (VDS) of blocks of {block} elements, {stride} apart")
+    return HyperslabAxis(
+        int(start),
+        int(stride),
+        None if count == h5s.UNLIMITED else int(count),
+        None if block == h5s.UNLIMITED else int(block),
+    )
+
+
+def axes_of(selection: Selection, shape: tuple[int, ...], /) -> tuple[Runs, ...]:
+    """Give the elements along each axis whose outer product is the selection.
+
+    Parameters
+    ----------
+    selection
+        Not unlimited.
+    shape
+        Of the dataset; what is selected may reach outside.
+
+    Raises
+    ------
+    SelectionError
+        It is unlimited or damaged.
+    NoReferencesError
+        It is no outer product.
+    """
+    if selection is None:
+        return tuple(Runs.whole(n) for n in shape)
+    if isinstance(selection, Hyperslab):
+        return tuple(axis.runs() for axis in selection.axes)
+    return _factors(selection.corners)
+
+
+def _factors(corners: NDArray[np.int64]) -> tuple[Runs, ...]:
+    """Write a union of boxes as an outer product of runs along each axis."""
+    axes = []
+    for axis in range(corners.shape[2]):
+        first, end = np.unique(np.stack([corners[:, 0, axis], corners[:, 1, axis] + 1], axis=1), axis=0).T
+        if (first[1:] < end[:-1]).any():
+            raise NoReferencesError("unions of boxes of a source that are no outer product of elements along each axis")
+        axes.append(_runs(first, end - first))
+    volume = sum(map(math.prod, (corners[:, 1] - corners[:, 0] + 1).tolist()))
+    if volume != math.prod(runs.size for runs in axes):
+        raise NoReferencesError("unions of boxes of a source that are no outer product of elements along each axis")
+    return tuple(axes)

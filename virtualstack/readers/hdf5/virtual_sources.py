@@ -1,0 +1,178 @@
+"""The datasets that a virtual dataset names, where the HDF5 library looks for them."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from virtualstack.errors import ReaderError, StorageError
+from virtualstack.location import join_url, local_path, split_url
+from virtualstack.manifests import ManifestArray
+from virtualstack.readers.hdf5.obstacles import LostValuesError
+
+__all__ = ["Chain", "Datasets", "OpenSource", "ReadDataset", "Sources"]
+
+type OpenSource = Callable[[str, str], ManifestArray | None]
+"""Opens a dataset by the URL of its file and its path in it; ``None`` where there is none.
+
+Raises what readers raise, and `LostValuesError` where the dataset is refused, or is on the way of its own sources.
+"""
+
+type Chain = tuple[tuple[str, str], ...]
+"""URL and path of the virtual datasets whose sources are looked for, outermost first."""
+
+type ReadDataset = Callable[[str, str, Chain], ManifestArray | None]
+"""As `OpenSource`, with the datasets that ask for it: to be given on where it is virtual itself."""
+
+_MAX_DEPTH = 16  # virtual datasets of virtual datasets
+_MIN_INLINE = 1 << 16  # bytes of values in the manifest that are within any limit: a compact dataset
+
+
+class Datasets:
+    """Datasets of any files, each read once, whatever virtual datasets refer to it.
+
+    Without that, a few datasets that refer to each other in layers could be read billions of times.
+
+    Parameters
+    ----------
+    read
+        See there.
+    """
+
+    def __init__(self, read: ReadDataset) -> None:
+        self._read = read
+        self._known: dict[tuple[str, str], ManifestArray | LostValuesError | None] = {}
+
+    def sources_of(self, url: str, path: str, chain: Chain, /) -> OpenSource:
+        """Give what opens the sources of a dataset; ``chain`` holds those that ask for the dataset itself."""
+        chain = (*chain, (url, _normal(path)))
+
+        def open_source(url: str, path: str) -> ManifestArray | None:
+            return self._open((url, _normal(path)), chain)
+
+        return open_source
+
+    def _open(self, key: tuple[str, str], chain: Chain) -> ManifestArray | None:
+        if key in chain or len(chain) > _MAX_DEPTH:
+            names = " of ".join(f"'{path}'" for _, path in (*chain, key)[::-1])
+            raise LostValuesError(
+                f"a virtual dataset (VDS) without end: {names[:500]}; the HDF5 library crashes on some"
+            )
+        if key not in self._known:
+            try:
+                self._known[key] = self._read(*key, chain)
+            except LostValuesError as error:
+                self._known[key] = error
+        known = self._known[key]
+        if isinstance(known, LostValuesError):
+            raise known
+        return known
+
+
+def _normal(path: str) -> str:
+    return posixpath.normpath(f"/{path}").replace("//", "/")
+
+
+class Sources:
+    """The sources of one virtual dataset, each opened once.
+
+    Parameters
+    ----------
+    open_source
+        See there.
+    url
+        Of the file of the virtual dataset.
+    inline_limit
+        Bytes of values that sources without references may put into the manifest.
+    """
+
+    def __init__(self, open_source: OpenSource, url: str, inline_limit: int) -> None:
+        self._open_source = open_source
+        self._url = url
+        self._limit = max(inline_limit, _MIN_INLINE)
+        self._files: dict[str, str | None] = {}
+        self._arrays: dict[tuple[str, str], ManifestArray | None] = {}
+        self._inline = 0
+
+    def need(self, file: str, dataset: str) -> ManifestArray:
+        """Open a dataset.
+
+        Raises
+        ------
+        LostValuesError
+            It is not there, or cannot be opened.
+        """
+        array = self.find(file, dataset)
+        if array is not None:
+            return array
+        where = "the file" if file == "." else f"'{file}'"
+        what = f"file '{file}' is not there" if self._files[file] is None else f"'{dataset}' is not in {where}"
+        raise LostValuesError(f"a virtual dataset (VDS) whose source {what}; the HDF5 library would show fill values")
+
+    def find(self, file: str, dataset: str) -> ManifestArray | None:
+        """Open a dataset; ``None`` where it is not there.
+
+        Raises
+        ------
+        LostValuesError
+            It cannot be opened, or must not be looked for.
+        """
+        if file not in self._files:
+            self._files[file] = _url_of(file, self._url)
+        url = self._files[file]
+        if url is None:
+            return None
+        if (url, dataset) not in self._arrays:
+            self._arrays[url, dataset] = self._open(url, dataset)
+        return self._arrays[url, dataset]
+
+    def _open(self, url: str, dataset: str) -> ManifestArray | None:
+        try:
+            array = self._open_source(url, dataset)
+        except (ReaderError, StorageError) as error:
+            raise LostValuesError(
+                f"a virtual dataset (VDS) whose source '{dataset}' cannot be opened: {error}"
+            ) from error
+        if array is not None:
+            self._inline += len(array.in_memory().inline)
+            if self._inline > self._limit:
+                raise LostValuesError(
+                    f"a virtual dataset (VDS) whose sources have no references; {self._inline} bytes of their values "
+                    f"are more than the inline limit of {self._limit}"
+                )
+        return array
+
+
+def _url_of(name: str, url: str) -> str | None:
+    """Give the URL of a source file; ``None`` where there is none at any local path.
+
+    A file that is no local one may name files beside and below it, and never a local one.
+    """
+    if name == ".":
+        return url
+    main = local_path(url)
+    if main is not None:
+        path = next((path for path in _candidates(name, main) if path.exists()), None)
+        return None if path is None else f"file://{os.path.abspath(path)}"
+    if not name or name.startswith("/") or ".." in name.split("/") or any(mark in name for mark in ":\\?#"):
+        raise LostValuesError(
+            f"a virtual dataset (VDS) whose source '{name}' is another file, looked for only beside and below '{url}'"
+        )
+    root, key = split_url(url)
+    return join_url(root + key.rpartition("/")[0], name)
+
+
+def _candidates(name: str, main: Path) -> Iterator[Path]:
+    """Give the places where the HDF5 library looks for a source file, in its order (H5F_prefix_open_file)."""
+    prefix = os.environ.get("HDF5_VDS_PREFIX", "")
+    if Path(name).is_absolute():
+        yield Path(name)
+        name = Path(name).name
+    yield from (Path(part, name) for part in prefix.split(":") if part)
+    if prefix:
+        yield Path(prefix.replace("${ORIGIN}", str(main.parent)), name)
+    yield main.parent / name
+    yield Path(name)
+    yield main.resolve().parent / name
