@@ -269,23 +269,24 @@ def test_vsize_is_not_believed(tmp_path):
         compare_with_netcdf4(path, read(path))
 
 
-def test_variables_beyond_4_gib(tmp_path):
-    """The last one may be of any size; offsets of records go on behind 4 GiB."""
+@pytest.mark.parametrize("version", VERSIONS)
+def test_variables_beyond_4_gib(version, tmp_path):
+    """The last one may be of any size, also in a record; all offsets are of 64 bits."""
     path = tmp_path / "sparse.nc"
-    with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
+    with netCDF4.Dataset(path, "w", format=make_netcdf3.FORMATS[version]) as file:
         file.set_fill_off()
-        for name, n in {"t": None, "x": 3_000_000_001, "y": 3}.items():
+        for name, n in {"t": None, "y": 3, "x": 1_500_000_001}.items():
             file.createDimension(name, n)
-        file.createVariable("small", "i2", ("y",))[:] = [1, 2, 3]
-        file.createVariable("v", "i2", ("t", "x"))
-        file["v"][2, 2_999_999_999:] = [7, 8]
+        file.createVariable("small", "i2", ("t",))[:] = [1, 2, 3]
+        file.createVariable("v", "i1", ("t", "y", "x"))
+        file["v"][2, 2, 1_499_999_999:] = [7, 8]
     group = read(path)
-    assert group.dimensions == {"t": 3, "x": 3_000_000_001, "y": 3}
-    array = group.arrays["v"]
+    assert group.dimensions == {"t": 3, "y": 3, "x": 1_500_000_001}
+    key = (slice(2, 3), slice(2, 3), slice(1_499_999_995, None))
     with netCDF4.Dataset(path) as file:
-        key = (slice(2, 3), slice(2_999_999_995, None))
-        np.testing.assert_array_equal(read_array(array, key, STORAGE), file["v"][key])
-    assert chunks_of(array)[0].sum() == 18_000_000_006
+        np.testing.assert_array_equal(read_array(group["v"], key, STORAGE), file["v"][key])
+        np.testing.assert_array_equal(read_array(group["small"], (), STORAGE), file["small"][:])
+    assert chunks_of(group["v"])[0].sum() == 13_500_000_009
 
 
 # -- opening --------------------------------------------------------------------------------------------------
