@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
+from virtualstack.manifests import ManifestArray, ManifestGroup
 
 __all__ = ["differences"]
 
@@ -16,7 +16,8 @@ def differences(own: ManifestGroup, library: ManifestGroup, /, path: str = "") -
     """Say what differs: names, dimensions, attributes, dtypes, fill values, and where every chunk is.
 
     The order of attributes is not compared: where a file does not track it, the library's depends on its sorting. Nor
-    are arrays that only the library's listing of chunks made inline.
+    is what only the library could not do: attributes that it could not read, and arrays that are inline because it
+    could not list their chunks.
     """
     here = path or "/"
     for what in ("arrays", "groups", "dimensions", "unlimited"):
@@ -24,18 +25,22 @@ def differences(own: ManifestGroup, library: ManifestGroup, /, path: str = "") -
         is_same = a == b if what in ("dimensions", "unlimited") else list(a) == list(b)
         if not is_same:
             yield f"'{here}' has the {what} {_listed(a)}, and by the library {_listed(b)}"
-    yield from _attributes(own.attributes, library.attributes, here)
-    yield from _refusals(own.refusals, library.refusals, here)
-    inlined = _inlined(library) - _inlined(own)
+    odd = _odd(library) - _odd(own)
+    yield from _attributes(own.attributes, library.attributes, here, odd)
+    extra = _odd(own) - _odd(library)
+    if extra:
+        yield f"of '{here}' there are notes on {sorted(extra)}, and none by the library"
     for name in own.arrays.keys() & library.arrays.keys():
-        if f"{path}/{name}" not in inlined:
+        if f"{path}/{name}" not in odd:
+            yield from _attributes(own.arrays[name].attributes, library.arrays[name].attributes, f"{path}/{name}", odd)
             yield from _arrays(own.arrays[name], library.arrays[name], f"{path}/{name}")
     for name in own.groups.keys() & library.groups.keys():
         yield from differences(own.groups[name], library.groups[name], f"{path}/{name}")
 
 
-def _inlined(group: ManifestGroup) -> set[str]:
-    return {x.path for x in group.refusals if x.kind == "inlined"}
+def _odd(group: ManifestGroup) -> set[str]:
+    """Name what was refused, left out or inlined; not why, as errors of the library are in its own words."""
+    return {x.path for x in group.refusals}
 
 
 def _listed(value: Any) -> str:
@@ -52,11 +57,12 @@ def _arrays(own: ManifestArray, library: ManifestArray, path: str) -> Iterator[s
     a, b = own.in_memory().fill, library.in_memory().fill
     if a != b:
         yield f"'{path}' has the fill value {a.value!r}, and by the library {b.value!r}"
-    yield from _attributes(own.attributes, library.attributes, path)
 
 
-def _attributes(own: Mapping[str, Any], library: Mapping[str, Any], path: str) -> Iterator[str]:
+def _attributes(own: Mapping[str, Any], library: Mapping[str, Any], path: str, odd: set[str]) -> Iterator[str]:
     for name in own.keys() | library.keys():
+        if f"{path}@{name}" in odd and name not in library:
+            continue
         if name not in own or name not in library or not _is_same(own[name], library[name]):
             yield f"'{path}@{name}' is {own.get(name)!r}, and by the library {library.get(name)!r}"
 
@@ -67,10 +73,3 @@ def _is_same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray | np.generic):
         return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
     return bool(a == b)
-
-
-def _refusals(own: tuple[Refusal, ...], library: tuple[Refusal, ...], path: str) -> Iterator[str]:
-    """Compare what was left out or inlined, but not the words: errors of the library are in its own."""
-    a, b = ({(x.path, x.kind) for x in refusals} for refusals in (own, library))
-    if a != {x for x in b if x[1] != "inlined" or x in a}:
-        yield f"of '{path}' there are notes on {sorted(a - b)} alone, and by the library on {sorted(b - a)} alone"
