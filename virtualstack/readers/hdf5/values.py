@@ -121,29 +121,38 @@ def inline_paths(dataset: h5py.Dataset, paths: Mapping[int, str], fill: Fill, li
     return _inline_strings(texts, shape, fill, limit)
 
 
-def inline_stored(dataset: h5py.Dataset, found: ElementType, shape: tuple[int, ...], fill: Fill, /) -> ChunkManifest:
+def inline_stored(
+    dataset: h5py.Dataset, found: ElementType, shape: tuple[int, ...], fill: Fill, /, *, limit: int | None = None
+) -> ChunkManifest:
     """Read all values as one INLINE chunk, with our own conversion of stored elements.
+
+    h5py itself reads neither bitfields nor opaque elements with a tag: the HDF5 library converts them to no others.
 
     Parameters
     ----------
     dataset
-        Read as a whole; a small one.
+        Read as a whole.
     found
         Of kind ``"bytes"``.
     shape
         Of the values; that of an array type included.
     fill
         Of the array.
+    limit
+        Bytes; ``None`` where it is known to be small.
 
     Raises
     ------
     NotInlinedError
-        The HDF5 library cannot read it.
+        See there.
     """
     grid = one_cell(shape)
     if found.stored is None or not math.prod(shape):
         return ChunkManifest.empty(grid.shape, fill)
     dtype = packed(found.stored)
+    size = math.prod(shape) * max(dtype.itemsize, found.size)
+    if limit is not None and size > limit:
+        raise NotInlinedError(f"its {size} bytes are more than the inline limit of {limit}")
     try:
         values = decode(_read_stored(dataset).tobytes(), found.codecs, found.stored, shape).astype(dtype)
     except CodecError as error:

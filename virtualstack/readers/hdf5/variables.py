@@ -67,6 +67,8 @@ def read_variable(
                     manifest = inline_text(dataset, fill, context.inline_limit)
                 elif found.kind == "paths":
                     manifest = inline_paths(dataset, context.object_paths(), fill, context.inline_limit)
+                elif found.kind == "bytes":
+                    manifest = inline_stored(dataset, found, shape, fill, limit=context.inline_limit)
                 else:
                     manifest = inline_values(dataset, value_dtype, shape, fill, context.inline_limit)
             except NotInlinedError as error:
@@ -91,13 +93,13 @@ def _references(
 ) -> tuple[ChunkManifest, ChunkGrid]:
     """Refer to stored bytes, and put the codecs of elements before those of filters."""
     found, layout = variable.element, variable.dataset.id.get_create_plist().get_layout()
-    if not found.codecs or found.stored is None or layout == h5d.VIRTUAL:
-        return references(variable, found, shape, fill, context)
-    if layout == h5d.COMPACT:
+    if found.stored is not None and layout == h5d.COMPACT:
         try:
             return inline_stored(variable.dataset, found, shape, fill), one_cell(shape)
         except NotInlinedError as error:
             raise NoReferencesError(str(error)) from error
+    if not found.codecs or found.stored is None or layout == h5d.VIRTUAL:
+        return references(variable, found, shape, fill, context)
     raw = replace(found, stored=np.dtype(f"V{found.size}"), codecs=())
     manifest, grid = references(variable, raw, shape, fill, context)
     encodings = tuple(
