@@ -222,7 +222,6 @@ def test_strings_of_variable_length_are_inlined(tmp_path):
     ("file", "path", "reason"),
     [
         ("strings", "/text", "variable length.*limit of 0 bytes"),
-        ("filters", "/scaleoffset", r"filter 6 \(scaleoffset\)"),
         ("no_zarr_type", "/ragged", "sequences of variable length"),
         ("no_zarr_type", "/reference", "meaning in their file alone; its 16 bytes of references.*limit of 0"),
         ("no_zarr_type", "/region", "references to regions of datasets: zarr has no data type"),

@@ -18,6 +18,7 @@ from virtualstack.codecs.hdf5.elements import ELEMENTS, stored_size
 from virtualstack.codecs.hdf5.filters import FILTERS
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE, shuffle
 from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 
 __all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw_bytes"]
 
@@ -166,9 +167,26 @@ _CHECKSUMS = frozenset(
 
 @lru_cache(maxsize=1024)
 def bounded_decoder(codec: Codec, /) -> BytesDecoder | None:
-    """Give the decoder of a codec that is known here, or ``None``."""
+    """Give the decoder of a codec that is known here, or ``None``.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It does not take this configuration.
+    MissingDependencyError
+        It needs a package that is not installed.
+    """
     factory = _FACTORIES.get(codec.name)
-    return None if factory is None else factory(codec.options())
+    if factory is None:
+        return None
+    try:
+        return factory(codec.options())
+    except VirtualStackError:
+        raise
+    except (LookupError, ValueError, TypeError, ArithmeticError) as error:
+        raise UnsupportedFeatureError(
+            f"codec '{codec.name}' does not take the configuration {codec.configuration}: {error}", feature=codec.name
+        ) from error
 
 
 def encoded_size(codec: Codec, size: int | None, limit: int, /) -> tuple[int | None, int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import h5py
 import numpy as np
+import pytest
 
 from virtualstack.readers.hdf5.structures.chunk_index import ChunkTable, read_chunk_index
 from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, parse_layout
@@ -98,10 +100,17 @@ def listed(dataset: h5py.Dataset) -> list[tuple[int, ...]]:
 def check_direct(dataset: h5py.Dataset, rows: list[tuple[int, ...]], data: Bytes) -> None:
     """Compare with the stored bytes of each chunk, as the library's listing is wrong (HDF5 2.0)."""
     grid = [-(-n // c) for n, c in zip(dataset.shape, dataset.chunks, strict=True)]
-    assert len(rows) == dataset.id.get_num_chunks()
+
+    def stored(cell: int) -> tuple[int, bytes]:
+        place = np.unravel_index(cell, grid)
+        return dataset.id.read_direct_chunk(tuple(int(i) * c for i, c in zip(place, dataset.chunks, strict=True)))
+
     for cell, offset, length, mask in rows:
-        place = tuple(int(i) * c for i, c in zip(np.unravel_index(cell, grid), dataset.chunks, strict=True))
-        assert dataset.id.read_direct_chunk(place) == (mask, data[offset : offset + length])
+        assert stored(cell) == (mask, data[offset : offset + length])
+    absent = np.setdiff1d(np.arange(math.prod(grid)), [cell for cell, *_ in rows])
+    for cell in np.random.default_rng(0).permutation(absent)[:500].tolist():
+        with pytest.raises((RuntimeError, MemoryError)):  # the latter where nothing was ever written
+            stored(cell)
 
 
 def is_listed_wrongly(dataset: h5py.Dataset) -> bool:

@@ -18,7 +18,7 @@ from tests.readers.hdf5.index_reading import index_of, rows_of, run, superblock_
 from virtualstack.readers.hdf5.structures import checks, checksum
 from virtualstack.readers.hdf5.structures.requests import Span, StructureError
 
-MOST = 1500  # bytes that are changed of one index
+MOST = 1000  # bytes that are changed of one index
 
 
 def bytes_read(rounds: list) -> np.ndarray:
@@ -64,10 +64,9 @@ def test_no_changed_byte_passes_where_there_are_checksums(content, name, libver,
     assert rows_of(run(index(), data)) == rows
 
 
-@pytest.mark.parametrize("libver", ["earliest", "v110", "latest"])
-@pytest.mark.parametrize(
-    "name", [kind + suffix for kind in ("first", "second", "both") for suffix in ("", "_filtered")]
-)
+@pytest.mark.parametrize("libver", ["earliest", "v110"])
+@pytest.mark.parametrize("suffix", ["", "_filtered"])
+@pytest.mark.parametrize("name", ["first", "second", "both"])
 def test_a_forger_of_checksums_gets_an_error_or_a_table_within_the_file(name, suffix, libver, tmp_path, monkeypatch):
     """Checksums are taken for right, and up to 3 bytes changed: no other error, no memory that the file cannot need."""
     path = Build(few, libver)(tmp_path)
@@ -140,7 +139,7 @@ def listings(path: Path, name: str, changes: list[tuple[int, int]]) -> list:
 
 
 @pytest.mark.skipif(library() is None, reason="h5py does not wrap a function that is needed, and no library was found")
-@pytest.mark.parametrize("name", ["edges", "edges_filtered", "second_filtered_sparse"])
+@pytest.mark.parametrize("name", ["edges_filtered", "second"])
 def test_damaged_btrees_without_checksums_read_as_by_the_library_or_not(name, tmp_path):
     """Each byte of each node: an error, or what the library lists of the same bytes, or the table as it was."""
     path = Build(small, "earliest", k=2)(tmp_path)

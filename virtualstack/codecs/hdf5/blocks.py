@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
 from virtualstack.codecs.hdf5.library import check_installed, imagecodecs
 
-__all__ = ["BITSHUFFLE", "LZ4", "bitshuffle", "lz4"]
+__all__ = ["BITSHUFFLE", "LZ4", "bitshuffle", "bitshuffle_settings", "lz4"]
 
 BITSHUFFLE, LZ4 = "virtualstack.bitshuffle", "virtualstack.lz4"
 _HEADER = struct.Struct(">QI")
@@ -22,6 +22,8 @@ _GROUP = 8
 """Elements whose bits bitshuffle transposes together; what is left over at the end is stored as it is."""
 _TARGET, _LEAST = 8192, 128
 """The block that bitshuffle takes where the file names none: bytes, and elements at least."""
+_MAX_WIDTH = 1 << 20
+"""Bytes of an element that a file is taken at its word for."""
 
 type _Undo = Callable[[memoryview, int, int, memoryview], None]
 """Decodes the block between two places, the first 4 bytes of which are its size."""
@@ -38,6 +40,22 @@ def lz4(options: Mapping[str, Any], /) -> BytesDecoder:
     return decode
 
 
+def bitshuffle_settings(options: Mapping[str, Any], /) -> tuple[int, int, str]:
+    """Give bytes of an element, elements of a block and the compressor.
+
+    Raises
+    ------
+    ValueError, LookupError, TypeError
+        The filter has no such settings, or one is missing.
+    """
+    width, block, compressor = int(options["elementsize"]), int(options["blocksize"]), options["compressor"]
+    if compressor not in ("none", *_COMPRESSORS):
+        raise ValueError(f"has the compressor {compressor!r}, which is not known")
+    if not 1 <= width <= _MAX_WIDTH or not 0 <= block < 1 << 32 or block % _GROUP:
+        raise ValueError(f"has elements of {width} bytes in blocks of {block}")
+    return width, block, compressor
+
+
 def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
     """Give the decoder of filter 32008.
 
@@ -47,12 +65,11 @@ def bitshuffle(options: Mapping[str, Any], /) -> BytesDecoder:
         ``elementsize`` in bytes, ``blocksize`` in elements (0: the filter's own choice; compressed chunks say it
         themselves) and ``compressor``: ``"none"``, ``"lz4"`` or ``"zstd"``.
     """
+    width, block, compressor = bitshuffle_settings(options)
     check_installed(BITSHUFFLE)
-    width, block = int(options["elementsize"]), int(options.get("blocksize", 0))
-    compressor = options.get("compressor", "none")
     if compressor == "none":
         return lambda raw, size, limit: _unshuffle(raw_bytes(raw), width, block or _own_block(width))
-    undo: _Undo = {"lz4": _lz4_block, "zstd": _zstd_block}[compressor]
+    undo = _COMPRESSORS[compressor]
 
     def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
         out, work, n_bytes = _open(raw, "bitshuffle", size, limit)
@@ -116,6 +133,9 @@ def _zstd_block(work: memoryview, start: int, end: int, out: memoryview) -> None
 def _check_block(decoded: Any, out: memoryview) -> None:
     if len(decoded) != len(out):
         raise CodecError(f"a block holds {len(decoded)} bytes; {len(out)} are expected")
+
+
+_COMPRESSORS: Mapping[str, _Undo] = {"lz4": _lz4_block, "zstd": _zstd_block}
 
 
 def _own_block(width: int) -> int:

@@ -91,6 +91,8 @@ def parse_layout(values: Sequence[int], /) -> Layout | None:
     ValueError
         They contradict themselves.
     """
+    if not all(0 <= value < 1 << 32 for value in values):
+        raise ValueError("has parameters that are no words of 32 bits")
     if len(values) > 1 and values[1]:
         return None
     if len(values) < 5 or values[0] != len(values):

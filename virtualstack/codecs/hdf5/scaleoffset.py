@@ -57,6 +57,8 @@ def parse_scaling(values: Sequence[int], /) -> Scaling | None:
     ValueError
         The filter does not know them either.
     """
+    if not all(0 <= value < 1 << 32 for value in values):
+        raise ValueError("has parameters that are no words of 32 bits")
     if len(values) != _N_VALUES:
         raise ValueError(f"has {len(values)} parameters; {_N_VALUES} are expected")
     scaling, factor, n_elements, kind, size, sign, order, has_fill = values[:_FILL_AT]

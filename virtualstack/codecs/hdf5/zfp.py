@@ -58,9 +58,11 @@ def parse_header(words: Sequence[int], /) -> Header:
     ValueError
         It is no such header; for one, it was written in the other byte order.
     """
+    if not all(0 <= word < 1 << 32 for word in words):
+        raise ValueError("has parameters that are no words of 32 bits")
     data = np.array(words, "<u4").tobytes()
     if data[:4] != _MAGIC or len(data) * 8 < _SHORT_BITS:
-        raise ValueError("the filter parameters hold no zfp header")
+        raise ValueError("has parameters that hold no zfp header")
     bits = int.from_bytes(data, "little") >> 32
     meta, mode = bits & ((1 << 52) - 1), bits >> 52
     dtype, n_dims = _DTYPES[meta & 3], (meta >> 2 & 3) + 1
@@ -72,7 +74,7 @@ def parse_header(words: Sequence[int], /) -> Header:
         # zfp_stream_set_mode: a fixed rate up to 2048 bits a block
         return Header(n_bits=_SHORT_BITS, shape=shape, dtype=dtype, block_bits=short + 1 if short < _MAX_RATE else 1)
     if len(data) * 8 < _LONG_BITS:
-        raise ValueError("the zfp header ends early")
+        raise ValueError("has a zfp header that ends early")
     return Header(n_bits=_LONG_BITS, shape=shape, dtype=dtype, block_bits=(mode >> 12 & 0x7FFF) + 1)
 
 
@@ -84,9 +86,9 @@ def zfp(options: Mapping[str, Any], /) -> BytesDecoder:
     options
         ``header``: its words of 32 bits.
     """
-    check_installed(ZFP)
     words = [int(word) for word in options["header"]]
     header = parse_header(words)
+    check_installed(ZFP)
     prefix = np.array(words, "<u4").view(np.uint8)
 
     def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
@@ -101,14 +103,15 @@ def zfp(options: Mapping[str, Any], /) -> BytesDecoder:
 def _stream(prefix: NDArray[np.uint8], header: Header, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Join header and chunk, bit by bit, with so many zeros behind that no decoder reads past the end.
 
-    zfp trusts its input. It reads a bit for a bit plane of each element at most, and some for each block.
+    zfp trusts its input. Of a block it reads a header, a bit for each bit plane, one for each element, and one for each
+    bit plane of each element at most.
     """
     n_blocks = math.prod(-(-n // 4) for n in header.shape)
     if data.size * 8 < n_blocks * header.block_bits:
         raise CodecError(
             f"the zfp stream has {data.size} bytes; {n_blocks} blocks of {header.block_bits} bits are expected at least"
         )
-    most = 4 ** len(header.shape) * (header.dtype.itemsize * 8 + 1) + 64
+    most = 4 ** len(header.shape) * (header.dtype.itemsize * 8 + 1) + 192
     whole, shift = divmod(header.n_bits, 8)
     stream = np.zeros(prefix.size + data.size + n_blocks * most // 8 + 64, np.uint8)
     stream[: whole + bool(shift)] = prefix[: whole + bool(shift)]

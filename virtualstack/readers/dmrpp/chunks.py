@@ -137,23 +137,15 @@ def place_chunks(rows: Rows | None, layout: ChunkedLayout, locate: Locate, /) ->
     cells = _cells(columns, grid, chunks)
     if n < n_cells and layout.no_fill is not None:
         raise RefusedError(f"{n_cells - n} of {n_cells} chunks were never written, and {layout.no_fill}")
+    entries = np.zeros(grid.shape, ENTRY)  # EMPTY, in memory that is not touched
     if not n:
-        return ChunkManifest.empty(grid.shape, layout.fill), grid
-    masks, encoding_rows = np.unique(columns.mask & ((1 << len(layout.filters)) - 1), return_inverse=True)
-    encodings = []
-    for row, mask in enumerate(masks.tolist()):
-        filters = passed(layout.filters, mask)
-        reason = obstacle(filters)
-        if reason is not None:
-            raise RefusedError(reason)
-        _check_lengths(columns.length[encoding_rows == row], filters, math.prod(chunks) * layout.dtype.itemsize)
-        encodings.append(ChunkEncoding.of(layout.dtype, chunks, (*layout.codecs, *codecs_of(filters))))
+        return ChunkManifest(entries=entries, fills=(layout.fill,)), grid
+    encodings, encoding_rows = _encodings(columns, layout, chunks)
     stored = np.empty(n, ENTRY)
     stored["location"], locations = _locations(columns, locate)
     stored["encoding"], stored["offset"], stored["length"] = encoding_rows, columns.offset, columns.length
-    entries = np.zeros(grid.shape, ENTRY)
     entries.reshape(-1)[cells] = stored
-    manifest = ChunkManifest(entries=entries, fills=(layout.fill,), encodings=tuple(encodings), locations=locations)
+    manifest = ChunkManifest(entries=entries, fills=(layout.fill,), encodings=encodings, locations=locations)
     return manifest, grid
 
 
@@ -173,7 +165,7 @@ def place_blocks(rows: Rows, layout: ChunkedLayout, locate: Locate, /) -> tuple[
         raise RefusedError("linked blocks that were compressed as a whole")
     if layout.chunks not in (None, shape):
         raise RefusedError(f"linked blocks of chunks of shape {layout.chunks}")
-    total, length = int(columns.length.sum()), math.prod(shape) * itemsize
+    total, length = sum(columns.length.tolist()), math.prod(shape) * itemsize
     if total != length or (columns.length < 1).any():
         raise BadValueError(f"its blocks have {total} bytes, its values {length}")
     row_length = math.prod(shape[1:]) * itemsize
@@ -235,6 +227,25 @@ def _cells(columns: Columns, grid: ChunkGrid, chunks: tuple[int, ...]) -> NDArra
     return cells
 
 
+def _encodings(
+    columns: Columns, layout: ChunkedLayout, chunks: tuple[int, ...]
+) -> tuple[tuple[ChunkEncoding, ...], NDArray[np.intp]]:
+    """Give the encodings by the filters that chunks went through, and that of each chunk."""
+    masks, rows = np.zeros(1, np.int64), np.zeros(1, np.intp)
+    if columns.mask is not None:
+        masks, rows = np.unique(columns.mask & ((1 << len(layout.filters)) - 1), return_inverse=True)
+    encodings = []
+    for row, mask in enumerate(masks.tolist()):
+        filters = passed(layout.filters, mask)
+        reason = obstacle(filters)
+        if reason is not None:
+            raise RefusedError(reason)
+        lengths = columns.length if columns.mask is None else columns.length[rows == row]
+        _check_lengths(lengths, filters, math.prod(chunks) * layout.dtype.itemsize)
+        encodings.append(ChunkEncoding.of(layout.dtype, chunks, (*layout.codecs, *codecs_of(filters))))
+    return tuple(encodings), rows
+
+
 def _check_lengths(lengths: NDArray[np.int64], filters: tuple[Filter, ...], length: int) -> None:
     """Raise where chunks that are not compressed have another length than their values."""
     names = [step.name for step in filters]
@@ -247,7 +258,9 @@ def _check_lengths(lengths: NDArray[np.int64], filters: tuple[Filter, ...], leng
 
 
 def _locations(columns: Columns, locate: Locate) -> tuple[NDArray[np.int64], tuple[Location, ...]]:
-    """Give the location code of each chunk, and the table of locations."""
+    """Give the location code of each chunk, or of all, and the table of locations."""
+    if columns.source is None:
+        return np.array([FIRST]), (locate(""),)
     used, codes = np.unique(columns.source, return_inverse=True)
     locations = tuple(locate(columns.hrefs[row] if row >= 0 else "") for row in used.tolist())
     return codes + FIRST, locations

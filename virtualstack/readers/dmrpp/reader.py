@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError
+from virtualstack.errors import MalformedFileError, SourceNotFoundError
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.readers.base import ReadOptions
@@ -110,7 +110,7 @@ def _group(tree: Group, document: str, context: DocumentContext, options: ReadOp
             continue
         try:
             array, found = read_variable(element, path, tree.axes[name], tree, context)
-        except (BadValueError, ManifestError) as error:
+        except BadValueError as error:
             raise _damaged(document, f"'{path}': {error}") from error
         refusals += found
         if array is not None:

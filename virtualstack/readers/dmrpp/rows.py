@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +31,9 @@ class Columns:
     position
         First element of each chunk, shape ``(n, axes)``; ``None`` where the document does not say.
     mask
-        Shape ``(n,)``: bit i is set where filter i was left out.
+        Shape ``(n,)``: bit i is set where filter i was left out; ``None`` where none was.
     source
-        Shape ``(n,)``: row of ``hrefs``, or -1 for the source of the document.
+        Shape ``(n,)``: row of ``hrefs``, or -1 for the source of the document; ``None`` where it is that of all.
     hrefs
         As they stand in the document.
     """
@@ -40,8 +41,8 @@ class Columns:
     offset: NDArray[np.int64]
     length: NDArray[np.int64]
     position: NDArray[np.int64] | None
-    mask: NDArray[np.int64]
-    source: NDArray[np.int64]
+    mask: NDArray[np.int64] | None = None
+    source: NDArray[np.int64] | None = None
     hrefs: tuple[str, ...] = ()
 
 
@@ -91,7 +92,9 @@ class Rows:
             raise self._fault
         if not self._parts:
             none = np.zeros(0, np.int64)
-            return Columns(offset=none, length=none, position=None, mask=none, source=none)
+            return Columns(offset=none, length=none, position=None)
+        if len(self._parts) == 1:
+            return replace(self._parts[0], hrefs=tuple(self._hrefs))
         positions = [part.position for part in self._parts if part.position is not None]
         if len(positions) not in (0, len(self._parts)) or len({x.shape[1] for x in positions}) > 1:
             raise BadValueError("its chunks have chunkPositionInArray of different lengths")
@@ -99,15 +102,22 @@ class Rows:
             offset=np.concatenate([part.offset for part in self._parts]),
             length=np.concatenate([part.length for part in self._parts]),
             position=np.concatenate(positions) if positions else None,
-            mask=np.concatenate([part.mask for part in self._parts]),
-            source=np.concatenate([part.source for part in self._parts]),
+            mask=self._joined("mask", 0),
+            source=self._joined("source", -1),
             hrefs=tuple(self._hrefs),
         )
+
+    def _joined(self, name: Literal["mask", "source"], usual: int) -> NDArray[np.int64] | None:
+        """Join a column that parts may do without."""
+        columns: list[NDArray[np.int64] | None] = [getattr(part, name) for part in self._parts]
+        if all(column is None for column in columns):
+            return None
+        lengths = [len(part.offset) for part in self._parts]
+        return np.concatenate([np.full(n, usual) if x is None else x for x, n in zip(columns, lengths, strict=True)])
 
     def _columns(self, rows: list[dict[str, str]]) -> Columns:
         names = {self._short_names(name) for name in set[str]().union(*rows)}
         self.unknown |= names - _KNOWN
-        n = len(rows)
         try:
             offset = _numbers([row["offset"] for row in rows], "offset")
             length = _numbers([row["nBytes"] for row in rows], "nBytes")
@@ -116,12 +126,14 @@ class Rows:
                 position = _positions([row["chunkPositionInArray"] for row in rows])
         except KeyError as error:
             raise BadValueError(f"a {self.kind} has no attribute {error}") from None
-        mask = _numbers([row.get("fm", "0") for row in rows], "fm") if "fm" in names else np.zeros(n, np.int64)
-        source = np.full(n, -1, np.int64)
+        if (offset > _LARGEST - length).any():
+            raise BadValueError(f"a {self.kind} ends at 2^63 bytes or more")
+        mask = _numbers([row.get("fm", "0") for row in rows], "fm") if "fm" in names else None
+        source = None
         if "href" in names:
             known = self._hrefs
             hrefs = [row.get("href", "") for row in rows]
-            source[:] = [known.setdefault(href, len(known)) if href else -1 for href in hrefs]
+            source = np.array([known.setdefault(href, len(known)) if href else -1 for href in hrefs], np.int64)
         return Columns(offset=offset, length=length, position=position, mask=mask, source=source)
 
     @property

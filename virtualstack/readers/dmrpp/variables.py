@@ -94,7 +94,7 @@ def read_variable(
 
     Raises
     ------
-    BadValueError, ManifestError
+    BadValueError
         The document contradicts itself.
     """
     attributes, notes = read_attributes(element, path, is_char=element.name in {*TEXT, "Char"})
@@ -105,7 +105,6 @@ def read_variable(
         array, reason = variable.read()
     except RefusedError as error:
         return None, [*notes, Refusal(path=path, reason=str(error))]
-    array.validate()
     return array, [*notes, Refusal(path=path, reason=reason, kind="inlined")] if reason else notes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ _FLOATS = {size: np.finfo(f"f{size}") for size in _IEEE}
 _MAX_SIZE = (1 << 31) - 1  # of a numpy element
 _MAX_AXES = 32
 _MAX_CACHED = 64  # members of a compound, and names of an enumeration
+_MAX_REPEATED = 16  # elements of an array type in a compound
 _NOT_ZARR = "zarr has no data type for it"
 _NAMES = {
     "string": "strings of variable length in a compound or array type",
@@ -349,12 +351,15 @@ def _conversions(datatype: Datatype, offset: int, *, is_whole: bool = False) -> 
         case "complex" if not _is_exact(datatype.base):
             raise _NotBytesError("complex numbers whose parts are converted")
         case "array" if datatype.base is not None:
-            count = math.prod(datatype.dims)
-            for member in _conversions(datatype.base, offset):
-                n = member.get("count", 1)
-                if n * member["size"] != datatype.base.size:
-                    raise _NotBytesError("array types of compounds whose members are converted")
-                yield {**member, "count": n * count}
+            count, size = math.prod(datatype.dims), datatype.base.size
+            members = list(_conversions(datatype.base, offset))
+            if all(member.get("count", 1) * member["size"] == size for member in members):
+                yield from ({**member, "count": count * member.get("count", 1)} for member in members)
+            elif count > _MAX_REPEATED:
+                raise _NotBytesError("array types of compounds whose members are converted")
+            else:
+                repeated = itertools.product(range(count), members)
+                yield from ({**member, "offset": member["offset"] + i * size} for i, member in repeated)
         case "compound" if _is_complex(datatype.members):
             half = datatype.size // 2
             offsets, part = [member.offset for member in datatype.members], datatype.members[0].datatype
@@ -380,7 +385,9 @@ def _number(datatype: Datatype) -> dict[str, Any]:
     if precision == 8 * size and layout == _IEEE.get(size):
         return {}
     if layout.normalisation != "implied":
-        raise _NotBytesError(f"{_describe(datatype)} whose highest bit of the mantissa is stored")
+        raise _NotBytesError(
+            f"{_describe(datatype)} whose mantissa has no implied bit, which no library reads", "refused"
+        )
     return {"kind": "float", "size": size, "dtype": code, "bits": list(layout[:-1])}
 
 

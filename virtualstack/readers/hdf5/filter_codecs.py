@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4
+from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4, bitshuffle_settings
 from virtualstack.codecs.hdf5.blosc2 import BLOSC2
-from virtualstack.codecs.hdf5.compressors import LZF, SZIP
+from virtualstack.codecs.hdf5.compressors import LZF, SZIP, szip_settings
 from virtualstack.codecs.hdf5.nbit import NBIT, parse_layout
 from virtualstack.codecs.hdf5.scaleoffset import SCALEOFFSET, parse_scaling
 from virtualstack.codecs.hdf5.zfp import ZFP, parse_header
@@ -15,9 +15,8 @@ from virtualstack.codecs.metadata import Codec
 __all__ = ["codec_of_filter"]
 
 _SNAPPY = 3
-_BITSHUFFLE_COMPRESSORS = {0: "none", 2: "lz4", 3: "zstd"}
-_MAX_ELEMENT = 1 << 20
-"""Bytes of an element that bitshuffle is taken at its word for."""
+_COMPRESSORS = {0: "none", 2: "lz4", 3: "zstd"}
+"""Of bitshuffle."""
 
 
 def codec_of_filter(number: int, values: Sequence[int], /) -> Codec | None:
@@ -55,11 +54,9 @@ def _shuffle(values: Sequence[int]) -> Codec | None:
 
 
 def _szip(values: Sequence[int]) -> Codec:
-    mask, block, bits, line = values[:4]
-    # limits of libaec and szlib.h: blocks of 2 to 32, pixels of 1 to 32 or 64 bits, lines of at most 128 blocks
-    if block % 2 or not 2 <= block <= 32 or not (1 <= bits <= 32 or bits == 64) or not 1 <= line <= 128 * block:
-        raise ValueError(f"has blocks of {block} pixels of {bits} bits in lines of {line}, which szip does not know")
-    return Codec.of(SZIP, options_mask=mask, pixels_per_block=block, bits_per_pixel=bits, pixels_per_scanline=line)
+    names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
+    options = {name: values[i] for i, name in enumerate(names)}
+    return Codec.of(SZIP, **szip_settings(options))
 
 
 def _nbit(values: Sequence[int]) -> Codec | None:
@@ -77,15 +74,12 @@ def _blosc(values: Sequence[int]) -> Codec:
 
 
 def _bitshuffle(values: Sequence[int]) -> Codec:
-    width, block = values[2], values[3]
     number = values[4] if len(values) > 4 else 0
-    compressor = _BITSHUFFLE_COMPRESSORS.get(number)
-    if compressor is None:
-        raise ValueError(f"has the compressor {number}, which is not known")
-    if not 1 <= width <= _MAX_ELEMENT or block % 8:
-        raise ValueError(f"has elements of {width} bytes in blocks of {block}")
     # a compressed chunk says itself how long its blocks are
-    return Codec.of(BITSHUFFLE, elementsize=width, blocksize=0 if number else block, compressor=compressor)
+    block = 0 if number else values[3]
+    options = {"elementsize": values[2], "blocksize": block, "compressor": _COMPRESSORS.get(number, number)}
+    bitshuffle_settings(options)
+    return Codec.of(BITSHUFFLE, **options)
 
 
 def _zfp(values: Sequence[int]) -> Codec:

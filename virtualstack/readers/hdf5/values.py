@@ -13,12 +13,14 @@ from numcodecs import VLenUTF8
 from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.readers.hdf5.datatypes import ElementType, packed
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.filters import enable_plugins
 from virtualstack.readers.hdf5.object_references import DanglingReferenceError, reference_paths
 
-__all__ = ["NotInlinedError", "inline_paths", "inline_text", "inline_values", "one_cell"]
+__all__ = ["NotInlinedError", "inline_paths", "inline_stored", "inline_text", "inline_values", "one_cell"]
 
 _TEXT = np.dtypes.StringDType()
 _POINTER = 16  # bytes that a dataset keeps for each string of variable length: length, heap address, index
@@ -117,6 +119,47 @@ def inline_paths(dataset: h5py.Dataset, paths: Mapping[int, str], fill: Fill, li
     except DanglingReferenceError as error:
         raise NotInlinedError(str(error)) from error
     return _inline_strings(texts, shape, fill, limit)
+
+
+def inline_stored(
+    dataset: h5py.Dataset, found: ElementType, shape: tuple[int, ...], fill: Fill, /, *, limit: int
+) -> ChunkManifest:
+    """Read all values as one INLINE chunk, with our own conversion of stored elements.
+
+    h5py itself reads neither bitfields nor opaque elements with a tag: the HDF5 library converts them to no others.
+
+    Parameters
+    ----------
+    dataset
+        Read as a whole.
+    found
+        Of kind ``"bytes"``.
+    shape
+        Of the values; that of an array type included.
+    fill
+        Of the array.
+    limit
+        Bytes.
+
+    Raises
+    ------
+    NotInlinedError
+        See there.
+    """
+    grid = one_cell(shape)
+    if found.stored is None or not math.prod(shape):
+        return ChunkManifest.empty(grid.shape, fill)
+    dtype = packed(found.stored)
+    size = math.prod(shape) * max(dtype.itemsize, found.size)
+    if size > limit:
+        raise NotInlinedError(f"its {size} bytes are more than the inline limit of {limit}")
+    try:
+        values = decode(_read_stored(dataset).tobytes(), found.codecs, found.stored, shape).astype(dtype)
+    except CodecError as error:
+        raise NotInlinedError(f"its values do not decode: {error}") from error
+    return ChunkManifest.from_bytes(
+        [values.tobytes()], shape=grid.shape, encoding=ChunkEncoding.of(dtype, shape), fill=fill
+    )
 
 
 def _inline_strings(texts: list[str], shape: tuple[int, ...], fill: Fill, limit: int) -> ChunkManifest:

@@ -17,7 +17,14 @@ from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesErr
 from virtualstack.readers.hdf5.references import FileContext, references
 from virtualstack.readers.hdf5.structures.layout_message import CompactLayout, VirtualLayout
 from virtualstack.readers.hdf5.tree import Variable
-from virtualstack.readers.hdf5.values import NotInlinedError, inline_paths, inline_text, inline_values, one_cell
+from virtualstack.readers.hdf5.values import (
+    NotInlinedError,
+    inline_paths,
+    inline_stored,
+    inline_text,
+    inline_values,
+    one_cell,
+)
 
 __all__ = ["read_variable"]
 
@@ -61,6 +68,8 @@ def read_variable(
                     manifest = inline_text(dataset, fill, context.inline_limit)
                 elif found.kind == "paths":
                     manifest = inline_paths(dataset, context.object_paths(), fill, context.inline_limit)
+                elif found.kind == "bytes":
+                    manifest = inline_stored(dataset, found, shape, fill, limit=context.inline_limit)
                 else:
                     manifest = inline_values(dataset, value_dtype, shape, fill, context.inline_limit)
             except NotInlinedError as error:
