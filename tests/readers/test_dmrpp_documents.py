@@ -188,6 +188,17 @@ def test_structures_that_contradict_themselves(read, layout, reason):
             '<Structure name="v"><String name="a"/><dmrpp:specialstructuredata/></Structure>',
             "'Structure' of 0 axes in dmrpp:specialstructuredata",
         ),
+        (
+            variable("", "Structure", f'<Int8 name="a"><Dim size="{2**40}"/></Int8>', f'structOffset="{2**40}"'),
+            "a Structure with a field of shape",
+        ),
+        (variable("", "Structure", '<Int8 name="a"/>', 'structOffset="9999999"'), "a Structure of 9999999 bytes"),
+        (
+            variable(
+                "", "String", '<Dim size="1"/><dmrpp:FixedLengthStringArray string_length="9999999" pad="null_pad"/>'
+            ),
+            "texts of 9999999 bytes",
+        ),
         ('<Opaque name="v"><dmrpp:chunks/></Opaque>', "the type 'Opaque', whose length"),
         ('<Sequence name="v"><Int8 name="a"/><dmrpp:chunks/></Sequence>', "the type 'Sequence'"),
         ('<Int8 name="v"><Dim size="3"/></Int8>', "the document does not say where its values are"),
@@ -390,7 +401,9 @@ def test_fill_values_that_lost_digits_are_refused_where_they_are_read(read, text
     assert values(read(whole, np.arange(4.0).tobytes())).tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("kind", "text"), [("Int8", "200"), ("Int32", "1.5"), ("Float32", "x"), ("Float32", "1e39")])
+@pytest.mark.parametrize(
+    ("kind", "text"), [("Int8", "200"), ("Int32", "1.5"), ("Int32", "1_0"), ("Float32", "x"), ("Float32", "1e39")]
+)
 def test_fill_values_that_are_none(read, kind, text):
     """A fill value that is no value of its type is an error."""
     with pytest.raises(MalformedFileError, match=f"'/v': fillValue has the values .*{text}"):
@@ -577,6 +590,7 @@ def test_dimensions_by_path_and_from_the_group_up(read):
         ('<Group name="a/b"/>', "'/a/b' is the name of no Group"),
         ('<Dimension name="x"/>', "it has no size of the Dimension '/x'"),
         ('<Dimension name="x" size="-1"/>', "size of the Dimension '/x' is '-1'"),
+        (f'<Int8 name="v">{'<Dim size="1"/>' * 40}</Int8>', "'/v' has 40 dimensions; HDF5 has at most 32"),
         ('<Int8 name="v"><Dim/></Int8>', "it has no size of a Dim of '/v'"),
         (f'<Int8 name="v"><Dim size="{2**62}"/><Dim size="{2**62}"/><dmrpp:chunks fillValue="0"/></Int8>', "x"),
     ],
@@ -628,6 +642,17 @@ def test_documents_in_other_encodings_and_prefixes(read, tmp_path):
     group = DMRPP().read(absolute_url(tmp_path / "data.dmrpp"), STORAGE, ReadOptions())
     assert values(group).tolist() == [0, 1, 2, 3]
     assert group.attributes == {"é": "ü"}
+
+
+def test_many_variables_are_read_in_time_that_grows_with_their_number(read):
+    """A document of very many variables and dimensions is no hang."""
+    n = 20_000
+    body = "".join(
+        f'<Dimension name="d{i}" size="{i}"/><Int8 name="v{i}"><Dim size="{n + i}"/></Int8>' for i in range(n)
+    )
+    group = read(body)
+    assert len(group.dimensions) == 2 * n
+    assert len(refusals(group)) == n
 
 
 def test_many_variables_with_many_chunks(read):

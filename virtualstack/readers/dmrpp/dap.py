@@ -40,6 +40,8 @@ _NUMBERS = {
     "Float64": "f8",
 }
 _ORDERS = {"LE": "<", "BE": ">", "": "<"}  # BES swaps bytes of "BE" alone
+_MAX_SIZE = 1 << 20  # of an element: each variable holds one, as its fill value
+_MAX_AXES = 32
 _NO_VALUES = frozenset({"Container", "OtherXML", "Opaque"})
 
 
@@ -115,8 +117,10 @@ def text_elements(length: int, pad: str, /) -> tuple[np.dtype[Any], tuple[Codec,
     RefusedError
         The padding is none that is known.
     """
-    if not 0 < length < 1 << 31:
-        raise BadValueError(f"its texts have {length} bytes")
+    if not length:
+        raise BadValueError("its texts have 0 bytes")
+    if length > _MAX_SIZE:
+        raise RefusedError(f"texts of {length} bytes; at most {_MAX_SIZE} are taken for an element")
     if pad not in PADDINGS:
         raise RefusedError(f"texts with the padding '{pad[:40]}', which is not known")
     return np.dtype(f"S{length}"), element_type(Datatype(kind="string", size=length, padding=PADDINGS[pad])).codecs
@@ -145,14 +149,16 @@ def _structure_dtype(
     for member in members:
         base = stored_dtype(member, {"<": "LE", ">": "BE"}[order], None, enumeration)
         shape = tuple(read_number(dim.attributes.get("size"), "size of a field") for dim in member.named("Dim"))
-        if math.prod(shape) * base.itemsize > 1 << 31:
-            raise BadValueError(f"the field '{member.attributes.get('name')}' has {math.prod(shape)} elements")
+        if len(shape) > _MAX_AXES or math.prod(shape) * base.itemsize > _MAX_SIZE:
+            raise RefusedError(f"a Structure with a field of shape {shape[:_MAX_AXES]}")
         fields.append(np.dtype((base, shape)) if shape else base)
     starts = [0, *(read_number(x, "structOffset") for x in offsets.split())]
+    if starts[-1] > _MAX_SIZE:
+        raise RefusedError(f"a Structure of {starts[-1]} bytes; at most {_MAX_SIZE} are taken for an element")
     if len(starts) != len(fields) + 1 or len(set(names)) != len(names) or not all(names):
         raise BadValueError(f"structOffset has {len(starts) - 1} numbers for the fields {names}")
     ends = [start + x.itemsize for start, x in zip(starts, fields, strict=False)]
-    if any(end > after for end, after in zip(ends, starts[1:], strict=True)) or starts[-1] > 1 << 31:
+    if any(end > after for end, after in zip(ends, starts[1:], strict=True)):
         raise BadValueError(f"structOffset is '{offsets}', in which the fields {names} do not follow each other")
     if names == ["r", "i"] and fields[0].kind == "f" and fields[0] == fields[1] and starts[1:] == ends:
         return np.dtype(f"{order}c{starts[-1]}")  # h5py's rule for complex numbers
@@ -214,6 +220,8 @@ def _attribute_value(kind: str, texts: list[str]) -> Any:
 def _array(texts: Iterable[str], dtype: np.dtype[Any]) -> Any:
     texts = list(texts)
     try:
+        if any("_" in x for x in texts):
+            raise ValueError("Python's numbers may have underscores, others have none")
         # the old handlers of OPeNDAP write 'nan.' and 'inf.'
         numbers = [float(x.strip().rstrip(".")) if dtype.kind == "f" else int(x) for x in texts]
         with np.errstate(over="raise"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,7 +39,7 @@ class DMRPP:
 
     name: ClassVar[str] = "dmrpp"
 
-    data_url: str | None = None
+    data_url: str | os.PathLike[str] | None = None
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Describe the file that a document is about.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from virtualstack.readers.dmrpp.dap import read_number
@@ -20,6 +20,7 @@ _USUAL = frozenset(
     {"Byte", "Char", "UByte", "Int8", "UInt8", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64"}
     | {"Float32", "Float64", "String", "URL", "Url"}
 )
+_MAX_RANK = 32  # H5S_MAX_RANK
 _VARIABLES = _USUAL | {"Enum", "Opaque", "Structure", "Sequence"}
 
 
@@ -126,16 +127,15 @@ def _declare(element: Element, path: str, parent: Group | None) -> Group:
     for child in element.children:
         name = child.attributes.get("name", "")
         here = f"{path}/{name}"
-        taken: Container[str]
         if child.name == "Dimension":
-            taken = group.dimensions
+            is_taken = name in group.dimensions
         elif child.name == "Enumeration":
-            taken = group.enumerations
+            is_taken = name in group.enumerations
         elif child.name == "Group" or child.name in _VARIABLES:
-            taken = group.variables.keys() | group.groups.keys()
+            is_taken = name in group.variables or name in group.groups
         else:
             continue
-        if not name or "/" in name or name in taken:
+        if not name or "/" in name or is_taken:
             raise BadValueError(f"'{here}' is the name of no {child.name}, or of two things")
         if child.name == "Dimension":
             group.dimensions[name] = read_number(child.attributes.get("size"), f"size of the Dimension '{here}'")
@@ -151,32 +151,36 @@ def _declare(element: Element, path: str, parent: Group | None) -> Group:
 def _name_axes(group: Group, numbers: Iterator[int]) -> None:
     for child in group.groups.values():
         _name_axes(child, numbers)
+    by_length: dict[int, list[Axis]] = {}
+    for axis in group.dimensions.items():
+        by_length.setdefault(axis[1], []).append(axis)
     for seen_by_netcdf in (True, False):  # what netCDF-C skips must not change its numbers
         for name, variable in group.variables.items():
             if (variable.name in _USUAL) is seen_by_netcdf:
-                group.axes[name] = tuple(_axes(variable, f"{group.path}/{name}", group, numbers))
+                group.axes[name] = tuple(_axes(variable, f"{group.path}/{name}", group, by_length, numbers))
 
 
-def _axes(variable: Element, path: str, group: Group, numbers: Iterator[int]) -> list[Axis]:
-    axes: list[Axis | int] = []
+def _axes(
+    variable: Element, path: str, group: Group, by_length: dict[int, list[Axis]], numbers: Iterator[int]
+) -> Iterator[Axis]:
+    given: list[Axis | int] = []
     for dim in variable.named("Dim"):
-        name = dim.attributes.get("name")
-        if name:
-            axes.append(group.dimension(name))
-        else:
-            axes.append(read_number(dim.attributes.get("size"), f"size of a Dim of '{path}'"))
-    taken = {axis for axis in axes if not isinstance(axis, int)}
-    named: list[Axis] = []
-    for axis in axes:
+        name, what = dim.attributes.get("name"), f"size of a Dim of '{path}'"
+        given.append(group.dimension(name) if name else read_number(dim.attributes.get("size"), what))
+    if len(given) > _MAX_RANK:
+        raise BadValueError(f"'{path}' has {len(given)} dimensions; HDF5 has at most {_MAX_RANK}")
+    taken = {axis for axis in given if not isinstance(axis, int)}
+    for axis in given:
         if isinstance(axis, int):
             # netCDF-C, create_phony_dims: any dimension of the group with this length that the variable does not
             # have yet, also one that is declared
-            free = (found for found in group.dimensions.items() if found[1] == axis and found not in taken)
-            found = next(free, None)
+            usable = by_length.setdefault(axis, [])
+            found = next((x for x in usable if x not in taken), None)
             if found is None:
-                found = (f"phony_dim_{next(numbers)}", axis)
+                found = f"phony_dim_{next(numbers)}", axis
                 group.dimensions[found[0]] = axis
+                usable.append(found)
             taken.add(found)
-            axis = found
-        named.append(axis)
-    return named
+            yield found
+        else:
+            yield axis
