@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from virtualstack.readers.hdf5.structures.both import read_both
 from virtualstack.readers.hdf5.structures.btree2 import read_records
 from virtualstack.readers.hdf5.structures.checks import check, check_signature, unsigned
 from virtualstack.readers.hdf5.structures.fractal_heap import read_fractal_heap
@@ -121,16 +123,25 @@ def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
     if heap_address is None:
         return []
     tree = superblock.known_address(body, at + superblock.widths.address)
-    records = yield from read_records(tree, _LINKS_BY_NAME, superblock.widths)
-    heap = yield from read_fractal_heap(heap_address, superblock)
+    records, heap = yield from read_both(
+        read_records(tree, _LINKS_BY_NAME, superblock.widths), read_fractal_heap(heap_address, superblock)
+    )
     return [_parse_link(heap.object(record[4:]), superblock) for record in records]
 
 
 def _read_symbol_table(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
     """Read links in the old form: a version 1 B-tree of symbol table nodes (HDF5 spec III.A.1, III.B, III.C)."""
+    heap, tables = yield from read_both(
+        read_local_heap(superblock.known_address(body, superblock.widths.address), superblock),
+        _read_tables(superblock.known_address(body, 0), superblock),
+    )
+    return [link for table in tables for link in _symbols(table.tobytes(), heap, superblock)]
+
+
+def _read_tables(root: int, superblock: Superblock) -> Parse[Sequence[NDArray[np.uint8]]]:
+    """Read all symbol table nodes under the root of a B-tree."""
     width = superblock.widths.address
-    heap = yield from read_local_heap(superblock.known_address(body, width), superblock)
-    addresses = [superblock.known_address(body, 0)]
+    addresses = [root]
     size = 8 + 2 * width + 2 * superblock.group_internal_k * (superblock.widths.length + width)
     size += superblock.widths.length
     level: int | None = None
@@ -148,7 +159,7 @@ def _read_symbol_table(body: bytes, superblock: Superblock) -> Parse[list[Link]]
         raise StructureError("the B-tree of a group is too deep")
     entry = superblock.widths.length + width + 24
     tables = yield from read_blocks(np.array(addresses, np.int64), 8 + 2 * superblock.group_leaf_k * entry)
-    return [link for table in tables for link in _symbols(table.tobytes(), heap, superblock)]
+    return list(tables)
 
 
 def _children(body: bytes, level: int, superblock: Superblock) -> list[int]:
