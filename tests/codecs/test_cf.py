@@ -90,6 +90,12 @@ def test_dates_that_have_no_place_raise(numbers, units, message):
         decode_datetimes(np.array(numbers), units, None)
 
 
+def test_durations_that_have_no_place_raise():
+    stored = np.array([2**31 - 1], "i4")
+    with pytest.raises(UnfitTimeError, match=r"no place in 'timedelta64\[ns\]'"):
+        decoded(stored, {"units": "days", "dtype": "timedelta64[ns]"})
+
+
 def test_integers_far_from_the_reference_date_are_exact():
     """More than 292 years from it, where 64 bits do not hold the nanoseconds between."""
     numbers = np.array([110_000, 120_000])
@@ -111,6 +117,7 @@ def test_integers_far_from_the_reference_date_are_exact():
         ("i4", {"units": "days", "dtype": "timedelta64[D]"}, "another dtype once decoded"),
         ("i4", {"units": "milliseconds", "dtype": "timedelta64[s]"}, "another dtype once decoded"),
         ("i4", {"units": "days", "dtype": "timedelta64[fortnight]"}, "none of durations"),
+        ("f8", {"units": "days", "dtype": "timedelta64[s]"}, "rounded depending on the values"),
         ("i1", {"units": "days since 1850-01-01", "scale_factor": 1e-9}, "no stored number is a date"),
     ],
 )

@@ -139,7 +139,7 @@ class Packing:
             check_calendar(attributes.get("calendar"))
             dtype = np.dtype("M8[ns]")
         elif is_duration:
-            dtype = timedelta_dtype(str(units), attributes["dtype"])
+            dtype = timedelta_dtype(str(units), attributes["dtype"], dtype)
         elif attributes.get("dtype") == "bool":
             dtype = np.dtype(np.bool_)
         return cls(

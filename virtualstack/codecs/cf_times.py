@@ -150,17 +150,17 @@ def _fits(number: float, origin: int, step: int) -> bool:
     return abs(origin + int(span)) < 1 << 63
 
 
-def timedelta_dtype(units: str, attribute: str, /) -> np.dtype[Any]:
+def timedelta_dtype(units: str, attribute: str, numbers: np.dtype[Any], /) -> np.dtype[Any]:
     """Give the dtype of durations, which is that of the attribute ``dtype``.
 
-    >>> timedelta_dtype("days", "timedelta64[s]")
+    >>> timedelta_dtype("days", "timedelta64[s]", np.dtype(np.int32))
     dtype('<m8[s]')
 
     Raises
     ------
     ValueError
-        The attribute names no dtype, one that xarray has no form for, or one that is coarser than the units: xarray
-        then has one or another dtype, depending on the values.
+        The attribute names no dtype, or one that xarray has no form for; or numbers are no integers, or the dtype is
+        coarser than the units: xarray then rounds, or has another dtype, depending on the values.
     """
     try:
         resolution, count = np.datetime_data(np.dtype(attribute))
@@ -169,16 +169,18 @@ def timedelta_dtype(units: str, attribute: str, /) -> np.dtype[Any]:
     own = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}.get(units, "s")
     if resolution not in _RESOLUTIONS or count != 1 or _RESOLUTIONS.index(own) > _RESOLUTIONS.index(resolution):
         raise ValueError(f"durations in {units} of dtype {attribute!r} have another dtype once decoded")
+    if numbers.kind == "f":
+        raise ValueError(f"durations of '{numbers}' are rounded depending on the values that are decoded with them")
     return np.dtype(f"m8[{resolution}]")
 
 
 def decode_timedeltas(numbers: NDArray[Any], units: str, dtype: np.dtype[Any], /) -> NDArray[Any]:
-    """Give durations of a dtype of :func:`timedelta_dtype`.
+    """Give durations of a dtype of :func:`timedelta_dtype`; the least integer of 64 bits is NaT.
 
     Raises
     ------
     UnfitTimeError
-        A duration is no whole number of the resolution, or is too long for it.
+        A duration is too long for the dtype.
     """
     resolution: Any = np.datetime_data(dtype)[0]
     try:
@@ -186,6 +188,4 @@ def decode_timedeltas(numbers: NDArray[Any], units: str, dtype: np.dtype[Any], /
             found: NDArray[Any] = decode_cf_timedelta(numbers, units, resolution)
     except (OverflowError, pd.errors.OutOfBoundsTimedelta) as error:
         raise UnfitTimeError(f"a number of '{units}' has no place in '{dtype}': {error}") from error
-    if found.dtype != dtype:
-        raise UnfitTimeError(f"a number of '{units}' is no whole number of '{dtype}', but one of '{found.dtype}'")
     return found

@@ -26,8 +26,21 @@ def _axis(axis: int, ndim: int) -> int:
 
 @implements(np.result_type)
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
-    """Give the dtype that the operands have in common, as :func:`numpy.result_type`."""
-    return np.result_type(*(x.dtype if isinstance(x, ManifestArray) else x for x in arrays_and_dtypes))
+    """Give the dtype that the operands have in common, as :func:`numpy.result_type`.
+
+    Raises
+    ------
+    CombineError
+        There is none.
+    """
+    try:
+        return np.result_type(*(x.dtype if isinstance(x, ManifestArray) else x for x in arrays_and_dtypes))
+    except np.exceptions.DTypePromotionError:
+        first, *others = [x for x in arrays_and_dtypes if isinstance(x, ManifestArray)]
+        odd = next((x for x in others if x.dtype != first.dtype), None)
+        if odd is None:
+            raise
+        _clash("dtype", first, odd, first.dtype, odd.dtype, "they have no dtype in common")
 
 
 @implements(np.concatenate)
@@ -214,14 +227,10 @@ def _virtual(arrays: Sequence[Any], what: str, unsupported: dict[str, Any]) -> l
 
 def _of_one_dtype(parts: list[ManifestArray]) -> list[ManifestArray]:
     """Cast to the dtype that numpy finds for all."""
-    first = parts[0]
-    odd = next((x for x in parts if x.dtype is not first.dtype and x.dtype != first.dtype), None)
-    if odd is None:
+    first = parts[0].dtype
+    if all(x.dtype is first or x.dtype == first for x in parts):
         return parts
-    try:
-        dtype = np.result_type(*{x.dtype for x in parts})
-    except TypeError:
-        _clash("dtype", first, odd, first.dtype, odd.dtype, "they have no dtype in common")
+    dtype = result_type(*parts)
     return [x.astype(dtype) for x in parts]
 
 
