@@ -162,7 +162,7 @@ def refusals_of(dataset: xr.Dataset, /) -> tuple[Refusal, ...]:
 def _with_bounds_units(arrays: Mapping[str, ManifestArray]) -> dict[str, ManifestArray]:
     """Let bounds know units and calendar of their times: CF lets bounds go without, and joining must compare them.
 
-    CF conventions 7.1: attributes of a boundary variable that are absent are those of its parent.
+    CF conventions 7.1: attributes of a boundary variable that are absent are those of its parent, one by one.
     """
     changed = dict(arrays)
     for array in arrays.values():
@@ -171,8 +171,9 @@ def _with_bounds_units(arrays: Mapping[str, ManifestArray]) -> dict[str, Manifes
         # Of times alone, as xarray has it: bounds of durations stay numbers.
         if isinstance(bounds, str) and bounds in changed and " since " in str(times.get("units")):
             own = changed[bounds]
-            if "units" not in own.attributes:
-                changed[bounds] = replace(own, cf={**times, **own.cf})
+            if "units" not in own.attributes or " since " in str(own.attributes["units"]):
+                inherited = {key: value for key, value in times.items() if key not in own.attributes}
+                changed[bounds] = replace(own, cf={**inherited, **own.cf})
     return changed
 
 

@@ -1,11 +1,14 @@
 """Chunks that HDF5's filters wrote, decoded one by one: each against what the HDF5 library reads."""
 
 import itertools
+import math
 
 import h5py
 import hdf5plugin
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.readers.hdf5.filters import codecs_of, filters_of, obstacle, passed
@@ -97,6 +100,40 @@ def test_filters_decode_as_the_library_does(name):
                 check_chunks(create(values(kind, shape, dtype), chunks, **FILTERS[name]))
                 n_files += 1
     assert n_files >= 5 * 6 * 3
+
+
+@st.composite
+def options(draw, dtype, n):
+    """Draw a filter with its parameters, for chunks of ``n`` elements."""
+    kind = draw(st.sampled_from(["szip", "lzf", "lz4", "bitshuffle", "blosc2"]))
+    if kind == "szip" and n >= 2 and dtype.itemsize in (1, 2, 4, 8):
+        block = draw(st.integers(1, min(n, 32) // 2)) * 2
+        return {"compression": "szip", "compression_opts": (draw(st.sampled_from(["nn", "ec"])), block)}
+    if kind == "lz4":
+        return hdf5plugin.LZ4(nbytes=draw(st.just(0) | st.integers(16, 2000)))
+    if kind == "bitshuffle":
+        compressor = draw(st.sampled_from(["none", "lz4", "zstd"]))
+        return hdf5plugin.Bitshuffle(cname=compressor, nelems=draw(st.integers(0, 40)) * 8)
+    if kind == "blosc2":
+        return hdf5plugin.Blosc2(
+            cname=draw(st.sampled_from(["lz4", "zstd", "blosclz"])), filters=draw(st.integers(0, 2))
+        )
+    return {"compression": "lzf", "shuffle": draw(st.booleans()), "fletcher32": draw(st.booleans())}
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_any_dtype_shape_and_parameters(data):
+    """What one filter wrote decodes to what the library reads, for elements of any size too."""
+    dtype = np.dtype(data.draw(st.sampled_from([*DTYPES, "<u2", ">u4", "<c8", ">c16", "S5", "V7", "<f2"])))
+    shape = tuple(data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=3)))
+    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    how = data.draw(options(dtype, math.prod(chunks)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    n_bytes = math.prod(shape) * dtype.itemsize
+    raw = rng.integers(0, data.draw(st.sampled_from([1, 3, 40, 256])), n_bytes).astype("u1")
+    values = np.frombuffer(np.sort(raw).tobytes() if data.draw(st.booleans()) else raw.tobytes(), dtype).reshape(shape)
+    check_chunks(create(values, chunks, **how))
 
 
 def test_a_shuffle_behind_a_compressor_need_not_have_whole_elements():

@@ -6,6 +6,8 @@ import zlib
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from virtualstack.errors import MalformedFileError
 from virtualstack.location import absolute_url
@@ -205,6 +207,7 @@ def test_structures_that_contradict_themselves(read, layout, reason):
         ('<String name="v"><Dim size="3"/><dmrpp:chunks/></String>', "texts whose length or padding"),
         (variable(FOUR, chunks='quantize="3"'), "'quantize of dmrpp:chunks' is not known, and may change"),
         (variable(FOUR.replace("/>", ' byteOrder="BE"/>')), "'byteOrder' of dmrpp:chunk is not known"),
+        (variable(FOUR + "<dmrpp:scale/>"), "'dmrpp:scale' is not known, and may change"),
         (variable(FOUR).replace("<Dim", "<dmrpp:vlen/><Dim"), "'dmrpp:vlen' is not known, and may change"),
         (variable(FOUR, chunks='compressionType="szip"'), "no codec for the filter 'szip'"),
         (variable("", chunks='fillValue="unsupported-compound"'), r"could not describe it \(unsupported-compound\)"),
@@ -666,3 +669,50 @@ def test_many_variables_with_many_chunks(read):
     assert len(arrays) == 8
     for array in arrays.values():
         np.testing.assert_array_equal(read_array(array, (), STORAGE), np.arange(float(n)))
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_long_runs_of_chunks_are_read_as_single_ones(read, data):
+    """What stands between chunks, attributes of some, and faults, change nothing but themselves."""
+    n = data.draw(st.integers(100, 400))
+    rows = [f'<dmrpp:chunk offset="{8 * i}" nBytes="8" chunkPositionInArray="[{i}]"/>' for i in range(n)]
+    odd = st.sampled_from(
+        [
+            (">", ' fm="0">'),
+            ("/>", "></dmrpp:chunk>"),
+            ("offset", "  offset"),
+            ('"8"', '"08"'),
+            ('"8"', '"-8"'),
+            ('"8"', '"&#56;"'),
+            ("[", "[0,"),
+            ("[", "[ "),
+            (" nBytes", ' nBytes="8" nBytes'),
+            ("chunk ", "chunk x='1' "),
+            ("<", "<!-- a --><"),
+            ("<", "<![CDATA[]]><"),
+            ("<", "<?a?><"),
+            ("<", "<other/><"),
+            ("<", "text<"),
+            ("<", " \r\n\t<"),
+            ("<", "\x0b<"),
+            ("<", "<!--<dmrpp:chunk/>--><"),
+            ("<dmrpp:chunk ", "<dmrpp:run n='0'/><dmrpp:chunk "),
+        ]
+    )
+    for at, (old, new) in data.draw(st.lists(st.tuples(st.integers(0, n - 1), odd), max_size=3)):
+        rows[at] = rows[at].replace(old, new.replace(">", "/>") if new.endswith('0">') else new, 1)
+    for at in data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=3)):
+        rows[at] = ""
+    sizes = SIZES.replace("2", "1")
+    body = variable(sizes + "".join(rows), "Float64", f'<Dim size="{n}"/>')
+    found = []
+    for text in (body, f"<!-- no runs -->{body}"):
+        try:
+            group = read(text)
+        except MalformedFileError:
+            found.append("an error")
+        else:
+            entries = group["v"].in_memory().entries if "v" in group.arrays else None
+            found.append((None if entries is None else entries.tolist(), refusals(group)))
+    assert found[0] == found[1]

@@ -138,6 +138,29 @@ for name in {names!r}:
     assert found == {name: expected[name].tobytes().hex() for name in names}, done.stderr[-1000:]
 
 
+def test_a_missing_package_is_told_when_a_chunk_is_read(file):
+    """A file opens without imagecodecs, and what needs it says how to get it."""
+    code = f"""
+import sys
+import virtualstack as vs
+vds = vs.open_virtual_dataset({str(file[0])!r}, loadable_variables=[])
+assert "imagecodecs" not in sys.modules
+sys.modules["imagecodecs"] = None
+opened = vds.virtual.open()
+for name in ["lz4", "scaleoffset", "nbit", "zstd"]:
+    opened[name].load()
+try:
+    opened["lzf"].load()
+except vs.errors.MissingDependencyError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    expected = (
+        "codec 'virtualstack.lzf' needs an optional dependency; install it with: pip install 'virtualstack[hdf5]'\n"
+    )
+    assert done.stdout == expected, done.stderr[-1000:]
+
+
 @pytest.mark.parametrize("number", [305, 32017, 32024, 32028])
 def test_filters_without_a_codec_are_refused_by_number_and_name(number, tmp_path):
     """Where the HDF5 library reads them they are inlined, up to the limit."""

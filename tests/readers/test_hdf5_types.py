@@ -330,10 +330,9 @@ def test_references_to_objects_are_their_paths(tmp_path):
             h5d.create(file.id, b"never", tid, h5s.create_simple((2,)), properties("chunked", (2,)))
             h5d.create(file.id, b"none", tid, h5s.create_simple((0,)))
         group = read(path)
-        assert read_array(group.arrays["x"], (), STORAGE).tolist() == [
-            ["/group/é", "", "/"],
-            ["/group", "/x", "/group/named"],
-        ]
+        paths = read_array(group.arrays["x"], (), STORAGE)
+        assert paths[0, 0] in ("/group/é", "/alias")  # any of its names
+        assert paths.ravel()[1:].tolist() == ["", "/", "/group", "/x", "/group/named"]
         assert read_array(group.arrays["never"], (), STORAGE).tolist() == ["", ""]
         assert group.arrays["none"].shape == (0,)
         assert refusals(group)["/x"] == ("inlined", "references to objects have a meaning in their file alone")

@@ -126,5 +126,6 @@ def _between(
     with np.errstate(all="ignore"):
         numbers = packing.numbers(stored)
         is_missing = np.isnan(numbers) if numbers.dtype.kind == "f" else numbers == NAT
+        numbers = numbers.astype(np.float64)  # limits are out of range for float16
         is_between = (numbers >= low) & (numbers <= high)
     return stored[is_between | (is_missing & with_missing)]

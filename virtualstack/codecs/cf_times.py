@@ -151,24 +151,25 @@ def _fits(number: float, origin: int, step: int) -> bool:
 
 
 def timedelta_dtype(units: str, attribute: str, /) -> np.dtype[Any]:
-    """Give the dtype of durations: that of the attribute ``dtype``, or as fine as the units where those are finer.
+    """Give the dtype of durations, which is that of the attribute ``dtype``.
 
-    >>> timedelta_dtype("milliseconds", "timedelta64[s]")
-    dtype('<m8[ms]')
+    >>> timedelta_dtype("days", "timedelta64[s]")
+    dtype('<m8[s]')
 
     Raises
     ------
     ValueError
-        The attribute names no dtype, or one that xarray has no form for.
+        The attribute names no dtype, one that xarray has no form for, or one that is coarser than the units: xarray
+        then has one or another dtype, depending on the values.
     """
     try:
         resolution, count = np.datetime_data(np.dtype(attribute))
     except TypeError as error:
         raise ValueError(f"dtype {attribute!r} is none of durations") from error
-    if resolution not in _RESOLUTIONS or count != 1:
-        raise ValueError(f"durations of dtype {attribute!r} have another dtype once decoded")
     own = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}.get(units, "s")
-    return np.dtype(f"m8[{max(resolution, own, key=_RESOLUTIONS.index)}]")
+    if resolution not in _RESOLUTIONS or count != 1 or _RESOLUTIONS.index(own) > _RESOLUTIONS.index(resolution):
+        raise ValueError(f"durations in {units} of dtype {attribute!r} have another dtype once decoded")
+    return np.dtype(f"m8[{resolution}]")
 
 
 def decode_timedeltas(numbers: NDArray[Any], units: str, dtype: np.dtype[Any], /) -> NDArray[Any]:

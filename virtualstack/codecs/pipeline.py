@@ -16,12 +16,21 @@ from numcodecs.vlen import VLenBytes, VLenUTF8
 from numpy.typing import NDArray
 
 from virtualstack.codecs.bounded import BytesDecoder, CodecError, bounded_decoder, encoded_size, raw_bytes
+from virtualstack.codecs.cast import CAST, cast_dtypes
 from virtualstack.codecs.cf import CF, packing_of
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.registered import Spec, Step, step_of
 from virtualstack.errors import UnsupportedFeatureError
 
-__all__ = ["CodecError", "check_codecs", "decode", "n_array_codecs", "stored_dtype"]
+__all__ = [
+    "CodecError",
+    "Elementwise",
+    "check_codecs",
+    "decode",
+    "n_array_codecs",
+    "split_elementwise",
+    "stored_dtype",
+]
 
 _VARIABLE_LIMIT = 1 << 30
 """Bytes that a chunk of strings, whose size nothing tells, may decode to."""
@@ -107,6 +116,57 @@ def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple
     """
     chain = _chain(codecs, dtype, shape)
     return len(chain.of_arrays), len(chain.of_arrays) + len(chain.to_bytes) < len(codecs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Elementwise:
+    """The leading codecs that make each value of one stored number, and what is behind them.
+
+    Parameters
+    ----------
+    steps
+        In decoding order.
+    stored
+        Dtype of the stored numbers, byte order included.
+    codecs
+        Those that make bytes of the stored numbers.
+    """
+
+    steps: tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]
+    stored: np.dtype[Any]
+    codecs: tuple[Codec, ...]
+
+    def __call__(self, numbers: NDArray[Any], /) -> NDArray[Any]:
+        """Decode any of the stored numbers, of any shape.
+
+        Raises
+        ------
+        CodecError
+            One of them has no place in the dtype of values.
+        """
+        for step in self.steps:
+            numbers = step(numbers)
+        return numbers
+
+
+@lru_cache(maxsize=4096)
+def split_elementwise(codecs: tuple[Codec, ...], dtype: np.dtype[Any], /) -> Elementwise:
+    """Part codecs in those that cast or unpack each value, and all others.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Numbers cannot be unpacked so.
+    """
+    n = next((i for i, codec in enumerate(codecs) if not _is_elementwise(codec)), len(codecs))
+    if not n:
+        return Elementwise((), dtype, codecs)
+    chain = _chain(codecs[:n], dtype, ())
+    return Elementwise(chain.of_arrays, chain.stored, codecs[n:])
+
+
+def _is_elementwise(codec: Codec) -> bool:
+    return codec.name == CF or (codec.name == CAST and cast_dtypes(codec) is not None)
 
 
 def stored_dtype(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> np.dtype[Any]:
@@ -228,7 +288,14 @@ def _step(codec: Codec, spec: Spec) -> Step:
         return _variable(VLenUTF8() if codec.name.endswith("utf8") else VLenBytes(), spec)
     if codec.name == CF:
         return _unpack(codec, spec)
+    if codec.name == CAST and (dtypes := cast_dtypes(codec)) and dtypes[1] == spec.dtype:
+        return Step("array-array", lambda array: _cast(array, spec.dtype), Spec(dtypes[0], spec.shape))
     return step_of(codec, spec)
+
+
+def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    with np.errstate(all="ignore"):
+        return array.astype(dtype)
 
 
 def _unpack(codec: Codec, spec: Spec) -> Step:

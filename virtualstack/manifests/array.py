@@ -12,6 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
+from virtualstack.manifests.casting import can_cast, cast
 from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks, first_cell
 from virtualstack.manifests.encoding import ChunkEncoding, native
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
@@ -194,26 +195,35 @@ class ManifestArray(NDArrayOperatorsMixin):
         return self.transpose()
 
     def astype(self, dtype: Any, /, *, copy: bool = True) -> ManifestArray:
-        """Give the array itself where the dtype is its own.
+        """Cast to another dtype: chunks are cast when they are read.
+
+        Numbers are cast to a dtype of their kind or a wider one, as ``np.can_cast`` has "same_kind".
 
         Raises
         ------
         CombineError
-            Another dtype is asked for; casting stays for values.
+            They are no numbers, would lose what they are, or are packed: stored numbers mean nothing in another dtype.
         """
         wanted = np.dtype(dtype)
         if wanted == self.dtype or (wanted.kind == self.dtype.kind and wanted.kind in "SU" and not wanted.itemsize):
             return self
-        raise CombineError(
-            f"variable '{self.name}' has dtype '{self.dtype}', and '{wanted}' is asked for (joining arrays of "
-            "two dtypes asks for their common one); casting a virtual array is not supported yet: "
-            "join the files of one dtype, or open them with .virtual.open()",
-            variable=self.name,
-            property="dtype",
-            left=self.dtype,
-            right=wanted,
-            left_url=self.a_url(),
-        )
+        if self.cf or not can_cast(self.dtype, wanted):
+            why = "which is no cast between numbers that keeps what they are: use .virtual.open()"
+            if self.cf:
+                why = (
+                    f"but its numbers are packed by {sorted(self.cf)}: open the files with unpack=True, which decodes "
+                    "each by its own attributes"
+                )
+            raise CombineError(
+                f"variable '{self.name}' has dtype '{self.dtype}', and '{wanted}' is asked for (joining arrays of "
+                f"two dtypes asks for their common one), {why}",
+                variable=self.name,
+                property="dtype",
+                left=self.dtype,
+                right=wanted,
+                left_url=self.a_url(),
+            )
+        return replace(self, manifest=cast(self.in_memory(), native(wanted)), dtype=native(wanted))
 
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> ManifestArray:
         """Rename sources; see :meth:`ChunkManifest.rename`."""

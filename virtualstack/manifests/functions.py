@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -32,17 +32,19 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 
 @implements(np.concatenate)
 def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any) -> ManifestArray:
-    """Join arrays along an existing axis; chunk lengths, codecs and fill values may differ.
+    """Join arrays along an existing axis; chunk lengths, codecs, fill values and dtypes of numbers may differ.
 
     Raises
     ------
     CombineError
-        An operand holds values, or dtype, shape or a value-changing attribute differ.
+        An operand holds values, shape or a value-changing attribute differ, or dtypes have none in common that they
+        can be cast to.
     """
     parts = _virtual(arrays, "concatenate", unsupported)
     if axis is None:
         raise CombineError("concatenating virtual arrays with axis=None would flatten them; name an axis")
     axis = _axis(axis, parts[0].ndim)
+    parts = _of_one_dtype(parts)
     _check_joinable(parts, axis)
     used = [part for part in parts if part.shape[axis]] or parts[:1]
     if len(used) == 1 and used[0].manifest is parts[0].manifest:
@@ -210,14 +212,25 @@ def _virtual(arrays: Sequence[Any], what: str, unsupported: dict[str, Any]) -> l
     return parts
 
 
+def _of_one_dtype(parts: list[ManifestArray]) -> list[ManifestArray]:
+    """Cast to the dtype that numpy finds for all."""
+    first = parts[0]
+    odd = next((x for x in parts if x.dtype is not first.dtype and x.dtype != first.dtype), None)
+    if odd is None:
+        return parts
+    try:
+        dtype = np.result_type(*{x.dtype for x in parts})
+    except TypeError:
+        _clash("dtype", first, odd, first.dtype, odd.dtype, "they have no dtype in common")
+    return [x.astype(dtype) for x in parts]
+
+
 def _check_joinable(parts: Sequence[ManifestArray], axis: int) -> None:
     first = parts[0]
     shape = first.shape
     for other in parts[1:]:
-        if other.dtype is first.dtype and other.shape == shape:
+        if other.shape == shape:
             continue
-        if other.dtype != first.dtype:
-            _clash("dtype", first, other, first.dtype, other.dtype, "joining two dtypes is not supported yet")
         left, right = (x.shape[:axis] + x.shape[axis + 1 :] for x in (first, other))
         if left != right:
             raise CombineError(
@@ -248,7 +261,7 @@ def _check_cf(left: ManifestArray, right: ManifestArray) -> None:
             _clash(key, left, right, a, b, "they change what the stored numbers mean")
 
 
-def _clash(key: str, left: ManifestArray, right: ManifestArray, a: object, b: object, why: str) -> None:
+def _clash(key: str, left: ManifestArray, right: ManifestArray, a: object, b: object, why: str) -> NoReturn:
     raise CombineError(
         f"variable '{left.name}' has {key} = {a!r} in {left.a_url()!r} and {b!r} in {right.a_url()!r}; {why}: "
         "open the files with unpack=True, which decodes each by its own attributes, load the variable with "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,13 +60,14 @@ class Runs:
             raise ValueError("runs of elements must ascend from 0 on and not overlap")
         is_new = np.ones(first.size, np.bool_)
         is_new[1:] = first[1:] != end[:-1]
-        first, end = first[is_new], end[np.roll(is_new, -1)] if first.size else end
+        first, end = first[is_new], end[np.append(is_new[1:], True)[: end.size]]
         return cls(first, end - first)
 
     @classmethod
-    def whole(cls, length: int) -> Runs:
-        """Give all elements of an axis."""
-        return cls.of([0], [length])
+    @lru_cache(maxsize=1 << 12)
+    def one(cls, start: int, length: int) -> Runs:
+        """Give one run, or none where the length is 0; equal ones, which tiles often have, are one object."""
+        return cls.of([start], [length])
 
     @property
     def size(self) -> int:
@@ -160,21 +162,21 @@ def place_tiles(shape: Sequence[int], tiles: Sequence[Tile], fill: Fill, /) -> M
     CombineError
         The union of the grid lines exceeds the budget (as in joining), or :data:`MAX_CELLS`.
     """
-    tiles = [tile for tile in tiles if all(runs.size for runs in tile.runs)]
+    tiles = [tile for tile in tiles if all(runs.starts.size for runs in tile.runs)]
     for tile in tiles:
         if any(runs.stop > n for runs, n in zip(tile.runs, shape, strict=True)):
             raise IndexError(f"a tile ends at {tuple(x.stop for x in tile.runs)}, the array at {tuple(shape)}")
     tiles = [Tile(_cut_at_runs(tile), tile.runs) for tile in tiles]
-    lines = [_union(n, tiles, axis) for axis, n in enumerate(shape)]
-    grid = ChunkGrid(tuple(ChunkAxis.from_lengths(np.diff(x)) for x in lines))
+    axes = [_Lines.of(n, tiles, axis) for axis, n in enumerate(shape)]
+    grid = ChunkGrid(tuple(ChunkAxis.from_lengths(np.diff(axis.union)) for axis in axes))
     _check_budget(sum(math.prod(tile.chunks.grid.shape) for tile in tiles), math.prod(grid.shape), len(tiles))
-    parts = [_refine_at(tile, lines) for tile in tiles]
-    none, *manifests = unify([ChunkManifest.empty((0,) * len(shape), fill), *(part.chunks.manifest for part in parts)])
+    parts = [_refine_at(tile, axes) for tile in tiles]
+    none, *manifests = unify([ChunkManifest.empty((0,) * len(shape), fill), *(part.manifest for part in parts)])
     entries = np.zeros(grid.shape, ENTRY)
     starts = np.zeros(grid.shape, np.int64) if any(x.starts is not None for x in manifests) else None
     covered = np.zeros(grid.shape, np.bool_)
-    for manifest, part in zip(manifests, parts, strict=True):
-        place = _place(part.runs, lines)
+    for manifest, tile in zip(manifests, tiles, strict=True):
+        place = _outer([axis.cells(runs) for axis, runs in zip(axes, tile.runs, strict=True)])
         entries[place] = manifest.entries
         covered[place] = True
         if starts is not None:
@@ -188,12 +190,13 @@ def place_tiles(shape: Sequence[int], tiles: Sequence[Tile], fill: Fill, /) -> M
 def _cut_at_runs(tile: Tile) -> Chunks:
     """Cut the cells of a tile where its elements are no neighbours in the larger array."""
     chunks = tile.chunks
-    for axis, runs in enumerate(tile.runs):
-        if runs.size != chunks.grid.axes[axis].length:
+    for axis, (runs, n) in enumerate(zip(tile.runs, chunks.grid.array_shape, strict=True)):
+        if runs.size != n:
             raise ValueError(
                 f"a tile of {chunks.grid.array_shape} elements cannot stand for {runs.size} on axis {axis}"
             )
-        chunks = _cut(chunks, axis, runs.offsets())
+        if runs.starts.size > 1:
+            chunks = _cut(chunks, axis, runs.offsets())
     return chunks
 
 
@@ -207,25 +210,51 @@ def _cut(chunks: Chunks, axis: int, at: NDArray[np.int64]) -> Chunks:
     return refine(chunks, axis, lines)
 
 
-def _union(length: int, tiles: Sequence[Tile], axis: int) -> NDArray[np.int64]:
-    """Give the lines along one axis of the larger array: where any tile, or a cell of it, begins or ends."""
-    seen: dict[Any, None] = {}
-    found = [np.array([0, length], np.int64)]
-    for tile in tiles:
-        runs, cells = tile.runs[axis], tile.chunks.grid.axes[axis]
-        key = (runs.starts.tobytes(), runs.lengths.tobytes(), cells)
-        if key not in seen:
-            seen[key] = None
-            begin = cells.lines()[:-1]
-            found += [_outer_of(begin, runs), runs.starts + runs.lengths]
-    return np.unique(np.concatenate(found))
+class _Lines:
+    """The lines along one axis of the larger array, and the cells that tiles take; each question is answered once.
 
+    Parameters
+    ----------
+    union
+        Where any tile, or a cell of it, begins or ends.
+    """
 
-def _outer_of(index: NDArray[np.int64], runs: Runs) -> NDArray[np.int64]:
-    """Give where elements of a tile stand in the larger array."""
-    offsets = runs.offsets()
-    run = np.searchsorted(offsets, index, "right") - 1
-    return runs.starts[run] + index - offsets[run]
+    def __init__(self, union: NDArray[np.int64]) -> None:
+        self.union = union
+        self._found: dict[int, tuple[slice | NDArray[np.intp], NDArray[np.int64], Runs]] = {}
+
+    @classmethod
+    def of(cls, length: int, tiles: Sequence[Tile], axis: int) -> _Lines:
+        seen: set[Any] = set()
+        found = [np.array([0, length], np.int64)]
+        for tile in tiles:
+            runs, cells = tile.runs[axis], tile.chunks.grid.axes[axis]
+            if (id(runs), cells) not in seen:
+                seen.add((id(runs), cells))
+                offsets, begin = runs.offsets(), cells.lines()[:-1]
+                run = np.searchsorted(offsets, begin, "right") - 1
+                found += [runs.starts[run] + begin - offsets[run], runs.starts + runs.lengths]
+        return cls(np.unique(np.concatenate(found)))
+
+    def cells(self, runs: Runs) -> slice | NDArray[np.intp]:
+        """Give the cells that runs of elements take."""
+        return self._find(runs)[0]
+
+    def inner(self, runs: Runs) -> NDArray[np.int64]:
+        """Give the lines within runs, counted in elements of a tile."""
+        return self._find(runs)[1]
+
+    def _find(self, runs: Runs) -> tuple[slice | NDArray[np.intp], NDArray[np.int64], Runs]:
+        known = self._found.get(id(runs))
+        if known is not None:
+            return known
+        first = np.searchsorted(self.union, runs.starts)
+        count = np.searchsorted(self.union, runs.starts + runs.lengths) - first
+        numbers = _ranges(first, count)
+        begin = self.union[numbers] - np.repeat(runs.starts - runs.offsets()[:-1], count)
+        cells = slice(int(numbers[0]), int(numbers[-1]) + 1) if first.size == 1 else numbers
+        self._found[id(runs)] = cells, np.append(begin, runs.size), runs  # `runs` is kept: an id is no name for long
+        return self._found[id(runs)]
 
 
 def _check_budget(before: int, after: int, n_tiles: int) -> None:
@@ -247,19 +276,11 @@ def _check_cells(n: int) -> None:
         )
 
 
-def _refine_at(tile: Tile, lines: Sequence[NDArray[np.int64]]) -> Tile:
+def _refine_at(tile: Tile, axes: Sequence[_Lines]) -> Chunks:
     chunks = tile.chunks
-    for axis, (runs, union) in enumerate(zip(tile.runs, lines, strict=True)):
-        first, count = _cells_of(runs, union)
-        begin = union[_ranges(first, count)] - np.repeat(runs.starts - runs.offsets()[:-1], count)
-        chunks = refine(chunks, axis, np.append(begin, runs.size))
-    return Tile(chunks, tile.runs)
-
-
-def _cells_of(runs: Runs, union: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Give the first cell of each run, and their number."""
-    first = np.searchsorted(union, runs.starts)
-    return first, np.searchsorted(union, runs.starts + runs.lengths) - first
+    for axis, (runs, lines) in enumerate(zip(tile.runs, axes, strict=True)):
+        chunks = refine(chunks, axis, lines.inner(runs))
+    return chunks
 
 
 def _ranges(first: NDArray[np.intp], count: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -273,11 +294,11 @@ def _ranges(first: NDArray[np.intp], count: NDArray[np.intp]) -> NDArray[np.intp
     return numbers
 
 
-def _place(runs: tuple[Runs, ...], lines: Sequence[NDArray[np.int64]]) -> Any:
-    found = [_cells_of(x, union) for x, union in zip(runs, lines, strict=True)]
-    if all(first.size == 1 for first, _ in found):
-        return tuple(slice(int(first[0]), int(first[0] + count[0])) for first, count in found)
-    return np.ix_(*(_ranges(first, count) for first, count in found))
+def _outer(cells: list[slice | NDArray[np.intp]]) -> Any:
+    """Write cells along each axis as a key that numpy reads as an outer product."""
+    if all(isinstance(item, slice) for item in cells):
+        return tuple(cells)
+    return np.ix_(*(np.arange(x.start, x.stop) if isinstance(x, slice) else x for x in cells))
 
 
 def _n_elements(covered: NDArray[np.bool_], grid: ChunkGrid) -> int:

@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from virtualstack.codecs.cf_times import UnfitTimeError
-from virtualstack.codecs.pipeline import CodecError, decode
+from virtualstack.codecs.pipeline import CodecError, Elementwise, decode
 from virtualstack.errors import ChunkDecodeError
 from virtualstack.manifests import FIRST
 from virtualstack.reading.plan import Decoding, Plan
@@ -46,7 +46,7 @@ def place_chunk(plan: Plan, chunk: int, raw: bytes | memoryview, out: NDArray[An
     """
     decoding = plan.decodings[plan.chunks.decoding[chunk]]
     try:
-        flat = _decode(decoding, raw)
+        _place(plan, chunk, _stored_numbers(decoding, raw), decoding.elementwise, out)
     except CodecError as error:
         code = int(plan.chunks.location[chunk])
         url = plan.locations[code - FIRST].url if code >= FIRST else None
@@ -62,6 +62,20 @@ def place_chunk(plan: Plan, chunk: int, raw: bytes | memoryview, out: NDArray[An
             offset=offset,
             length=length,
         ) from error
+
+
+def _stored_numbers(decoding: Decoding, raw: bytes | memoryview) -> NDArray[Any]:
+    """Decode up to the numbers that values are made of, one by one; flat."""
+    stored, codecs = decoding.elementwise.stored, decoding.elementwise.codecs
+    if not decoding.is_raw:
+        return decode(raw, codecs, stored, decoding.shape).reshape(-1)
+    if stored.kind == "b":
+        return decode(raw, (), stored, (len(raw),))
+    return np.frombuffer(raw, stored)
+
+
+def _place(plan: Plan, chunk: int, flat: NDArray[Any], unpack: Elementwise, out: NDArray[Any]) -> None:
+    """Write what is shown of a chunk; only that is unpacked, since numbers beyond the array need not mean anything."""
     parts, axes = plan.parts, plan.selection.axes
     begin, end = plan.chunks.first[chunk : chunk + 2].tolist()
     bases, strides = parts.base[begin:end].tolist(), parts.strides[begin:end].tolist()
@@ -74,15 +88,7 @@ def place_chunk(plan: Plan, chunk: int, raw: bytes | memoryview, out: NDArray[An
         sources = tuple(axis.source[at] for axis, at in zip(axes, position, strict=True))
         if any(source is not None for source in sources):
             view = view[_outer(tuple(slice(0, n) if x is None else x for x, n in zip(sources, shape, strict=True)))]
-        out[_outer(tuple(axis.target[at] for axis, at in zip(axes, position, strict=True)))] = view
-
-
-def _decode(decoding: Decoding, raw: bytes | memoryview) -> NDArray[Any]:
-    if decoding.is_raw and decoding.dtype.kind != "b":
-        return np.frombuffer(raw, decoding.dtype)
-    if decoding.is_raw:
-        return decode(raw, (), decoding.dtype, (len(raw),))
-    return decode(raw, decoding.codecs, decoding.dtype, decoding.shape).reshape(-1)
+        out[_outer(tuple(axis.target[at] for axis, at in zip(axes, position, strict=True)))] = unpack(view)
 
 
 def _view(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[int]) -> NDArray[Any]:

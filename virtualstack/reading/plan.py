@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import Elementwise, split_elementwise
 from virtualstack.errors import ChunkDecodeError, ManifestError, StorageError
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkEncoding, ChunkManifest, ManifestArray
@@ -28,8 +29,18 @@ class Decoding:
 
     @property
     def is_raw(self) -> bool:
-        """Whether values lie in the source as they are, so that any part of a chunk can be read alone."""
-        return not self.codecs and not self.dtype.hasobject and self.dtype.itemsize > 0
+        """Whether values lie in the source one by one, so that any part of a chunk can be read alone."""
+        return not self.dtype.hasobject and self.dtype.itemsize > 0 and not self.elementwise.codecs
+
+    @property
+    def elementwise(self) -> Elementwise:
+        """What makes each value of one stored number."""
+        return split_elementwise(self.codecs, self.dtype)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a stored number."""
+        return self.elementwise.stored.itemsize
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,7 +173,7 @@ def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
     axis = int(np.where(counts > 1, strides, -1).argmax())
     stride, extents = int(strides[axis]), (counts - 1) * strides
     inner = int(extents.sum() - extents[axis]) + 1
-    itemsize = plan.decodings[chunks.decoding[chunk]].dtype.itemsize
+    itemsize = plan.decodings[chunks.decoding[chunk]].itemsize
     if 2 * inner <= stride and stride * itemsize > _NEAR:
         return axis, 1
     n = max(_CUT // max(stride * itemsize, 1), 1)
@@ -311,7 +322,7 @@ def _chunks(
     )
     raw = np.array([x.is_raw for x in decodings], np.bool_)[rows] if n else np.zeros(0, np.bool_)
     if raw.any():
-        itemsize = np.array([x.dtype.itemsize for x in decodings], np.int64)[rows]
+        itemsize = np.array([x.itemsize for x in decodings], np.int64)[rows]
         size = np.array([math.prod(x.shape) for x in decodings], np.int64)[rows]
         bad = raw & (length != size * itemsize)
         if bad.any():

@@ -14,7 +14,7 @@ from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.codecs.pipeline import n_array_codecs, stored_dtype
+from virtualstack.codecs.pipeline import n_array_codecs, split_elementwise, stored_dtype
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, WriterError
 from virtualstack.formats.attributes import json_attributes
 from virtualstack.manifests import EMPTY, MISSING, Fill, ManifestArray, ManifestGroup, PlainArray
@@ -122,6 +122,8 @@ def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any
     stored, codecs = plain.encoding.dtype, plain.codecs()
     if dtype.kind != "T" and stored not in (dtype, dtype.newbyteorder(">")):
         return None
+    if dtype.kind in "mM" and split_elementwise(codecs, stored).steps:
+        return None  # numbers beyond the edge of the array need not be dates, and zarr would decode them
     try:
         first = stored_dtype(codecs, stored, plain.chunks)
         n_first, is_listed = n_array_codecs(codecs, stored, plain.chunks)

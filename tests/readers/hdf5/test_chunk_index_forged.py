@@ -222,6 +222,7 @@ def chunked(index: str, chunk: tuple[int, ...] = (1,), **options: Any) -> Chunke
         (chunked("implicit"), (4,), (4,), {"is_filtered": True}, "implicit chunk index"),
         (chunked("implicit"), (3001,), (3001,), {}, "past the end"),
         (chunked("implicit"), (4,), (1 << 60,), {}, "past the end"),
+        (chunked("fixed", n_page_bits=10), (1,), (None,), {}, "fixed array has an unlimited axis"),
         (chunked("extensible"), (4,), (4,), {}, "0 unlimited axes"),
         (chunked("extensible", (1, 1)), (4, 4), (None, None), {}, "2 unlimited axes"),
     ],

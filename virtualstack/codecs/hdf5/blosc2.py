@@ -22,7 +22,8 @@ _SKIP = {0xA4: 5, 0xC2: 1, 0xC3: 1, 0xCF: 9, 0xD1: 3, 0xD2: 5, 0xD3: 9, 0xD8: 18
 """Bytes of the msgpack values in the header of a frame."""
 _CHUNK = struct.Struct("<4xiii")
 """c-blosc2 README_CHUNK_FORMAT, behind four bytes of versions and flags: nbytes, blocksize, cbytes."""
-_CHUNK_HEADER = 32
+_ZEROS = 0x81
+"""Last byte of an offset in the index of chunks that stands for a chunk of zeros."""
 _MAX_PADDING = 16
 """Blocks of at least 2 in each of 8 axes pad a chunk to (4/3)**8 times its size at most."""
 
@@ -35,39 +36,36 @@ def blosc2(options: Mapping[str, Any], /) -> BytesDecoder:
         frame = raw_bytes(raw)
         if frame.size < _FIXED.size or frame[2:10].tobytes() != b"b2frame\0":
             raise CodecError("there is no blosc2 frame: the magic is missing")
-        _, n_header, n_frame, _, n_chunks, itemsize = _FIXED.unpack_from(frame)
+        _, n_header, n_frame, n_held, n_chunks, itemsize = _FIXED.unpack_from(frame)
+        if itemsize < 1 or n_held < 0:
+            raise CodecError(f"the blosc2 frame says that it holds {n_held} bytes of elements of {itemsize} bytes")
         if n_frame > frame.size or not _FIXED.size <= n_header <= n_frame or not 0 <= n_chunks <= n_frame - n_header:
             raise CodecError(f"the blosc2 frame says that it is {n_frame} bytes long; there are {frame.size}")
         chunks = frame[n_header:n_frame]
         shapes = _b2nd(frame[:n_header].tobytes())
         if shapes is None:
-            found = _held(chunks) if n_chunks else _FIXED.unpack_from(frame)[3]
+            found = _held(chunks) if n_chunks else n_held
             check_size("the blosc2 frame", found, size, limit)
-            return _chunk(chunks, n_chunks, found, itemsize)
+            return _chunk(chunks, n_chunks, found)
         shape, block = shapes
-        if itemsize < 1:
-            raise CodecError(f"the blosc2 frame has elements of {itemsize} bytes")
         check_size("the blosc2 frame", math.prod(shape) * itemsize, size, limit)
         grid = tuple(-(-n // b) for n, b in zip(shape, block, strict=True))
         padded = math.prod(n * b for n, b in zip(grid, block, strict=True)) * itemsize
         check_size("the blosc2 frame, with padding,", padded, None, _MAX_PADDING * limit)
-        data = _chunk(chunks, n_chunks, padded, itemsize)
+        data = _chunk(chunks, n_chunks, padded)
         return _join_blocks(data.view(f"V{itemsize}"), shape, block, grid)
 
     return decode
 
 
-def _chunk(chunks: NDArray[np.uint8], n_chunks: int, size: int, itemsize: int) -> NDArray[np.uint8]:
+def _chunk(chunks: NDArray[np.uint8], n_chunks: int, size: int) -> NDArray[np.uint8]:
     """Decode the one chunk of a frame, which may be a special value in the index of chunks."""
     if n_chunks:
         return _decode(chunks[:n_chunks], size)
     special = int(_decode(chunks, 8)[7])
-    if special & 0x7F != _ZEROS or special < 0x80:
+    if special != _ZEROS:
         raise CodecError(f"the blosc2 frame has a chunk of special values {special:#x}, which is not known")
     return np.zeros(size, np.uint8)
-
-
-_ZEROS = 0x01
 
 
 def _held(chunk: NDArray[np.uint8]) -> int:
@@ -113,8 +111,7 @@ def _b2nd(header: bytes) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 def _metalayer(header: bytes) -> bytes | None:
     """Find the content of the metalayer ``b2nd``: map of names and offsets, then the contents."""
-    at = 1
-    at += 9  # the magic, a str of 8
+    at = 10  # behind the array's own byte and the magic, a string of 8
     while header[at] != 0x93:
         at += _SKIP[header[at]]
     n_names = struct.unpack_from(">H", header, at + 5)[0]

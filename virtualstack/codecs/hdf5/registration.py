@@ -45,6 +45,8 @@ __all__ = [
 
 _MOST = (1 << 31) - 1
 """Bytes that a chunk decodes to at most where nothing else tells; HDF5 has chunks of less than 4 GiB."""
+_MOST_STORED = 4
+"""A stored element, such as a long double, has at most so many times the bytes of the numpy element made of it."""
 
 
 def _decode(codec: Codec, raw: Any, limit: int) -> Any:
@@ -83,7 +85,7 @@ class ZarrFilter(BytesBytesCodec):
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:
         size = math.prod(chunk_spec.shape) * chunk_spec.dtype.to_native_dtype().itemsize
-        _, limit = encoded_size(self.codec, None, size)
+        _, limit = encoded_size(self.codec, None, _MOST_STORED * size)
         decoded = _decode(self.codec, chunk_bytes.as_numpy_array(), limit)
         return chunk_spec.prototype.buffer.from_array_like(raw_bytes(decoded))
 

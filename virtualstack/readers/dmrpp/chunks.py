@@ -25,6 +25,7 @@ __all__ = ["ChunkedLayout", "place_blocks", "place_chunks", "read_filters"]
 _FILTERS = {"deflate": 1, "shuffle": 2, "fletcher32": 3}
 _OLD_ORDER = "shuffle", "deflate", "fletcher32"
 _MAX_FILTERS = 32  # H5Z_MAX_NFILTERS
+_MAX_MASKS = 64
 _CHECKSUM = 4  # bytes that fletcher32 adds
 
 type Locate = Callable[[str], Location]
@@ -234,6 +235,8 @@ def _encodings(
     masks, rows = np.zeros(1, np.int64), np.zeros(1, np.intp)
     if columns.mask is not None:
         masks, rows = np.unique(columns.mask & ((1 << len(layout.filters)) - 1), return_inverse=True)
+    if len(masks) > _MAX_MASKS:
+        raise RefusedError(f"chunks with {len(masks)} sets of filters; at most {_MAX_MASKS} are taken")
     encodings = []
     for row, mask in enumerate(masks.tolist()):
         filters = passed(layout.filters, mask)

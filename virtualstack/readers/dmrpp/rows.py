@@ -69,6 +69,10 @@ class Rows:
         self._fault: BadValueError | None = None
         self.append = self._pending.append
 
+    def add(self, columns: Columns, /) -> None:
+        """Take rows that are numbers already."""
+        self._parts.append(columns)
+
     def flush(self) -> None:
         """Turn what was taken into numbers, which are a tenth of its size."""
         if not self._pending:

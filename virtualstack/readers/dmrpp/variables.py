@@ -42,7 +42,7 @@ _KNOWN = frozenset(
 )
 _INLINE = "dmrpp:compact", "dmrpp:missingdata", "dmrpp:vlsa", "dmrpp:specialstructuredata"
 _FIXED_TEXTS = "dmrpp:FixedLengthStringArray"
-_PARTS = frozenset({"dmrpp:chunks", _FIXED_TEXTS, *_INLINE})
+_PARTS = frozenset({"dmrpp:chunks", "dmrpp:chunkDimensionSizes", _FIXED_TEXTS, *_INLINE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,8 @@ class _Variable:
 
     def read(self) -> tuple[ManifestArray, str]:
         """Give the array, and why its values are inlined: ``""`` where they are not, or as the format has them."""
-        unknown = [x.name for x in self.element.children if x.name.startswith("dmrpp:") and x.name not in _PARTS]
+        parts = [x for holder in self.element.named("dmrpp:chunks") for x in holder.children] + self.element.children
+        unknown = [x.name for x in parts if x.name.startswith("dmrpp:") and x.name not in _PARTS]
         unknown += [f"{name} of dmrpp:chunks" for name in sorted(self.layout.keys() - _KNOWN)]
         if unknown:
             raise RefusedError(f"'{unknown[0]}' is not known, and may change what is read")

@@ -349,7 +349,7 @@ def _conversions(datatype: Datatype, offset: int, *, is_whole: bool = False) -> 
             if not _is_exact(datatype.base) or (_is_bool(datatype) and datatype.size > 1):
                 raise _NotBytesError(f"enumerations with {datatype.size} bytes of values that are converted")
         case "complex" if not _is_exact(datatype.base):
-            raise _NotBytesError("complex numbers whose parts are converted")
+            raise _NotBytesError("complex numbers whose parts are not IEEE 754's", "refused")
         case "array" if datatype.base is not None:
             count, size = math.prod(datatype.dims), datatype.base.size
             members = list(_conversions(datatype.base, offset))

@@ -89,7 +89,7 @@ class HyperslabAxis:
         """
         block = self.block
         if self.is_one_run or block is None:
-            return _runs([self.start], [n])
+            return _run(self.start, n)
         n_runs = -(-n // block)
         if n_runs > _MAX_RUNS:
             raise SelectionError(f"a selection of {n_runs} blocks along an axis, more than {_MAX_RUNS}")
@@ -105,6 +105,13 @@ class HyperslabAxis:
         if self.count is None or self.block is None:
             raise SelectionError("an unlimited selection where none may be")
         return self.first(self.count * self.block)
+
+
+def _run(start: int, length: int) -> Runs:
+    try:
+        return Runs.one(start, length)
+    except (ValueError, OverflowError) as error:
+        raise SelectionError(f"a selection whose {error}") from error
 
 
 def _runs(starts: Sequence[int] | NDArray[np.int64], lengths: Sequence[int] | NDArray[np.int64]) -> Runs:
@@ -189,7 +196,7 @@ def axes_of(selection: Selection, shape: tuple[int, ...], /) -> tuple[Runs, ...]
         It is no outer product.
     """
     if selection is None:
-        return tuple(Runs.whole(n) for n in shape)
+        return tuple(_run(0, n) for n in shape)
     if isinstance(selection, Hyperslab):
         return tuple(axis.runs() for axis in selection.axes)
     return _factors(selection.corners)

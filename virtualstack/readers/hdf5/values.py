@@ -8,7 +8,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5s
+from h5py import h5l, h5s
 from numcodecs import VLenUTF8
 from numpy.typing import NDArray
 
@@ -19,6 +19,7 @@ from virtualstack.readers.hdf5.datatypes import ElementType, packed
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.filters import enable_plugins
 from virtualstack.readers.hdf5.object_references import DanglingReferenceError, reference_paths
+from virtualstack.readers.hdf5.tree import decode_text
 
 __all__ = ["NotInlinedError", "inline_paths", "inline_stored", "inline_text", "inline_values", "one_cell"]
 
@@ -114,10 +115,11 @@ def inline_paths(dataset: h5py.Dataset, paths: Mapping[int, str], fill: Fill, li
     size = math.prod(shape) * dataset.id.get_type().get_size()
     if size > limit:
         raise NotInlinedError(f"its {size} bytes of references are more than the inline limit of {limit}")
+    references = _read_stored(dataset).view("<u8")
     try:
-        texts = reference_paths(_read_stored(dataset).view("<u8"), paths)
-    except DanglingReferenceError as error:
-        raise NotInlinedError(str(error)) from error
+        texts = reference_paths(references, paths)
+    except DanglingReferenceError:
+        texts = _all_paths(dataset, references, paths)
     return _inline_strings(texts, shape, fill, limit)
 
 
@@ -160,6 +162,23 @@ def inline_stored(
     return ChunkManifest.from_bytes(
         [values.tobytes()], shape=grid.shape, encoding=ChunkEncoding.of(dtype, shape), fill=fill
     )
+
+
+def _all_paths(dataset: h5py.Dataset, references: NDArray[np.uint64], paths: Mapping[int, str]) -> list[str]:
+    """Give the paths of any objects, committed datatypes too, by a walk over all links of the file."""
+    linked: dict[int, str] = {}
+
+    def add(name: bytes, link: Any) -> None:
+        if link.type == h5l.TYPE_HARD:
+            linked.setdefault(int(link.u), f"/{decode_text(name)}")  # from the end of the user block, as references
+
+    try:
+        with library_errors():
+            root = dataset.file["/"]
+            root.id.links.visit(add, info=True)
+        return reference_paths(references, linked | dict(paths))
+    except (DanglingReferenceError, LibraryError) as error:
+        raise NotInlinedError(str(error)) from error
 
 
 def _inline_strings(texts: list[str], shape: tuple[int, ...], fill: Fill, limit: int) -> ChunkManifest:

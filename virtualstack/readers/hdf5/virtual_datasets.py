@@ -230,10 +230,10 @@ class _Piece:
     def tile(self, dtype: np.dtype[Any], subshape: tuple[int, ...]) -> Tile:
         """Cut the source, and give it the axes of the virtual dataset: both go through their elements in C order."""
         place, source = (tuple(x.size for x in runs) for runs in (self.place, self.source))
-        inner = tuple(Runs.whole(n) for n in subshape)
+        inner = tuple(Runs.one(0, n) for n in subshape)
         chunks = self.array.chunks_of()
         if 0 in place:
-            return Tile(chunks, (*(Runs.of([], []) for _ in place), *inner))
+            return Tile(chunks, (*(Runs.one(0, 0) for _ in place), *inner))
         if self.array.dtype != dtype:
             raise NoReferencesError(f"values are '{dtype}', those of its source '{self.name}' are '{self.array.dtype}'")
         if [n for n in place if n != 1] != [n for n in source if n != 1]:

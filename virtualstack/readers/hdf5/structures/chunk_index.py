@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualstack.readers.hdf5.structures.btree1 import read_btree1
 from virtualstack.readers.hdf5.structures.btree2_chunks import read_btree2_chunks
@@ -19,7 +20,7 @@ from virtualstack.readers.hdf5.structures.chunk_table import (
 from virtualstack.readers.hdf5.structures.extensible_array import read_extensible_array
 from virtualstack.readers.hdf5.structures.fixed_array import read_fixed_array
 from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout
-from virtualstack.readers.hdf5.structures.requests import Parse, StructureError, Widths
+from virtualstack.readers.hdf5.structures.requests import Parse, Widths
 
 __all__ = ["ChunkTable", "read_chunk_index"]
 
@@ -90,19 +91,17 @@ def _single_chunk(space: ChunkSpace, address: int) -> ChunkTable:
     return builder.finish()
 
 
-def _bounded(number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _bounded(number: int) -> NDArray[np.int64]:
     return np.array([min(number, (1 << 63) - 1)], np.int64)
 
 
 def _implicit_index(space: ChunkSpace, address: int) -> ChunkTable:
     """Give chunks that follow each other in the order of the maximum grid (HDF5 spec VII.B)."""
-    limited = [n for n in space.max_grid if n is not None]
-    if len(limited) < len(space.max_grid) or space.is_filtered:
-        raise StructureError("a dataset with an unlimited axis or with filters has an implicit chunk index")
-    n, size = math.prod(limited), space.layout.chunk_bytes
+    check(not space.is_filtered, "a dataset with filters has an implicit chunk index")
+    n, size = math.prod(space.limited_grid("an implicit chunk index")), space.layout.chunk_bytes
     check(address + n * size <= space.end, "the chunks of an implicit chunk index lie past the end of the file")
     number = np.arange(n)
     builder = TableBuilder(space, n)
-    cell, is_inside = space.cells_numbered(number, range(len(limited)))
+    cell, is_inside = space.cells_numbered(number, range(len(space.grid)))
     builder.add(cell, is_inside, address + number * size, None, None)
     return builder.finish()

@@ -84,6 +84,13 @@ class ChunkSpace:
         """Bytes of an element of a fixed or extensible array: an address; if filtered, the size and the mask too."""
         return self.widths.address + (self.size_width + 4 if self.is_filtered else 0)
 
+    def limited_grid(self, index: str) -> tuple[int, ...]:
+        """Give the maximum grid; `StructureError`, naming the kind of index, where an axis is unlimited."""
+        limited = tuple(n for n in self.max_grid if n is not None)
+        if len(limited) < len(self.max_grid):
+            raise StructureError(f"a dataset with {index} has an unlimited axis")
+        return limited
+
     def cells_at(self, coordinates: Iterable[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.bool] | None]:
         """Give the cells of chunks from their places in the grid.
 
@@ -107,8 +114,8 @@ class ChunkSpace:
         cell: NDArray[np.int64] | None = None
         is_inside: NDArray[np.bool] | None = None
         for axis, place in enumerate(coordinates):
-            greatest, most = int(place.max()), self.max_grid[axis]
-            if int(place.min()) < 0 or (most is not None and greatest >= most):
+            greatest, most = int(place.view(np.uint64).max()), self.max_grid[axis]  # negative ones are the greatest
+            if greatest >= (1 << 63 if most is None else most):
                 raise StructureError("the chunk index has a chunk outside of the greatest shape of the dataset")
             if greatest >= self.grid[axis]:
                 below = place < self.grid[axis]
@@ -257,7 +264,8 @@ class TableBuilder:
             least, last = int(length.min()), end - int(length.max())
         if least < 1:
             raise StructureError("the chunk index has a chunk of no bytes")
-        if int(offset.min()) < 0 or (int(offset.max()) > last and (length is None or (offset > end - length).any())):
+        greatest = int(offset.view(np.uint64).max())  # negative ones are the greatest
+        if greatest > last and (greatest > end or length is None or (offset > end - length).any()):
             raise StructureError("the chunk index has a chunk past the end of the file")
 
     def _check_edges(self, cell: NDArray[np.int64], length: NDArray[np.int64]) -> None:

@@ -27,7 +27,7 @@ def read_column(
     Returns
     -------
     NDArray[np.int64]
-        Shape ``(n,)``, in C order; it may share memory with `raw`.
+        Shape ``(n,)``, in C order, contiguous.
 
     Examples
     --------
@@ -39,6 +39,6 @@ def read_column(
     """
     if width in (1, 2, 4, 8):
         kind = "<i8" if width == 8 else f"<u{width}"
-        return np.ndarray(shape, kind, raw, at, strides).reshape(-1).astype(np.int64, copy=False)
+        return np.array(np.ndarray(shape, kind, raw, at, strides), np.int64).reshape(-1)
     eight = np.ndarray(shape, "<u8", raw, at, strides)
     return (eight & np.uint64((1 << 8 * width) - 1)).reshape(-1).view(np.int64)

@@ -42,6 +42,8 @@ type Normalisation = Literal["none", "msbset", "implied"]
 _MAX_DEPTH = 32
 _MAX_RANK = 32  # H5S_MAX_RANK
 _MAX_CACHED = 4096
+_POINTERS = frozenset({8, *(4 + n + 4 for n in (2, 4, 8, 16))})
+"""Bytes of an element of variable length: its length, the address of a heap, and a number there; in memory 8 or 16."""
 _ORDERS: tuple[Order, ...] = ("<", ">", "", "vax")
 _PADDINGS: tuple[Padding, ...] = ("nullterm", "nullpad", "spacepad")
 _CHARSETS: tuple[Charset, ...] = ("ascii", "utf-8")
@@ -235,8 +237,8 @@ def _check_precision(offset: int, precision: int, size: int) -> None:
 
 
 def _float(body: bytes, at: int, flags: int, size: int, version: int, depth: int) -> tuple[Datatype, int]:
-    # bit 0 and 6: byte order; 1 to 3: padding bits; 4 and 5: normalisation; 8 to 15: position of the sign
-    _only(flags, 0xFF7F, "floats")
+    # bit 0, and 6 since version 3: byte order; 1 to 3: padding bits; 4, 5: normalisation; 8 to 15: position of the sign
+    _only(flags, 0xFF7F if version >= 3 else 0xFF3F, "floats")
     offset, precision, exponent, exponent_size, mantissa, mantissa_size, bias = struct.unpack_from("<HHBBBBI", body, at)
     normalisation = flags >> 4 & 3
     order = flags >> 5 & 2 | flags & 1
@@ -293,8 +295,8 @@ def _string(body: bytes, at: int, flags: int, size: int, version: int, depth: in
 def _opaque(body: bytes, at: int, flags: int, size: int, version: int, depth: int) -> tuple[Datatype, int]:
     _only(flags, 0xFF, "opaque elements")
     end = at + flags
-    if end > len(body):
-        raise StructureError("the tag of opaque elements goes past the end of the message")
+    if end > len(body) or flags % 8:
+        raise StructureError(f"a tag of {flags} bytes of opaque elements goes past the end of the message, or of its 8")
     return Datatype(kind="opaque", size=size, tag=body[at:end].split(b"\0")[0]), end
 
 
@@ -362,6 +364,8 @@ def _name(body: bytes, at: int, version: int) -> tuple[bytes, int]:
     end = body.find(b"\0", at)
     if end < 0:
         raise StructureError("a name in a datatype message has no end")
+    if end == at:
+        raise StructureError("a name in a datatype message is empty")
     length = end + 1 - at
     return body[at:end], at + (length if version >= 3 else -(-length // 8) * 8)
 
@@ -371,6 +375,8 @@ def _reference(body: bytes, at: int, flags: int, size: int, version: int, depth:
     # bits 4 to 7, from version 4 on: version of the encoding of the values; only 1 is known
     if variant >= (5 if version >= 4 else 2) or encoding > 1 or (encoding and variant < 2):
         raise StructureError(f"references of type {variant} in encoding {encoding} are not known")
+    if variant < 2 and size != (8, 12)[variant]:
+        raise StructureError(f"references of type {variant} have {size} bytes")
     return Datatype(kind="reference", size=size, variant=_REFERENCES[variant]), at
 
 
@@ -394,9 +400,13 @@ def _vlen(body: bytes, at: int, flags: int, size: int, version: int, depth: int)
     variant, padding, charset = flags & 15, flags >> 4 & 15, flags >> 8
     if variant > 1 or padding >= len(_PADDINGS) or charset >= len(_CHARSETS) or (not variant and flags):
         raise StructureError(f"elements of variable length have the unknown form {flags:#x}")
+    if size not in _POINTERS:
+        raise StructureError(f"elements of variable length are {size} bytes")
     base, at = _parse(body, at, depth + 1)
     if not variant:
         return Datatype(kind="vlen", size=size, base=base, variant="sequence"), at
+    if base.size != 1:
+        raise StructureError(f"strings of variable length of {base.kind} letters of {base.size} bytes")
     datatype = Datatype(
         kind="vlen",
         size=size,

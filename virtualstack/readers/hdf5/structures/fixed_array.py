@@ -11,12 +11,13 @@ from virtualstack.readers.hdf5.structures.array_elements import add_elements, ch
 from virtualstack.readers.hdf5.structures.checks import check, unsigned, verified
 from virtualstack.readers.hdf5.structures.checksum import verify_blocks
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder, empty_table
-from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, StructureError, read_span
+from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, read_span
 from virtualstack.readers.hdf5.structures.rounds import read_in_rounds
 
 __all__ = ["read_fixed_array"]
 
 _CHECKSUM = 4
+_MAX_SET = (1 << 63) - 1  # all elements may be set
 
 
 def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
@@ -36,59 +37,69 @@ def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     StructureError
         A block is damaged, contradicts the layout, or lies outside of the file, or a chunk is wrong.
     """
-    widths = space.widths
+    widths, n_cells = space.widths, math.prod(space.limited_grid("a fixed array"))
     head = verified((yield from read_span(address, 12 + widths.length + widths.address)))
     check_head(np.frombuffer(head, np.uint8)[None], b"FAHD", space, None)
     entry_size, n_page_bits = head[6], head[7]
     check(entry_size == space.entry_size, f"a fixed array has elements of {entry_size} bytes, not {space.entry_size}")
     check(n_page_bits == space.layout.n_page_bits, "a fixed array has other pages than the layout says")
     n, block = unsigned(head, 8, widths.length), unsigned(head, 8 + widths.length, widths.address)
-    n_cells = math.prod(_limited(space))
     check(n == n_cells, f"a fixed array has {n} elements for {n_cells} chunks")
     if block == widths.undefined:
         return empty_table()
-    return (yield from _read_block(space, address, block, n, 1 << n_page_bits))
+    check(n * entry_size <= space.end, f"a fixed array of {n} elements is longer than the file")
+    page = 1 << n_page_bits
+    # HDF5 spec VII.C, data block: there are no pages where all elements fit in one
+    return (
+        yield from (_read_pages(space, address, block, n, page) if n > page else _read_whole(space, address, block, n))
+    )
 
 
-def _limited(space: ChunkSpace) -> tuple[int, ...]:
-    limited = tuple(n for n in space.max_grid if n is not None)
-    if len(limited) < len(space.max_grid):
-        raise StructureError("a dataset with a fixed array has an unlimited axis")
-    return limited
+def _read_whole(space: ChunkSpace, array: int, block: int, n: int) -> Parse[ChunkTable]:
+    at = 6 + space.widths.address
+    raw = yield from read_span(block, at + n * space.entry_size + _CHECKSUM)
+    blocks = np.frombuffer(raw, np.uint8)[None]
+    check_head(blocks, b"FADB", space, array)
+    builder = TableBuilder(space, n)
+    _add(space, blocks, at, np.zeros(1, np.int64), n, builder)
+    return builder.finish()
 
 
-def _read_block(space: ChunkSpace, array: int, block: int, n: int, page: int) -> Parse[ChunkTable]:
-    entry, order = space.entry_size, range(len(space.grid))
-    check(n * entry <= space.end, f"a fixed array of {n} elements is longer than the file")
-    prefix = 6 + space.widths.address
-    n_pages = -(-n // page) if n > page else 0  # HDF5 spec VII.C, data block: no pages if all fits in one
-    n_map = (n_pages + 7) // 8
-
-    def add(raw: NDArray[np.uint8], at: int, first: NDArray[np.int64], n_elements: int) -> None:
-        verify_blocks(raw, at + n_elements * entry, "a fixed array")
-        add_elements(raw, at, first, n_elements, space=space, order=order, n_set=n, builder=builder)
-
-    if not n_pages:
-        builder = TableBuilder(space, n)
-        raw = np.frombuffer((yield from read_span(block, prefix + n * entry + _CHECKSUM)), np.uint8)[None]
-        check_head(raw, b"FADB", space, array)
-        add(raw, prefix, np.zeros(1, np.int64), n)
-        return builder.finish()
-    head = np.frombuffer(verified((yield from read_span(block, prefix + n_map + _CHECKSUM))), np.uint8)
+def _read_pages(space: ChunkSpace, array: int, block: int, n: int, page: int) -> Parse[ChunkTable]:
+    n_pages = -(-n // page)
+    at = 6 + space.widths.address
+    size = at + (n_pages + 7) // 8 + _CHECKSUM
+    head = np.frombuffer(verified((yield from read_span(block, size))), np.uint8)
     check_head(head[None], b"FADB", space, array)
-    is_written = np.unpackbits(head[prefix:], count=n_pages).view(np.bool)
-    start = block + prefix + n_map + _CHECKSUM
-    check(start + n * entry + n_pages * _CHECKSUM <= space.end, "a fixed array reaches past the end of the file")
-    pages = np.flatnonzero(is_written)
+    page_size, end = page * space.entry_size + _CHECKSUM, block + size + n * space.entry_size + n_pages * _CHECKSUM
+    check(end <= space.end, "a fixed array reaches past the end of the file")
+    pages = np.flatnonzero(np.unpackbits(head[at:], count=n_pages))  # those that hold something
+    n_last = n - (n_pages - 1) * page
+    whole = pages[:-1] if n_last < page and len(pages) and pages[-1] == n_pages - 1 else pages
+    last = pages[len(whole) :]
+    requests = [
+        Blocks(block + size + whole * page_size, page_size),
+        Blocks(block + size + last * page_size, n_last * space.entry_size + _CHECKSUM),
+    ]
     builder = TableBuilder(space, len(pages) * page)
-    places = start + pages * (page * entry + _CHECKSUM)
-    last = n % page
-    whole = len(pages) - int(bool(last) and bool(is_written[-1]))
-    requests = [Blocks(places[:whole], page * entry + _CHECKSUM), Blocks(places[whole:], last * entry + _CHECKSUM)]
 
     def use(number: int, first: int, raw: NDArray[np.uint8]) -> None:
-        numbers = pages[first : first + len(raw)] if number == 0 else pages[whole:]
-        add(raw, 0, numbers * page, last if number else page)
+        numbers = (last if number else whole)[first : first + len(raw)]
+        _add(space, raw, 0, numbers * page, n_last if number else page, builder)
 
     yield from read_in_rounds(requests, use)
     return builder.finish()
+
+
+def _add(
+    space: ChunkSpace,
+    blocks: NDArray[np.uint8],
+    at: int,
+    first: NDArray[np.int64],
+    n_elements: int,
+    builder: TableBuilder,
+) -> None:
+    verify_blocks(blocks, at + n_elements * space.entry_size, "a fixed array")
+    add_elements(
+        blocks, at, first, n_elements, space=space, order=range(len(space.grid)), n_set=_MAX_SET, builder=builder
+    )

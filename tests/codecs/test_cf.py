@@ -1,0 +1,209 @@
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from xarray import conventions
+from zarr.registry import get_codec_class
+
+from virtualstack.codecs.cast import cast_codec
+from virtualstack.codecs.cf import cf_codec, packing_of
+from virtualstack.codecs.cf_agreement import decoded_by_xarray
+from virtualstack.codecs.cf_attributes import attributes_from_json, attributes_to_json
+from virtualstack.codecs.cf_codec import CFCodec
+from virtualstack.codecs.cf_times import UnfitTimeError, decode_datetimes
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import decode, split_elementwise
+from virtualstack.errors import UnsupportedFeatureError
+
+PACKED = {"_FillValue": np.int16(-1), "scale_factor": np.float32(0.1), "add_offset": np.float32(5)}
+
+
+def decoded(stored, attributes):
+    codec = cf_codec(stored.dtype, attributes)
+    return decode(stored.tobytes(), (codec,), packing_of(codec).dtype, stored.shape)
+
+
+def expected(stored, attributes):
+    return conventions.decode_cf_variable("v", xr.Variable(range(stored.ndim), stored, attributes)).values
+
+
+def same_bytes(found, wanted):
+    assert found.dtype == wanted.dtype
+    assert found.shape == wanted.shape
+    assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (0,)])
+@pytest.mark.parametrize("dtype", ["<i2", ">i2"])
+def test_numbers_of_any_shape_and_byte_order_decode_as_by_xarray(dtype, shape):
+    stored = np.arange(-1, np.prod(shape, dtype=int) - 1, dtype=dtype).reshape(shape)
+    same_bytes(decoded(stored, PACKED), expected(stored.astype("i2"), PACKED))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attributes", "wanted"),
+    [
+        ("i2", {"_FillValue": np.int16(0)}, "f4"),
+        ("i4", {"_FillValue": np.int32(0)}, "f8"),
+        ("f4", {"_FillValue": np.float64(1e20)}, "f4"),
+        ("i2", {"scale_factor": np.float32(0.5)}, "f4"),
+        ("i2", {"scale_factor": 0.5}, "f8"),
+        ("i2", {"add_offset": np.float32(0.5)}, "f8"),
+        ("i4", {"scale_factor": np.float32(0.5), "add_offset": np.float32(1)}, "f8"),
+        ("i2", {"scale_factor": np.int16(2)}, "i2"),
+        ("u1", {"_Unsigned": "false"}, "i1"),
+        ("i1", {"_Unsigned": "true", "_FillValue": np.int8(-1)}, "f4"),
+        ("i1", {"dtype": "bool"}, "?"),
+        ("i4", {"units": "days", "_FillValue": np.int32(-1)}, "i8"),
+        ("i4", {"units": "days", "dtype": "timedelta64[s]"}, "m8[s]"),
+        ("i4", {"units": "days since 2000-01-01"}, "M8[ns]"),
+    ],
+)
+def test_the_dtype_depends_on_attributes_as_in_xarray(dtype, attributes, wanted):
+    stored = np.array([0, 1, 100, 1], dtype)
+    assert packing_of(cf_codec(stored.dtype, attributes)).dtype == wanted
+    same_bytes(decoded(stored, attributes), expected(stored, attributes))
+
+
+@pytest.mark.filterwarnings("ignore:Ambiguous reference date")  # by xarray itself
+@pytest.mark.parametrize("units", ["days since 1-1-1", "days since 0001-01-01", "hrs since 2000-01-01"])
+def test_dates_that_cftime_has_to_decode_are_those_of_xarray(units):
+    """The reference date has no place in nanoseconds, or the unit is not one of numpy's."""
+    stored = np.array([730_000.25, 730_000.1])
+    same_bytes(decoded(stored, {"units": units}), expected(stored, {"units": units}))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "units", "message"),
+    [
+        ([200_000], "days since 2000-01-01", "not all dates between"),
+        ([200_000.5], "days since 2000-01-01", "more nanoseconds than 64 bits"),
+        ([2**62], "seconds since 2000-01-01", "more nanoseconds than 64 bits"),
+        ([np.inf], "days since 2000-01-01", "more nanoseconds than 64 bits"),
+        ([np.nan, 1], "days since 0001-01-01", "is missing"),
+        ([1], "days since 0001-01-01", "not all dates between"),
+        ([1e30], "days since 0001-01-01", "are no dates"),
+    ],
+)
+def test_dates_that_have_no_place_raise(numbers, units, message):
+    with pytest.raises(UnfitTimeError, match=message):
+        decode_datetimes(np.array(numbers), units, None)
+
+
+def test_integers_far_from_the_reference_date_are_exact():
+    """More than 292 years from it, where 64 bits do not hold the nanoseconds between."""
+    numbers = np.array([110_000, 120_000])
+    same_bytes(
+        decode_datetimes(numbers, "days since 1700-01-01", None), expected(numbers, {"units": "days since 1700-01-01"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attributes", "message"),
+    [
+        ("S1", {"_FillValue": "x"}, "not packed numbers"),
+        ("i4", {"units": "days since 2000-01-01", "calendar": "noleap"}, "'noleap' are objects"),
+        ("i4", {"units": "days since whenever"}, "xarray does not decode it"),
+        ("i4", {"units": "since 2000-01-01"}, "xarray does not decode it"),
+        ("i4", {"scale_factor": np.array([0.5])}, "no single number"),
+        ("i4", {"scale_factor": "0.5"}, "no single number"),
+        ("i4", {"scale_factor": 0.5, "add_offset": "1"}, "xarray does not decode it"),
+        ("i4", {"units": "days", "dtype": "timedelta64[D]"}, "another dtype once decoded"),
+        ("i4", {"units": "milliseconds", "dtype": "timedelta64[s]"}, "another dtype once decoded"),
+        ("i4", {"units": "days", "dtype": "timedelta64[fortnight]"}, "none of durations"),
+        ("i1", {"units": "days since 1850-01-01", "scale_factor": 1e-9}, "no stored number is a date"),
+    ],
+)
+def test_what_has_no_values_of_a_fixed_dtype_is_refused(dtype, attributes, message):
+    with pytest.raises(ValueError, match=message):
+        decoded_by_xarray(cf_codec(np.dtype(dtype), attributes))
+
+
+def test_attributes_keep_their_types():
+    attributes = {
+        "a": np.float32(0.1),
+        "b": np.array([1, 2], "u1"),
+        "c": 0.1,
+        "d": 7,
+        "e": np.float64("inf"),
+        "f": float("nan"),
+        "g": "text",
+        "h": [1, 2.5],
+        "i": np.array([np.nan, -0.0]),
+        "j": np.uint64(2**64 - 1),
+    }
+    back = attributes_from_json(Codec.of("x", **attributes_to_json(attributes)).options())
+    np.testing.assert_equal(back, attributes)
+    assert {key: type(x) for key, x in back.items()} == {key: type(x) for key, x in attributes.items()}
+    assert back["b"].dtype == np.uint8
+    assert np.signbit(back["i"][1])
+
+
+@pytest.mark.parametrize("value", [b"x", np.array(["x"]), np.zeros((2, 2)), 1j, None])
+def test_attributes_that_are_no_numbers_are_refused(value):
+    with pytest.raises(ValueError, match="attribute 'a' is"):
+        attributes_to_json({"a": value})
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        {},
+        {"data_type": "<i2"},
+        {"data_type": "<i2", "attributes": {}, "more": 1},
+        {"data_type": "nonsense", "attributes": {}},
+        {"data_type": "<i2", "attributes": {"scale_factor": {"float32": "much"}}},
+        {"data_type": "<i2", "attributes": {"scale_factor": {"object": 1}}},
+        {"data_type": "<i2", "attributes": {"scale_factor": {"float32": 1, "int8": 1}}},
+        {"data_type": "<i2", "attributes": {"scale_factor": 1}},
+        {"data_type": "<i2", "attributes": {"_FillValue": {"int16": 70000}}},
+        {"data_type": "<i2", "attributes": {"_FillValue": {"int16": True}}},
+        {"data_type": "<i2", "attributes": {"_FillValue": {"int16": [1, 2]}, "_Unsigned": "true"}},
+        {"data_type": "|O", "attributes": {}},
+    ],
+)
+def test_damaged_metadata_is_refused(configuration):
+    codec = Codec.of("virtualstack.cf", **configuration)
+    with pytest.raises(ValueError, match=r"codec|attribute|not packed"):
+        packing_of(codec)
+    with pytest.raises(UnsupportedFeatureError, match="cannot unpack"):
+        decode(b"\0\0", (codec,), np.dtype("f4"), (1,))
+
+
+def test_another_dtype_than_that_of_the_values_is_refused():
+    codec = cf_codec(np.dtype("<i2"), PACKED)
+    with pytest.raises(UnsupportedFeatureError, match="gives values of 'float32', not 'float64'"):
+        decode(b"\0\0", (codec,), np.dtype("f8"), (1,))
+    with pytest.raises(ValueError, match="the array has 'float64'"):
+        zarr_array(codec, "float64")[:]
+
+
+def zarr_array(codec, data_type, chunk=None):
+    store = zarr.storage.MemoryStore()
+    codecs = [codec.to_json(), {"name": "bytes", "configuration": {"endian": "big"}}]
+    array = zarr.create_array(
+        store, shape=3, dtype=data_type, chunks=2, filters=[codecs[0]], serializer=codecs[1], compressors=None
+    )
+    for i, raw in enumerate(chunk or ()):
+        zarr.core.sync.sync(store.set(f"c/{i}", zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(raw)))
+    return array
+
+
+def test_zarr_decodes_with_it():
+    """Found by its entry point; missing chunks are the fill value of the array."""
+    assert get_codec_class("virtualstack.cf") is CFCodec
+    stored = np.array([1, -1], ">i2")
+    array = zarr_array(cf_codec(np.dtype(">i2"), PACKED), "float32", [stored.tobytes()])
+    same_bytes(array[:2], expected(stored.astype("i2"), PACKED))
+    assert array[2] == 0
+    with pytest.raises(NotImplementedError, match="only decodes"):
+        array[:] = 1
+
+
+def test_what_works_element_by_element_is_told_apart():
+    unpack, cast, zlib = cf_codec(np.dtype("<i2"), PACKED), cast_codec(np.dtype("f4"), np.dtype("f8")), Codec("x.zlib")
+    split = split_elementwise((cast, unpack, zlib), np.dtype("f8"))
+    assert split.codecs == (zlib,)
+    assert split.stored == "<i2"
+    same_bytes(split(np.array([[3]], "i2")), expected(np.array([[3]], "i2"), PACKED).astype("f8"))
+    assert split_elementwise((zlib,), np.dtype("f8")).steps == ()

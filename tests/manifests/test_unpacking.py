@@ -1,0 +1,182 @@
+import pickle
+
+import numpy as np
+import pytest
+
+from virtualstack.manifests import (
+    EMPTY,
+    MISSING,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    PlainArray,
+    inline_array,
+    packed_encoding,
+    repack,
+    unpack,
+    value_changing,
+)
+from virtualstack.reading import read_array
+
+PACKED = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": np.int16(-1), "long_name": "n"}
+
+
+def array_of(dtype="<i2", attributes=PACKED, *, fill=0, hole=EMPTY, codecs=()):
+    """Give an array of one INLINE chunk of 0 to 3, and one hole."""
+    encoding = ChunkEncoding.of(dtype, (4,), codecs)
+    entries = ChunkManifest.from_bytes(
+        [np.arange(4, dtype=dtype).tobytes()], shape=(1,), encoding=encoding, fill=Fill.of(fill, dtype)
+    )
+    holes = ChunkManifest.empty((1,), Fill.of(fill, dtype), code=hole)
+    arrays = [
+        ManifestArray(
+            manifest=manifest,
+            grid=ChunkGrid.regular((4,), (4,)),
+            dtype=np.dtype(dtype).newbyteorder("="),
+            name="v",
+            dimension_names=("x",),
+            attributes=attributes,
+            cf=value_changing(attributes),
+        )
+        for manifest in (entries, holes)
+    ]
+    return np.concatenate(arrays)
+
+
+def with_attributes(array, attributes):
+    return unpack(
+        ManifestArray(
+            manifest=array.manifest,
+            grid=array.grid,
+            dtype=array.dtype,
+            name="v",
+            dimension_names=("x",),
+            attributes=attributes,
+            cf=value_changing(attributes),
+        )
+    )
+
+
+@pytest.mark.parametrize("hole", [EMPTY, MISSING])
+@pytest.mark.parametrize(("fill", "wanted"), [(0, 10.0), (-1, np.nan), (7, 13.5)])
+def test_holes_read_as_the_decoded_fill_value(hole, fill, wanted):
+    array = with_attributes(array_of(fill=fill, hole=hole), PACKED).array
+    array.validate()
+    np.testing.assert_array_equal(read_array(array, ()), [10, 10.5, 11, 11.5, *[wanted] * 4])
+
+
+def test_attributes_leave_the_array():
+    unpacked = with_attributes(array_of(), PACKED)
+    assert unpacked.array.attributes == {"long_name": "n"}
+    assert unpacked.array.cf == {}
+    assert unpacked.encoding == {key: PACKED[key] for key in PACKED if key != "long_name"} | {"dtype": np.dtype("<i2")}
+    assert packed_encoding(unpacked.array) == unpacked.encoding
+
+
+def test_it_stays_plain_and_pickles():
+    array = with_attributes(array_of(), PACKED).array
+    plain = PlainArray.of(array)
+    assert isinstance(plain, PlainArray)
+    assert [codec.name for codec in plain.codecs()] == ["virtualstack.cf"]
+    assert pickle.loads(pickle.dumps(array)).equals(array)
+
+
+def test_units_of_durations_still_keep_arrays_from_joining():
+    """xarray leaves them numbers, of days or of hours; joined, they would all be those of the first."""
+    days, hours = (
+        with_attributes(array_of(), {"units": units, "_FillValue": np.int16(-1)}) for units in ("days", "hours")
+    )
+    assert days.array.dtype == np.int64
+    with pytest.raises(ValueError, match="units = 'days'"):
+        np.concatenate([days.array, hours.array])
+
+
+def test_two_packings_and_none_join_to_three_encodings():
+    arrays = [
+        with_attributes(array_of(), PACKED).array,
+        with_attributes(array_of(">i2"), {"scale_factor": 0.25}).array,
+        inline_array(np.arange(4.0), name="v", dims=("x",), attributes={}),
+    ]
+    joined = np.concatenate(arrays)
+    joined.validate()
+    assert len(joined.in_memory().encodings) == 3
+    np.testing.assert_array_equal(read_array(joined, ()), np.concatenate([read_array(x, ()) for x in arrays]))
+    assert packed_encoding(joined) == {}
+    assert repack(joined) is joined
+
+
+@pytest.mark.parametrize("fill", [0, -1, 7])
+@pytest.mark.parametrize("dtype", ["<i2", ">i2"])
+def test_repacking_undoes_unpacking(dtype, fill):
+    """After slicing, too."""
+    array = with_attributes(array_of(dtype, fill=fill), PACKED).array
+    back = repack(array[1:7])
+    assert back.dtype == np.int16
+    assert back.attributes == PACKED
+    assert back.cf == value_changing(PACKED)
+    assert back.in_memory().fill.value == fill
+    assert [x.codecs for x in back.in_memory().encodings] == [()]
+    np.testing.assert_array_equal(read_array(back, ()), [1, 2, 3, fill, fill, fill])
+
+
+def test_packings_of_two_byte_orders_are_one():
+    joined = np.concatenate([with_attributes(array_of(dtype), PACKED).array for dtype in ("<i2", ">i2")])
+    back = repack(joined)
+    assert sorted(x.dtype.str for x in back.in_memory().encodings) == ["<i2", ">i2"]
+    np.testing.assert_array_equal(read_array(back, ()), [0, 1, 2, 3, 0, 0, 0, 0] * 2)
+
+
+def test_an_array_that_was_changed_since_is_not_repacked():
+    """An attribute of the same name says something else, or a hole reads as no stored number does."""
+    array = with_attributes(array_of(), PACKED).array
+    named = ManifestArray(
+        manifest=array.manifest,
+        grid=array.grid,
+        dtype=array.dtype,
+        dimension_names=("x",),
+        attributes={"scale_factor": 2.0},
+    )
+    assert repack(named) is named
+    other = ChunkManifest.empty((1,), Fill.of(0.3, "f8"))
+    odd = np.concatenate(
+        [array, ManifestArray(manifest=other, grid=ChunkGrid.regular((4,), (4,)), dtype=np.dtype("f8"))]
+    )
+    assert repack(odd) is odd
+
+
+def test_a_fill_value_that_is_no_date_matters_only_where_there_are_holes():
+    units = {"units": "days since 2000-01-01"}
+    array = array_of("<f8", units, fill=9.96921e36)
+    assert "were never written have the value" in str(with_attributes(array, units).obstacle)
+    unpacked = with_attributes(array[:4], units)
+    assert unpacked.obstacle is None
+    assert np.isnat(unpacked.array.in_memory().fill.value)
+    np.testing.assert_array_equal(read_array(unpacked.array, ()), np.arange("2000-01-01", "2000-01-05", dtype="M8[D]"))
+
+
+@pytest.mark.parametrize(
+    "attributes", [{}, {"units": "K"}, {"units": "days"}, {"dtype": "float"}, {"_Encoding": "utf-8"}]
+)
+def test_what_asks_for_nothing_is_untouched(attributes):
+    array = inline_array(np.arange(3), name="v", dims=("x",), attributes=attributes)
+    unpacked = unpack(array)
+    assert unpacked.array is array
+    assert unpacked.encoding == {}
+    assert unpacked.obstacle is None
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (np.array([b"a"]), "'|S1' are no numbers"),
+        (np.array(["a"], np.dtypes.StringDType()), "are no numbers"),
+        (np.array([1j]), "'complex128' are no numbers"),
+    ],
+)
+def test_what_is_no_number_stays_as_it_is(values, reason):
+    array = inline_array(values, name="v", dims=("x",), attributes={"_FillValue": "a"})
+    unpacked = unpack(array)
+    assert unpacked.array is array
+    assert reason in str(unpacked.obstacle)
