@@ -124,7 +124,7 @@ def walk(metadata: Metadata, wants_chunks: Callable[[bytes], bool], /) -> Object
     """
     metadata.base = metadata.run(find_superblock(metadata.size))
     superblock = metadata.run(read_superblock(metadata.base, metadata.size))
-    metadata.limit(superblock.end)
+    metadata.end = superblock.base + superblock.end
     return _Walk(metadata, Objects(superblock=superblock), wants_chunks).run()
 
 
