@@ -114,7 +114,8 @@ class VirtualAccessor(_Writers):
         missing
             Whether MISSING chunks read as the fill value, or ``"raise"``.
         **decoding
-            ``mask_and_scale``, ``decode_times`` and the like, as in :func:`xarray.open_dataset`.
+            ``mask_and_scale``, ``decode_times`` and the like, as in :func:`xarray.open_dataset`. Variables that were
+            opened with ``unpack=True`` are decoded whatever they say.
         """
         _require_dask(chunks)
         return xr.open_dataset(

@@ -96,7 +96,8 @@ def scan(
     groups, errors = [], []
     for done, url in enumerate(listed, start=1):
         try:
-            groups.append(find_reader(url, store, reader).read(url, store, options or ReadOptions()))
+            once = store.once(url)
+            groups.append(find_reader(url, once, reader).read(url, once, options or ReadOptions()))
             remember(storage, url=url)
         except (ReaderError, StorageError) as error:
             if on_error == "raise":

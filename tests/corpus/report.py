@@ -119,7 +119,7 @@ def _compare(dataset: h5py.Dataset, array: Any, storage: Storage) -> str:
     if dataset.id.get_type().equal(h5t.STD_REF_OBJ):
         return _compare_paths(dataset, read_array(array, (), storage))
     try:
-        expected = _expected(dataset)
+        expected = library_values(dataset)
     except OSError as error:
         return f"h5py cannot read it ({error}), and there is no refusal"
     got = read_array(array, (), storage)
@@ -143,7 +143,7 @@ def _compare_paths(dataset: h5py.Dataset, got: Any) -> str:
     return ""
 
 
-def _expected(dataset: h5py.Dataset) -> Any:
+def library_values(dataset: h5py.Dataset) -> Any:
     """Read a dataset, also where h5py asks the library for what it does not convert to."""
     tid = dataset.id.get_type()
     if tid.get_class() == h5t.OPAQUE and tid.get_tag():

@@ -5,16 +5,21 @@ import itertools
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
+import zarr
 from h5py import h5d, h5p, h5r, h5s, h5t
 
-from tests.corpus.report import judge
+import virtualstack
+from tests.corpus.report import judge, library_values
 from virtualstack.codecs.decoder import CodecError
+from virtualstack.codecs.hdf5.elements import ELEMENTS
 from virtualstack.location import absolute_url
 from virtualstack.manifests import INLINE, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.readers.hdf5.datatypes import converted_dtype, element_type, of_library, packed, value_of
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
+from virtualstack.testing.readers import difference
 
 STORAGE = Storage.of(None)
 N = 7
@@ -125,6 +130,7 @@ def types(order: str) -> dict[str, h5t.TypeID]:
         "compound_converted": compound(
             32, ("t", 1, h5t.array_create(terminated, (2,))), ("n", 12, narrow(order, 12, 4)), ("f", 16, floats[16])
         ),
+        "compound_of_text": compound(11, ("t", 0, terminated), ("n", 6, narrow(order, 12, 4)), ("s", 5, text(1, 2))),
         "compound_bool": compound(4, ("t", 1, enumeration(h5t.STD_I8LE, FALSE=0, TRUE=1)), ("u", 2, integers["U8"])),
     }  # fmt: skip
     if HAS_COMPLEX:
@@ -288,6 +294,56 @@ def test_one_stored_element_has_a_value():
     assert value_of(b"\xff\xef\x00\x1f", found).tolist() == [-2, 1]
     with pytest.raises(CodecError, match="no whole number of elements"):
         value_of(b"\xff", found)
+
+
+CONVERTED = (
+    "string_terminated",
+    "string_spaces",
+    "string_long",
+    "integer_12_bits",
+    "integer_3_bytes",
+    "bitfield_5_bits",
+    "float_bfloat16",
+    "float_24_bits",
+    "float_20_bits",
+    "array_of_strings",
+    "compound_of_text",
+)
+
+
+def converted_file(path) -> dict[str, np.ndarray]:
+    """Write what is converted element by element; give the values."""
+    with h5py.File(path, "w") as file:
+        for i, (order, layout) in enumerate(itertools.product(("LE", "BE"), ("contiguous", "gzip"))):
+            for name in CONVERTED:
+                write(file, f"{name}_{order}_{layout}", types(order)[name], layout, seed=i)
+    with h5py.File(path) as file:
+        return {name: library_values(file[name]) for name in file}
+
+
+@pytest.mark.parametrize("engine", ["kerchunk", "virtualstack"])
+def test_readers_of_kerchunk_convert_elements(engine, tmp_path):
+    """That of kerchunk, too: zarr with the codec that it finds by its entry point, without our reader."""
+    pytest.importorskip("kerchunk")
+    expected = converted_file(tmp_path / "x.h5")
+    vds = virtualstack.open_virtual_dataset(tmp_path / "x.h5", loadable_variables=[])
+    vds.virtual.to_kerchunk(str(tmp_path / "refs.json"))
+    with xr.open_dataset(str(tmp_path / "refs.json"), engine=engine) as ds:
+        assert set(ds.variables) == set(expected)
+        for variable, values in expected.items():
+            assert not difference(values, np.asarray(ds[variable].values))
+
+
+def test_zarr_converts_elements(tmp_path):
+    """Through a store, with the codec in metadata of version 3."""
+    expected = converted_file(tmp_path / "x.h5")
+    root = zarr.open_group(virtualstack.ManifestStore(read(tmp_path / "x.h5")), mode="r")
+    for variable, values in expected.items():
+        array = root[variable]
+        assert not difference(values, np.asarray(array[...]))
+        # records with padding are decoded before zarr sees them: it has no dtype for those
+        codecs = [codec.to_dict()["name"] for codec in array.metadata.codecs]
+        assert (ELEMENTS in codecs) == (values.dtype.names is None)
 
 
 def test_reduced_precision_through_nbit(tmp_path):

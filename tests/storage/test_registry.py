@@ -55,6 +55,22 @@ def test_remembered_options_serve_later_and_explicit_ones_beat_them():
     assert served(Storage.of(), "gs://c/x") == {"n": 4}
 
 
+def test_a_url_is_opened_once_where_that_is_asked_for(tmp_path):
+    """Who reads one source by several steps opens it once; other URLs, and versions, are opened as ever."""
+    for name in "xy":
+        (tmp_path / name).write_bytes(b"abc")
+    storage = Storage.of()
+    once = storage.once(tmp_path / "x")
+    assert once == storage
+    assert once.source(tmp_path / "x") is once.source(tmp_path / "x")
+    assert once.source(tmp_path / "y") is not once.source(tmp_path / "y")
+    assert storage.source(tmp_path / "x") is not storage.source(tmp_path / "x")
+    location = once.source(tmp_path / "x").location
+    assert once.source(tmp_path / "x", expected=location) is not once.source(tmp_path / "x")
+    assert storage.once(tmp_path / "x").source(tmp_path / "x") is not once.source(tmp_path / "x")
+    assert pickle.loads(pickle.dumps(once)).source(tmp_path / "x").read(0, 3) == b"abc"
+
+
 def test_a_bare_store_is_remembered_for_its_bucket_only():
     """Other buckets and hosts are not sent to it."""
     store = S3Store("b")

@@ -6,7 +6,7 @@ import importlib
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 from virtualstack.errors import StorageError
@@ -27,6 +27,12 @@ _REMEMBERED: dict[str, object] = {}
 _LOCK = threading.Lock()
 
 
+@dataclass(slots=True)
+class _Kept:
+    url: str
+    source: Source | None = None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Storage:
     """How URLs are reached: options, obstore stores or fsspec filesystems, by URL prefix.
@@ -38,10 +44,13 @@ class Storage:
     ----------
     given, remembered
         Pairs of URL prefix (``""`` for every URL) and what serves it, longest prefix first. Given ones are asked first.
+    kept
+        See `once`.
     """
 
     given: tuple[tuple[str, object], ...] = ()
     remembered: tuple[tuple[str, object], ...] = ()
+    kept: _Kept | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, storage: StorageLike = None, /) -> Self:
@@ -62,6 +71,13 @@ class Storage:
         if isinstance(storage, Mapping):
             return cls(_sorted({_prefix(key): _backend(value, key) for key, value in storage.items()}), remembered)
         return cls((("", _backend(storage, "")),), remembered)
+
+    def once(self, url: str | os.PathLike[str], /) -> Self:
+        """Give the same storage, which opens what is at this one URL no more than once.
+
+        For the reading of one source by several, who then see one version of it and send one request to open it.
+        """
+        return replace(self, kept=_Kept(absolute_url(url)))
 
     def source(self, url: str | os.PathLike[str], /, *, expected: Location | None = None) -> Source:
         """Open what is at a URL or local path.
@@ -84,6 +100,13 @@ class Storage:
             It cannot be reached or read.
         """
         url = absolute_url(url)
+        if self.kept is None or self.kept.url != url or expected is not None:
+            return self._open(url, expected)
+        if self.kept.source is None:
+            self.kept.source = self._open(url, None)
+        return self.kept.source
+
+    def _open(self, url: str, expected: Location | None) -> Source:
         prefix, backend = self.find(url)
         if backend is None or isinstance(backend, Mapping):
             scheme = url.partition("://")[0]

@@ -8,7 +8,7 @@ import h5py
 import pytest
 
 from tests.data import make_hdf5_indexes
-from tests.data.make_hdf5_indexes import BUILDS, Build
+from tests.data.make_hdf5_indexes import BUILDS, Build, boundaries, deep, paged
 from tests.readers.hdf5.index_reading import (
     check_direct,
     index_of,
@@ -18,6 +18,8 @@ from tests.readers.hdf5.index_reading import (
     run,
     superblock_of,
 )
+from virtualstack.readers.hdf5.structures import rounds
+from virtualstack.readers.hdf5.structures.requests import Blocks, Span
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus" / "hdf5"
 MOVED = "byte_hdf5_starting_at_offset_1024.nc"  # its superblock was not told that it begins there
@@ -64,3 +66,29 @@ def test_every_chunk_of_the_corpus_is_where_the_library_says():
         if path.is_file() and h5py.is_hdf5(path) and path.name != MOVED:
             n_datasets += compare_all(path)
     assert n_datasets > 500
+
+
+@pytest.mark.parametrize(
+    "build", [Build(boundaries, "v110"), Build(paged, "latest"), Build(deep, "earliest")], ids=lambda build: build.name
+)
+def test_more_blocks_than_go_in_memory_come_in_rounds(build, tmp_path, monkeypatch):
+    """No round but those of one block has more bytes than is said, and the chunks are the same."""
+    path = build(tmp_path)
+    data = path.read_bytes()
+    most_rounds = 0
+    with h5py.File(path) as file:
+        superblock = superblock_of(file, data)
+        for dataset in file.values():
+            index = index_of(dataset, superblock, data)
+            rows = rows_of(run(index(), data))
+            with monkeypatch.context() as patch:
+                patch.setattr(rounds, "ROUND_BYTES", 20_000)
+                patch.setattr(rounds, "SLICE_BYTES", 5_000)
+                asked: list[list[Span | Blocks]] = []
+                assert rows_of(run(index(), data, 0, asked)) == rows
+            for requests in asked:
+                blocks = [request for request in requests if isinstance(request, Blocks)]
+                n_bytes = sum(len(request.addresses) * request.size for request in blocks)
+                assert n_bytes <= 20_000 or sum(len(request.addresses) for request in blocks) == 1
+            most_rounds = max(most_rounds, len(asked))
+    assert most_rounds > 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -240,13 +241,20 @@ def _encodings(
     encodings = []
     for row, mask in enumerate(masks.tolist()):
         filters = passed(layout.filters, mask)
-        reason = obstacle(filters)
+        reason, codecs = _codecs(filters)
         if reason is not None:
             raise RefusedError(reason)
         lengths = columns.length if columns.mask is None else columns.length[rows == row]
         _check_lengths(lengths, filters, math.prod(chunks) * layout.dtype.itemsize)
-        encodings.append(ChunkEncoding.of(layout.dtype, chunks, (*layout.codecs, *codecs_of(filters))))
+        encodings.append(ChunkEncoding.of(layout.dtype, chunks, (*layout.codecs, *codecs)))
     return tuple(encodings), rows
+
+
+@functools.lru_cache(maxsize=256)
+def _codecs(filters: tuple[Filter, ...]) -> tuple[str | None, tuple[Codec, ...]]:
+    """Give why no codecs decode filters, or the codecs; variables of a document have few different ones."""
+    reason = obstacle(filters)
+    return reason, codecs_of(filters) if reason is None else ()
 
 
 def _check_lengths(lengths: NDArray[np.int64], filters: tuple[Filter, ...], length: int) -> None:

@@ -99,7 +99,14 @@ def read_variable(
     """
     attributes, notes = read_attributes(element, path, is_char=element.name in {*TEXT, "Char"})
     variable = _Variable(
-        element=element, path=path, axes=axes, attributes=attributes, group=group, context=context, rows=_rows(element)
+        element=element,
+        path=path,
+        axes=axes,
+        attributes=attributes,
+        group=group,
+        context=context,
+        rows=_rows(element),
+        layout=next((x.attributes for x in element.named("dmrpp:chunks")), {}),
     )
     try:
         array, reason = variable.read()
@@ -125,15 +132,12 @@ class _Variable:
     group: Group
     context: DocumentContext
     rows: Rows | None
+    layout: dict[str, str]
+    """The attributes of ``dmrpp:chunks``."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(length for _, length in self.axes)
-
-    @property
-    def layout(self) -> dict[str, str]:
-        """The attributes of ``dmrpp:chunks``."""
-        return next((x.attributes for x in self.element.named("dmrpp:chunks")), {})
 
     def read(self) -> tuple[ManifestArray, str]:
         """Give the array, and why its values are inlined: ``""`` where they are not, or as the format has them."""

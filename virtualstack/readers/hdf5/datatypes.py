@@ -29,7 +29,7 @@ _IEEE = {
 _FLOATS = {size: np.finfo(f"f{size}") for size in _IEEE}
 _MAX_SIZE = (1 << 31) - 1  # of a numpy element
 _MAX_AXES = 32
-_MAX_CACHED = 64  # members of a compound, and names of an enumeration
+_MAX_CACHED = 64  # names of an enumeration
 _MAX_REPEATED = 16  # elements of an array type in a compound
 _NOT_ZARR = "zarr has no data type for it"
 _NAMES = {
@@ -172,8 +172,10 @@ class _NotBytesError(Exception):
 
 
 def _interpret(datatype: Datatype) -> ElementType:
-    is_small = len(datatype.members) <= _MAX_CACHED and len(datatype.names) <= _MAX_CACHED
-    return _cached(datatype) if is_small else _uncached(datatype)
+    # A file may have any number of compounds of any size; they are not kept.
+    is_small = datatype.base is None and not datatype.members
+    is_enum = datatype.kind == "enum" and len(datatype.names) <= _MAX_CACHED
+    return _cached(datatype) if is_small or is_enum else _uncached(datatype)
 
 
 def _uncached(datatype: Datatype) -> ElementType:

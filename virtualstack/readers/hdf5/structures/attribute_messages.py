@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from virtualstack.readers.hdf5.structures.both import read_both
 from virtualstack.readers.hdf5.structures.btree2 import read_records
 from virtualstack.readers.hdf5.structures.checks import check, unsigned
 from virtualstack.readers.hdf5.structures.datatype_message import Datatype, parse_datatype
@@ -83,8 +84,9 @@ def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[tuple[int, by
     if heap_address is None:
         return []
     tree = superblock.known_address(body, at + superblock.widths.address)
-    records = yield from read_records(tree, _BY_NAME, superblock.widths)
-    heap = yield from read_fractal_heap(heap_address, superblock)
+    records, heap = yield from read_both(
+        read_records(tree, _BY_NAME, superblock.widths), read_fractal_heap(heap_address, superblock)
+    )
     found = []
     for record in records:
         check(not record[8] & 2, "an attribute is shared")

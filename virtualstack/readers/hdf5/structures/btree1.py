@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +132,7 @@ class _Nodes:
         used = slots if emptiest == fullest else slots[np.arange(fullest) < counts[:, None]]
         return np.ascontiguousarray(used).reshape(-1).view(np.uint8).reshape(-1, self._entry)
 
-    def _check_last_keys(self, raw: NDArray[np.uint8], counts: NDArray[np.uint64]) -> None:
+    def _check_last_keys(self, raw: NDArray[np.uint8], counts: NDArray[Any]) -> None:
         """Check the key behind the last entry of each node, which the HDF5 library reads too."""
         firsts = np.arange(len(raw)) * self.size + self._head + counts.astype(np.int64) * self._entry + 8
         axes = raw.reshape(-1)[firsts[:, None] + np.arange(self._key - 8)].view("<u8")

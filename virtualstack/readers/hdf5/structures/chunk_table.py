@@ -137,9 +137,9 @@ class ChunkSpace:
         number
             Shape ``(n,)``, n at least 1, not negative, and inside of the maximum shape.
         order
-            The axes, from the one that varies slowest.
+            The axes, from the one that varies slowest, the others in order.
         """
-        if list(order) == list(range(len(self.grid))) and self.max_grid[1:] == self.grid[1:]:
+        if order[0] == 0 and self.max_grid[1:] == self.grid[1:]:
             return number, (number < self.n_cells if int(number.max()) >= self.n_cells else None)
         places: dict[int, NDArray[np.int64]] = {}
         for axis in reversed(order[1:]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,6 +41,18 @@ class _Group(NamedTuple):
     n_elements: int
     first: int
     is_direct: bool
+
+
+@functools.lru_cache(maxsize=8)
+def _groups(p: ExtensibleArrayParameters) -> tuple[tuple[_Group, ...], tuple[_Group, ...]]:
+    """Give the groups of data blocks that the index block points to, and those of super blocks."""
+    # HDF5 spec VII.D: super block u has 2^floor(u/2) data blocks of 2^ceil(u/2) times the least elements.
+    sizes = [(1 << u // 2, p.n_data_block << (u + 1) // 2) for u in range(p.n_bits - _log2(p.n_data_block) + 1)]
+    groups, first, n_direct = [], p.n_index_block, 2 * _log2(p.n_pointers)
+    for i, (n_blocks, n_elements) in enumerate(sizes):
+        groups.append(_Group(n_blocks, n_elements, first, i < n_direct))
+        first += n_blocks * n_elements
+    return tuple(groups[:n_direct]), tuple(groups[n_direct:])
 
 
 class _DataBlocks(NamedTuple):
@@ -115,17 +129,6 @@ class _Array:
         """Bytes of the number of an element, which follows the head of super blocks and data blocks."""
         return (self.parameters.n_bits + 7) // 8
 
-    def groups(self) -> tuple[list[_Group], list[_Group]]:
-        """Give the groups of data blocks that the index block points to, and those of super blocks."""
-        p = self.parameters
-        # HDF5 spec VII.D: super block u has 2^floor(u/2) data blocks of 2^ceil(u/2) times the least elements.
-        sizes = [(1 << u // 2, p.n_data_block << (u + 1) // 2) for u in range(p.n_bits - _log2(p.n_data_block) + 1)]
-        groups, first, n_direct = [], p.n_index_block, 2 * _log2(p.n_pointers)
-        for i, (n_blocks, n_elements) in enumerate(sizes):
-            groups.append(_Group(n_blocks, n_elements, first, i < n_direct))
-            first += n_blocks * n_elements
-        return groups[:n_direct], groups[n_direct:]
-
     def n_pages(self, n_elements: int) -> int:
         """Give how many pages a data block has."""
         return n_elements // self.page if n_elements > self.page else 0
@@ -159,7 +162,7 @@ def read_extensible_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     if array.index_block is None:
         return empty_table()
     n_index, width = array.parameters.n_index_block, space.widths.address
-    direct, indirect = array.groups()
+    direct, indirect = _groups(array.parameters)
     n_pointers = sum(group.n_blocks for group in direct)
     at = array.head + n_index * space.entry_size
     size = at + (n_pointers + len(indirect)) * width
@@ -171,6 +174,7 @@ def read_extensible_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
         found.append(_present(array, group, pointers[: group.n_blocks], np.zeros((group.n_blocks, 0), np.bool)))
         pointers = pointers[group.n_blocks :]
     found += yield from _read_super_blocks(array, indirect, pointers)
+    found = [blocks for blocks in found if len(blocks.addresses)]
     places = [Blocks(blocks.addresses, array.data_block_size(blocks.group.n_elements)) for blocks in found]
     check_places(places, space.end, "data blocks of an extensible array")
     builder = TableBuilder(space, n_index + sum(len(b.addresses) * b.group.n_elements for b in found))
@@ -212,7 +216,7 @@ def _read_header(space: ChunkSpace, address: int) -> Parse[_Array]:
         n_set=n_set,
         index_block=None if index_block == widths.undefined else index_block,
     )
-    check(not any(array.n_pages(group.n_elements) for group in array.groups()[0]), "the index block points to pages")
+    check(not any(array.n_pages(group.n_elements) for group in _groups(found)[0]), "the index block points to pages")
     return array
 
 
@@ -229,11 +233,13 @@ def _present(array: _Array, group: _Group, addresses: NDArray[np.int64], is_writ
     undefined = -1 if array.space.widths.address == 8 else array.space.widths.undefined
     n_begun = max(0, -(-(array.n_set - group.first) // group.n_elements))
     there = np.flatnonzero(addresses[:n_begun] != undefined)
-    first = group.first + there * group.n_elements if len(there) else there
+    first = group.first + there * group.n_elements if len(there) else there  # numbers past 2^63 are not there
     return _DataBlocks(group, addresses[there], first, is_written[there])
 
 
-def _read_super_blocks(array: _Array, groups: list[_Group], addresses: NDArray[np.int64]) -> Parse[list[_DataBlocks]]:
+def _read_super_blocks(
+    array: _Array, groups: Sequence[_Group], addresses: NDArray[np.int64]
+) -> Parse[list[_DataBlocks]]:
     spans, present = [], []
     width, undefined = array.space.widths.address, array.space.widths.undefined
     for group, address in zip(groups, addresses.tolist(), strict=True):

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.readers.hdf5.structures.both import read_both
 from virtualstack.readers.hdf5.structures.btree2 import read_records
 from virtualstack.readers.hdf5.structures.checks import check, check_signature, unsigned
 from virtualstack.readers.hdf5.structures.fractal_heap import read_fractal_heap
@@ -123,24 +124,51 @@ def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
     if heap_address is None:
         return []
     tree = superblock.known_address(body, at + superblock.widths.address)
-    records = yield from read_records(tree, _LINKS_BY_NAME, superblock.widths)
-    heap = yield from read_fractal_heap(heap_address, superblock)
+    records, heap = yield from read_both(
+        read_records(tree, _LINKS_BY_NAME, superblock.widths), read_fractal_heap(heap_address, superblock)
+    )
     return [_parse_link(heap.object(record[4:]), superblock) for record in records]
 
 
 class _Node(NamedTuple):
-    """A node of the B-tree of a group: names below it come after one name, and not after another."""
+    """A node of the B-tree of a group.
+
+    Parameters
+    ----------
+    address
+        Of the node.
+    bounds
+        Where the names are in the heap that those in this node come after, and do not come after.
+    """
 
     address: int
-    after: bytes
-    until: bytes | None
+    bounds: tuple[tuple[int, int], ...]
 
 
 def _read_symbol_table(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
     """Read links in the old form: a version 1 B-tree of symbol table nodes (HDF5 spec III.A.1, III.B, III.C)."""
     width = superblock.widths.address
-    heap = yield from read_local_heap(superblock.known_address(body, width), superblock)
-    nodes = [_Node(superblock.known_address(body, 0), b"", None)]
+    heap, tables = yield from both(
+        read_local_heap(superblock.known_address(body, width), superblock),
+        _read_tables(superblock.known_address(body, 0), superblock),
+    )
+    links: list[Link] = []
+    for node, table in tables:
+        found = _symbols(table, heap, superblock)
+        names = [link.name for link in found]
+        # the HDF5 library finds a name by halving, and none that stands in another place
+        is_sorted = all(a < b for a, b in pairwise(names))
+        keys = [(name_in_heap(heap, after), name_in_heap(heap, until)) for after, until in node.bounds]
+        is_sorted &= all(after < names[0] and names[-1] <= until for after, until in keys if names)
+        check(is_sorted, "the names of a group are out of order")
+        links += found
+    return links
+
+
+def _read_tables(root: int, superblock: Superblock) -> Parse[list[tuple[_Node, bytes]]]:
+    """Read all symbol table nodes under the root of a B-tree."""
+    width = superblock.widths.address
+    nodes = [_Node(root, ())]
     size = 8 + 2 * width + 2 * superblock.group_internal_k * (superblock.widths.length + width)
     size += superblock.widths.length
     level: int | None = None
@@ -151,7 +179,7 @@ def _read_symbol_table(body: bytes, superblock: Superblock) -> Parse[list[Link]]
         nodes = [
             child
             for node, text in zip(nodes, bodies, strict=True)
-            for child in _children(text, level, node, heap, superblock)
+            for child in _children(text, level, node, superblock)
         ]
         check(len({node.address for node in nodes}) == len(nodes) <= _MAX_LINKS, "a node stands in a group twice")
         if not nodes:
@@ -162,33 +190,24 @@ def _read_symbol_table(body: bytes, superblock: Superblock) -> Parse[list[Link]]
         raise StructureError("the B-tree of a group is too deep")
     entry = superblock.widths.length + width + 24
     tables = yield from read_blocks(_addresses(nodes), 8 + 2 * superblock.group_leaf_k * entry)
-    links: list[Link] = []
-    for node, table in zip(nodes, tables, strict=True):
-        found = _symbols(table.tobytes(), heap, superblock)
-        names = [node.after, *(link.name for link in found)]
-        # the HDF5 library finds a name by halving, and none that stands in another place
-        is_sorted = all(a < b for a, b in pairwise(names)) or names == [b""]
-        check(is_sorted and (node.until is None or names[-1] <= node.until), "the names of a group are out of order")
-        links += found
-    return links
+    return [(node, table.tobytes()) for node, table in zip(nodes, tables, strict=True)]
 
 
 def _addresses(nodes: Sequence[_Node]) -> NDArray[np.int64]:
     return np.array([node.address for node in nodes], np.int64)
 
 
-def _children(body: bytes, level: int, node: _Node, heap: bytes, superblock: Superblock) -> list[_Node]:
+def _children(body: bytes, level: int, node: _Node, superblock: Superblock) -> list[_Node]:
     check(body[:5] == b"TREE\0" and body[5] == level, "a node of the B-tree of a group is none")
     n_entries = unsigned(body, 6, 2)
     check(n_entries <= 2 * superblock.group_internal_k, "a node of a B-tree has too many entries")
     length, width = superblock.widths.length, superblock.widths.address
     first = 8 + 2 * width  # behind the siblings
     step = length + width
-    keys = [name_in_heap(heap, superblock.length(body, first + i * step)) for i in range(n_entries + 1)]
-    is_sorted = all(a < b for a, b in pairwise(keys)) and keys[0] >= node.after
-    check(is_sorted and (node.until is None or keys[-1] <= node.until), "the keys of a group are out of order")
+    keys = [superblock.length(body, first + i * step) for i in range(n_entries + 1)]
     return [
-        _Node(superblock.known_address(body, first + length + i * step), keys[i], keys[i + 1]) for i in range(n_entries)
+        _Node(superblock.known_address(body, first + length + i * step), (*node.bounds, (keys[i], keys[i + 1])))
+        for i in range(n_entries)
     ]
 
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, StructureError
 
-__all__ = ["check_places", "read_in_rounds"]
+__all__ = ["ROUND_BYTES", "SLICE_BYTES", "check_places", "read_in_rounds"]
 
-_ROUND_BYTES = 1 << 24  # at most in memory; on a fast network it takes longer to come than a round trip does
-_SLICE_BYTES = 1 << 18  # worked on at once: what is computed from it stays in the caches of the processor
+ROUND_BYTES = 1 << 24  # at most in memory; on a fast network it takes longer to come than a round trip does
+SLICE_BYTES = 1 << 18  # worked on at once: what is computed from it stays in the caches of the processor
 
 
 def read_in_rounds(requests: Sequence[Blocks], use: Callable[[int, int, NDArray[np.uint8]], None]) -> Parse[None]:
@@ -29,13 +29,13 @@ def read_in_rounds(requests: Sequence[Blocks], use: Callable[[int, int, NDArray[
     pieces = [
         (number, first, Blocks(request.addresses[first : first + step], request.size))
         for number, request in enumerate(requests)
-        for step in (max(1, _ROUND_BYTES // request.size),)
+        for step in (max(1, ROUND_BYTES // request.size),)
         for first in range(0, len(request.addresses), step)
     ]
     for round_ in _packed(pieces):
         answers = yield [blocks for _, _, blocks in round_]
         for (number, first, blocks), answer in zip(round_, answers, strict=True):
-            step = max(1, _SLICE_BYTES // blocks.size)
+            step = max(1, SLICE_BYTES // blocks.size)
             for at in range(0, len(answer), step):
                 use(number, first + at, answer[at : at + step])
         del answers, answer  # before the next ones are asked for
@@ -48,7 +48,7 @@ def _packed(pieces: list[tuple[int, int, Blocks]]) -> list[list[tuple[int, int, 
         n_bytes = len(piece[2].addresses) * piece[2].size
         if n_bytes > room:
             rounds.append([])
-            room = _ROUND_BYTES
+            room = ROUND_BYTES
         rounds[-1].append(piece)
         room -= n_bytes
     return rounds

@@ -91,7 +91,7 @@ def read_superblock(base: int, size: int) -> Parse[Superblock]:
         return _parse_old(body, version, base, size)
     check(version in (2, 3), f"version {version} of the superblock is not known")
     widths = _widths(body[9], body[10])
-    check(body[11] == 0 or version == 2, "the file was not closed by its writer")
+    check(body[11] == 0, "the file was not closed by its writer")
     n_bytes = 12 + 4 * widths.address
     fields = verified(body[: n_bytes + 4])
     found, extension, end, root = (unsigned(fields, 12 + i * widths.address, widths.address) for i in range(4))
@@ -118,6 +118,7 @@ def _extended(superblock: Superblock, messages: Sequence[Message]) -> Superblock
 
 def _parse_old(body: bytes, version: int, base: int, size: int) -> Superblock:
     check(body[9] == 0 and body[10] == 0 and body[12] == 0, "a part of the superblock has a version that is not known")
+    check(not any(body[20:24]), "the file was not closed by its writer")
     widths = _widths(body[13], body[14])
     chunk_k = unsigned(body, 24, 2) if version == 1 else _BTREE_K
     at = 28 if version == 1 else 24
