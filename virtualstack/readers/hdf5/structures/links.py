@@ -148,7 +148,7 @@ class _Node(NamedTuple):
 def _read_symbol_table(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
     """Read links in the old form: a version 1 B-tree of symbol table nodes (HDF5 spec III.A.1, III.B, III.C)."""
     width = superblock.widths.address
-    heap, tables = yield from both(
+    heap, tables = yield from read_both(
         read_local_heap(superblock.known_address(body, width), superblock),
         _read_tables(superblock.known_address(body, 0), superblock),
     )
