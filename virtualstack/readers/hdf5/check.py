@@ -20,11 +20,14 @@ def differences(own: ManifestGroup, library: ManifestGroup, /, path: str = "") -
     could not list their chunks.
     """
     here = path or "/"
-    for what in ("arrays", "groups", "dimensions", "unlimited"):
-        a, b = getattr(own, what), getattr(library, what)
-        is_same = a == b if what in ("dimensions", "unlimited") else list(a) == list(b)
-        if not is_same:
-            yield f"'{here}' has the {what} {_listed(a)}, and by the library {_listed(b)}"
+    for what in ("arrays", "groups"):
+        a, b = list(getattr(own, what)), list(getattr(library, what))
+        if a != b:
+            alone = f"{sorted(set(a) - set(b))} alone, and by the library {sorted(set(b) - set(a))} alone"
+            yield f"'{here}' has the {what} {alone if set(a) != set(b) else 'in another order'}"
+    for what in ("dimensions", "unlimited"):
+        if getattr(own, what) != getattr(library, what):
+            yield f"'{here}' has the {what} {getattr(own, what)}, and by the library {getattr(library, what)}"
     odd = _odd(library) - _odd(own)
     yield from _attributes(own.attributes, library.attributes, here, odd)
     extra = _odd(own) - _odd(library)
@@ -41,10 +44,6 @@ def differences(own: ManifestGroup, library: ManifestGroup, /, path: str = "") -
 def _odd(group: ManifestGroup) -> set[str]:
     """Name what was refused, left out or inlined; not why, as errors of the library are in its own words."""
     return {x.path for x in group.refusals}
-
-
-def _listed(value: Any) -> str:
-    return str(dict(value) if isinstance(value, Mapping) and not hasattr(value, "arrays") else list(value))[:500]
 
 
 def _arrays(own: ManifestArray, library: ManifestArray, path: str) -> Iterator[str]:

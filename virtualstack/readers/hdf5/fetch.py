@@ -45,13 +45,15 @@ class Metadata:
     ----------
     size
         Bytes of the file.
+    end
+        Where what parsers may ask for ends, in bytes from the beginning of the file; may be set once it is known.
     misses
         How often a read of the file had to fetch something.
     """
 
     def __init__(self, source: Source, /, *, base: int = 0) -> None:
         self.base = base
-        self.size = source.size
+        self.size = self.end = source.size
         self.misses = 0
         self._source = source
         self._supply = _supply(source)
@@ -151,7 +153,7 @@ class Metadata:
 
     def _place(self, span: Span) -> tuple[int, int]:
         address, size, is_clipped = span
-        left = self.size - self.base - address
+        left = self.end - self.base - address
         if is_clipped and size > left > 0:
             size = left
         if address < 0 or not 0 <= size <= left:
@@ -164,7 +166,7 @@ class Metadata:
         addresses, size = blocks
         if len(addresses):
             low, high = int(addresses.min()), int(addresses.max())
-            if low < 0 or not 0 <= size <= self.size - self.base - high:
+            if low < 0 or not 0 <= size <= self.end - self.base - high:
                 raise _outside(low if low < 0 else high, size)
         if size * len(addresses) > _MAX_REQUEST:
             raise _too_large(size * len(addresses))

@@ -203,7 +203,11 @@ def _read_text(dataset: h5py.Dataset) -> NDArray[Any]:
             raise
     values = np.full(dataset.shape, dataset.fillvalue or b"", object)
     stored: list[Any] = []
-    dataset.id.chunk_iter(stored.append)
+    try:
+        with library_errors():
+            dataset.id.chunk_iter(stored.append)
+    except LibraryError as error:
+        raise NotInlinedError(f"the HDF5 library cannot list its chunks: {error}") from error
     for chunk in stored:
         box = tuple(
             slice(first, min(first + n, end))

@@ -124,6 +124,7 @@ def walk(metadata: Metadata, wants_chunks: Callable[[bytes], bool], /) -> Object
     """
     metadata.base = metadata.run(find_superblock(metadata.size))
     superblock = metadata.run(read_superblock(metadata.base, metadata.size))
+    metadata.end = superblock.base + superblock.end
     return _Walk(metadata, Objects(superblock=superblock), wants_chunks).run()
 
 
@@ -198,10 +199,11 @@ class _Walk:
 
 def _kind(messages: Sequence[Message]) -> Literal["group", "dataset", "datatype"]:
     kinds = {message.kind for message in messages}
-    if _DATATYPE in kinds:  # as H5O__dset_isa does
-        return "dataset" if _DATASPACE in kinds else "datatype"
+    # in the order in which the HDF5 library asks (H5O_obj_class_g)
     if SYMBOL_TABLE in kinds or LINK_INFO in kinds:
         return "group"
+    if _DATATYPE in kinds:
+        return "dataset" if _DATASPACE in kinds else "datatype"
     raise StructureError("an object is neither group, dataset nor datatype")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +84,8 @@ class _Nodes:
     def children(self, raw: NDArray[np.uint8], level: int) -> NDArray[np.int64]:
         """Give the addresses of the nodes below some nodes."""
         entries = self._entries(raw, level)
+        for _ in self._places(entries):
+            pass  # keys are checked as they are read
         return self._column(entries, self._key, self._space.widths.address)
 
     def add_chunks(self, raw: NDArray[np.uint8], builder: TableBuilder) -> None:
@@ -124,6 +127,14 @@ class _Nodes:
         counts = head >> 48
         fullest, emptiest = int(counts.max()), int(counts.min())
         check(fullest <= self.most, f"a node of a B-tree has {fullest} entries, more than {self.most}")
+        self._check_last_keys(raw, counts)
         slots = np.ndarray((len(raw), fullest), f"V{self._entry}", raw, self._head, (self.size, self._entry))
         used = slots if emptiest == fullest else slots[np.arange(fullest) < counts[:, None]]
         return np.ascontiguousarray(used).reshape(-1).view(np.uint8).reshape(-1, self._entry)
+
+    def _check_last_keys(self, raw: NDArray[np.uint8], counts: NDArray[Any]) -> None:
+        """Check the key behind the last entry of each node, which the HDF5 library reads too."""
+        firsts = np.arange(len(raw)) * self.size + self._head + counts.astype(np.int64) * self._entry + 8
+        axes = raw.reshape(-1)[firsts[:, None] + np.arange(self._key - 8)].view("<u8")
+        chunk = np.array([*self._space.layout.chunk, self._space.layout.element_size], np.uint64)
+        check(not (axes % chunk).any(), "a key of a B-tree of chunks is no place of a chunk")

@@ -11,6 +11,7 @@ from virtualstack.readers.hdf5.structures.superblock import Superblock
 __all__ = ["name_in_heap", "read_global_heap", "read_local_heap"]
 
 _MAX_SIZE = 1 << 28
+_NO_FREE_BLOCK = 1  # H5HL_FREE_NULL
 _COLLECTION = 4096
 """Bytes of a global heap collection at least (H5HG_MINSIZE)."""
 
@@ -20,9 +21,21 @@ def read_local_heap(address: int, superblock: Superblock) -> Parse[bytes]:
     widths = superblock.widths
     body = yield from read_span(address, 8 + 2 * widths.length + widths.address)
     check_signature(body, b"HEAP", 0)
-    size = superblock.length(body, 8)
+    size, free = superblock.length(body, 8), superblock.length(body, 8 + widths.length)
     check(size <= _MAX_SIZE, "a local heap is too long")
-    return (yield from read_span(superblock.known_address(body, 8 + 2 * widths.length), size))
+    heap = yield from read_span(superblock.known_address(body, 8 + 2 * widths.length), size)
+    _check_free_list(heap, free, superblock)
+    return heap
+
+
+def _check_free_list(heap: bytes, free: int, superblock: Superblock) -> None:
+    """Check that the free blocks lie in the heap; each says where the next one is, and how long it is."""
+    left = len(heap) // superblock.widths.length
+    while free != _NO_FREE_BLOCK:
+        following, length = superblock.length(heap, free), superblock.length(heap, free + superblock.widths.length)
+        left -= 1
+        check(bool(following) and free + length <= len(heap) and left >= 0, "the free list of a local heap is damaged")
+        free = following
 
 
 def name_in_heap(heap: bytes, at: int, /) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,46 +130,85 @@ def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
     return [_parse_link(heap.object(record[4:]), superblock) for record in records]
 
 
+class _Node(NamedTuple):
+    """A node of the B-tree of a group.
+
+    Parameters
+    ----------
+    address
+        Of the node.
+    bounds
+        Where the names are in the heap that those in this node come after, and do not come after.
+    """
+
+    address: int
+    bounds: tuple[tuple[int, int], ...]
+
+
 def _read_symbol_table(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
     """Read links in the old form: a version 1 B-tree of symbol table nodes (HDF5 spec III.A.1, III.B, III.C)."""
+    width = superblock.widths.address
     heap, tables = yield from read_both(
-        read_local_heap(superblock.known_address(body, superblock.widths.address), superblock),
+        read_local_heap(superblock.known_address(body, width), superblock),
         _read_tables(superblock.known_address(body, 0), superblock),
     )
-    return [link for table in tables for link in _symbols(table.tobytes(), heap, superblock)]
+    links: list[Link] = []
+    for node, table in tables:
+        found = _symbols(table, heap, superblock)
+        names = [link.name for link in found]
+        # the HDF5 library finds a name by halving, and none that stands in another place
+        is_sorted = all(a < b for a, b in pairwise(names))
+        keys = [(name_in_heap(heap, after), name_in_heap(heap, until)) for after, until in node.bounds]
+        is_sorted &= all(after < names[0] and names[-1] <= until for after, until in keys if names)
+        check(is_sorted, "the names of a group are out of order")
+        links += found
+    return links
 
 
-def _read_tables(root: int, superblock: Superblock) -> Parse[Sequence[NDArray[np.uint8]]]:
+def _read_tables(root: int, superblock: Superblock) -> Parse[list[tuple[_Node, bytes]]]:
     """Read all symbol table nodes under the root of a B-tree."""
     width = superblock.widths.address
-    addresses = [root]
+    nodes = [_Node(root, ())]
     size = 8 + 2 * width + 2 * superblock.group_internal_k * (superblock.widths.length + width)
     size += superblock.widths.length
     level: int | None = None
     for _ in range(_MAX_DEPTH):
-        nodes = yield from read_blocks(np.array(addresses, np.int64), size)
-        bodies = [node.tobytes() for node in nodes]
+        blocks = yield from read_blocks(_addresses(nodes), size)
+        bodies = [block.tobytes() for block in blocks]
         level = bodies[0][5] if level is None else level - 1
-        addresses = [child for node in bodies for child in _children(node, level, superblock)]
-        check(len(set(addresses)) == len(addresses) <= _MAX_LINKS, "a node of a group stands in it twice")
-        if not addresses:
+        nodes = [
+            child
+            for node, text in zip(nodes, bodies, strict=True)
+            for child in _children(text, level, node, superblock)
+        ]
+        check(len({node.address for node in nodes}) == len(nodes) <= _MAX_LINKS, "a node stands in a group twice")
+        if not nodes:
             return []
         if not level:
             break
     else:
         raise StructureError("the B-tree of a group is too deep")
     entry = superblock.widths.length + width + 24
-    tables = yield from read_blocks(np.array(addresses, np.int64), 8 + 2 * superblock.group_leaf_k * entry)
-    return list(tables)
+    tables = yield from read_blocks(_addresses(nodes), 8 + 2 * superblock.group_leaf_k * entry)
+    return [(node, table.tobytes()) for node, table in zip(nodes, tables, strict=True)]
 
 
-def _children(body: bytes, level: int, superblock: Superblock) -> list[int]:
+def _addresses(nodes: Sequence[_Node]) -> NDArray[np.int64]:
+    return np.array([node.address for node in nodes], np.int64)
+
+
+def _children(body: bytes, level: int, node: _Node, superblock: Superblock) -> list[_Node]:
     check(body[:5] == b"TREE\0" and body[5] == level, "a node of the B-tree of a group is none")
     n_entries = unsigned(body, 6, 2)
     check(n_entries <= 2 * superblock.group_internal_k, "a node of a B-tree has too many entries")
     length, width = superblock.widths.length, superblock.widths.address
-    first = 8 + 2 * width + length  # behind the siblings and the first key
-    return [superblock.known_address(body, first + i * (length + width)) for i in range(n_entries)]
+    first = 8 + 2 * width  # behind the siblings
+    step = length + width
+    keys = [superblock.length(body, first + i * step) for i in range(n_entries + 1)]
+    return [
+        _Node(superblock.known_address(body, first + length + i * step), (*node.bounds, (keys[i], keys[i + 1])))
+        for i in range(n_entries)
+    ]
 
 
 def _symbols(body: bytes, heap: bytes, superblock: Superblock) -> list[Link]:

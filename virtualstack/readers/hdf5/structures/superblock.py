@@ -28,7 +28,7 @@ class Superblock:
     base
         Bytes of the user block: where addresses are counted from.
     end
-        Bytes of the file behind the user block.
+        Bytes of the file behind the user block, as the file says: nothing that it refers to lies behind them.
     widths
         Of addresses and lengths.
     root
@@ -91,12 +91,12 @@ def read_superblock(base: int, size: int) -> Parse[Superblock]:
         return _parse_old(body, version, base, size)
     check(version in (2, 3), f"version {version} of the superblock is not known")
     widths = _widths(body[9], body[10])
-    check(body[11] == 0 or version == 2, "the file was not closed by its writer")
+    check(body[11] == 0, "the file was not closed by its writer")
     n_bytes = 12 + 4 * widths.address
     fields = verified(body[: n_bytes + 4])
     found, extension, end, root = (unsigned(fields, 12 + i * widths.address, widths.address) for i in range(4))
-    _check_end(end, base, size, found)
-    superblock = Superblock(base=base, end=size - base, widths=widths, root=root)
+    end = _end(end, base, size, found)
+    superblock = Superblock(base=base, end=end, widths=widths, root=root)
     if extension == widths.undefined:
         return superblock
     return _extended(superblock, (yield from read_object_header(extension, superblock.widths)))
@@ -118,19 +118,21 @@ def _extended(superblock: Superblock, messages: Sequence[Message]) -> Superblock
 
 def _parse_old(body: bytes, version: int, base: int, size: int) -> Superblock:
     check(body[9] == 0 and body[10] == 0 and body[12] == 0, "a part of the superblock has a version that is not known")
+    check(not any(body[20:24]), "the file was not closed by its writer")
     widths = _widths(body[13], body[14])
     chunk_k = unsigned(body, 24, 2) if version == 1 else _BTREE_K
     at = 28 if version == 1 else 24
-    found, _, end, driver = (unsigned(body, at + i * widths.address, widths.address) for i in range(4))
+    found, free_space, end, driver = (unsigned(body, at + i * widths.address, widths.address) for i in range(4))
     # HDF5 spec III.C: a symbol table entry is the offset of a name, then the address of the object header
     root = unsigned(body, at + 5 * widths.address, widths.address)
     check(driver == widths.undefined, "the file is spread over several")
-    _check_end(end, base, size, found)
+    check(free_space == widths.undefined, "the superblock has an address that is none of its version")
+    end = _end(end, base, size, found)
     leaf_k, internal_k = unsigned(body, 16, 2), unsigned(body, 18, 2)
     check(leaf_k > 0 and internal_k > 0 and chunk_k > 0, "nodes of B-trees have room for no entries")
     return Superblock(
         base=base,
-        end=size - base,
+        end=end,
         widths=widths,
         root=root,
         group_leaf_k=leaf_k,
@@ -144,11 +146,12 @@ def _widths(address: int, length: int) -> Widths:
     return Widths(address, length)
 
 
-def _check_end(end: int, base: int, size: int, found: int) -> None:
-    """Check that the file is no shorter than it says.
+def _end(end: int, base: int, size: int, found: int) -> int:
+    """Give the bytes behind the user block, and check that the file is no shorter than it says.
 
     Both its end and its beginning (``found``) are counted from where the file began when it was written; the superblock
     may have been moved since, with all behind it (H5F__super_read).
     """
     end += base - found
     check(base <= end <= size, f"the file should have {end} bytes and has {size}: it is truncated")
+    return end - base

@@ -1,0 +1,151 @@
+"""Flip bits of the metadata of HDF5 files, and compare what the parsers make of it with the HDF5 library.
+
+``python tests/readers/hdf5/damage.py 20000`` runs that many cases over generated files and those of the corpus that
+are small, and prints how they ended; each case runs in a process of its own, for the library crashes on some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py  # noqa: F401 - loaded before processes are forked
+import hdf5plugin  # noqa: F401
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).parents[3])]
+
+from tests.corpus.report import corpus_files
+from tests.data.make_hdf5 import BUILDERS, make
+from virtualstack.errors import VirtualStackError
+from virtualstack.location import absolute_url
+from virtualstack.manifests import FIRST, ManifestGroup
+from virtualstack.readers import HDF5, ReadOptions
+from virtualstack.readers.hdf5.check import differences
+from virtualstack.storage import Storage
+from virtualstack.testing.readers import arrays_by_path
+
+_SECONDS = 60
+_BYTES = 2 << 30
+_SMALL = 150_000
+
+STORAGE = Storage.of(None)
+
+
+def metadata_places(path: Path) -> list[int]:
+    """Give the offsets of bytes that no chunk holds, but for long stretches of zeros."""
+    data = np.frombuffer(path.read_bytes(), np.uint8)
+    is_metadata = np.ones(len(data), bool)
+    group = HDF5().read(absolute_url(path), STORAGE, ReadOptions())
+    for array in arrays_by_path(group).values():
+        entries = array.in_memory().entries.reshape(-1)
+        for entry in entries[entries["location"] == FIRST]:
+            is_metadata[entry["offset"] : entry["offset"] + entry["length"]] = False
+    near = np.zeros(len(data) + 16, bool)
+    for shift in range(17):
+        near[shift : shift + len(data)] |= data != 0
+    return np.flatnonzero(is_metadata & near[8 : 8 + len(data)]).tolist()
+
+
+def in_a_process(path: Path, who: str) -> tuple[str, ManifestGroup | str]:
+    """Read a file in a forked process: ``("group", it)``, ``("typed", message)``, ``("other", …)``, ``("died", how)``."""
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(receiving)
+        with contextlib.suppress(BaseException), os.fdopen(sending, "wb") as pipe:
+            signal.alarm(_SECONDS)
+            resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, 2)
+            pickle.dump(_read(path, who), pipe)
+        os._exit(0)
+    os.close(sending)
+    with os.fdopen(receiving, "rb") as pipe:
+        data = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return "died", signal.Signals(os.WTERMSIG(status)).name
+    try:
+        return pickle.loads(data)
+    except (EOFError, pickle.UnpicklingError):
+        return "died", "without an answer"
+
+
+def _read(path: Path, who: str) -> tuple[str, ManifestGroup | str]:
+    try:
+        return "group", HDF5(metadata=who).read(absolute_url(path), STORAGE, ReadOptions())
+    except VirtualStackError as error:
+        return "typed", f"{type(error).__name__}: {error}"
+    except BaseException as error:  # noqa: BLE001 - that is what is looked for
+        return "other", f"{type(error).__name__}: {error}"
+
+
+def judge(path: Path) -> tuple[str, str]:
+    """Say how a damaged file ends, and why."""
+    how, own = in_a_process(path, "own")
+    if how in ("other", "died"):
+        lib_how, lib = in_a_process(path, "library")
+        same = how == "died" and lib_how == "died" and own != "SIGALRM"
+        return ("both died" if same else f"OWN {how.upper()}"), f"{own}; library {lib_how}"
+    if how == "typed":
+        return "typed error", str(own)
+    lib_how, lib = in_a_process(path, "library")
+    if lib_how == "died":
+        return "library died, own reads", str(lib)
+    if lib_how != "group":
+        return "DIFFERENT", f"library: {lib}"
+    found = [*differences(own, lib)]
+    return ("equal", "") if not found else ("DIFFERENT", "; ".join(found[:3]))
+
+
+def cases(folder: Path, count: int, seed: int) -> Iterator[tuple[str, Path, int, int]]:
+    """Give name, damaged file, place and bit of each case."""
+    rng = random.Random(seed)
+    originals = [(name, make(name, folder)) for name in sorted(BUILDERS)]
+    originals += [(path.name, path) for path in corpus_files() if path.stat().st_size < _SMALL]
+    places = {}
+    for name, path in originals:
+        with contextlib.suppress(VirtualStackError):
+            places[name] = metadata_places(path)
+    files = [(name, path.read_bytes()) for name, path in originals if places.get(name)]
+    for number in range(count):
+        name, data = files[number % len(files)]
+        place, bit = rng.choice(places[name]), rng.randrange(8)
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << bit
+        path = folder / "damaged.h5"
+        path.write_bytes(damaged)
+        yield name, path, place, bit
+
+
+def main(count: int, seed: int = 0) -> int:
+    """Run cases and print how they ended; the number of those that must not be."""
+    ends: Counter[str] = Counter()
+    bad = 0
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (name, path, place, bit) in enumerate(cases(Path(folder), count, seed), start=1):
+            end, why = judge(path)
+            ends[end] += 1
+            if end.isupper() or end.startswith("OWN"):
+                bad += 1
+                print(f"{name} {place}^{1 << bit}: {end}: {why[:300]}", flush=True)
+            if number % 1000 == 0:
+                print(f"-- {number} in {time.monotonic() - start:.0f} s: {dict(ends)}", flush=True)
+    print(dict(ends))
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(*map(int, sys.argv[1:])), 1))
