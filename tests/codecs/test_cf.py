@@ -57,6 +57,7 @@ def test_numbers_of_any_shape_and_byte_order_decode_as_by_xarray(dtype, shape):
         ("i4", {"units": "days", "_FillValue": np.int32(-1)}, "i8"),
         ("i4", {"units": "days", "dtype": "timedelta64[s]"}, "m8[s]"),
         ("i4", {"units": "days since 2000-01-01"}, "M8[ns]"),
+        ("u8", {"units": "milliseconds since 2000-01-01"}, "M8[ns]"),
     ],
 )
 def test_the_dtype_depends_on_attributes_as_in_xarray(dtype, attributes, wanted):

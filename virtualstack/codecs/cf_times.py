@@ -122,7 +122,8 @@ def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /)
     low, high = present.min().item(), present.max().item()
     if line is not None and all(_fits(x, *line) for x in (low, high)):
         origin, step = line
-        dates = (numbers * np.int64(step)).astype(np.int64, copy=False)
+        signed = numbers if is_float else numbers.astype(np.int64, copy=False)
+        dates = (signed * np.int64(step)).astype(np.int64, copy=False)
         dates += origin
         if has_missing:
             np.putmask(dates, missing, _NAT)
