@@ -1,8 +1,8 @@
-"""Dimensions of every variable, by netCDF-4's rules on HDF5's dimension scales."""
+"""Dimensions of every variable, by netCDF-4's rules on HDF5's dimension scales, and by names that a product gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from virtualstack.readers.hdf5.tree import Group, Variable
@@ -18,7 +18,7 @@ _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable."
 
 @dataclass(slots=True, kw_only=True)
 class Dimension:
-    """A dimension that a group declares."""
+    """A dimension that a group declares; that of a product has a name which no axis takes for its length alone."""
 
     name: str
     length: int
@@ -26,6 +26,7 @@ class Dimension:
     number: int
     address: int | None = None
     has_variable: bool = True
+    is_of_product: bool = False
 
 
 @dataclass(slots=True)
@@ -51,11 +52,19 @@ class Dimensions:
         return tuple(dim.name for dim in self.axes[path])
 
 
-def resolve_dimensions(root: Group, /) -> Dimensions:
+def resolve_dimensions(root: Group, of_product: Mapping[str, Sequence[str]], /) -> Dimensions:
     """Name the axes of every dataset as netCDF-C does.
 
     Scales attached to an axis name it; axes without a scale share phony dimensions by length in their group, numbered
     through the file after all declared ones, child groups first.
+
+    Parameters
+    ----------
+    root
+        Of the file.
+    of_product
+        Names that netCDF-C does not know, for the axes of datasets without scales, by path; ``""`` for none. One of
+        another length than a dimension that bears it already is not used.
     """
     found = Dimensions()
     next_number = 0
@@ -69,7 +78,7 @@ def resolve_dimensions(root: Group, /) -> Dimensions:
                 dims.append(_declare(variable, number))
                 if not dims[-1].has_variable:
                     found.not_variables.add(variable.path)
-    _Namer(found, next_number).name_group(root, ())
+    _Namer(found, next_number, of_product).name_group(root, ())
     _find_lengths(root, found)
     return found
 
@@ -97,6 +106,7 @@ class _Scope:
 
     def __init__(self, declared: Sequence[list[Dimension]]) -> None:
         self.here = declared[0]
+        self.by_name = {dim.name: dim for dims in reversed(declared) for dim in dims}
         self.by_number = {dim.number: dim for dims in reversed(declared) for dim in dims}
         self.by_address = {dim.address: dim for dims in reversed(declared) for dim in dims if dim.address is not None}
 
@@ -104,9 +114,10 @@ class _Scope:
 class _Namer:
     """Gives names to axes; holds the number of the next phony dimension, which runs through the file."""
 
-    def __init__(self, found: Dimensions, next_number: int) -> None:
+    def __init__(self, found: Dimensions, next_number: int, of_product: Mapping[str, Sequence[str]]) -> None:
         self.found = found
         self.next_number = next_number
+        self.of_product = of_product
 
     def name_group(self, group: Group, parents: tuple[Group, ...]) -> None:
         for child in group.groups.values():
@@ -129,7 +140,36 @@ class _Namer:
         if own is None:
             for axis, scales in enumerate(variable.scale.attached or ()):
                 chosen[axis] = next((scope.by_address[x] for x in scales if x in scope.by_address), None)
+        if chosen == [None] * rank:
+            chosen = self._of_product(variable, scope)
         return tuple(self._with_phony(variable, chosen, scope.here))
+
+    def _of_product(self, variable: Variable, scope: _Scope) -> list[Dimension | None]:
+        """Give the dimensions that a product names; no two axes have the same."""
+        chosen: list[Dimension | None] = [None] * len(variable.maxshape)
+        for axis, name in enumerate(self.of_product.get(variable.path, ())):
+            length, longest = (variable.shape or ())[axis], variable.maxshape[axis]
+            dim = scope.by_name.get(name)
+            if name and dim is None:
+                dim = scope.by_name[name] = self._new(name, length, longest, is_of_product=True)
+                scope.here.append(dim)
+            if dim is None or dim.length != length or any(dim is x for x in chosen):
+                continue
+            if dim.is_of_product:
+                dim.is_unlimited |= longest is None
+            if dim.is_of_product or not dim.is_unlimited:  # one that grows would make records of the fill value
+                chosen[axis] = dim
+        return chosen
+
+    def _new(self, name: str, length: int, longest: int | None, *, is_of_product: bool = False) -> Dimension:
+        self.next_number += 1
+        return Dimension(
+            name=name,
+            length=int(length),
+            is_unlimited=longest is None,
+            number=self.next_number - 1,
+            is_of_product=is_of_product,
+        )
 
     def _with_phony(
         self, variable: Variable, chosen: list[Dimension | None], dims: list[Dimension]
@@ -143,18 +183,15 @@ class _Namer:
                     (
                         x
                         for x in dims
-                        if x.length == length and x.is_unlimited is (longest is None) and x.number not in taken
+                        if x.length == length
+                        and x.is_unlimited is (longest is None)
+                        and x.number not in taken
+                        and not x.is_of_product
                     ),
                     None,
                 )
             if dim is None:
-                dim = Dimension(
-                    name=f"phony_dim_{self.next_number}",
-                    length=int(length),
-                    is_unlimited=longest is None,
-                    number=self.next_number,
-                )
-                self.next_number += 1
+                dim = self._new(f"phony_dim_{self.next_number}", length, longest)
                 dims.append(dim)
             taken.add(dim.number)
             yield dim

@@ -16,6 +16,7 @@ from virtualstack.readers.hdf5.check import differences
 from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
 from virtualstack.readers.hdf5.faults import LibraryError
 from virtualstack.readers.hdf5.fetch import Metadata
+from virtualstack.readers.hdf5.hdfeos import axis_names, parse_structures, read_struct_metadata
 from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.locks import is_locked
 from virtualstack.readers.hdf5.obstacles import LostValuesError
@@ -48,12 +49,16 @@ class HDF5:
     metadata
         Who reads the metadata: ``"own"`` parsers, which ask the HDF5 library for what they do not know; the
         ``"library"`` alone, which is slower; or both, to ``"check"`` that they agree.
+    eos_dimensions
+        Whether the StructMetadata of HDF-EOS5 names the dimensions of datasets that have no dimension scales. netCDF-C
+        does not look at it, and numbers them: ``phony_dim_0``.
     """
 
     name: ClassVar[str] = "hdf5"
 
     contiguous_chunk_size: int | str | None = None
     metadata: Literal["own", "library", "check"] = "own"
+    eos_dimensions: bool = True
 
     def __post_init__(self) -> None:
         if self._chunk_size() == 0:
@@ -109,7 +114,9 @@ class HDF5:
         with _opened(source) as (metadata, library):
             tree = self._tree(metadata, library, options)
             context = context_of(source, metadata, library, tree.paths, ())
-            return _group(tree, resolve_dimensions(tree), context, options, {})
+            text = read_struct_metadata(tree, metadata, library) if self.eos_dimensions else ""
+            dims = resolve_dimensions(tree, axis_names(tree, parse_structures(text)))
+            return _group(tree, dims, context, options, {})
 
     def _checked(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Read a file in both ways, and compare."""
