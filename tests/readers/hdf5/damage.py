@@ -105,7 +105,9 @@ def judge(path: Path) -> tuple[str, str]:
         return "library died, own reads", str(lib)
     if lib_how != "group":
         return "DIFFERENT", f"library: {lib}"
-    found = [*differences(own, lib)]
+    # phony dimensions of a dataset that neither gives are numbered where it could be opened at all
+    refused = {x.path for x in lib.refusals if x.kind == "refused"}
+    found = [x for x in differences(own, lib) if not (refused and "has the dimensions" in x)]
     return ("equal", "") if not found else ("DIFFERENT", "; ".join(found[:3]))
 
 

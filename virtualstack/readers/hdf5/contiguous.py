@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.location import Location
-from virtualstack.manifests import FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.encoding import c_strides
 from virtualstack.readers.hdf5.obstacles import NoReferencesError
 
@@ -122,7 +122,10 @@ def contiguous_chunks(
     NoReferencesError
         A segment ends within an element, or there would be too many cells.
     """
-    parts, ends = _clip(segments, math.prod(shape) * stored.itemsize)
+    length = math.prod(shape) * stored.itemsize
+    if chunk_size is None and segments[0].length >= length:  # most of all
+        return _one_chunk(segments[0], length, shape, stored, fill)
+    parts, ends = _clip(segments, length)
     if (ends % stored.itemsize).any():
         at = int((ends % stored.itemsize).argmax())
         raise NoReferencesError(f"'{parts[at].location.url}' ends within an element of {stored.itemsize} bytes")
@@ -134,6 +137,16 @@ def contiguous_chunks(
     return _ranges(
         parts, ends, _split(axes, along, split_shape(shape, stored.itemsize, chunk_size)), shape, stored, fill
     )
+
+
+def _one_chunk(
+    segment: Segment, length: int, shape: tuple[int, ...], stored: np.dtype[Any], fill: Fill
+) -> tuple[ChunkManifest, ChunkGrid]:
+    entries = np.zeros((1,) * len(shape), ENTRY)
+    entries[...] = (FIRST, 0, segment.offset, length)
+    encodings = (ChunkEncoding.of(stored, shape),)
+    manifest = ChunkManifest(entries=entries, fills=(fill,), encodings=encodings, locations=(segment.location,))
+    return manifest, ChunkGrid.regular(shape, shape)
 
 
 def _clip(segments: Sequence[Segment], length: int) -> tuple[list[Segment], NDArray[np.int64]]:

@@ -49,6 +49,8 @@ def read_variable(
             value_dtype = _value_dtype(variable, context.library)
     except LibraryError as error:  # such as integers of 3 bytes
         return None, Refusal(path=variable.path, reason=f"{found.reason}; the HDF5 library cannot read it: {error}")
+    if value_dtype.hasobject and value_dtype.kind != "T":  # h5py makes Python objects of the elements
+        return None, Refusal(path=variable.path, reason=found.reason)
     shape = variable.shape or ()
     with library_errors():
         fill = fill_of(variable, value_dtype, context.library)

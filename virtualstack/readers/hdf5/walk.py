@@ -239,6 +239,10 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
             external = tuple((name_in_heap(heap, name), offset, size) for name, offset, size in files.slots)
     if datatype is None or space is None or layout is None:
         raise StructureError("a dataset has no datatype, dataspace or layout")
+    if isinstance(layout, ChunkedLayout):
+        rank = None if space.shape is None else len(space.shape)
+        if layout.element_size != datatype.size or rank != len(layout.chunk):
+            raise StructureError("chunks have elements of another size, or more or fewer axes, than their dataset")
     return DatasetHeader(
         datatype=datatype,
         is_committed=is_committed,

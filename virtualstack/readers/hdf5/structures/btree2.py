@@ -72,6 +72,8 @@ def read_records(address: int, kind: int, widths: Widths) -> Parse[list[bytes]]:
         The tree is damaged.
     """
     tree = yield from read_btree2(address, kind, widths)
+    if tree.root is not None and len(tree.levels) == 1:
+        return (yield from _read_leaf(tree, tree.root))
     found: list[bytes] = []
 
     def keep(records: NDArray[np.uint8]) -> None:
@@ -79,6 +81,16 @@ def read_records(address: int, kind: int, widths: Widths) -> Parse[list[bytes]]:
 
     yield from scan_records(tree, widths, _MAX_END, keep)
     return found
+
+
+def _read_leaf(tree: BTree2, root: int) -> Parse[list[bytes]]:
+    """Read the records of a tree of one node."""
+    n, size = tree.n_records, tree.record_size
+    check(n == tree.n_root <= tree.levels[0].most, "a B-tree has another number of records than its header says")
+    body = verified((yield from read_span(root, _PREFIX + n * size + _CHECKSUM)))
+    check_signature(body, b"BTLF", 0)
+    check(body[5] == tree.kind, f"a node of a B-tree has records of type {body[5]}")
+    return [body[at : at + size] for at in range(_PREFIX, _PREFIX + n * size, size)]
 
 
 def read_btree2(address: int, kind: int, widths: Widths) -> Parse[BTree2]:

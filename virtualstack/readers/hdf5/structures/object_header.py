@@ -14,7 +14,8 @@ _GUESS = 512
 """Bytes to ask for first: the headers of most datasets are shorter."""
 _CONTINUATION = 0x10
 _LAST_KNOWN = 0x18
-_FAIL_IF_UNKNOWN = 0x80
+_FAIL_IF_UNKNOWN, _SHAREABLE = 0x80, 0x40
+_MAY_BE_SHARED = frozenset({0x01, 0x03, 0x04, 0x05, 0x0B, 0x0C})
 _OLD_PREFIX = struct.Struct("<HHB").unpack_from
 _NEW_PREFIX = struct.Struct("<BHB").unpack_from
 _MAX_SIZE = 1 << 26  # of all blocks of a header; messages have at most 64 KiB
@@ -91,7 +92,7 @@ def _split_old(block: bytes, messages: list[Message], following: list[tuple[int,
         if kind == _CONTINUATION:
             following.append(_continuation(block[at : at + size], widths))
         elif kind:
-            _check_known(kind, flags)
+            _check_flags(kind, flags)
             messages.append(Message(kind, bool(flags & 2), block[at : at + size], 0))
         at += size
         n_found += 1
@@ -145,7 +146,7 @@ def _split_new(
         if kind == _CONTINUATION:
             following.append(_continuation(block[first:at], widths))
         elif kind:
-            _check_known(kind, flags)
+            _check_flags(kind, flags)
             order = int.from_bytes(block[first - 2 : first], "little") if has_order else 0
             messages.append(Message(kind, bool(flags & 2), block[first:at], order))
 
@@ -155,9 +156,16 @@ def _continuation(body: bytes, widths: Widths) -> tuple[int, int]:
     return unsigned(body, 0, widths.address), unsigned(body, widths.address, widths.length)
 
 
-def _check_known(kind: int, flags: int) -> None:
-    if kind > _LAST_KNOWN and flags & _FAIL_IF_UNKNOWN:
+def _check_flags(kind: int, flags: int) -> None:
+    """Check the flags of a message as the HDF5 library does (H5O__chunk_deserialize)."""
+    if flags <= 1:
+        return
+    is_unknown = kind > _LAST_KNOWN
+    if is_unknown and flags & _FAIL_IF_UNKNOWN:
         raise StructureError(f"message {kind:#x} is not known")
+    is_contrary = flags & 0x06 == 0x06 or flags & 0x28 == 0x28 or flags & 0x30 == 0x20
+    if is_contrary or (flags & _SHAREABLE and not is_unknown and kind not in _MAY_BE_SHARED):
+        raise StructureError(f"message {kind:#x} has the flags {flags:#x}")
 
 
 def _check_blocks(blocks: list[tuple[int, int]], seen: set[int]) -> int:

@@ -70,6 +70,11 @@ def check_places(places: Sequence[Blocks], end: int, what: str, /) -> None:
     """
     if sum(len(addresses) * size for addresses, size in places) > end:
         raise StructureError(f"{what} have more bytes than the file")
+    if len(places) == 1 and len(places[0].addresses) == 1:
+        address = int(places[0].addresses[0])
+        if not 0 <= address <= end - places[0].size:
+            raise StructureError(f"{what} lie past the end of the file")
+        return
     addresses = np.concatenate([addresses for addresses, _ in places] or [np.zeros(0, np.int64)])
     sizes = np.concatenate([np.full(len(addresses), size, np.int64) for addresses, size in places] or [addresses])
     order = np.argsort(addresses, kind="stable")
