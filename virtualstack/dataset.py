@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 from xarray import conventions
+from xarray.indexes import PandasIndex
 
 from virtualstack.errors import ReaderError, WriterError
 from virtualstack.manifests import (
@@ -128,14 +129,23 @@ def _assemble(
     """Build a dataset with an index for each loaded dimension coordinate and for no virtual one."""
     is_coordinate = {name: name in coordinates or variable.dims == (name,) for name, variable in variables.items()}
     coordinate_variables = {name: variable for name, variable in variables.items() if is_coordinate[name]}
-    coords = xr.Coordinates(coordinate_variables, indexes={})
-    data = {name: variable for name, variable in variables.items() if not is_coordinate[name]}
-    dataset = xr.Dataset(data, coords=coords, attrs=attributes)
+    indexes: dict[str, PandasIndex] = {}
     for name, variable in coordinate_variables.items():
         if variable.dims == (name,) and virtual_array(variable) is None:
-            dataset = dataset.set_xindex(name)
+            indexes[name] = _index(name, variable, encoding.get("source"))
+            coordinate_variables[name] = indexes[name].create_variables({name: variable})[name]
+    coords = xr.Coordinates(coordinate_variables, indexes=indexes)
+    data = {name: variable for name, variable in variables.items() if not is_coordinate[name]}
+    dataset = xr.Dataset(data, coords=coords, attrs=attributes)
     dataset.encoding = encoding
     return dataset
+
+
+def _index(name: str, variable: xr.Variable, url: str | None) -> PandasIndex:
+    try:
+        return PandasIndex.from_variables({name: variable}, options={})
+    except (ValueError, TypeError, OverflowError) as error:  # times are decoded here, not before
+        raise _undecodable(name, name, url, error) from error
 
 
 def _encoding(group: ManifestGroup) -> dict[str, Any]:
@@ -211,11 +221,15 @@ def loaded_variable(
     try:
         return conventions.decode_cf_variable(name, raw, decode_times=decode_times, stack_char_dim=stack)
     except (ValueError, TypeError, OverflowError, KeyError) as error:
-        raise ReaderError(
-            f"variable '{array.name}' of '{url}' cannot be decoded: {error}; open with decode_times=False, or name "
-            f"other loadable_variables than '{name}'",
-            url=url,
-        ) from error
+        raise _undecodable(array.name, name, url, error) from error
+
+
+def _undecodable(path: str | None, name: str, url: str | None, error: Exception) -> ReaderError:
+    return ReaderError(
+        f"variable '{path}' of '{url}' cannot be decoded: {error}; open with decode_times=False, or name "
+        f"other loadable_variables than '{name}'",
+        url=url,
+    )
 
 
 def _raw_variable(array: ManifestArray, storage: Storage) -> xr.Variable:
