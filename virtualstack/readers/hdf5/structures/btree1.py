@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.readers.hdf5.structures.checks import check
+from virtualstack.readers.hdf5.structures.checks import check, unsigned
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder
 from virtualstack.readers.hdf5.structures.columns import read_column
 from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, read_blocks
@@ -17,8 +18,10 @@ from virtualstack.readers.hdf5.structures.rounds import check_places, read_in_ro
 __all__ = ["read_btree1"]
 
 _CHUNKS = 1  # the type of a tree
-_LEVEL = 5  # where a node says its level
+_LEVEL, _COUNT = 5, 6  # where a node says its level, and the number of its entries
+_FEW = 8  # chunks for which numbers of Python are faster than arrays
 _NODES = "nodes of a B-tree"
+_LEAF = b"TREE" + bytes([_CHUNKS, 0])
 
 
 def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
@@ -42,6 +45,8 @@ def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
     places = [Blocks(np.array([min(address, (1 << 63) - 1)]), nodes.size)]
     check_places(places, space.end, _NODES)
     root = yield from read_blocks(*places[0])
+    if root[0, _LEVEL] == 0 and root[0, _COUNT] <= _FEW and root[0, _COUNT + 1] == 0:
+        return nodes.few_chunks(root[0].tobytes())
     for level in range(int(root[0, _LEVEL]), 0, -1):
         is_root = len(places) == 1
         children = nodes.children(root, level) if is_root else (yield from _read_children(nodes, places[-1], level))
@@ -76,6 +81,8 @@ class _Nodes:
     def __init__(self, space: ChunkSpace, k: int) -> None:
         self._space = space
         self._key = 8 + 8 * (len(space.grid) + 1)  # size, mask, and an offset for each axis and within an element
+        self._axes = struct.Struct(f"<{len(space.grid) + 1}Q")
+        self._steps = (*space.layout.chunk, space.layout.element_size)
         self._head = 8 + 2 * space.widths.address
         self._entry = self._key + space.widths.address
         self.most = 2 * k
@@ -83,10 +90,28 @@ class _Nodes:
 
     def children(self, raw: NDArray[np.uint8], level: int) -> NDArray[np.int64]:
         """Give the addresses of the nodes below some nodes."""
+        if len(raw) == 1 and int.from_bytes(raw[0, _COUNT : _COUNT + 2].tobytes(), "little") <= _FEW:
+            return self._few_children(raw[0].tobytes(), level)
         entries = self._entries(raw, level)
         for _ in self._places(entries):
             pass  # keys are checked as they are read
         return self._column(entries, self._key, self._space.widths.address)
+
+    def _few_children(self, body: bytes, level: int) -> NDArray[np.int64]:
+        check(body[:_COUNT] == b"TREE" + bytes([_CHUNKS, level]), "a node of a B-tree of chunks does not begin as one")
+        count = body[_COUNT]
+        check(0 < count <= self.most, f"a node of a B-tree has {count} entries, at most {self.most}")
+        places = range(self._head, self._head + count * self._entry, self._entry)
+        for at in (*places, places.stop):
+            self._check_key(body, at)
+        width = self._space.widths.address
+        addresses = [unsigned(body, at + self._key, width) for at in places]
+        return np.array([min(address, (1 << 63) - 1) for address in addresses], np.int64)
+
+    def _check_key(self, body: bytes | memoryview, at: int) -> None:
+        axes = self._axes.unpack_from(body, at + 8)
+        is_place = not any(n % c for n, c in zip(axes, self._steps, strict=True))
+        check(is_place, "a key of a B-tree of chunks is no place of a chunk")
 
     def add_chunks(self, raw: NDArray[np.uint8], builder: TableBuilder) -> None:
         """Add the chunks of some leaves."""
@@ -102,6 +127,36 @@ class _Nodes:
             builder.add(cell, is_inside, offset, length, mask)
         else:
             builder.add(cell, is_inside, offset, None, None)
+
+    def few_chunks(self, body: bytes) -> ChunkTable:
+        """List the chunks of a tree of one leaf, number by number; the rules are those of `add_chunks`."""
+        space = self._space
+        check(body[:6] == _LEAF, "a node of a B-tree of chunks does not begin as one")
+        axes = f"{len(space.grid) + 1}Q"
+        count, key = body[_COUNT], struct.Struct(f"<II{axes}")
+        check(count <= self.most, f"a node of a B-tree has {count} entries, more than {self.most}")
+        rows: list[tuple[int, int, int, int]] = []
+        before = -1
+        for at in range(self._head, self._head + count * self._entry, self._entry):
+            length, mask, *starts = key.unpack_from(body, at)
+            offset = unsigned(body, at + self._key, space.widths.address)
+            check(starts[-1] == 0, "a chunk begins in the middle of an element")
+            cell, is_inside = 0, True
+            for start, n, most, n_cells in zip(starts, space.layout.chunk, space.max_grid, space.grid, strict=False):
+                place, rest = divmod(start, n)
+                check(rest == 0, "a chunk begins in the middle of another one")
+                check(place < (1 << 63 if most is None else most), "a chunk lies outside of the greatest shape")
+                is_inside &= place < n_cells
+                cell = cell * n_cells + place
+            check(space.is_filtered or length == space.layout.chunk_bytes, "a chunk without filters has not its size")
+            check(length > 0 and offset + length <= space.end, "a chunk has no bytes, or lies past the end of the file")
+            if is_inside:
+                check(cell > before, "chunks are out of order, or two for one place")
+                before = cell
+                rows.append((cell, offset, length, mask if space.is_filtered else 0))
+        self._check_key(body, self._head + count * self._entry)
+        table = np.array(rows, np.int64).reshape(-1, 4).T
+        return ChunkTable(cell=table[0], offset=table[1], length=table[2], mask=table[3].astype(np.uint32))
 
     def _places(self, entries: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
         """Give where chunks begin, in chunks."""
@@ -134,7 +189,11 @@ class _Nodes:
 
     def _check_last_keys(self, raw: NDArray[np.uint8], counts: NDArray[Any]) -> None:
         """Check the key behind the last entry of each node, which the HDF5 library reads too."""
+        if len(raw) <= _FEW:
+            data = memoryview(raw.reshape(-1))
+            for number, count in enumerate(counts.tolist()):
+                self._check_key(data, number * self.size + self._head + count * self._entry)
+            return
         firsts = np.arange(len(raw)) * self.size + self._head + counts.astype(np.int64) * self._entry + 8
         axes = raw.reshape(-1)[firsts[:, None] + np.arange(self._key - 8)].view("<u8")
-        chunk = np.array([*self._space.layout.chunk, self._space.layout.element_size], np.uint64)
-        check(not (axes % chunk).any(), "a key of a B-tree of chunks is no place of a chunk")
+        check(not (axes % np.array(self._steps, np.uint64)).any(), "a key of a B-tree of chunks is no place of a chunk")

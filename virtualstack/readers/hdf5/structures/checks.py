@@ -17,10 +17,9 @@ def check(is_true: bool, what: str, /) -> None:
 
 def unsigned(body: bytes, at: int, width: int, /) -> int:
     """Read a little-endian number of ``width`` bytes; `StructureError` where the bytes end before it does."""
-    field = body[at : at + width]
-    if len(field) < width:
+    if at + width > len(body):
         raise StructureError("a structure ends before its fields do")
-    return int.from_bytes(field, "little")
+    return int.from_bytes(body[at : at + width], "little")
 
 
 def check_signature(body: bytes, signature: bytes, version: int, /) -> None:
