@@ -22,6 +22,7 @@ from virtualstack.readers.hdf5.datatypes import packed
 from virtualstack.readers.hdf5.external import external_segments
 from virtualstack.readers.hdf5.filters import Filter, codecs_of, missing_plugin, obstacle, passed
 from virtualstack.readers.hdf5.library import Library
+from virtualstack.readers.hdf5.library_mappings import read_mappings
 from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.readers.hdf5.structures.layout_message import (
@@ -32,7 +33,7 @@ from virtualstack.readers.hdf5.structures.layout_message import (
 )
 from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import one_cell
-from virtualstack.readers.hdf5.virtual_datasets import read_mappings, virtual_chunks
+from virtualstack.readers.hdf5.virtual_datasets import virtual_chunks
 from virtualstack.readers.hdf5.virtual_sources import Chain, Datasets
 
 __all__ = ["MAX_CELLS", "FileContext", "references"]

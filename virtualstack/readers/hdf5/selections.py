@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from h5py import h5s
 from numpy.typing import NDArray
 
 from virtualstack.manifests import Runs
-from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
+from virtualstack.readers.hdf5.obstacles import NoReferencesError
 
-__all__ = ["Blocks", "Hyperslab", "HyperslabAxis", "Selection", "SelectionError", "axes_of", "read_selection"]
+__all__ = ["Blocks", "Hyperslab", "HyperslabAxis", "Selection", "SelectionError", "axes_of"]
 
 _MAX_RUNS = 1 << 24  # along an axis: 256 MB
-_MAX_BLOCKS = 1 << 20  # boxes of an irregular selection
 
 
 class SelectionError(Exception):
@@ -142,40 +140,6 @@ class Blocks:
 
 type Selection = Hyperslab | Blocks | None
 """``None`` selects all elements."""
-
-
-def read_selection(space: h5s.SpaceID, /) -> Selection:
-    """Read the selection of a dataspace.
-
-    Raises
-    ------
-    LostValuesError
-        It is no union of boxes, or of too many.
-    """
-    kind = space.get_select_type()
-    if kind == h5s.SEL_ALL:
-        return None
-    if kind == h5s.SEL_NONE:
-        return Blocks(np.zeros((0, 2, space.get_simple_extent_ndims()), np.int64))
-    if kind != h5s.SEL_HYPERSLABS:
-        raise LostValuesError("a virtual dataset (VDS) of single points of its sources")
-    if space.is_regular_hyperslab():
-        return Hyperslab(tuple(map(_axis, *space.get_regular_hyperslab())))
-    n = space.get_select_hyper_nblocks()
-    if n > _MAX_BLOCKS:
-        raise LostValuesError(f"a virtual dataset (VDS) of {n} boxes of one source, more than {_MAX_BLOCKS}")
-    return Blocks(space.get_select_hyper_blocklist().astype(np.int64))
-
-
-def _axis(start: int, stride: int, count: int, block: int) -> HyperslabAxis:
-    if stride < 1 or block < 1:
-        raise LostValuesError(f"a virtual dataset (VDS) of blocks of {block} elements, {stride} apart")
-    return HyperslabAxis(
-        int(start),
-        int(stride),
-        None if count == h5s.UNLIMITED else int(count),
-        None if block == h5s.UNLIMITED else int(block),
-    )
 
 
 def axes_of(selection: Selection, shape: tuple[int, ...], /) -> tuple[Runs, ...]:

@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from h5py import h5p
 
 from virtualstack.errors import CombineError
 from virtualstack.location import local_path
 from virtualstack.manifests import Chunks, Fill, ManifestArray, Runs, Tile, place_tiles, take_runs
 from virtualstack.manifests.indexing import drop_axis, insert_axis
-from virtualstack.readers.hdf5.faults import library_errors
 from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
 from virtualstack.readers.hdf5.selections import (
     Blocks,
@@ -24,60 +22,14 @@ from virtualstack.readers.hdf5.selections import (
     Selection,
     SelectionError,
     axes_of,
-    read_selection,
 )
+from virtualstack.readers.hdf5.structures.virtual_mappings import Mapping
 from virtualstack.readers.hdf5.virtual_sources import OpenSource, Sources
 
-__all__ = ["Mapping", "read_mappings", "virtual_chunks", "virtual_shape"]
+__all__ = ["virtual_chunks", "virtual_shape"]
 
 _MAX_RUNS = 1 << 24  # of all mappings together
 _NUMBER = re.compile("%[%b]")
-
-
-@dataclass(frozen=True, slots=True)
-class Mapping:
-    """Which elements of a virtual dataset are which of a source.
-
-    Parameters
-    ----------
-    file, dataset
-        Of the source: ``"."`` for the same file. ``%b`` in one of them stands for the number of a block of the
-        virtual dataset, each of which has a source of its own; ``%%`` for ``%`` (H5Pset_virtual).
-    place, source
-        Elements of the virtual dataset and of the source, as many, in C order.
-    """
-
-    file: str
-    dataset: str
-    place: Selection
-    source: Selection
-
-    @property
-    def growing_axis(self) -> int | None:
-        """Axis along which the virtual dataset grows with the source or sources."""
-        return self.place.unlimited_axis if isinstance(self.place, Hyperslab) else None
-
-
-def read_mappings(dcpl: h5p.PropDCID, /) -> list[Mapping]:
-    """Read the mappings of a virtual dataset from its creation properties; no source is opened.
-
-    Raises
-    ------
-    LibraryError
-        They are damaged.
-    LostValuesError
-        One of them is no selection of boxes.
-    """
-    with library_errors():
-        return [
-            Mapping(
-                file=dcpl.get_virtual_filename(i),
-                dataset=dcpl.get_virtual_dsetname(i),
-                place=read_selection(dcpl.get_virtual_vspace(i)),
-                source=read_selection(dcpl.get_virtual_srcspace(i)),
-            )
-            for i in range(dcpl.get_virtual_count())
-        ]
 
 
 def virtual_chunks(
@@ -100,7 +52,7 @@ def virtual_chunks(
     Parameters
     ----------
     mappings
-        See :func:`read_mappings`.
+        Of the dataset.
     shape
         Of the virtual dataset, in elements, as the HDF5 library shows it, without the axes of an array type.
     dtype
