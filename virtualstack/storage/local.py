@@ -85,9 +85,13 @@ class LocalSource:
         if not (offset >= 0 and 0 <= length <= self.size - offset):
             check_ranges([(offset, length)], url=self.location.url, size=self.size)  # says what is wrong
         file = self._descriptor()
-        with _storage_errors(self.location.url, "read"):
+        try:
             data = _pread(file.number, offset, length)
-        check_lengths([length], [data], url=self.location.url)
+        except OSError:
+            with _storage_errors(self.location.url, "read"):
+                raise
+        if len(data) != length:
+            check_lengths([length], [data], url=self.location.url)
         return data
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:

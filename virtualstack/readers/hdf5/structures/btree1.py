@@ -183,6 +183,11 @@ class _Nodes:
         fullest, emptiest = int(counts.max()), int(counts.min())
         check(fullest <= self.most, f"a node of a B-tree has {fullest} entries, more than {self.most}")
         self._check_last_keys(raw, counts)
+        if len(raw) <= _FEW:
+            firsts = [(number * self.size + self._head, count) for number, count in enumerate(counts.tolist())]
+            data = raw.reshape(-1).data
+            joined = b"".join([data[first : first + count * self._entry] for first, count in firsts])
+            return np.frombuffer(joined, np.uint8).reshape(-1, self._entry)
         slots = np.ndarray((len(raw), fullest), f"V{self._entry}", raw, self._head, (self.size, self._entry))
         used = slots if emptiest == fullest else slots[np.arange(fullest) < counts[:, None]]
         return np.ascontiguousarray(used).reshape(-1).view(np.uint8).reshape(-1, self._entry)
@@ -190,7 +195,7 @@ class _Nodes:
     def _check_last_keys(self, raw: NDArray[np.uint8], counts: NDArray[Any]) -> None:
         """Check the key behind the last entry of each node, which the HDF5 library reads too."""
         if len(raw) <= _FEW:
-            data = memoryview(raw.reshape(-1))
+            data = raw.reshape(-1).data
             for number, count in enumerate(counts.tolist()):
                 self._check_key(data, number * self.size + self._head + count * self._entry)
             return
