@@ -123,8 +123,9 @@ def _parse_old(body: bytes, version: int, base: int, size: int) -> Superblock:
     chunk_k = unsigned(body, 24, 2) if version == 1 else _BTREE_K
     at = 28 if version == 1 else 24
     found, free_space, end, driver = (unsigned(body, at + i * widths.address, widths.address) for i in range(4))
-    # HDF5 spec III.C: a symbol table entry is the offset of a name, then the address of the object header
+    # HDF5 spec III.C: a symbol table entry is the offset of a name, the address of the object header, and a cache type
     root = unsigned(body, at + 5 * widths.address, widths.address)
+    check(unsigned(body, at + 6 * widths.address, 4) <= 2, "the symbol table entry of the root is of no known kind")
     check(driver == widths.undefined, "the file is spread over several")
     check(free_space == widths.undefined, "the superblock has an address that is none of its version")
     end = _end(end, base, size, found)
