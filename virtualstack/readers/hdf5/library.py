@@ -132,10 +132,11 @@ class Library:
             self._file_number, _ = _identity(self.file["/"].id)
             if path not in self.file:
                 return None
-            dataset = self.dataset(path.encode())
-            number, address = _identity(dataset.id)
-        if number != self._file_number:
+            oid = h5o.open(self.file.id, path.encode())
+            number, address = _identity(oid)
+        if number != self._file_number or not isinstance(oid, h5d.DatasetID):
             return None
+        dataset = h5py.Dataset(oid)
         name = path.rpartition("/")[2]
         return self._variable(dataset, address, name, path.encode(), path)
 

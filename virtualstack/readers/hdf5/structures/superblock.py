@@ -15,6 +15,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FIRST = 512
 _BTREE_K = 32  # HDF5 spec III.A.1 and H5Bprivate.h: "indexed storage internal node K" where no superblock says it
 _BTREE_K_VALUES = 0x13
+_STATUS_FLAGS = 7  # H5F_SUPER_ALL_FLAGS
 _HARMLESS = frozenset({0x00, 0x0F, 0x17})  # NIL, shared message table, file space info
 _GROUP_LEAF_K, _GROUP_INTERNAL_K = 4, 16
 
@@ -91,7 +92,8 @@ def read_superblock(base: int, size: int) -> Parse[Superblock]:
         return _parse_old(body, version, base, size)
     check(version in (2, 3), f"version {version} of the superblock is not known")
     widths = _widths(body[9], body[10])
-    check(body[11] == 0, "the file was not closed by its writer")
+    # flags of version 2 say nothing; those of version 3 are set while a writer has the file open
+    check(body[11] <= (_STATUS_FLAGS if version == 2 else 0), "the file was not closed by its writer")
     n_bytes = 12 + 4 * widths.address
     fields = verified(body[: n_bytes + 4])
     found, extension, end, root = (unsigned(fields, 12 + i * widths.address, widths.address) for i in range(4))
@@ -118,14 +120,15 @@ def _extended(superblock: Superblock, messages: Sequence[Message]) -> Superblock
 
 def _parse_old(body: bytes, version: int, base: int, size: int) -> Superblock:
     check(body[9] == 0 and body[10] == 0 and body[12] == 0, "a part of the superblock has a version that is not known")
-    check(not any(body[20:24]), "the file was not closed by its writer")
+    check(unsigned(body, 20, 4) <= _STATUS_FLAGS, "the superblock has unknown flags")
     widths = _widths(body[13], body[14])
     chunk_k = unsigned(body, 24, 2) if version == 1 else _BTREE_K
     at = 28 if version == 1 else 24
     found, free_space, end, driver = (unsigned(body, at + i * widths.address, widths.address) for i in range(4))
     # HDF5 spec III.C: a symbol table entry is the offset of a name, the address of the object header, and a cache type
-    root = unsigned(body, at + 5 * widths.address, widths.address)
-    check(unsigned(body, at + 6 * widths.address, 4) <= 2, "the symbol table entry of the root is of no known kind")
+    entry = at + 4 * widths.address + widths.length
+    root = unsigned(body, entry, widths.address)
+    check(unsigned(body, entry + widths.address, 4) <= 2, "the symbol table entry of the root is of no known kind")
     check(driver == widths.undefined, "the file is spread over several")
     check(free_space == widths.undefined, "the superblock has an address that is none of its version")
     end = _end(end, base, size, found)
