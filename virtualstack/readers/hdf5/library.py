@@ -18,6 +18,7 @@ from virtualstack.readers.hdf5.datatypes import ElementType, element_type, packe
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.fetch import Metadata
 from virtualstack.readers.hdf5.filters import filters_of
+from virtualstack.readers.hdf5.library_mappings import read_mappings
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.readers.hdf5.structures.layout_message import (
     ChunkedLayout,
@@ -74,6 +75,7 @@ class Library:
         """Close the file, where it was opened."""
         if self._opened is not None:
             self._opened.close()
+            self._opened = None
 
     # -- the tree ---------------------------------------------------------------------------------------------
 
@@ -120,7 +122,7 @@ class Library:
         except LibraryError as error:
             raise LostObjectError(str(error)) from error
 
-    def find_variable(self, path: str, /) -> Variable | None:
+    def find(self, path: str, /) -> Variable | None:
         """Give the dataset at a path; ``None`` where there is none, or where it is in another file.
 
         Raises
@@ -175,6 +177,7 @@ class Library:
                 attributes=_attributes(dataset, path),
                 scale=_scale(dataset),
                 list_chunks=lambda: self._chunks(dataset, layout),
+                list_mappings=lambda: read_mappings(dcpl),
             )
 
     def _layout(self, dataset: h5py.Dataset, address: int, element: ElementType) -> Layout:

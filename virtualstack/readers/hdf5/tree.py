@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal, Protocol
 
 from virtualstack.manifests import Refusal
@@ -12,6 +13,7 @@ from virtualstack.readers.hdf5.filters import Filter
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.readers.hdf5.structures.layout_message import Layout
 from virtualstack.readers.hdf5.structures.messages import FillMessage
+from virtualstack.readers.hdf5.structures.virtual_mappings import Mapping as VirtualMapping
 
 __all__ = [
     "Attributes",
@@ -97,6 +99,8 @@ class Variable:
         What else it says.
     list_chunks
         Gives the allocated chunks, with offsets from the start of the file.
+    list_mappings
+        Gives the mappings of a virtual dataset.
     """
 
     name: str
@@ -115,6 +119,7 @@ class Variable:
     attributes: Attributes
     scale: Scale
     list_chunks: Callable[[], ChunkTable]
+    list_mappings: Callable[[], Sequence[VirtualMapping]] = tuple
 
 
 @dataclass(slots=True, kw_only=True)
