@@ -13,6 +13,7 @@ from virtualstack.readers.hdf5.datatypes import element_type
 from virtualstack.readers.hdf5.fetch import Metadata
 from virtualstack.readers.hdf5.filters import filter_of
 from virtualstack.readers.hdf5.library import Library
+from virtualstack.readers.hdf5.netcdf_types import is_read_by_netcdf
 from virtualstack.readers.hdf5.obstacles import LostValuesError
 from virtualstack.readers.hdf5.paths import OUTSIDE, follow
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
@@ -81,16 +82,13 @@ class WalkedView:
         if not isinstance(node.attributes, StructureError):
             scale = self._attributes.scale(node.attributes, len(space or ()))
         is_of_characters = element.stored is not None and element.stored.kind == "S"
-        datatype = header.datatype
         return Variable(
             name=name,
             path=path,
             raw_path=raw_path,
             address=dataset.address,
             element=element,
-            is_read_by_netcdf=header.is_committed
-            or datatype.kind in ("integer", "float", "string")
-            or datatype.variant == "string",
+            is_read_by_netcdf=header.is_committed or is_read_by_netcdf(header.datatype),
             space=space,
             shape=None if space is None else space + element.subshape,
             maxshape=() if space is None else header.space.maxshape + element.subshape,
@@ -180,7 +178,7 @@ class WalkedView:
             return Target(kind="nothing", reason=f"a link to '{named}', which is in another file")
         if address is None:
             return Target(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
-        return self._at(address)
+        return replace(self._at(address), is_soft=True)
 
     def _names(self, group: int) -> dict[bytes, Link]:
         if group not in self._links:
