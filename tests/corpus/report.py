@@ -53,7 +53,10 @@ def corpus_files() -> list[Path]:
 
 
 def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Give the datasets under every hard and soft link in the file, but those that only declare a dimension."""
+    """Give the datasets under every hard link in the file, but those that only declare a dimension.
+
+    Those under soft links, too, but groups have the names of hard links alone.
+    """
     seen: set[Any] = set()
 
     def walk(group: h5py.Group, path: str) -> Iterator[tuple[str, h5py.Dataset]]:
@@ -72,6 +75,8 @@ def datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
             if found.file.id != file.id:
                 continue
             if isinstance(found, h5py.Group):
+                if isinstance(link, h5py.SoftLink):
+                    continue
                 yield from walk(found, f"{path}/{name}")
             elif isinstance(found, h5py.Dataset) and not _is_bare_dimension(found):
                 yield f"{path}/{name}", found

@@ -119,6 +119,49 @@ def test_random_files_as_netcdf4_shows_them(seed, tmp_path):
         assert compare(theirs, read(path)) == []
 
 
+NOT_NUMBERS = {
+    "reference": h5t.STD_REF_OBJ,
+    "region": h5t.STD_REF_DSETREG,
+    "bits": h5t.STD_B8LE,
+    "array": h5t.array_create(h5t.STD_I32LE, (2,)),
+    "float16": h5t.IEEE_F16LE,
+    "three bytes": "V3",
+    "bool": "?",
+    "text": h5py.string_dtype(),
+    "sequence": h5py.vlen_dtype("i4"),
+    "sequence of float16": h5py.vlen_dtype("f2"),
+    "sequence of text": h5t.vlen_create(h5t.py_create(h5py.string_dtype(), logical=True)),
+    "sequence of sequences": h5t.vlen_create(h5t.vlen_create(h5t.STD_I32LE)),
+    "sequence of bool": h5py.vlen_dtype("?"),
+    "compound": [("a", "i4"), ("b", "f8", (2,)), ("c", "S3")],
+    "compound with bool": [("a", "?")],
+    "compound with float16": [("a", "f2")],
+    "compound with compound": [("a", [("b", "i4")])],
+    "compound with reference": [("a", "i4"), ("b", h5py.ref_dtype)],
+    "compound with text": [("a", h5py.string_dtype())],
+    "compound with texts": [("a", "S3", (2,))],
+    "compound with bools": [("a", "?", (2,))],
+}
+
+
+@pytest.mark.parametrize("what", NOT_NUMBERS)
+@pytest.mark.filterwarnings("ignore:.*unsupported.*:UserWarning")
+def test_other_types_count_as_netcdf_counts_them(what, tmp_path):
+    """An axis of a type that netCDF-C reads has a number, others have none there, also above."""
+    path, tid = tmp_path / "x.h5", NOT_NUMBERS[what]
+    with h5py.File(path, "w") as file:
+        if not isinstance(tid, h5t.TypeID):
+            tid = h5t.py_create(np.dtype(tid), logical=True)
+        group = file.create_group("group")
+        h5d.create(group.id, b"a", tid, h5s.create_simple((3,)))
+        group.create_dataset("b", (7,), "f4")
+        file.create_dataset("z", (5,), "f4")
+    with netCDF4.Dataset(path) as theirs:
+        for metadata in ("own", "library"):
+            ours = HDF5(metadata=metadata).read(absolute_url(path), Storage.of(None), ReadOptions())
+            assert compare(theirs, ours) == []
+
+
 def test_odd_names_of_netcdf(tmp_path):
     """A coordinate of two axes, one dimension twice, a variable named like a dimension, an inherited dimension."""
     path = tmp_path / "odd.nc"
@@ -231,7 +274,7 @@ def test_a_short_variable_along_a_huge_dimension(tmp_path):
 
 
 def test_attributes_that_have_no_counterpart_are_noted(tmp_path):
-    """Compounds, references and ragged attributes are left out, and recorded; the others stay."""
+    """Compounds, references to regions and ragged attributes are left out, and recorded; the others stay."""
     path = tmp_path / "attributes.h5"
     with h5py.File(path, "w") as file:
         file.attrs["latin"] = np.bytes_("å".encode("latin-1"))
@@ -241,6 +284,7 @@ def test_attributes_that_have_no_counterpart_are_noted(tmp_path):
         file.attrs["two_axes"] = np.arange(4).reshape(2, 2)
         file.attrs["record"] = np.zeros(1, [("a", "i4")])
         file.attrs["reference"] = file.ref
+        file.attrs["region"] = file.create_dataset("x", (3,), "f4").regionref[:2]
         file.attrs.create("ragged", np.array([np.arange(2), np.arange(3)], object), dtype=h5py.vlen_dtype("i4"))
         file.attrs["CLASS"] = "hidden"
     group = read(path)
@@ -249,5 +293,6 @@ def test_attributes_that_have_no_counterpart_are_noted(tmp_path):
     assert group.attributes["null"].shape == (0,)
     assert group.attributes["null_text"] == ""
     assert group.attributes["two_axes"].shape == (2, 2)
+    assert group.attributes["reference"] == "/"
     assert "CLASS" not in group.attributes
-    assert {x.path: x.kind for x in group.refusals} == {f"/@{x}": "noted" for x in ("record", "reference", "ragged")}
+    assert {x.path: x.kind for x in group.refusals} == {f"/@{x}": "noted" for x in ("record", "region", "ragged")}

@@ -18,7 +18,15 @@ from virtualstack.readers.hdf5.structures.superblock import Superblock
 from virtualstack.readers.hdf5.tree import Attributes, Scale, decode_text
 from virtualstack.readers.hdf5.walk import Heaps
 
-__all__ = ["HIDDEN", "AttributeReader", "NoCounterpartError", "UnreadAttributeError", "one_or_many", "texts_of"]
+__all__ = [
+    "ADDRESS",
+    "HIDDEN",
+    "AttributeReader",
+    "NoCounterpartError",
+    "UnreadAttributeError",
+    "one_or_many",
+    "texts_of",
+]
 
 HIDDEN = frozenset(
     {
@@ -37,6 +45,9 @@ HIDDEN = frozenset(
     }
 )
 """What netCDF-4 and the dimension scales of HDF5 keep for themselves: netCDF-C's list of reserved attributes."""
+
+ADDRESS = np.dtype("<u8")
+"""An element that is a reference to an object."""
 
 _SCALE = b"DIMENSION_SCALE"
 _MAX_RANK = 32  # H5S_MAX_RANK
@@ -88,9 +99,14 @@ class AttributeReader:
         """
         values: dict[str, Any] = {}
         notes: list[Refusal] = []
+        references: dict[str, NDArray[np.uint64]] = {}
         for attribute in stored:
             name = decode_text(attribute.name)
             if name in HIDDEN:
+                continue
+            datatype, shape = attribute.datatype, attribute.space.shape
+            if datatype.variant == "object" and datatype.size == ADDRESS.itemsize and shape is not None:
+                references[name] = np.frombuffer(attribute.data, ADDRESS, math.prod(shape))
                 continue
             try:
                 value = self._value(attribute)
@@ -105,7 +121,7 @@ class AttributeReader:
                 if name == "_FillValue" and isinstance(value, str) and is_of_characters:
                     value = value.encode()  # as netCDF4 gives that of characters
                 values[name] = value
-        return Attributes(values=values, notes=tuple(notes))
+        return Attributes(values=values, notes=tuple(notes), references=references)
 
     def _value(self, attribute: Attribute) -> Any:
         """Give the value of an attribute; ``None`` where only the HDF5 library can."""

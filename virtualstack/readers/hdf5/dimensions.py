@@ -78,7 +78,9 @@ def resolve_dimensions(root: Group, of_product: Mapping[str, Sequence[str]], /) 
                 dims.append(_declare(variable, number))
                 if not dims[-1].has_variable:
                     found.not_variables.add(variable.path)
-    _Namer(found, next_number, of_product).name_group(root, ())
+    namer = _Namer(found, next_number, of_product)
+    for read_by_netcdf in (True, False):  # what netCDF-C skips must not change its numbers
+        namer.name_group(root, (), read_by_netcdf=read_by_netcdf)
     _find_lengths(root, found)
     return found
 
@@ -119,14 +121,18 @@ class _Namer:
         self.next_number = next_number
         self.of_product = of_product
 
-    def name_group(self, group: Group, parents: tuple[Group, ...]) -> None:
+    def name_group(self, group: Group, parents: tuple[Group, ...], *, read_by_netcdf: bool) -> None:
         for child in group.groups.values():
-            self.name_group(child, (*parents, group))
-        scope = _Scope([self.found.declared[x.path] for x in (group, *reversed(parents))])
-        for seen_by_netcdf in (True, False):  # what netCDF-C skips must not change its numbers
-            for variable in group.variables.values():
-                if variable.path not in self.found.not_variables and variable.is_read_by_netcdf is seen_by_netcdf:
-                    self.found.axes[variable.path] = self._axes(variable, scope)
+            self.name_group(child, (*parents, group), read_by_netcdf=read_by_netcdf)
+        variables = [
+            variable
+            for variable in group.variables.values()
+            if variable.is_read_by_netcdf is read_by_netcdf and variable.path not in self.found.not_variables
+        ]
+        if variables:
+            scope = _Scope([self.found.declared[x.path] for x in (group, *reversed(parents))])
+            for variable in variables:
+                self.found.axes[variable.path] = self._axes(variable, scope)
 
     def _axes(self, variable: Variable, scope: _Scope) -> tuple[Dimension, ...]:
         rank = len(variable.shape or ())

@@ -5,19 +5,29 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5ds, h5g, h5l, h5o, h5s, h5t
+from numpy.typing import NDArray
 
 from virtualstack.manifests import Refusal
-from virtualstack.readers.hdf5.attributes import HIDDEN, NoCounterpartError, UnreadAttributeError, one_or_many, texts_of
+from virtualstack.readers.hdf5.attributes import (
+    ADDRESS,
+    HIDDEN,
+    NoCounterpartError,
+    UnreadAttributeError,
+    one_or_many,
+    texts_of,
+)
 from virtualstack.readers.hdf5.chunks import UnlistableChunksError, list_chunks
-from virtualstack.readers.hdf5.datatypes import ElementType, element_type, packed
+from virtualstack.readers.hdf5.datatypes import ElementType, element_type, of_library, packed
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.fetch import Metadata
 from virtualstack.readers.hdf5.filters import filters_of
+from virtualstack.readers.hdf5.library_mappings import read_mappings
+from virtualstack.readers.hdf5.netcdf_types import is_read_by_netcdf
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.readers.hdf5.structures.layout_message import (
     ChunkedLayout,
@@ -74,6 +84,7 @@ class Library:
         """Close the file, where it was opened."""
         if self._opened is not None:
             self._opened.close()
+            self._opened = None
 
     # -- the tree ---------------------------------------------------------------------------------------------
 
@@ -102,9 +113,10 @@ class Library:
             return Target(kind="lost", reason=str(error))
         if number != self._file_number:
             return Target(kind="nothing", reason=f"a link to '{_named(group, raw)}', which is in another file")
-        if isinstance(oid, h5g.GroupID):
-            return Target(kind="group", address=address, handle=oid)
-        return Target(kind="dataset" if isinstance(oid, h5d.DatasetID) else "datatype", address=address, handle=oid)
+        what: Literal["group", "dataset", "datatype"] = "datatype"
+        if isinstance(oid, h5g.GroupID | h5d.DatasetID):
+            what = "group" if isinstance(oid, h5g.GroupID) else "dataset"
+        return Target(kind=what, address=address, is_soft=kind == h5l.TYPE_SOFT, handle=oid)
 
     def variable(self, dataset: Target, name: str, raw_path: bytes, path: str, /) -> Variable:
         """Describe a dataset."""
@@ -120,7 +132,7 @@ class Library:
         except LibraryError as error:
             raise LostObjectError(str(error)) from error
 
-    def find_variable(self, path: str, /) -> Variable | None:
+    def find(self, path: str, /) -> Variable | None:
         """Give the dataset at a path; ``None`` where there is none, or where it is in another file.
 
         Raises
@@ -165,7 +177,7 @@ class Library:
                 raw_path=raw_path,
                 address=address,
                 element=element,
-                is_read_by_netcdf=tid.get_class() in (h5t.INTEGER, h5t.FLOAT, h5t.STRING) or bool(tid.committed()),
+                is_read_by_netcdf=bool(tid.committed()) or _is_read_by_netcdf(tid),
                 space=None if space is None else tuple(map(int, space)),
                 shape=None if space is None else (*map(int, space), *element.subshape),
                 maxshape=() if space is None else (*dataset.maxshape, *element.subshape),
@@ -176,6 +188,7 @@ class Library:
                 attributes=_attributes(dataset, path),
                 scale=_scale(dataset),
                 list_chunks=lambda: self._chunks(dataset, layout),
+                list_mappings=lambda: read_mappings(dcpl),
             )
 
     def _layout(self, dataset: h5py.Dataset, address: int, element: ElementType) -> Layout:
@@ -284,6 +297,12 @@ def _stored_bytes(dataset: h5py.Dataset) -> bytes:
     return raw.tobytes()
 
 
+def _is_read_by_netcdf(tid: h5t.TypeID) -> bool:
+    with contextlib.suppress(StructureError):
+        return is_read_by_netcdf(of_library(tid))
+    return False
+
+
 def _fill(dataset: h5py.Dataset, element: ElementType) -> FillMessage:
     dcpl = dataset.id.get_create_plist()
     defined = dcpl.fill_value_defined()
@@ -307,13 +326,19 @@ def _fill(dataset: h5py.Dataset, element: ElementType) -> FillMessage:
 def _attributes(loc: h5py.Group | h5py.Dataset, path: str) -> Attributes:
     values: dict[str, Any] = {}
     notes: list[Refusal] = []
+    references: dict[str, NDArray[np.uint64]] = {}
     for raw_name in _names(loc):
         name = decode_text(raw_name)
         if name in HIDDEN:
             continue
         try:
             with library_errors():
-                value = _value(h5a.open(loc.id, raw_name))
+                attribute = h5a.open(loc.id, raw_name)
+                addresses = _references(attribute)
+                if addresses is not None:
+                    references[name] = addresses
+                    continue
+                value = _value(attribute)
             if name == "_FillValue" and isinstance(value, str) and loc.dtype.kind == "S":
                 value = value.encode()  # as netCDF4 gives that of characters
         except NoCounterpartError as error:
@@ -322,7 +347,19 @@ def _attributes(loc: h5py.Group | h5py.Dataset, path: str) -> Attributes:
             notes.append(Refusal(path=f"{path}@{name}", reason=f"the attribute cannot be read: {error}", kind="noted"))
         else:
             values[name] = value
-    return Attributes(values=values, notes=tuple(notes))
+    return Attributes(values=values, notes=tuple(notes), references=references)
+
+
+def _references(attribute: h5a.AttrID) -> NDArray[np.uint64] | None:
+    """Give the addresses of references to objects; ``None`` where it has others, or no value."""
+    tid = attribute.get_type()
+    is_null = attribute.get_space().get_simple_extent_type() == h5s.NULL
+    if is_null or tid.get_class() != h5t.REFERENCE or not tid.equal(h5t.STD_REF_OBJ):
+        return None
+    raw = np.zeros(attribute.shape, f"V{ADDRESS.itemsize}")
+    if raw.size:
+        attribute.read(raw, tid)
+    return np.frombuffer(raw.tobytes(), ADDRESS)
 
 
 def _names(loc: h5py.Group | h5py.Dataset) -> Iterable[bytes]:

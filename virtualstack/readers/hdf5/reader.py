@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,18 +16,22 @@ from virtualstack.readers.hdf5.check import differences
 from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
 from virtualstack.readers.hdf5.faults import LibraryError
 from virtualstack.readers.hdf5.fetch import Metadata
+from virtualstack.readers.hdf5.finder import DatasetFinder
 from virtualstack.readers.hdf5.hdfeos import axis_names, parse_structures, read_struct_metadata
 from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.locks import is_locked
 from virtualstack.readers.hdf5.obstacles import LostValuesError
 from virtualstack.readers.hdf5.records import extend_records
 from virtualstack.readers.hdf5.references import FileContext
+from virtualstack.readers.hdf5.source_files import SourceFile, SourceFiles
 from virtualstack.readers.hdf5.structures.requests import StructureError
+from virtualstack.readers.hdf5.structures.virtual_mappings import Mapping as VirtualMapping
 from virtualstack.readers.hdf5.tree import Group, Variable, build_tree, decode_text
 from virtualstack.readers.hdf5.variables import read_variable
+from virtualstack.readers.hdf5.virtual_datasets import virtual_shape
 from virtualstack.readers.hdf5.virtual_sources import Chain, Datasets
 from virtualstack.readers.hdf5.walk import walk
-from virtualstack.readers.hdf5.walked import WalkedView
+from virtualstack.readers.hdf5.walked import Extent, WalkedView
 from virtualstack.storage import LocalSource, Source, Storage
 
 __all__ = ["HDF5"]
@@ -85,15 +89,33 @@ class HDF5:
 
         def read_dataset(url: str, path: str, chain: Chain) -> ManifestArray | None:
             try:
-                source = storage.source(url)
+                with files.use(url) as file, _damage_named(url):
+                    variable = (file.library if self.metadata == "library" else file.finder).find(path)
+                    if variable is None:
+                        return None
+                    context = context_of(
+                        file.source,
+                        file.metadata,
+                        file.library,
+                        lambda: self._tree(file.metadata, file.library, options).paths(),
+                        chain,
+                    )
+                    return _source(variable, context)
             except SourceNotFoundError:
                 return None
-            with _opened(source) as (metadata, library):
-                variable = library.find_variable(path)
-                context = context_of(source, metadata, library, lambda: build_tree(library).paths(), chain)
-                return None if variable is None else _source(variable, context)
 
-        datasets = Datasets(read_dataset)
+        def open_file(url: str) -> SourceFile:
+            source = storage.source(url)
+            metadata, library = _views(source)
+            return SourceFile(
+                source=source, metadata=metadata, library=library, finder=DatasetFinder(metadata, library)
+            )
+
+        def extent(path: str, mappings: Sequence[VirtualMapping], shape: tuple[int, ...]) -> tuple[int, ...]:
+            sources = datasets.sources_of(source.location.url, path, ())
+            return virtual_shape(mappings, shape, sources, url=source.location.url, inline_limit=options.inline_limit)
+
+        files, datasets = SourceFiles(open_file), Datasets(read_dataset)
 
         def context_of(
             source: Source, metadata: Metadata, library: Library, paths: Callable[[], Mapping[int, str]], chain: Chain
@@ -112,7 +134,7 @@ class HDF5:
 
         source = storage.source(url)
         with _opened(source) as (metadata, library):
-            tree = self._tree(metadata, library, options)
+            tree = self._tree(metadata, library, options, extent)
             context = context_of(source, metadata, library, tree.paths, ())
             text = read_struct_metadata(tree, metadata, library) if self.eos_dimensions else ""
             dims = resolve_dimensions(tree, axis_names(tree, parse_structures(text)))
@@ -130,7 +152,7 @@ class HDF5:
             )
         return own
 
-    def _tree(self, metadata: Metadata, library: Library, options: ReadOptions) -> Group:
+    def _tree(self, metadata: Metadata, library: Library, options: ReadOptions, extent: Extent | None = None) -> Group:
         """Find the objects of a file: by the walk where it knows all groups, else by the HDF5 library."""
         if self.metadata == "library":
             return build_tree(library)
@@ -138,7 +160,7 @@ class HDF5:
             objects = walk(metadata, lambda path: _wants_chunks(path, options))
         except StructureError:
             return build_tree(library)
-        return build_tree(WalkedView(objects, metadata, library))
+        return build_tree(WalkedView(objects, metadata, library, extent))
 
 
 def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
@@ -148,17 +170,27 @@ def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
 
 @contextmanager
 def _opened(source: Source) -> Iterator[tuple[Metadata, Library]]:
-    """Open a file; errors of the HDF5 library that nobody else takes mean that it is damaged."""
+    metadata, library = _views(source)
+    with closing(library), _damage_named(source.location.url):
+        yield metadata, library
+
+
+def _views(source: Source) -> tuple[Metadata, Library]:
     url = source.location.url
     path = local_path(url) if isinstance(source, LocalSource) else None
     if path is not None and is_locked(path):
         raise _locked(url)
     metadata = Metadata(source)
-    with closing(Library(metadata, metadata.file() if path is None else path)) as library:
-        try:
-            yield metadata, library
-        except LibraryError as error:
-            raise _damaged(url, str(error)) from error
+    return metadata, Library(metadata, metadata.file() if path is None else path)
+
+
+@contextmanager
+def _damage_named(url: str) -> Iterator[None]:
+    """Errors of the HDF5 library that nobody else takes mean that a file is damaged."""
+    try:
+        yield
+    except LibraryError as error:
+        raise _damaged(url, str(error)) from error
 
 
 def _locked(url: str) -> StorageError:
@@ -218,7 +250,7 @@ def _source(variable: Variable, context: FileContext) -> ManifestArray:
     """Describe a dataset that is a source of a virtual dataset."""
     try:
         array, refusal = read_variable(variable, ("",) * len(variable.shape or ()), context)
-    except LibraryError as error:
+    except (LibraryError, ManifestError) as error:
         raise LostValuesError(f"a virtual dataset (VDS) whose source '{variable.path}' is damaged: {error}") from error
     if array is None:
         reason = "" if refusal is None else refusal.reason

@@ -22,7 +22,6 @@ from virtualstack.readers.hdf5.datatypes import packed
 from virtualstack.readers.hdf5.external import external_segments
 from virtualstack.readers.hdf5.filters import Filter, codecs_of, missing_plugin, obstacle, passed
 from virtualstack.readers.hdf5.library import Library
-from virtualstack.readers.hdf5.library_mappings import read_mappings
 from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.readers.hdf5.structures.layout_message import (
@@ -166,10 +165,9 @@ def _external(
 def _virtual(
     variable: Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
 ) -> tuple[ChunkManifest, ChunkGrid]:
-    dcpl = context.library.dataset(variable.raw_path).id.get_create_plist()
     url, subshape = context.location.url, variable.element.subshape
     chunks = virtual_chunks(
-        read_mappings(dcpl),
+        variable.list_mappings(),
         shape[: len(shape) - len(subshape)],
         fill.dtype,
         fill,

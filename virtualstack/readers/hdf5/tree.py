@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from virtualstack.manifests import Refusal
 from virtualstack.readers.hdf5.datatypes import ElementType
 from virtualstack.readers.hdf5.filters import Filter
+from virtualstack.readers.hdf5.object_references import DanglingReferenceError, reference_paths
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.readers.hdf5.structures.layout_message import Layout
 from virtualstack.readers.hdf5.structures.messages import FillMessage
+from virtualstack.readers.hdf5.structures.virtual_mappings import Mapping as VirtualMapping
 
 __all__ = [
     "Attributes",
@@ -63,10 +69,36 @@ class Attributes:
         By name.
     notes
         On those without a counterpart.
+    references
+        Those that are references to objects: shape ``(n,)`` of addresses, 0 for none. `build_tree` makes paths of them,
+        which are then among the values.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Refusal, ...] = ()
+    references: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)
+
+    def with_paths(self, path: str, paths: Callable[[], Mapping[int, str]], /) -> Attributes:
+        """Replace references by the paths of objects; those to nothing known are noted.
+
+        Parameters
+        ----------
+        path
+            Of what has the attributes.
+        paths
+            Gives the paths of all objects by address.
+        """
+        if not self.references:
+            return self
+        values, notes = dict(self.values), list(self.notes)
+        for name, addresses in self.references.items():
+            try:
+                found = reference_paths(addresses, paths())
+            except DanglingReferenceError as error:
+                notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute: {error}", kind="noted"))
+            else:
+                values[name] = found[0] if len(found) == 1 else found
+        return Attributes(values=values, notes=tuple(notes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +118,7 @@ class Variable:
     element
         What its elements are.
     is_read_by_netcdf
-        Whether netCDF-C reads its datatype: numbers, text, and committed ones.
+        Whether netCDF-C reads its datatype; it takes committed ones for such.
     space
         Shape in elements; ``None`` for a null dataspace.
     shape, maxshape
@@ -97,6 +129,8 @@ class Variable:
         What else it says.
     list_chunks
         Gives the allocated chunks, with offsets from the start of the file.
+    list_mappings
+        Gives the mappings of a virtual dataset.
     """
 
     name: str
@@ -115,6 +149,7 @@ class Variable:
     attributes: Attributes
     scale: Scale
     list_chunks: Callable[[], ChunkTable]
+    list_mappings: Callable[[], Sequence[VirtualMapping]] = tuple
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,6 +209,8 @@ class Target:
         Of the object header.
     reason
         Why there is nothing, or what is wrong with it.
+    is_soft
+        Whether the link is a path, so that the object has another name in the file.
     handle
         The object, for the one that gave this.
     """
@@ -181,6 +218,7 @@ class Target:
     kind: Literal["group", "dataset", "datatype", "nothing", "lost"]
     address: int = -1
     reason: str = ""
+    is_soft: bool = False
     handle: Any = None
 
 
@@ -216,11 +254,29 @@ class LostObjectError(Exception):
 def build_tree(view: FileView, /) -> Group:
     """Follow all links from the root; no chunk index is looked at."""
     root = Group(path="", address=view.root.address, attributes=view.attributes(view.root, b"/", "/"))
-    _fill(root, view.root, b"", {view.root.address: "/"}, view, depth=0)
+    names = _Names({view.root.address: "/"})
+    _fill(root, view.root, b"", names, view, depth=0)
+    for node, path, address in names.soft:
+        node.note(path, f"another name of '{names.first.get(address, '?')}'")
+    paths = cache(root.paths)
+    for group in root.walk():
+        group.attributes = group.attributes.with_paths(group.path or "/", paths)
+        for name, variable in group.variables.items():
+            if variable.attributes.references:
+                attributes = variable.attributes.with_paths(variable.path, paths)
+                group.variables[name] = replace(variable, attributes=attributes)
     return root
 
 
-def _fill(node: Group, target: Target, raw_path: bytes, seen: dict[int, str], view: FileView, *, depth: int) -> None:
+@dataclass(slots=True)
+class _Names:
+    """The first path of each object that hard links alone lead to, and where soft links are."""
+
+    first: dict[int, str]
+    soft: list[tuple[Group, str, int]] = field(default_factory=list)
+
+
+def _fill(node: Group, target: Target, raw_path: bytes, names: _Names, view: FileView, *, depth: int) -> None:
     """Add what the links of a group lead to, then what those of its children do."""
     children: list[tuple[Group, Target, bytes]] = []
     for raw, found in view.links(target, node):
@@ -237,12 +293,15 @@ def _fill(node: Group, target: Target, raw_path: bytes, seen: dict[int, str], vi
         except LostObjectError as error:
             node.notes.append(Refusal(path=path, reason=f"the object cannot be opened: {error}"))
             continue
-        first = seen.setdefault(found.address, path)
-        if first != path:
-            node.note(path, f"another name of '{first}'")
         if variable is not None:
             node.variables[name] = variable
-        elif found.kind == "group" and first == path:
+        if found.is_soft:
+            names.soft.append((node, path, found.address))
+            continue
+        first = names.first.setdefault(found.address, path)
+        if first != path:
+            node.note(path, f"another name of '{first}'")
+        elif found.kind == "group":
             if depth >= _MAX_DEPTH:
                 node.notes.append(Refusal(path=path, reason=f"groups are nested more than {_MAX_DEPTH} deep"))
                 continue
@@ -250,4 +309,4 @@ def _fill(node: Group, target: Target, raw_path: bytes, seen: dict[int, str], vi
             node.groups[name] = child
             children.append((child, found, raw_child))
     for child, found, raw_child in children:
-        _fill(child, found, raw_child, seen, view, depth=depth + 1)
+        _fill(child, found, raw_child, names, view, depth=depth + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -72,7 +71,8 @@ class Datasets:
 
 
 def _normal(path: str) -> str:
-    return posixpath.normpath(f"/{path}").replace("//", "/")
+    # as the HDF5 library reads it, to which ".." is a name
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
 class Sources:

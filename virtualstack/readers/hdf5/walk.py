@@ -13,7 +13,7 @@ from virtualstack.readers.hdf5.structures.attribute_messages import Attribute, p
 from virtualstack.readers.hdf5.structures.chunk_index import ChunkTable, read_chunk_index
 from virtualstack.readers.hdf5.structures.datatype_message import Datatype
 from virtualstack.readers.hdf5.structures.heaps import name_in_heap, read_global_heap, read_local_heap
-from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, Layout, parse_layout
+from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, Layout, VirtualLayout, parse_layout
 from virtualstack.readers.hdf5.structures.links import LINK_INFO, SYMBOL_TABLE, Link, read_links
 from virtualstack.readers.hdf5.structures.messages import (
     Dataspace,
@@ -29,7 +29,7 @@ from virtualstack.readers.hdf5.structures.object_header import Message, read_obj
 from virtualstack.readers.hdf5.structures.requests import Parse, StructureError
 from virtualstack.readers.hdf5.structures.superblock import Superblock, find_superblock, read_superblock
 
-__all__ = ["DatasetHeader", "Heaps", "Object", "Objects", "read_chunks", "walk"]
+__all__ = ["DatasetHeader", "Heaps", "Object", "Objects", "find_objects", "read_chunks", "read_object", "walk"]
 
 _DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
 _MAX_OBJECTS = 1 << 22
@@ -99,7 +99,7 @@ class Objects:
     by_address
         The objects.
     heaps
-        Values of attributes of variable length.
+        Values of attributes of variable length, and mappings of virtual datasets.
     """
 
     superblock: Superblock
@@ -122,10 +122,42 @@ def walk(metadata: Metadata, wants_chunks: Callable[[bytes], bool], /) -> Object
     StructureError
         A group or an object header cannot be read here.
     """
+    return _Walk(metadata, find_objects(metadata), wants_chunks).run()
+
+
+def find_objects(metadata: Metadata, /) -> Objects:
+    """Find where the objects of a file begin, and read none of them.
+
+    Raises
+    ------
+    StructureError
+        It is no HDF5 file, or one that is not read here.
+    """
     metadata.base = metadata.run(find_superblock(metadata.size))
     superblock = metadata.run(read_superblock(metadata.base, metadata.size))
     metadata.end = superblock.base + superblock.end
-    return _Walk(metadata, Objects(superblock=superblock), wants_chunks).run()
+    return Objects(superblock=superblock)
+
+
+def read_object(metadata: Metadata, objects: Objects, address: int, /) -> Object:
+    """Read one object with its links, or its header and chunk index; no attributes.
+
+    Raises
+    ------
+    StructureError
+        It is no group that is read here, or no object.
+    """
+    if address not in objects.by_address:
+        one = _Walk(metadata, objects, lambda _: True)
+        messages = metadata.run(read_object_header(address, objects.superblock.widths))
+        node = Object(kind=_kind(messages))
+        if node.kind == "group":
+            node.links = metadata.run(read_links(messages, objects.superblock))
+        elif node.kind == "dataset":
+            one.crawl.spawn(_read_dataset(messages, objects.superblock), partial(one.on_dataset, node, b""))
+            one.crawl.run()
+        objects.by_address[address] = node
+    return objects.by_address[address]
 
 
 class _Walk:
@@ -160,7 +192,7 @@ class _Walk:
         if node.kind == "group":
             self.crawl.spawn(read_links(messages, self.superblock), partial(self._on_links, node, path))
         elif node.kind == "dataset":
-            self.crawl.spawn(_read_dataset(messages, self.superblock), partial(self._on_dataset, node, path))
+            self.crawl.spawn(_read_dataset(messages, self.superblock), partial(self.on_dataset, node, path))
 
     def _on_links(self, node: Object, path: bytes, links: list[Link] | StructureError) -> None:
         if isinstance(links, StructureError):
@@ -170,11 +202,16 @@ class _Walk:
             if link.kind == "hard":
                 self._visit(link.address, path + b"/" + link.name)
 
-    def _on_dataset(self, node: Object, path: bytes, header: DatasetHeader | StructureError) -> None:
+    def on_dataset(self, node: Object, path: bytes, header: DatasetHeader | StructureError) -> None:
         node.header = header
-        if not isinstance(header, DatasetHeader) or not isinstance(header.layout, ChunkedLayout):
+        if not isinstance(header, DatasetHeader):
             return
-        if math.prod(header.space.shape or (0,)) and self.wants_chunks(path):
+        if isinstance(header.layout, VirtualLayout):
+            if header.layout.address is not None:
+                self._need_heap(header.layout.address)
+        elif not isinstance(header.layout, ChunkedLayout):
+            return
+        elif math.prod(header.space.shape or (0,)) and self.wants_chunks(path):
             parser = read_chunks(header, header.layout, self.superblock)
             self.crawl.spawn(parser, partial(setattr, node, "chunks"))
 
@@ -191,10 +228,14 @@ class _Walk:
                     node.attributes = error
                     return
                 for pointer in found:
-                    if pointer.heap is not None and pointer.heap not in self.found.heaps:
-                        self.found.heaps[pointer.heap] = {}
-                        parser = read_global_heap(pointer.heap, self.superblock)
-                        self.crawl.spawn(parser, partial(self.found.heaps.__setitem__, pointer.heap))
+                    if pointer.heap is not None:
+                        self._need_heap(pointer.heap)
+
+    def _need_heap(self, address: int) -> None:
+        if address not in self.found.heaps:
+            self.found.heaps[address] = {}
+            parser = read_global_heap(address, self.superblock)
+            self.crawl.spawn(parser, partial(self.found.heaps.__setitem__, address))
 
 
 def _kind(messages: Sequence[Message]) -> Literal["group", "dataset", "datatype"]:

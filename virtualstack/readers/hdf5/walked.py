@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import NoReturn
 
 from virtualstack.readers.hdf5.attributes import AttributeReader
 from virtualstack.readers.hdf5.chunks import UnlistableChunksError
@@ -11,17 +13,21 @@ from virtualstack.readers.hdf5.datatypes import element_type
 from virtualstack.readers.hdf5.fetch import Metadata
 from virtualstack.readers.hdf5.filters import filter_of
 from virtualstack.readers.hdf5.library import Library
+from virtualstack.readers.hdf5.netcdf_types import is_read_by_netcdf
+from virtualstack.readers.hdf5.obstacles import LostValuesError
+from virtualstack.readers.hdf5.paths import OUTSIDE, follow
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, VirtualLayout
 from virtualstack.readers.hdf5.structures.links import Link
 from virtualstack.readers.hdf5.structures.requests import StructureError
-from virtualstack.readers.hdf5.tree import Attributes, Group, Scale, Target, Variable, decode_text
+from virtualstack.readers.hdf5.structures.virtual_mappings import Mapping, parse_mappings
+from virtualstack.readers.hdf5.tree import Attributes, Group, LostObjectError, Scale, Target, Variable, decode_text
 from virtualstack.readers.hdf5.walk import DatasetHeader, Object, Objects, read_chunks
 
-__all__ = ["WalkedView"]
+__all__ = ["Extent", "WalkedView"]
 
-_MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: soft links that lead to soft links
-_OUTSIDE = -1
+type Extent = Callable[[str, Sequence[Mapping], tuple[int, ...]], tuple[int, ...]]
+"""Gives the shape of a virtual dataset that grows with its sources, by its path, mappings and stored shape."""
 
 
 class WalkedView:
@@ -35,12 +41,15 @@ class WalkedView:
         Of the file, for chunk indexes that were not asked for at once.
     library
         The HDF5 library's view of it.
+    extent
+        Looks at the sources of virtual datasets; without, these have the shapes that are stored.
     """
 
-    def __init__(self, objects: Objects, metadata: Metadata, library: Library) -> None:
+    def __init__(self, objects: Objects, metadata: Metadata, library: Library, extent: Extent | None = None) -> None:
         self._objects = objects
         self._metadata = metadata
         self._library = library
+        self._extent = extent
         self._attributes = AttributeReader(objects.superblock, objects.heaps)
         self._links: dict[int, dict[bytes, Link]] = {}
 
@@ -62,25 +71,24 @@ class WalkedView:
         """Describe a dataset."""
         node = self._objects.by_address[dataset.address]
         header = node.header
-        # the extent of a virtual dataset may depend on its sources
-        if not isinstance(header, DatasetHeader) or isinstance(header.layout, VirtualLayout):
+        if not isinstance(header, DatasetHeader):
             return self._library.variable_at(dataset.address, name, raw_path, path)
         element = element_type(header.datatype)
         space = header.space.shape
+        list_mappings: Callable[[], Sequence[Mapping]] = tuple
+        if isinstance(header.layout, VirtualLayout):
+            space, list_mappings = self._virtual(header.layout, space, path)
         scale = None
         if not isinstance(node.attributes, StructureError):
             scale = self._attributes.scale(node.attributes, len(space or ()))
         is_of_characters = element.stored is not None and element.stored.kind == "S"
-        datatype = header.datatype
         return Variable(
             name=name,
             path=path,
             raw_path=raw_path,
             address=dataset.address,
             element=element,
-            is_read_by_netcdf=header.is_committed
-            or datatype.kind in ("integer", "float", "string")
-            or datatype.variant == "string",
+            is_read_by_netcdf=header.is_committed or is_read_by_netcdf(header.datatype),
             space=space,
             shape=None if space is None else space + element.subshape,
             maxshape=() if space is None else header.space.maxshape + element.subshape,
@@ -91,7 +99,36 @@ class WalkedView:
             attributes=self._attributes_of(node, raw_path, path, is_of_characters=is_of_characters),
             scale=self._known(scale or self._library.scale(raw_path)),
             list_chunks=lambda: self._chunks(node, header, raw_path),
+            list_mappings=list_mappings,
         )
+
+    def _virtual(
+        self, layout: VirtualLayout, shape: tuple[int, ...] | None, path: str
+    ) -> tuple[tuple[int, ...] | None, Callable[[], Sequence[Mapping]]]:
+        """Give the shape of a virtual dataset, and its mappings.
+
+        The HDF5 library is not asked: on damaged mappings it may not come to an end.
+        """
+        mappings = self._mappings(layout)
+        if shape is None or self._extent is None or all(mapping.growing_axis is None for mapping in mappings):
+            return shape, lambda: mappings
+        try:
+            return self._extent(path, mappings, shape), lambda: mappings
+        except LostValuesError as error:
+            return shape, partial(_raise, error)
+
+    def _mappings(self, layout: VirtualLayout) -> Sequence[Mapping]:
+        if layout.address is None:
+            return ()
+        heap = self._objects.heaps[layout.address]
+        try:
+            if isinstance(heap, StructureError):
+                raise heap
+            if layout.index not in heap:
+                raise StructureError("there is no such object in the global heap")
+            return parse_mappings(heap[layout.index], self._objects.superblock.widths)
+        except StructureError as error:
+            raise LostObjectError(f"the mappings of a virtual dataset (VDS) are damaged: {error}") from error
 
     def _known(self, scale: Scale) -> Scale:
         """Leave out scales where a reference leads nowhere."""
@@ -136,33 +173,18 @@ class WalkedView:
             return Target(kind="nothing", reason=f"a link to '{named}', which is in another file")
         if link.kind == "other":
             return Target(kind="lost", reason="a kind of link that a user has defined leads to it")
-        address = self._follow(link.target[0], group, 0)
-        if address == _OUTSIDE:
+        address = follow(link.target[0], group, self._objects.superblock.root, self._names)
+        if address == OUTSIDE:
             return Target(kind="nothing", reason=f"a link to '{named}', which is in another file")
         if address is None:
             return Target(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
-        return self._at(address)
-
-    def _follow(self, path: bytes, group: int, n_links: int) -> int | None:
-        """Give the address that a path leads to from a group; ``None`` where it leads nowhere."""
-        if n_links > _MAX_SOFT_LINKS:
-            return None
-        here = self._objects.superblock.root if path.startswith(b"/") else group
-        for part in path.split(b"/"):
-            if part in (b"", b"."):
-                continue
-            link = self._names(here).get(part)
-            if link is None or link.kind == "other":
-                return None
-            if link.kind == "external":
-                return _OUTSIDE
-            below = link.address if link.kind == "hard" else self._follow(link.target[0], here, n_links + 1)
-            if below is None or below == _OUTSIDE:
-                return below
-            here = below
-        return here
+        return replace(self._at(address), is_soft=True)
 
     def _names(self, group: int) -> dict[bytes, Link]:
         if group not in self._links:
             self._links[group] = {link.name: link for link in self._objects.by_address[group].links}
         return self._links[group]
+
+
+def _raise(error: LostValuesError) -> NoReturn:
+    raise error
