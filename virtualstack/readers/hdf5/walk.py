@@ -13,7 +13,13 @@ from virtualstack.readers.hdf5.structures.attribute_messages import Attribute, p
 from virtualstack.readers.hdf5.structures.chunk_index import ChunkTable, read_chunk_index
 from virtualstack.readers.hdf5.structures.datatype_message import Datatype
 from virtualstack.readers.hdf5.structures.heaps import name_in_heap, read_global_heap, read_local_heap
-from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, Layout, VirtualLayout, parse_layout
+from virtualstack.readers.hdf5.structures.layout_message import (
+    ChunkedLayout,
+    ContiguousLayout,
+    Layout,
+    VirtualLayout,
+    parse_layout,
+)
 from virtualstack.readers.hdf5.structures.links import LINK_INFO, SYMBOL_TABLE, Link, read_links
 from virtualstack.readers.hdf5.structures.messages import (
     Dataspace,
@@ -32,6 +38,7 @@ from virtualstack.readers.hdf5.structures.superblock import Superblock, find_sup
 __all__ = ["DatasetHeader", "Heaps", "Object", "Objects", "find_objects", "read_chunks", "read_object", "walk"]
 
 _DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
+_TIME = 0x12
 _MAX_OBJECTS = 1 << 22
 
 type Heaps = Mapping[int, Mapping[int, bytes] | StructureError]
@@ -256,6 +263,8 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
     is_committed = False
     seen: set[int] = set()
     for kind, is_shared, body, _ in messages:
+        if kind == _TIME and body[:1] != b"\1":
+            raise StructureError("a time of modification of an unknown version")
         if kind not in _OF_DATASETS:
             continue
         if kind in seen or (is_shared and kind != _DATATYPE):
@@ -280,10 +289,15 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
             external = tuple((name_in_heap(heap, name), offset, size) for name, offset, size in files.slots)
     if datatype is None or space is None or layout is None:
         raise StructureError("a dataset has no datatype, dataspace or layout")
+    n_bytes = 0 if space.shape is None else math.prod(space.shape) * datatype.size
     if isinstance(layout, ChunkedLayout):
         rank = None if space.shape is None else len(space.shape)
         if layout.element_size != datatype.size or rank != len(layout.chunk):
             raise StructureError("chunks have elements of another size, or more or fewer axes, than their dataset")
+    elif isinstance(layout, ContiguousLayout) and layout.address is not None and not external:
+        size = n_bytes if layout.size is None else layout.size
+        if size < n_bytes or layout.address + size > superblock.end:
+            raise StructureError("the values of a dataset are fewer than it has, or lie past the end of the file")
     return DatasetHeader(
         datatype=datatype,
         is_committed=is_committed,

@@ -166,6 +166,8 @@ class WalkedView:
         return Target(kind=self._objects.by_address[address].kind, address=address)
 
     def _target(self, link: Link, group: int) -> Target:
+        if b"/" in link.name:
+            return Target(kind="lost", reason="its name has a slash, so that no path leads to it")
         if link.kind == "hard":
             return self._at(link.address)
         named = " of ".join(decode_text(x) for x in reversed(link.target))
