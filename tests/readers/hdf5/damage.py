@@ -1,7 +1,8 @@
 """Flip bits of the metadata of HDF5 files, and compare what the parsers make of it with the HDF5 library.
 
-``python tests/readers/hdf5/damage.py 20000`` runs that many cases over generated files and those of the corpus that
-are small, and prints how they ended; each case runs in a process of its own, for the library crashes on some.
+``python -m tests.readers.hdf5.damage 20000``, in the folder of the repository, runs that many cases over generated
+files and those of the corpus that are small, and prints how they ended; each case runs in a process of its own, for the
+library crashes on some.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ from pathlib import Path
 import h5py  # noqa: F401 - loaded before processes are forked
 import hdf5plugin  # noqa: F401
 import numpy as np
-
-sys.path[:0] = [str(Path(__file__).parents[3])]
 
 from tests.corpus.report import corpus_files
 from tests.data.make_hdf5 import BUILDERS, make
@@ -58,7 +57,7 @@ def metadata_places(path: Path) -> list[int]:
 
 
 def in_a_process(path: Path, who: str) -> tuple[str, ManifestGroup | str]:
-    """Read a file in a forked process: ``("group", it)``, ``("typed", message)``, ``("other", …)``, ``("died", how)``."""
+    """Read a file in a process: ``"group"``, ``"typed"`` (an error of ours), ``"other"`` or ``"died"``, and what."""
     receiving, sending = os.pipe()
     child = os.fork()
     if not child:
