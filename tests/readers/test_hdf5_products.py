@@ -140,6 +140,8 @@ def test_references_in_attributes_are_paths(tmp_path):
         )
         units.attrs.create("none", np.empty(0, h5py.ref_dtype), dtype=h5py.ref_dtype)
         units.attrs.create("two", [[units.ref], [file.ref]], dtype=h5py.ref_dtype)
+        file["kind"] = np.dtype("i4")
+        units.attrs["kind"] = file["kind"].ref
         units.attrs["nothing"] = h5py.Empty(h5py.ref_dtype)
     group = read(path, metadata="check")
     assert group.attributes[".specloc"] == "/specifications"
@@ -150,6 +152,7 @@ def test_references_in_attributes_are_paths(tmp_path):
     assert units.arrays["spike_times_index"].attributes["target"] == "/units/spike_times"
     assert units.arrays["spike_times"].attributes["many"] == ["/units", "/", "", "/scratch"]
     assert (units.attributes["none"], units.attributes["two"]) == ([], ["/units", "/"])
+    assert units.attributes["kind"] == "/kind"
     assert "/units@nothing" in notes(path)
 
 
@@ -225,3 +228,17 @@ def test_odd_names_survive_references(name, tmp_path):
         assert found[odd].to_dataset()[odd].values.tolist() == (np.arange(6.0) + number).tolist()
         assert found.to_dataset()[f"of {odd}"].values.tolist() == (np.arange(6.0) - number).tolist()
         assert found.to_dataset()[f"of {odd}"].attrs[odd] == odd
+
+
+@pytest.mark.parametrize("name", ["..", ".zarray", ".zattrs", ".zgroup"])
+@pytest.mark.parametrize("is_group", [False, True])
+def test_names_that_zarr_keeps_for_itself_are_refused(name, is_group, tmp_path):
+    """By name; they open and read as any other."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        (file.create_group(name) if is_group else file).create_dataset("x" if is_group else name, data=np.arange(6.0))
+    tree = vs.open_virtual_datatree(path)
+    node = tree.children[name] if is_group else tree
+    assert node.to_dataset().virtual.open()["x" if is_group else name].values.tolist() == list(range(6))
+    with pytest.raises(WriterError, match=f"'{name}' cannot be a name in zarr"):
+        tree.virtual.to_kerchunk(tmp_path / "refs.json")

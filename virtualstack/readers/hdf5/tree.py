@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -78,7 +77,7 @@ class Attributes:
     notes: tuple[Refusal, ...] = ()
     references: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)
 
-    def with_paths(self, path: str, paths: Callable[[], Mapping[int, str]], /) -> Attributes:
+    def with_paths(self, path: str, paths: Mapping[int, str], /) -> Attributes:
         """Replace references by the paths of objects; those to nothing known are noted.
 
         Parameters
@@ -86,14 +85,14 @@ class Attributes:
         path
             Of what has the attributes.
         paths
-            Gives the paths of all objects by address.
+            Of all objects, by address.
         """
         if not self.references:
             return self
         values, notes = dict(self.values), list(self.notes)
         for name, addresses in self.references.items():
             try:
-                found = reference_paths(addresses, paths())
+                found = reference_paths(addresses, paths)
             except DanglingReferenceError as error:
                 notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute: {error}", kind="noted"))
             else:
@@ -258,12 +257,11 @@ def build_tree(view: FileView, /) -> Group:
     _fill(root, view.root, b"", names, view, depth=0)
     for node, path, address in names.soft:
         node.note(path, f"another name of '{names.first.get(address, '?')}'")
-    paths = cache(root.paths)
     for group in root.walk():
-        group.attributes = group.attributes.with_paths(group.path or "/", paths)
+        group.attributes = group.attributes.with_paths(group.path or "/", names.first)
         for name, variable in group.variables.items():
             if variable.attributes.references:
-                attributes = variable.attributes.with_paths(variable.path, paths)
+                attributes = variable.attributes.with_paths(variable.path, names.first)
                 group.variables[name] = replace(variable, attributes=attributes)
     return root
 
