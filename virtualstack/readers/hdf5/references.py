@@ -226,9 +226,12 @@ def _chunked(
 
 def _entries(table: ChunkTable, rows: NDArray[np.intp] | int, shape: tuple[int, ...]) -> NDArray[np.void]:
     """Place the chunks of a table in a grid of EMPTY cells, whose memory is not touched elsewhere."""
+    is_full = table.cell.size == math.prod(shape) and bool((table.cell == np.arange(table.cell.size)).all())
     chunks = np.empty(table.cell.shape, ENTRY)
     chunks["location"], chunks["encoding"] = FIRST, rows
     chunks["offset"], chunks["length"] = table.offset, table.length
+    if is_full:
+        return chunks.reshape(shape)
     entries = np.zeros(shape, ENTRY)
     entries.reshape(-1)[table.cell] = chunks
     return entries

@@ -199,6 +199,9 @@ class _Nodes:
             for number, count in enumerate(counts.tolist()):
                 self._check_key(data, number * self.size + self._head + count * self._entry)
             return
-        firsts = np.arange(len(raw)) * self.size + self._head + counts.astype(np.int64) * self._entry + 8
-        axes = raw.reshape(-1)[firsts[:, None] + np.arange(self._key - 8)].view("<u8")
-        check(not (axes % np.array(self._steps, np.uint64)).any(), "a key of a B-tree of chunks is no place of a chunk")
+        width = self._key - 8
+        windows = np.ndarray((raw.size - width + 1,), f"V{width}", raw, 0, (1,))
+        keys = windows[np.arange(len(raw)) * self.size + self._head + counts.astype(np.int64) * self._entry + 8]
+        axes = keys.view("<u8").reshape(-1, len(self._steps))
+        for axis, step in enumerate(self._steps):
+            check(not (axes[:, axis] % step).any(), "a key of a B-tree of chunks is no place of a chunk")
