@@ -38,7 +38,7 @@ from virtualstack.readers.hdf5.structures.superblock import Superblock, find_sup
 __all__ = ["DatasetHeader", "Heaps", "Object", "Objects", "find_objects", "read_chunks", "read_object", "walk"]
 
 _DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
-_TIME = 0x12
+_OLD_TIME, _TIME = 0x0E, 0x12
 _MAX_OBJECTS = 1 << 22
 
 type Heaps = Mapping[int, Mapping[int, bytes] | StructureError]
@@ -263,8 +263,8 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
     is_committed = False
     seen: set[int] = set()
     for kind, is_shared, body, _ in messages:
-        if kind == _TIME and body[:1] != b"\1":
-            raise StructureError("a time of modification of an unknown version")
+        if (kind == _TIME and body[:1] != b"\1") or (kind == _OLD_TIME and not body[:14].isdigit()):
+            raise StructureError("a time of modification that is none")
         if kind not in _OF_DATASETS:
             continue
         if kind in seen or (is_shared and kind != _DATATYPE):
