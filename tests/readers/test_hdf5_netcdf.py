@@ -43,13 +43,20 @@ def compare(theirs, ours, path=""):
             continue
         array = ours.arrays[name]
         # where a name is that of two dimensions, here and above, netCDF4 gives the length of one for both
-        is_plain = len(set(variable.dimensions)) == variable.ndim
+        is_plain = not any(is_hidden(theirs, dim) for dim in variable.dimensions)
         if variable.dimensions != array.dimension_names or (is_plain and variable.shape != array.shape):
             found.append(f"{path}/{name}: {variable.dimensions}, ours {array.dimension_names}")
         found += compare_attributes(variable, array.attributes, f"{path}/{name}")
     for name, child in theirs.groups.items():
         found += compare(child, ours.groups[name], f"{path}/{name}")
     return found
+
+
+def is_hidden(group, name):
+    n_found = 0
+    while group is not None:
+        n_found, group = n_found + (name in group.dimensions), group.parent
+    return n_found > 1
 
 
 def compare_attributes(theirs, ours, path):
@@ -79,6 +86,10 @@ def test_corpus_as_netcdf4_shows_it(path):
         assert compare(theirs, read(path)) == []
 
 
+# not compounds of what has a name of its own, such as bool: netCDF-C reads them from the second time on
+DTYPES_OF_RANDOM = ["f4", "i2", "S1", "?", "V3", [("a", "i4")], h5py.ref_dtype, h5py.vlen_dtype("i4")]
+
+
 def build_random(path, seed):
     """Groups, dimension scales with and without a variable, attached to some axes of some datasets."""
     rng = random.Random(seed)
@@ -103,14 +114,15 @@ def build_random(path, seed):
             ]
             for i in range(rng.randint(0, 4)):
                 shape = tuple(rng.choice([2, 3, 4]) for _ in range(rng.randint(0, 3)))
-                dataset = group.create_dataset(f"{rng.choice('abxyz')}v{i}", shape, rng.choice(["f4", "i2", "S1"]))
+                dataset = group.create_dataset(f"{rng.choice('abxyz')}v{i}", shape, rng.choice(DTYPES_OF_RANDOM))
                 fitting = [[scale for scale in above if scale.shape[0] == n] for n in shape]
                 if shape and all(fitting) and rng.random() < 0.6:
                     for axis, choice in enumerate(fitting):
                         dataset.dims[axis].attach_scale(rng.choice(choice))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.filterwarnings("ignore:.*unsupported.*:UserWarning")
 def test_random_files_as_netcdf4_shows_them(seed, tmp_path):
     """Scales of this group and those above name axes; phony dimensions have netCDF-C's numbers."""
     path = tmp_path / "random.h5"

@@ -29,6 +29,7 @@ from virtualstack.readers.hdf5.virtual_sources import OpenSource, Sources
 __all__ = ["virtual_chunks", "virtual_shape"]
 
 _MAX_RUNS = 1 << 24  # of all mappings together
+_MAX_NUMBER = 1 << 20  # of the sources of one mapping: a server may have an answer to every name
 _NUMBER = re.compile("%[%b]")
 
 
@@ -128,8 +129,6 @@ def virtual_shape(
     mappings: Sequence[Mapping], shape: tuple[int, ...], open_source: OpenSource, /, *, url: str, inline_limit: int
 ) -> tuple[int, ...]:
     """Give the shape of a virtual dataset that may grow with its sources, from the shape stored in its file.
-
-    The HDF5 library does so only where sources are local files.
 
     Raises
     ------
@@ -251,6 +250,8 @@ def _numbered_pieces(
         piece = _piece(array, _named(names, number), axes_of(Hyperslab(axes), ()), source, n_inner)
         yield replace(piece, grows=(axis, block.start + along.block))
         number += 1
+        if number >= _MAX_NUMBER:
+            raise SelectionError(f"{number} sources of one mapping, or more")
 
 
 def _named(names: tuple[str, str], number: int | None = None) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from virtualstack.readers.hdf5.paths import OUTSIDE, follow
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, VirtualLayout
 from virtualstack.readers.hdf5.structures.links import Link
+from virtualstack.readers.hdf5.structures.messages import Dataspace
 from virtualstack.readers.hdf5.structures.requests import StructureError
 from virtualstack.readers.hdf5.structures.virtual_mappings import Mapping, parse_mappings
 from virtualstack.readers.hdf5.tree import Attributes, Group, LostObjectError, Scale, Target, Variable, decode_text
@@ -77,7 +78,7 @@ class WalkedView:
         space = header.space.shape
         list_mappings: Callable[[], Sequence[Mapping]] = tuple
         if isinstance(header.layout, VirtualLayout):
-            space, list_mappings = self._virtual(header.layout, space, path)
+            space, list_mappings = self._virtual(header.layout, header.space, path)
         scale = None
         if not isinstance(node.attributes, StructureError):
             scale = self._attributes.scale(node.attributes, len(space or ()))
@@ -103,19 +104,22 @@ class WalkedView:
         )
 
     def _virtual(
-        self, layout: VirtualLayout, shape: tuple[int, ...] | None, path: str
+        self, layout: VirtualLayout, space: Dataspace, path: str
     ) -> tuple[tuple[int, ...] | None, Callable[[], Sequence[Mapping]]]:
         """Give the shape of a virtual dataset, and its mappings.
 
         The HDF5 library is not asked: on damaged mappings it may not come to an end.
         """
-        mappings = self._mappings(layout)
+        mappings, shape = self._mappings(layout), space.shape
         if shape is None or self._extent is None or all(mapping.growing_axis is None for mapping in mappings):
             return shape, lambda: mappings
         try:
-            return self._extent(path, mappings, shape), lambda: mappings
+            grown = self._extent(path, mappings, shape)
         except LostValuesError as error:
             return shape, partial(_raise, error)
+        if any(most is not None and n > most for n, most in zip(grown, space.maxshape, strict=True)):
+            raise LostObjectError(f"its sources fill {grown}, and it grows to {space.maxshape} at most")
+        return grown, lambda: mappings
 
     def _mappings(self, layout: VirtualLayout) -> Sequence[Mapping]:
         if layout.address is None:

@@ -59,7 +59,8 @@ def read_global_heap(address: int, superblock: Superblock) -> Parse[Mapping[int,
     prefix = -(-(8 + width) // 8) * 8
     while at + prefix <= size:
         index, length = unsigned(body, at, 2), unsigned(body, at + 8, width)
-        if not index:  # the free space, at the end
+        if not index:  # the free space, at the end; its length counts what stands before it, too
+            check(length == size - at, "the free space of a global heap is out of bounds")
             break
         check(index not in objects and length <= size - at - prefix, "an object of a global heap is out of bounds")
         objects[index] = body[at + prefix : at + prefix + length]
