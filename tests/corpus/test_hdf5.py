@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.corpus.report import CORPUS, corpus_files, judge
+from virtualstack.location import absolute_url
+from virtualstack.readers import HDF5, ReadOptions
+from virtualstack.storage import Storage
 
 pytestmark = pytest.mark.skipif(not corpus_files(), reason=f"no corpus at {CORPUS}")
 
@@ -28,3 +31,10 @@ def test_every_dataset_is_equal_or_refused_by_name(path):
     assert {name for name, _ in verdict.refused} == REFUSED.get(path.name, set())
     row = f"| {path.name} | {verdict.equal} | {len(verdict.inlined)} | "
     assert row in PAGE.read_text(), f"run tests/corpus/report.py for {PAGE.name}"
+
+
+@pytest.mark.parametrize("path", corpus_files(), ids=lambda path: path.name)
+def test_the_parsers_and_the_library_agree(path):
+    """On every name, attribute, shape, fill value and chunk."""
+    reader = HDF5(metadata="check")
+    reader.read(absolute_url(path), Storage.of(None), ReadOptions())

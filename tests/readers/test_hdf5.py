@@ -13,6 +13,7 @@ from virtualstack.location import absolute_url
 from virtualstack.manifests import EMPTY, ENTRY, INLINE, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.readers.hdf5.chunks import UnlistableChunksError, _true_cells
+from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
@@ -68,6 +69,18 @@ def test_odd_files_are_equal_or_refused_by_name(name, tmp_path):
 def test_the_parsers_and_the_library_agree(name, tmp_path):
     """On every name, shape, attribute, fill value and chunk of the file."""
     read(make(name, tmp_path), HDF5(metadata="check"))
+
+
+@pytest.mark.parametrize("name", sorted(set(make_hdf5.BUILDERS) - {"external", "no_zarr_type", "strings"}))
+def test_the_library_is_not_asked(name, tmp_path, monkeypatch):
+    """But for values that only it can convert, such as strings of variable length: so comparing with it says a lot."""
+
+    def refuse(library):
+        raise AssertionError("the HDF5 library was asked")
+
+    path = make(name, tmp_path)
+    monkeypatch.setattr(Library, "file", property(refuse))
+    assert read(path).arrays
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(make_hdf5.BUILDERS) if "_v1" in name or "est" in name])
