@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -125,30 +126,14 @@ class AttributeReader:
 
     def _value(self, attribute: Attribute) -> Any:
         """Give the value of an attribute; ``None`` where only the HDF5 library can."""
-        datatype, shape = attribute.datatype, attribute.space.shape
-        if datatype.kind == "string" or (datatype.kind == "vlen" and datatype.variant == "string"):
-            return "" if shape is None else self._text(attribute, shape)
-        found = element_type(datatype)
-        if found.kind in ("refused", "text", "paths") or datatype.kind in ("compound", "opaque"):
-            raise NoCounterpartError(found.reason or ("compounds" if datatype.kind == "compound" else "opaque bytes"))
-        if found.stored is None:
-            return None
-        dtype = packed(found.stored)
-        if shape is None:
-            return np.empty(0, dtype)
-        return one_or_many(decode(attribute.data, found.codecs, found.stored, shape + found.subshape), dtype)
-
-    def _text(self, attribute: Attribute, shape: tuple[int, ...]) -> str | list[str]:
-        count = math.prod(shape)
-        if not count:
-            return [] if shape else ""
-        data, size = attribute.data, attribute.datatype.size
-        if attribute.datatype.kind == "vlen":
-            found = pointers(data, count, self._superblock)
+        if attribute.datatype.variant == "string":
+            count = math.prod(attribute.space.shape or ())
+            if attribute.space.shape is None or not count:
+                return [] if attribute.space.shape else ""
+            found = pointers(attribute.data, count, self._superblock)
             return texts_of([self._bytes(pointer).split(b"\0")[0] for pointer in found])
-        if not shape:  # NC_CHAR: netCDF4 leaves NULs out wherever they are
-            return decode_text(data.replace(b"\0", b""))
-        return texts_of([data[at : at + size].split(b"\0")[0] for at in range(0, count * size, size)])
+        value = _value_in_place(attribute)
+        return value.copy() if isinstance(value, np.ndarray | list) else value
 
     def _bytes(self, pointer: Pointer, width: int = 1) -> bytes:
         """Give the bytes of an element of variable length, whose own elements have ``width`` bytes."""
@@ -198,6 +183,31 @@ class AttributeReader:
             raw = self._bytes(pointer, width)
             axes.append(tuple(int.from_bytes(raw[at : at + width], "little") for at in range(0, len(raw), width)))
         return tuple(axes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _value_in_place(attribute: Attribute) -> Any:
+    """Give the value of an attribute of fixed size; ``None`` where only the HDF5 library can."""
+    datatype, shape = attribute.datatype, attribute.space.shape
+    if datatype.kind == "string":
+        return "" if shape is None else _text_in_place(attribute, shape)
+    found = element_type(datatype)
+    if found.kind in ("refused", "text", "paths") or datatype.kind in ("compound", "opaque"):
+        raise NoCounterpartError(found.reason or ("compounds" if datatype.kind == "compound" else "opaque bytes"))
+    if found.stored is None:
+        return None
+    dtype = packed(found.stored)
+    if shape is None:
+        return np.empty(0, dtype)
+    return one_or_many(decode(attribute.data, found.codecs, found.stored, shape + found.subshape), dtype)
+
+
+def _text_in_place(attribute: Attribute, shape: tuple[int, ...]) -> str | list[str]:
+    data, size, count = attribute.data, attribute.datatype.size, math.prod(shape)
+    if not shape:  # NC_CHAR: netCDF4 leaves NULs out wherever they are
+        return decode_text(data.replace(b"\0", b""))
+    texts = [data[at : at + size].split(b"\0")[0] for at in range(0, count * size, size)]
+    return texts_of(texts) if texts else []
 
 
 _OF_SCALES = frozenset({b"CLASS", b"NAME", b"_Netcdf4Dimid", b"_Netcdf4Coordinates", b"DIMENSION_LIST"})

@@ -20,7 +20,7 @@ from virtualstack.storage import ByteRange, Bytes, LocalSource, MemorySource, So
 __all__ = ["Crawl", "Metadata"]
 
 _MAX_REQUEST = 1 << 30
-_WHOLE_LOCAL = 1 << 20  # reading as much costs less than 20 pages of it
+_WHOLE_LOCAL = 1 << 18  # reading as much costs less than 10 pages of it
 _BLOCK = 64 * 1024
 _MAX_BLOCK = 4 * 1024 * 1024
 _MAX_MISSED = 256 * 1024 * 1024  # kept of what parsers did not ask for

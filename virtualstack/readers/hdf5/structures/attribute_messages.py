@@ -26,9 +26,9 @@ _MAX_CACHED = 1024  # bytes
 _BY_NAME = 8  # B-tree version 2, type of records: identifier in the heap, message flags, order of creation, hash
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Attribute:
-    """An attribute.
+    """An attribute; equal ones of an archive are one object, most often.
 
     Parameters
     ----------

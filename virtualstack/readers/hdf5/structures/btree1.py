@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from operator import lt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.manifests.encoding import c_strides
 from virtualstack.readers.hdf5.structures.checks import check, unsigned
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder
 from virtualstack.readers.hdf5.structures.columns import read_column
@@ -20,6 +22,7 @@ __all__ = ["read_btree1"]
 _CHUNKS = 1  # the type of a tree
 _LEVEL, _COUNT = 5, 6  # where a node says its level, and the number of its entries
 _FEW = 8  # chunks for which numbers of Python are faster than arrays
+_SOME = 1024  # chunks for which few calls of numpy are faster than quick ones
 _NODES = "nodes of a B-tree"
 _LEAF = b"TREE" + bytes([_CHUNKS, 0])
 
@@ -118,6 +121,9 @@ class _Nodes:
         entries, space = self._entries(raw, 0), self._space
         if not len(entries):
             return
+        if len(entries) <= _SOME and not self._entry % 8:
+            self._add_some(entries.view("<i8"), builder)
+            return
         length, mask = self._column(entries, 0, 4), self._column(entries, 4, 4)
         if not space.is_filtered:
             check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has not its size")
@@ -127,6 +133,29 @@ class _Nodes:
             builder.add(cell, is_inside, offset, length, mask)
         else:
             builder.add(cell, is_inside, offset, None, None)
+
+    def _add_some(self, table: NDArray[np.int64], builder: TableBuilder) -> None:
+        """Add chunks given as rows of 8-byte numbers: size and mask, starts, address; by the rules of `add_chunks`.
+
+        For some hundred chunks, calls of numpy cost more than what they do: these are fewer.
+        """
+        space, starts = self._space, table[:, 1:-1]
+        places, rests = np.divmod(starts, np.array(self._steps))
+        check(not starts[:, -1].any(), "a chunk begins in the middle of an element")
+        check(not rests.any(), "a chunk begins in the middle of another one")
+        check(int(places.min()) >= 0, "a chunk lies outside of the greatest shape")
+        lasts = places.max(axis=0).tolist()[:-1]
+        limits = (1 << 63 if most is None else most for most in space.max_grid)
+        check(all(map(lt, lasts, limits)), "a chunk lies outside of the greatest shape")
+        places = places[:, :-1]
+        is_inside = None if all(map(lt, lasts, space.grid)) else (places < np.array(space.grid)).all(axis=1)
+        cell = places @ np.array(c_strides(space.grid))
+        length, mask = table[:, 0] & 0xFFFF_FFFF, table[:, 0] >> 32 & 0xFFFF_FFFF
+        if space.is_filtered:
+            builder.add(cell, is_inside, table[:, -1], length, mask)
+        else:
+            check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has not its size")
+            builder.add(cell, is_inside, table[:, -1], None, None)
 
     def few_chunks(self, body: bytes) -> ChunkTable:
         """List the chunks of a tree of one leaf, number by number; the rules are those of `add_chunks`."""

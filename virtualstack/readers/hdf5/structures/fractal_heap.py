@@ -15,7 +15,7 @@ from virtualstack.readers.hdf5.structures.superblock import Superblock
 
 __all__ = ["FractalHeap", "read_fractal_heap"]
 
-_MANAGED, _HUGE, _TINY = 0, 1, 2
+_HUGE, _TINY = 1, 2
 _HUGE_RECORD = 1  # HDF5 spec III.A.2, B-tree version 2: type of records of huge objects that have no filters
 _MAX_DEPTH = 64
 _MAX_BLOCKS = 1 << 20
@@ -50,23 +50,27 @@ class FractalHeap:
         StructureError
             There is none.
         """
-        first = identifier[0]
-        kind = first >> 4 & 3
-        check(not first >> 6, "an identifier of a heap object of another version")
-        if kind == _TINY:
-            return identifier[1 : 2 + (first & 15)]
-        if kind == _HUGE:
-            number = int.from_bytes(identifier[1:], "little")
-            check(number in self.huge, "an object is not in its heap")
-            return self.huge[number]
-        check(kind == _MANAGED, "an identifier of a heap object that is of no known kind")
-        offset = unsigned(identifier, 1, self.offset_width)
-        length = unsigned(identifier, 1 + self.offset_width, self.length_width)
+        kind = identifier[0]  # version, kind, and the length of tiny ones
+        if kind:
+            return self._special(identifier, kind)
+        split = 1 + self.offset_width
+        offset = int.from_bytes(identifier[1:split], "little")
+        length = int.from_bytes(identifier[split : split + self.length_width], "little")
         i = bisect.bisect_right(self.starts, offset) - 1
         check(i >= 0, "an object is not in its heap")
         found = self.blocks[i][offset - self.starts[i] : offset - self.starts[i] + length]
-        check(len(found) == length and length > 0, "an object is not in its heap")
+        check(len(found) == length > 0, "an object is not in its heap")
         return found
+
+    def _special(self, identifier: bytes, first: int) -> bytes:
+        """Give an object that lies in no block."""
+        check(not first >> 6, "an identifier of a heap object of another version")
+        if first >> 4 == _TINY:
+            return identifier[1 : 2 + (first & 15)]
+        check(first >> 4 == _HUGE, "an identifier of a heap object that is of no known kind")
+        number = int.from_bytes(identifier[1:], "little")
+        check(number in self.huge, "an object is not in its heap")
+        return self.huge[number]
 
 
 @dataclass(frozen=True, slots=True)
