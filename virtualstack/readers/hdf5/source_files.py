@@ -14,8 +14,9 @@ from virtualstack.storage import Source
 
 __all__ = ["SourceFile", "SourceFiles"]
 
-_MAX_OPEN = 16
-"""Files of which the metadata are kept; those of all sources of a large virtual dataset are too much for memory."""
+_MAX_OPEN = 64
+"""Files of which the metadata are kept, usually 1 MiB at most; those of all sources of a large virtual dataset are too
+much for memory."""
 
 
 @dataclass(slots=True, kw_only=True)
