@@ -131,11 +131,11 @@ class AttributeReader:
             if attribute.space.shape is None or not count:
                 return [] if attribute.space.shape else ""
             found = pointers(attribute.data, count, self._superblock)
-            return texts_of([self._bytes(pointer).split(b"\0")[0] for pointer in found])
+            return texts_of([self.bytes_at(pointer).split(b"\0")[0] for pointer in found])
         value = _value_in_place(attribute)
         return value.copy() if isinstance(value, np.ndarray | list) else value
 
-    def _bytes(self, pointer: Pointer, width: int = 1) -> bytes:
+    def bytes_at(self, pointer: Pointer, width: int = 1) -> bytes:
         """Give the bytes of an element of variable length, whose own elements have ``width`` bytes."""
         if pointer.heap is None:
             return b""
@@ -180,7 +180,7 @@ class AttributeReader:
             raise StructureError("a list of dimension scales of an unknown form")
         axes = []
         for pointer in pointers(attribute.data, rank, self._superblock):
-            raw = self._bytes(pointer, width)
+            raw = self.bytes_at(pointer, width)
             axes.append(tuple(int.from_bytes(raw[at : at + width], "little") for at in range(0, len(raw), width)))
         return tuple(axes)
 

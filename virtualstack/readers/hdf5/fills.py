@@ -8,11 +8,14 @@ import numpy as np
 
 from virtualstack.manifests import Fill
 from virtualstack.readers.hdf5.datatypes import value_of
-from virtualstack.readers.hdf5.faults import library_errors
+from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.library import Library
+from virtualstack.readers.hdf5.structures.requests import StructureError
 from virtualstack.readers.hdf5.tree import Variable
 
 __all__ = ["fill_of", "given_fill"]
+
+_MAX_TEXT = 1 << 20
 
 
 def fill_of(variable: Variable, dtype: np.dtype[Any], library: Library, /) -> Fill:
@@ -46,6 +49,11 @@ def given_fill(variable: Variable, dtype: np.dtype[Any], library: Library, /) ->
         return Fill.zero(dtype)
     if element.stored is not None and len(raw) == element.size:
         return Fill(dtype, value_of(raw, element).tobytes())
+    if element.kind == "text" and variable.read_texts is not None:
+        try:
+            return Fill.of(variable.read_texts(raw, _MAX_TEXT)[0], dtype)
+        except StructureError as error:
+            raise LibraryError(f"its fill value is damaged: {error}") from error
     dataset = library.dataset(variable.raw_path)
     with library_errors():
         if element.kind == "text":

@@ -126,6 +126,7 @@ class HDF5:
                 base=metadata.base,
                 inline_limit=options.inline_limit,
                 locate=lambda path: storage.source(path).location,
+                storage=storage,
                 object_paths=cache(paths),
                 contiguous_chunk_size=self._chunk_size(),
                 datasets=datasets,

@@ -34,6 +34,7 @@ from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import one_cell
 from virtualstack.readers.hdf5.virtual_datasets import virtual_chunks
 from virtualstack.readers.hdf5.virtual_sources import Chain, Datasets
+from virtualstack.storage import Storage
 
 __all__ = ["MAX_CELLS", "FileContext", "references"]
 
@@ -58,6 +59,8 @@ class FileContext:
         Bytes of values that one variable may put into the manifest.
     locate
         Gives the location of another file by its path.
+    storage
+        How values are read, where they are inlined.
     object_paths
         Gives the path of each object of the file by its address.
     contiguous_chunk_size
@@ -71,6 +74,7 @@ class FileContext:
     base: int
     inline_limit: int
     locate: Callable[[str], Location]
+    storage: Storage
     object_paths: Callable[[], Mapping[int, str]]
     contiguous_chunk_size: int | None = None
     datasets: Datasets

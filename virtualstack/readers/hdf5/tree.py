@@ -130,6 +130,9 @@ class Variable:
         Gives the allocated chunks, with offsets from the start of the file.
     list_mappings
         Gives the mappings of a virtual dataset.
+    read_texts
+        Gives the strings that stored elements of variable length point to, of so many bytes at most; ``None`` where
+        only the HDF5 library can.
     """
 
     name: str
@@ -149,6 +152,7 @@ class Variable:
     scale: Scale
     list_chunks: Callable[[], ChunkTable]
     list_mappings: Callable[[], Sequence[VirtualMapping]] = tuple
+    read_texts: Callable[[bytes, int], list[bytes]] | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import h5py
@@ -21,7 +21,16 @@ from virtualstack.readers.hdf5.filters import enable_plugins
 from virtualstack.readers.hdf5.object_references import DanglingReferenceError, reference_paths
 from virtualstack.readers.hdf5.tree import decode_text
 
-__all__ = ["NotInlinedError", "inline_paths", "inline_stored", "inline_text", "inline_values", "one_cell"]
+__all__ = [
+    "NotInlinedError",
+    "check_number_of_strings",
+    "inline_paths",
+    "inline_stored",
+    "inline_strings",
+    "inline_text",
+    "inline_values",
+    "one_cell",
+]
 
 _TEXT = np.dtypes.StringDType()
 _POINTER = 16  # bytes that a dataset keeps for each string of variable length: length, heap address, index
@@ -80,14 +89,15 @@ def inline_text(dataset: h5py.Dataset, fill: Fill, limit: int, /) -> ChunkManife
     shape = dataset.shape
     if not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
+    check_number_of_strings(shape, limit)
+    raw = np.asarray(_read_text(dataset), object).reshape(-1).tolist()
+    return inline_strings([x or b"" for x in raw], shape, fill, limit)
+
+
+def check_number_of_strings(shape: tuple[int, ...], limit: int, /) -> None:
+    """Raise `NotInlinedError` where strings alone are too many for so many bytes, however short they are."""
     if math.prod(shape) * _POINTER > max(limit, _POINTER):
         raise NotInlinedError(f"its {math.prod(shape)} strings are more than the inline limit of {limit} bytes holds")
-    raw = np.asarray(_read_text(dataset), object).reshape(-1).tolist()
-    try:
-        texts = [x.decode() if isinstance(x, bytes) else str(x or "") for x in raw]
-    except UnicodeDecodeError as error:
-        raise NotInlinedError(f"a string is not UTF-8: {error}") from error
-    return _inline_strings(texts, shape, fill, limit)
 
 
 def inline_paths(dataset: h5py.Dataset, paths: Mapping[int, str], fill: Fill, limit: int, /) -> ChunkManifest:
@@ -120,7 +130,7 @@ def inline_paths(dataset: h5py.Dataset, paths: Mapping[int, str], fill: Fill, li
         texts = reference_paths(references, paths)
     except DanglingReferenceError:
         texts = _all_paths(dataset, references, paths)
-    return _inline_strings(texts, shape, fill, limit)
+    return inline_strings(texts, shape, fill, limit)
 
 
 def inline_stored(
@@ -181,7 +191,18 @@ def _all_paths(dataset: h5py.Dataset, references: NDArray[np.uint64], paths: Map
         raise NotInlinedError(str(error)) from error
 
 
-def _inline_strings(texts: list[str], shape: tuple[int, ...], fill: Fill, limit: int) -> ChunkManifest:
+def inline_strings(raw: Sequence[bytes | str], shape: tuple[int, ...], fill: Fill, limit: int, /) -> ChunkManifest:
+    """Put strings into the manifest as one INLINE chunk of zarr's ``vlen-utf8``.
+
+    Raises
+    ------
+    NotInlinedError
+        There are more bytes than ``limit``, or one string is not UTF-8.
+    """
+    try:
+        texts = [x.decode() if isinstance(x, bytes) else x for x in raw]
+    except UnicodeDecodeError as error:
+        raise NotInlinedError(f"a string is not UTF-8: {error}") from error
     encoded = bytes(VLenUTF8().encode(np.array(texts, object)))
     if len(encoded) > limit:
         raise NotInlinedError(f"its {len(encoded)} bytes are more than the inline limit of {limit}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
 from virtualstack.readers.hdf5.references import FileContext, references
 from virtualstack.readers.hdf5.structures.layout_message import CompactLayout, VirtualLayout
+from virtualstack.readers.hdf5.texts import inline_own_text
 from virtualstack.readers.hdf5.tree import Variable
 from virtualstack.readers.hdf5.values import (
     NotInlinedError,
@@ -65,15 +67,7 @@ def read_variable(
             return None, Refusal(path=variable.path, reason=str(error))
         except NoReferencesError as obstacle:
             try:
-                dataset = context.library.dataset(variable.raw_path)
-                if found.kind == "text":
-                    manifest = inline_text(dataset, fill, context.inline_limit)
-                elif found.kind == "paths":
-                    manifest = inline_paths(dataset, context.object_paths(), fill, context.inline_limit)
-                elif found.kind == "bytes":
-                    manifest = inline_stored(dataset, found, shape, fill, limit=context.inline_limit)
-                else:
-                    manifest = inline_values(dataset, value_dtype, shape, fill, context.inline_limit)
+                manifest = _inlined(variable, value_dtype, shape, fill, context)
             except NotInlinedError as error:
                 return None, Refusal(path=variable.path, reason=f"{obstacle}; {error}")
             grid = one_cell(shape)
@@ -88,6 +82,24 @@ def read_variable(
         cf=cf_of(variable.attributes.values),
     )
     return array, refusal
+
+
+def _inlined(
+    variable: Variable, dtype: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> ChunkManifest:
+    """Read all values, which have no byte-range form."""
+    found, limit = variable.element, context.inline_limit
+    if found.kind == "text" and variable.read_texts is not None and not isinstance(variable.layout, VirtualLayout):
+        with contextlib.suppress(NoReferencesError, LostValuesError):  # the library may have the filters
+            return inline_own_text(variable, variable.read_texts, fill, context)
+    dataset = context.library.dataset(variable.raw_path)
+    if found.kind == "text":
+        return inline_text(dataset, fill, limit)
+    if found.kind == "paths":
+        return inline_paths(dataset, context.object_paths(), fill, limit)
+    if found.kind == "bytes":
+        return inline_stored(dataset, found, shape, fill, limit=limit)
+    return inline_values(dataset, dtype, shape, fill, limit)
 
 
 def _references(

@@ -16,7 +16,9 @@ from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.netcdf_types import is_read_by_netcdf
 from virtualstack.readers.hdf5.obstacles import LostValuesError
 from virtualstack.readers.hdf5.paths import OUTSIDE, follow
+from virtualstack.readers.hdf5.structures.attribute_messages import pointers
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.readers.hdf5.structures.heaps import read_global_heap
 from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, VirtualLayout
 from virtualstack.readers.hdf5.structures.links import Link
 from virtualstack.readers.hdf5.structures.messages import Dataspace
@@ -101,6 +103,7 @@ class WalkedView:
             scale=self._known(scale or self._library.scale(raw_path)),
             list_chunks=lambda: self._chunks(node, header, raw_path),
             list_mappings=list_mappings,
+            read_texts=self._texts,
         )
 
     def _virtual(
@@ -150,6 +153,18 @@ class WalkedView:
             lambda name: self._library.attribute(raw_path, name),
             is_of_characters=is_of_characters,
         )
+
+    def _texts(self, data: bytes, limit: int) -> list[bytes]:
+        """Give the strings that elements of variable length point to."""
+        superblock = self._objects.superblock
+        found = pointers(data, len(data) // (8 + superblock.widths.address), superblock)
+        if sum(pointer.length for pointer in found if pointer.heap is not None) > limit:
+            raise StructureError(f"strings have more bytes than the limit of {limit}")
+        heaps = self._objects.heaps
+        missing = sorted({x.heap for x in found if x.heap is not None} - heaps.keys())
+        read = self._metadata.run_all([read_global_heap(address, superblock) for address in missing])
+        heaps.update(zip(missing, read, strict=True))
+        return [self._attributes.bytes_at(pointer).split(b"\0")[0] for pointer in found]
 
     def _chunks(self, node: Object, header: DatasetHeader, raw_path: bytes) -> ChunkTable:
         found, layout = node.chunks, header.layout

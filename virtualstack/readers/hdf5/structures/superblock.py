@@ -55,8 +55,8 @@ class Superblock:
     def known_address(self, body: bytes, at: int, /) -> int:
         """Read an address that must be defined."""
         value = self.address(body, at)
-        if value is None:
-            raise StructureError("an address that is needed is undefined")
+        if value is None or value > self.end:
+            raise StructureError("an address that is needed is undefined, or past the end of the file")
         return value
 
     def length(self, body: bytes, at: int, /) -> int:
