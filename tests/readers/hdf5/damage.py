@@ -17,8 +17,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py  # noqa: F401 - loaded before processes are forked
 import hdf5plugin  # noqa: F401
@@ -28,7 +30,7 @@ from tests.corpus.report import corpus_files
 from tests.data.make_hdf5 import BUILDERS, make
 from virtualstack.errors import VirtualStackError
 from virtualstack.location import absolute_url
-from virtualstack.manifests import FIRST, ManifestGroup
+from virtualstack.manifests import FIRST, ManifestGroup, Refusal
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.readers.hdf5.check import differences
 from virtualstack.storage import Storage
@@ -105,10 +107,38 @@ def judge(path: Path) -> tuple[str, str]:
     if lib_how != "group":
         return "DIFFERENT", f"library: {lib}"
     # phony dimensions of a dataset that neither gives are numbered where it could be opened at all
-    refused = any(x.kind == "refused" for x in lib.refusals)
+    refused = any(x.kind == "refused" for x in (*own.refusals, *lib.refusals))
     numbered = ("has the dimensions", "has the dimension_names", "has the unlimited")
-    found = [x for x in differences(own, lib) if not (refused and any(text in x for text in numbered))]
-    return ("equal", "") if not found else ("DIFFERENT", "; ".join(found[:3]))
+    lost = {x.path for _, group in own.walk() for x in group.refusals if x.kind != "inlined"}
+    lost -= {x.path for _, group in lib.walk() for x in group.refusals}
+    found = [*differences(_with_notes(own, set()), _with_notes(_without(lib, "", lost), lost))]
+    found = [x for x in found if not (refused and any(text in x for text in numbered))]
+    if found:
+        return "DIFFERENT", "; ".join(found[:3])
+    return ("refused by name", str(sorted(lost))) if lost else ("equal", "")
+
+
+def _without(group: ManifestGroup, path: str, lost: set[str]) -> ManifestGroup:
+    """Leave out the arrays and attributes that the parsers refused by name."""
+
+    def attributes(values: Mapping[str, Any], owner: str) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if f"{owner}@{name}" not in lost}
+
+    return replace(
+        group,
+        attributes=attributes(group.attributes, path or "/"),
+        arrays={
+            name: replace(array, attributes=attributes(array.attributes, f"{path}/{name}"))
+            for name, array in group.arrays.items()
+            if f"{path}/{name}" not in lost
+        },
+        groups={name: _without(child, f"{path}/{name}", lost) for name, child in group.groups.items()},
+    )
+
+
+def _with_notes(group: ManifestGroup, lost: set[str]) -> ManifestGroup:
+    notes = tuple(Refusal(path=path, reason="", kind="noted") for path in sorted(lost))
+    return replace(group, refusals=(*group.refusals, *notes))
 
 
 def cases(folder: Path, count: int, seed: int) -> Iterator[tuple[str, Path, int, int]]:

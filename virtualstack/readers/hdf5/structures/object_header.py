@@ -14,7 +14,8 @@ _GUESS = 512
 """Bytes to ask for first: the headers of most datasets are shorter."""
 _CONTINUATION = 0x10
 _LAST_KNOWN = 0x18
-_FAIL_IF_UNKNOWN, _SHAREABLE = 0x80, 0x40
+_FAIL_IF_UNKNOWN = 0x80
+_SHARED = 0x42  # shared, or may be
 _MAY_BE_SHARED = frozenset({0x01, 0x03, 0x04, 0x05, 0x0B, 0x0C})
 _OLD_PREFIX = struct.Struct("<HHB").unpack_from
 _NEW_PREFIX = struct.Struct("<BHB").unpack_from
@@ -164,7 +165,7 @@ def _check_flags(kind: int, flags: int) -> None:
     if is_unknown and flags & _FAIL_IF_UNKNOWN:
         raise StructureError(f"message {kind:#x} is not known")
     is_contrary = flags & 0x06 == 0x06 or flags & 0x28 == 0x28 or flags & 0x30 == 0x20
-    if is_contrary or (flags & _SHAREABLE and not is_unknown and kind not in _MAY_BE_SHARED):
+    if is_contrary or (flags & _SHARED and not is_unknown and kind not in _MAY_BE_SHARED):
         raise StructureError(f"message {kind:#x} has the flags {flags:#x}")
 
 
