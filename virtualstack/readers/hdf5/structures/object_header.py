@@ -90,10 +90,10 @@ def _split_old(block: bytes, messages: list[Message], following: list[tuple[int,
         at += 8
         if at + size > end or size % 8:
             raise StructureError("a header message reaches past its block")
+        _check_flags(kind, flags)
         if kind == _CONTINUATION:
             following.append(_continuation(block[at : at + size], widths))
         elif kind:
-            _check_flags(kind, flags)
             messages.append(Message(kind, bool(flags & 2), block[at : at + size], 0))
         at += size
         n_found += 1
@@ -144,10 +144,10 @@ def _split_new(
         at = first + size
         if at > end:
             raise StructureError("a header message reaches past its block")
+        _check_flags(kind, flags)
         if kind == _CONTINUATION:
             following.append(_continuation(block[first:at], widths))
         elif kind:
-            _check_flags(kind, flags)
             order = int.from_bytes(block[first - 2 : first], "little") if has_order else 0
             messages.append(Message(kind, bool(flags & 2), block[first:at], order))
 
