@@ -161,7 +161,7 @@ class AttributeReader:
         if number is None or coordinates is None:
             return None
         try:
-            attached = self._attached(by_name.get(b"DIMENSION_LIST"), rank)
+            attached, fault = self._attached(by_name.get(b"DIMENSION_LIST"), rank)
         except StructureError:
             return None
         return Scale(
@@ -170,22 +170,24 @@ class AttributeReader:
             number=number[0] if number and number[0] >= 0 else None,
             coordinates=coordinates,
             attached=attached,
+            fault=fault,
         )
 
-    def _attached(self, attribute: Attribute | None, rank: int) -> tuple[tuple[int, ...], ...] | None:
+    def _attached(self, attribute: Attribute | None, rank: int) -> tuple[tuple[tuple[int, ...], ...] | None, str]:
+        """Give the scales attached to each axis, and what is wrong with them."""
         if attribute is None:
-            return None
+            return None, ""
         base, width = attribute.datatype.base, self._superblock.widths.address
         if attribute.space.shape != (rank,) or base is None or base.variant != "object" or base.size != width:
             raise StructureError("a list of dimension scales of an unknown form")
-        axes = []
+        axes, fault = [], ""
         for pointer in pointers(attribute.data, rank, self._superblock):
             try:
                 raw = self.bytes_at(pointer, width)
-            except StructureError:  # where the HDF5 library may hang
-                raw = b""
+            except StructureError as error:  # the HDF5 library may hang there
+                raw, fault = b"", f"the list of its dimension scales is damaged: {error}"
             axes.append(tuple(int.from_bytes(raw[at : at + width], "little") for at in range(0, len(raw), width)))
-        return tuple(axes)
+        return tuple(axes), fault
 
 
 @functools.lru_cache(maxsize=4096)

@@ -238,6 +238,8 @@ def _group(
 
 def _array(variable: Variable, dims: Dimensions, context: FileContext) -> tuple[ManifestArray | None, list[Refusal]]:
     refusals = list(variable.attributes.notes)
+    if variable.scale.fault:
+        refusals.append(Refusal(path=variable.path, reason=variable.scale.fault, kind="noted"))
     try:
         array, refusal = read_variable(variable, dims.names(variable.path), context)
     except LibraryError as error:

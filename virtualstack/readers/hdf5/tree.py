@@ -49,6 +49,8 @@ class Scale:
         Numbers of the dimensions of its axes, by netCDF-4 (``_Netcdf4Coordinates``).
     attached
         For each axis the addresses of the scales attached to it; ``None`` where none are.
+    fault
+        What is wrong with that list, or ``""``.
     """
 
     is_scale: bool = False
@@ -56,6 +58,7 @@ class Scale:
     number: int | None = None
     coordinates: tuple[int, ...] = ()
     attached: tuple[tuple[int, ...], ...] | None = None
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
