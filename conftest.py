@@ -2,3 +2,14 @@ from importlib.util import find_spec
 
 if find_spec("pyproj") and find_spec("eccodes"):
     import pyproj  # noqa: F401 - a process that loads eccodes before pyproj aborts at exit
+
+if find_spec("h5py") and find_spec("netCDF4"):
+    # netCDF4 names a folder of filters in the environment, which those of hdf5plugin make way for; in h5py they crash
+    import os
+
+    folder = os.environ.get("HDF5_PLUGIN_PATH")
+    import h5py  # noqa: F401 - looks at the environment now, and not again
+    import netCDF4  # noqa: F401
+
+    if folder is None:
+        os.environ.pop("HDF5_PLUGIN_PATH", None)

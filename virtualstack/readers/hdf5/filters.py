@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from h5py import h5p, h5z
+from h5py import h5p, h5pl, h5z
 
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE
 from virtualstack.codecs.metadata import Codec
@@ -122,7 +122,14 @@ def missing_plugin(filters: Sequence[Filter], /) -> str | None:
 
 @functools.cache
 def enable_plugins() -> None:
-    """Let the HDF5 library find the filters of the package ``hdf5plugin``, where it is installed."""
+    """Let the HDF5 library find the filters of the package ``hdf5plugin``, where it is installed.
+
+    The package ``netCDF4`` has filters, too, built for the HDF5 library that it brings along; on import it names their
+    folder in the environment. In that of h5py they fail or crash, and ``hdf5plugin`` makes way for them.
+    """
+    for i in reversed(range(h5pl.size())):
+        if b"netCDF4" in h5pl.get(i):
+            h5pl.remove(i)
     with contextlib.suppress(ModuleNotFoundError):
         importlib.import_module("hdf5plugin")
 
