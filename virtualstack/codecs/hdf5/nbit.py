@@ -109,7 +109,7 @@ class _Tree:
 
     def __init__(self, values: Sequence[int]) -> None:
         self._values = values
-        self._next = 0
+        self._next = self._n_compounds = 0
 
     def read(self, kind: int, at: int, *, depth: int) -> tuple[list[_Field], int, int]:
         """Give the fields of a datatype whose values begin at an index, its packed bits and its decoded bytes."""
@@ -141,6 +141,9 @@ class _Tree:
 
     def _read_array(self, size: int, depth: int) -> tuple[list[_Field], int, int]:
         kind = self._take()
+        if self._n_compounds and kind in (_ARRAY, _COMPOUND):
+            # H5Z__nbit_decompress_one_array goes back to the parameters of the base, and misreads what follows
+            raise ValueError("has arrays of arrays or of compounds in a compound, of which HDF5 itself loses bits")
         base, n_bits, base_size = self._read(kind, depth + 1)
         if kind == _OTHER:  # its own size is not used
             return [_bytes(size)], 8 * size, size
@@ -150,6 +153,7 @@ class _Tree:
 
     def _read_compound(self, size: int, depth: int) -> tuple[list[_Field], int, int]:
         fields, first = [], 0
+        self._n_compounds += 1
         for _ in range(self._take()):
             at, kind = self._take(), self._take()
             members, n_bits, member_size = self._read(kind, depth + 1)
@@ -157,6 +161,7 @@ class _Tree:
                 raise ValueError(f"has a member of {member_size} bytes at byte {at} of a compound of {size}")
             fields += [replace(field, at=field.at + at, first=field.first + first) for field in members]
             first += n_bits
+        self._n_compounds -= 1
         return fields, first, size
 
 
