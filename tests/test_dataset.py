@@ -644,3 +644,12 @@ def test_bounds_of_durations_stay_numbers(tmp_path):
     found, expected = vs.open_virtual_dataset(path).virtual.open().load(), opened(path)
     xr.testing.assert_identical(found, expected)
     assert found.step_bounds.dtype == expected.step_bounds.dtype == np.float64
+
+
+def test_a_huge_coordinate_stays_virtual(tmp_path):
+    """A file of two kilobytes may promise 8 GiB; who wants them names them."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (1 << 33,), "u1", chunks=(1 << 20,)).make_scale("x")
+    assert vs.open_virtual_dataset(path).virtual.nrefs == 0
+    assert not vs.open_virtual_dataset(path).indexes

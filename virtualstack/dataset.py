@@ -45,9 +45,15 @@ _UNLIMITED = "unlimited_dims"
 # -- group to dataset -----------------------------------------------------------------------------------------
 
 
+_MAX_LOADED = 1 << 28
+"""Bytes of values up to which a dimension coordinate is loaded unasked: a tiny file may promise any number."""
+
+
 def default_loadable(group: ManifestGroup, /) -> set[str]:
-    """Name the variables that are loaded unless told otherwise: the dimension coordinates."""
-    return {name for name, array in group.arrays.items() if array.dimension_names == (name,)}
+    """Name the variables that are loaded unless told otherwise: the dimension coordinates, but for huge ones."""
+    return {
+        name for name, array in group.arrays.items() if array.dimension_names == (name,) and array.nbytes <= _MAX_LOADED
+    }
 
 
 def to_dataset(
@@ -136,7 +142,14 @@ def _assemble(
             coordinate_variables[name] = indexes[name].create_variables({name: variable})[name]
     coords = xr.Coordinates(coordinate_variables, indexes=indexes)
     data = {name: variable for name, variable in variables.items() if not is_coordinate[name]}
-    dataset = xr.Dataset(data, coords=coords, attrs=attributes)
+    try:
+        dataset = xr.Dataset(data, coords=coords, attrs=attributes)
+    except ValueError as error:  # two dimensions of one name, or a variable that bears the name of one
+        url = encoding.get("source")
+        raise ReaderError(
+            f"the variables of '{url}' do not form one dataset: {error}; leave one of them out with drop_variables=",
+            url=url,
+        ) from error
     dataset.encoding = encoding
     return dataset
 

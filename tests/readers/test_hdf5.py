@@ -1,8 +1,11 @@
 import pickle
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
 
@@ -10,7 +13,7 @@ from tests.corpus.report import datasets, judge
 from tests.data import make_hdf5
 from tests.data.make_hdf5 import A, make, numbered
 from virtualstack.location import absolute_url
-from virtualstack.manifests import EMPTY, ENTRY, INLINE, ManifestGroup
+from virtualstack.manifests import EMPTY, ENTRY, INLINE, MISSING, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.readers.hdf5.chunks import UnlistableChunksError, _true_cells
 from virtualstack.readers.hdf5.library import Library
@@ -160,6 +163,44 @@ def test_a_null_dataspace_is_kept_with_its_attributes(tmp_path):
     group = read(make("layouts", tmp_path))
     assert group.arrays["null"].attributes == {"units": "m"}
     assert refusals(group)["/null"] == ("noted", "a null dataspace: it has no value, only attributes")
+    assert group.arrays["null"].manifest.entries["location"].item() == MISSING
+
+
+def test_texts_of_several_axes_stay_nested(tmp_path):
+    """As numbers keep their shape."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["fixed"] = np.array([["a", "b"], ["c", "d"]], "S1")
+        file.attrs["any"] = np.array([["a", "b"], ["c", "d"]], object)
+        file.attrs["one"] = np.array([["a"]], object)
+    attributes = read(path, HDF5(metadata="check")).attributes
+    assert attributes == {"fixed": [["a", "b"], ["c", "d"]], "any": [["a", "b"], ["c", "d"]], "one": "a"}
+
+
+def test_soft_links_lead_as_far_as_the_library_goes(tmp_path):
+    """Through 16 of them."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["d"] = 1
+        for i in range(20):
+            file[f"c{i:02}"] = h5py.SoftLink("/d" if i == 0 else f"/c{i - 1:02}")
+    assert "c15" in read(path, HDF5(metadata="check")).arrays
+    assert "c16" not in read(path).arrays
+
+
+def test_a_file_of_text_may_be_opened_by_many_threads(tmp_path):
+    """Though the HDF5 library crashes where they ask for the fill value of strings at once."""
+    path = tmp_path / "x.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 2)
+        file.createVariable("s", str, ("x",))
+    code = (
+        "import concurrent.futures as cf, virtualstack as vs\n"
+        f"def one(i): return len(vs.open_virtual_dataset({str(path)!r}).variables)\n"
+        "with cf.ThreadPoolExecutor(8) as threads: assert set(threads.map(one, range(100))) == {1}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_values_have_native_dtypes_without_padding(tmp_path):

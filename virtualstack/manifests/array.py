@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -89,7 +90,7 @@ class ManifestArray(NDArrayOperatorsMixin):
 
     # -- what it is -------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape in elements."""
         return self.grid.array_shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -131,9 +132,10 @@ class AttributeReader:
             if attribute.space.shape is None or not count:
                 return [] if attribute.space.shape else ""
             found = pointers(attribute.data, count, self._superblock)
-            return texts_of([self.bytes_at(pointer).split(b"\0")[0] for pointer in found])
+            texts = [self.bytes_at(pointer).split(b"\0")[0] for pointer in found]
+            return texts_of(texts, attribute.space.shape)
         value = _value_in_place(attribute)
-        return value.copy() if isinstance(value, np.ndarray | list) else value
+        return copy.deepcopy(value) if isinstance(value, np.ndarray | list) else value
 
     def bytes_at(self, pointer: Pointer, width: int = 1) -> bytes:
         """Give the bytes of an element of variable length, whose own elements have ``width`` bytes."""
@@ -207,12 +209,12 @@ def _value_in_place(attribute: Attribute) -> Any:
     return one_or_many(decode(attribute.data, found.codecs, found.stored, shape + found.subshape), dtype)
 
 
-def _text_in_place(attribute: Attribute, shape: tuple[int, ...]) -> str | list[str]:
+def _text_in_place(attribute: Attribute, shape: tuple[int, ...]) -> Any:
     data, size, count = attribute.data, attribute.datatype.size, math.prod(shape)
     if not shape:  # NC_CHAR: netCDF4 leaves NULs out wherever they are
         return decode_text(data.replace(b"\0", b""))
     texts = [data[at : at + size].split(b"\0")[0] for at in range(0, count * size, size)]
-    return texts_of(texts) if texts else []
+    return texts_of(texts, shape) if texts else []
 
 
 _OF_SCALES = frozenset({b"CLASS", b"NAME", b"_Netcdf4Dimid", b"_Netcdf4Coordinates", b"DIMENSION_LIST"})
@@ -229,10 +231,12 @@ def _integers(attribute: Attribute | None) -> tuple[int, ...] | None:
     return None if stored is None else tuple(np.frombuffer(attribute.data, stored).tolist())
 
 
-def texts_of(raw: Sequence[bytes], /) -> str | list[str]:
-    """Give one text as it is, several as a list."""
+def texts_of(raw: Sequence[bytes], shape: tuple[int, ...], /) -> Any:
+    """Give one text as it is, several as a list, and those of several axes as lists of lists."""
     texts = [decode_text(x) for x in raw]
-    return texts[0] if len(texts) == 1 else texts
+    if len(texts) == 1:
+        return texts[0]
+    return texts if len(shape) < 2 else np.array(texts, object).reshape(shape).tolist()
 
 
 def one_or_many(stored: NDArray[Any], dtype: np.dtype[Any], /) -> Any:

@@ -391,19 +391,19 @@ def _value(attribute: h5a.AttrID) -> Any:
     return one_or_many(array, dtype)
 
 
-def _text(attribute: h5a.AttrID, tid: h5t.TypeID, shape: tuple[int, ...]) -> str | list[str]:
+def _text(attribute: h5a.AttrID, tid: h5t.TypeID, shape: tuple[int, ...]) -> Any:
     if not math.prod(shape):
         return [] if shape else ""
     if tid.is_variable_str():
         objects = np.empty(shape, tid.dtype)
         attribute.read(objects)
-        return texts_of([x or b"" for x in objects.reshape(-1).tolist()])
+        return texts_of([x or b"" for x in objects.reshape(-1).tolist()], shape)
     raw = np.empty(shape, f"S{tid.get_size()}")
     attribute.read(raw, tid)
     cells = raw.reshape(-1).view(f"V{tid.get_size()}")
     if not shape:  # NC_CHAR: netCDF4 leaves NULs out wherever they are
         return decode_text(cells[0].tobytes().replace(b"\0", b""))
-    return texts_of([cell.tobytes().split(b"\0")[0] for cell in cells])
+    return texts_of([cell.tobytes().split(b"\0")[0] for cell in cells], shape)
 
 
 # -- dimension scales -----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def follow(
     n_links
         Soft links that led here.
     """
-    if n_links > _MAX_SOFT_LINKS:
+    if n_links >= _MAX_SOFT_LINKS:
         return None
     here = root if path.startswith(b"/") else group
     for part in path.split(b"/"):

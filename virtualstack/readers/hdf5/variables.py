@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.manifests import ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
+from virtualstack.manifests import ENTRY, MISSING, ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
 from virtualstack.manifests import value_changing as cf_of
 from virtualstack.readers.hdf5.datatypes import converted_dtype, packed
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
@@ -58,7 +58,7 @@ def read_variable(
         fill = fill_of(variable, value_dtype, context.library)
     refusal = None
     if variable.shape is None:
-        manifest, grid = ChunkManifest.empty((), fill), one_cell(())
+        manifest, grid = _nothing(value_dtype), one_cell(())
         refusal = Refusal(path=variable.path, reason="a null dataspace: it has no value, only attributes", kind="noted")
     else:
         try:
@@ -82,6 +82,14 @@ def read_variable(
         cf=cf_of(variable.attributes.values),
     )
     return array, refusal
+
+
+def _nothing(dtype: np.dtype[Any]) -> ChunkManifest:
+    """Give the manifest of an array that has no value: one MISSING cell."""
+    entry = np.zeros((), ENTRY)
+    entry["location"] = MISSING
+    fill = Fill.of(np.nan, dtype) if dtype.kind in "fc" else Fill.zero(dtype)
+    return ChunkManifest(entries=entry, fills=(fill,), encodings=(), locations=())
 
 
 def _inlined(
