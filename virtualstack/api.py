@@ -185,8 +185,9 @@ def account_for(
         return
     drop = [names[x] for x in refused[:5]]
     raise UnsupportedFeatureError(
-        f"'{node.url}': {len(refused)} variable{'s' * (len(refused) > 1)} cannot be referenced: {listed}. Leave them "
-        f"out with drop_variables={drop} or unsupported='skip', or raise inline_limit where that is what stands in the way",
+        f"'{node.url}': {len(refused)} variable{'s' * (len(refused) > 1)} cannot be referenced: {listed}. "
+        f"Leave them out with drop_variables={drop} or unsupported='skip', or raise inline_limit where that is what "
+        "stands in the way",
         url=node.url,
         variable=refused[0].path,
         feature=refused[0].reason,
