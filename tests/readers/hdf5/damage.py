@@ -111,7 +111,7 @@ def judge(path: Path) -> tuple[str, str]:
     numbered = ("has the dimensions", "has the dimension_names", "has the unlimited")
     lost = {x.path for _, group in own.walk() for x in group.refusals if x.kind != "inlined"}
     lost -= {x.path for _, group in lib.walk() for x in group.refusals}
-    found = [*differences(_with_notes(own, set()), _with_notes(_without(lib, "", lost), lost))]
+    found = [*differences(own, _with_notes(_without(lib, "", lost - arrays_by_path(own).keys()), lost))]
     found = [x for x in found if not (refused and any(text in x for text in numbered))]
     if found:
         return "DIFFERENT", "; ".join(found[:3])
