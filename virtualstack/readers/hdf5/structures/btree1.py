@@ -86,6 +86,7 @@ class _Nodes:
         self._key = 8 + 8 * (len(space.grid) + 1)  # size, mask, and an offset for each axis and within an element
         self._axes = struct.Struct(f"<{len(space.grid) + 1}Q")
         self._steps = (*space.layout.chunk, space.layout.element_size)
+        self._divisors, self._weights = np.array(self._steps), np.array(c_strides(space.grid))
         self._head = 8 + 2 * space.widths.address
         self._entry = self._key + space.widths.address
         self.most = 2 * k
@@ -140,16 +141,16 @@ class _Nodes:
         For some hundred chunks, calls of numpy cost more than what they do: these are fewer.
         """
         space, starts = self._space, table[:, 1:-1]
-        places, rests = np.divmod(starts, np.array(self._steps))
+        places = starts // self._divisors
         check(not starts[:, -1].any(), "a chunk begins in the middle of an element")
-        check(not rests.any(), "a chunk begins in the middle of another one")
+        check(bool((places * self._divisors == starts).all()), "a chunk begins in the middle of another one")
         check(int(places.min()) >= 0, "a chunk lies outside of the greatest shape")
         lasts = places.max(axis=0).tolist()[:-1]
         limits = (1 << 63 if most is None else most for most in space.max_grid)
         check(all(map(lt, lasts, limits)), "a chunk lies outside of the greatest shape")
         places = places[:, :-1]
         is_inside = None if all(map(lt, lasts, space.grid)) else (places < np.array(space.grid)).all(axis=1)
-        cell = places @ np.array(c_strides(space.grid))
+        cell = places @ self._weights
         length, mask = table[:, 0] & 0xFFFF_FFFF, table[:, 0] >> 32 & 0xFFFF_FFFF
         if space.is_filtered:
             builder.add(cell, is_inside, table[:, -1], length, mask)
