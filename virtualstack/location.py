@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from virtualstack.errors import StorageError
@@ -80,9 +81,12 @@ def absolute_url(path: str | os.PathLike[str], /) -> str:
     if match is None:
         return "file://" + Path(os.path.abspath(os.path.expanduser(text))).as_posix()
     scheme, rest = match.group(1).lower(), text[match.end() :]
-    if scheme in ("file", "local"):
-        return "file://" + Path(os.path.abspath("/" + rest.lstrip("/"))).as_posix()
-    return f"{scheme}://{rest}"
+    return _local_url(rest) if scheme in ("file", "local") else f"{scheme}://{rest}"
+
+
+@lru_cache(maxsize=1024)
+def _local_url(rest: str) -> str:
+    return "file://" + Path(os.path.abspath("/" + rest.lstrip("/"))).as_posix()
 
 
 def local_path(url: str, /) -> Path | None:

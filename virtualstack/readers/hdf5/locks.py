@@ -22,9 +22,12 @@ def is_locked(path: Path, /) -> bool:
     """
     if fcntl is None or os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
         return False
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        finally:
+            os.close(file)
     return False
