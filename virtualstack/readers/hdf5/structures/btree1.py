@@ -14,7 +14,7 @@ from virtualstack.manifests.encoding import c_strides
 from virtualstack.readers.hdf5.structures.checks import check, unsigned
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder
 from virtualstack.readers.hdf5.structures.columns import read_column
-from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, read_blocks
+from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, StructureError, read_blocks
 from virtualstack.readers.hdf5.structures.rounds import check_places, read_in_rounds
 
 __all__ = ["read_btree1"]
@@ -113,9 +113,9 @@ class _Nodes:
         return np.array([min(address, (1 << 63) - 1) for address in addresses], np.int64)
 
     def _check_key(self, body: bytes | memoryview, at: int) -> None:
-        axes = self._axes.unpack_from(body, at + 8)
-        is_place = not any(n % c for n, c in zip(axes, self._steps, strict=True))
-        check(is_place, "a key of a B-tree of chunks is no place of a chunk")
+        for start, step in zip(self._axes.unpack_from(body, at + 8), self._steps, strict=True):
+            if start % step:
+                raise StructureError("a key of a B-tree of chunks is no place of a chunk")
 
     def add_chunks(self, raw: NDArray[np.uint8], builder: TableBuilder) -> None:
         """Add the chunks of some leaves."""

@@ -28,6 +28,11 @@ def read_in_rounds(requests: Sequence[Blocks], use: Callable[[int, int, NDArray[
         Is given the number of the request, the number of the first block in it, and some blocks, which it must not
         keep: an array of shape ``(n, size)``, C-contiguous, n at least 1.
     """
+    if sum(len(addresses) * size for addresses, size in requests) <= SLICE_BYTES:  # one round, each in one piece
+        for number, answer in enumerate((yield requests)):
+            if len(answer):
+                use(number, 0, answer)
+        return
     pieces = [
         (number, first, Blocks(request.addresses[first : first + step], request.size))
         for number, request in enumerate(requests)
