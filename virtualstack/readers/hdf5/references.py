@@ -31,7 +31,7 @@ from virtualstack.readers.hdf5.structures.layout_message import (
     VirtualLayout,
 )
 from virtualstack.readers.hdf5.tree import Variable
-from virtualstack.readers.hdf5.values import one_cell
+from virtualstack.readers.hdf5.values import inline_chunk, one_cell
 from virtualstack.readers.hdf5.virtual_datasets import virtual_chunks
 from virtualstack.readers.hdf5.virtual_sources import Chain, Datasets
 from virtualstack.storage import Storage
@@ -134,10 +134,8 @@ def _compact(
     length = math.prod(shape) * variable.element.size
     if len(layout.data) < length:
         raise _damaged(f"'{variable.path}' has {len(layout.data)} bytes, and {length} are needed", 0, context)
-    dtype, grid = packed(stored), one_cell(shape)
-    values = decode(layout.data[:length], variable.element.codecs, stored, shape).astype(dtype)
-    encoding = ChunkEncoding.of(dtype, shape)
-    return ChunkManifest.from_bytes([values.tobytes()], shape=grid.shape, encoding=encoding, fill=fill), grid
+    values = decode(layout.data[:length], variable.element.codecs, stored, shape).astype(packed(stored))
+    return inline_chunk(values, fill), one_cell(shape)
 
 
 def _contiguous(
@@ -254,13 +252,12 @@ def _codecs(filters: tuple[Filter, ...]) -> tuple[Codec, ...]:
 def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, context: FileContext) -> None:
     """Raise `MalformedFileError` where a byte range lies outside of the file."""
     size = context.location.size
-    if (
-        size is None
-        or not len(offsets)
-        or (min(offsets.min(), lengths.min()) >= 0 and (offsets + lengths).max() <= size)
-    ):
+    if size is None:
         return
-    outside = np.flatnonzero((offsets < 0) | (lengths < 0) | (offsets > size - lengths))
+    is_outside = (offsets < 0) | (lengths < 0) | (offsets > size - lengths)
+    if not is_outside.any():
+        return
+    outside = np.flatnonzero(is_outside)
     at = int(offsets[outside[0]])
     what = f"'{path}' has {int(lengths[outside[0]])} bytes at offset {at}, but the file ends at {size}"
     raise _damaged(what, at, context)

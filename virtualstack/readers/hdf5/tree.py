@@ -13,6 +13,7 @@ from virtualstack.manifests import Refusal
 from virtualstack.readers.hdf5.datatypes import ElementType
 from virtualstack.readers.hdf5.filters import Filter
 from virtualstack.readers.hdf5.object_references import DanglingReferenceError, reference_paths
+from virtualstack.readers.hdf5.structures.checks import decode_text
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.readers.hdf5.structures.layout_message import Layout
 from virtualstack.readers.hdf5.structures.messages import FillMessage
@@ -226,14 +227,6 @@ class Target:
     reason: str = ""
     is_soft: bool = False
     handle: Any = None
-
-
-def decode_text(raw: bytes, /) -> str:
-    """Read text as UTF-8, and as latin-1 where it is not, so that no letter is lost."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
 
 
 class FileView(Protocol):

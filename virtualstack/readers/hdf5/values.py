@@ -24,6 +24,7 @@ from virtualstack.readers.hdf5.tree import decode_text
 __all__ = [
     "NotInlinedError",
     "check_number_of_strings",
+    "inline_chunk",
     "inline_paths",
     "inline_stored",
     "inline_strings",
@@ -69,12 +70,16 @@ def inline_values(
     size = math.prod(shape) * dtype.itemsize
     if size > limit:
         raise NotInlinedError(f"its {size} bytes are more than the inline limit of {limit}")
-    grid = one_cell(shape)
     if not math.prod(shape):
-        return ChunkManifest.empty(grid.shape, fill)
-    values = np.ascontiguousarray(_read(dataset)).reshape(shape).astype(dtype)
+        return ChunkManifest.empty(one_cell(shape).shape, fill)
+    return inline_chunk(np.ascontiguousarray(_read(dataset)).reshape(shape).astype(dtype), fill)
+
+
+def inline_chunk(values: NDArray[Any], fill: Fill, /) -> ChunkManifest:
+    """Put values, in native byte order, into the manifest as one INLINE chunk."""
+    encoding = ChunkEncoding.of(values.dtype, values.shape)
     return ChunkManifest.from_bytes(
-        [values.tobytes()], shape=grid.shape, encoding=ChunkEncoding.of(dtype, shape), fill=fill
+        [values.tobytes()], shape=one_cell(values.shape).shape, encoding=encoding, fill=fill
     )
 
 
@@ -158,9 +163,8 @@ def inline_stored(
     NotInlinedError
         See there.
     """
-    grid = one_cell(shape)
     if found.stored is None or not math.prod(shape):
-        return ChunkManifest.empty(grid.shape, fill)
+        return ChunkManifest.empty(one_cell(shape).shape, fill)
     dtype = packed(found.stored)
     size = math.prod(shape) * max(dtype.itemsize, found.size)
     if size > limit:
@@ -169,9 +173,7 @@ def inline_stored(
         values = decode(_read_stored(dataset).tobytes(), found.codecs, found.stored, shape).astype(dtype)
     except CodecError as error:
         raise NotInlinedError(f"its values do not decode: {error}") from error
-    return ChunkManifest.from_bytes(
-        [values.tobytes()], shape=grid.shape, encoding=ChunkEncoding.of(dtype, shape), fill=fill
-    )
+    return inline_chunk(values, fill)
 
 
 def _all_paths(dataset: h5py.Dataset, references: NDArray[np.uint64], paths: Mapping[int, str]) -> list[str]:

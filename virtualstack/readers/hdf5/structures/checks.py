@@ -6,7 +6,7 @@ from numcodecs.jenkins import jenkins_lookup3
 
 from virtualstack.readers.hdf5.structures.requests import StructureError
 
-__all__ = ["check", "check_signature", "unsigned", "verified"]
+__all__ = ["check", "check_signature", "decode_text", "unsigned", "verified"]
 
 
 def check(is_true: bool, what: str, /) -> None:
@@ -38,3 +38,11 @@ def verified(body: bytes, /) -> bytes:
     if len(body) < 4 or jenkins_lookup3(body[:-4], 0) != int.from_bytes(body[-4:], "little"):
         raise StructureError(f"the checksum of '{body[:4].decode('latin-1')}' is wrong")
     return body[:-4]
+
+
+def decode_text(raw: bytes, /) -> str:
+    """Read text as UTF-8, and as latin-1 where it is not, so that no letter is lost."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")

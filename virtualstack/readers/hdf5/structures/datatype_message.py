@@ -15,6 +15,7 @@ from functools import lru_cache
 from operator import le
 from typing import Literal, NamedTuple
 
+from virtualstack.readers.hdf5.structures.checks import decode_text
 from virtualstack.readers.hdf5.structures.requests import StructureError
 
 __all__ = ["Datatype", "FloatLayout", "Member", "parse_datatype"]
@@ -319,7 +320,7 @@ def _compound(body: bytes, at: int, flags: int, size: int, version: int, depth: 
         datatype, at = _parse(body, at, depth + 1)
         if dims:
             datatype = Datatype(kind="array", size=datatype.size * math.prod(dims), base=datatype, dims=dims)
-        members.append(Member(_text(raw), offset, datatype))
+        members.append(Member(decode_text(raw), offset, datatype))
     _check_members(members, size)
     return Datatype(kind="compound", size=size, members=tuple(members)), at
 
@@ -350,13 +351,6 @@ def _member_dims(body: bytes, at: int) -> tuple[tuple[int, ...], int]:
 def _check_dims(dims: tuple[int, ...]) -> None:
     if not all(dims):
         raise StructureError(f"an array type has the shape {dims}")
-
-
-def _text(raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
 
 
 def _name(body: bytes, at: int, version: int) -> tuple[bytes, int]:
