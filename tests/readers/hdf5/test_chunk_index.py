@@ -18,7 +18,7 @@ from tests.readers.hdf5.index_reading import (
     run,
     superblock_of,
 )
-from virtualstack.readers.hdf5.structures import rounds
+from virtualstack.readers.hdf5.structures import btree1, rounds
 from virtualstack.readers.hdf5.structures.requests import Blocks, Span
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus" / "hdf5"
@@ -84,6 +84,7 @@ def test_more_blocks_than_go_in_memory_come_in_rounds(build, tmp_path, monkeypat
             with monkeypatch.context() as patch:
                 patch.setattr(rounds, "ROUND_BYTES", 20_000)
                 patch.setattr(rounds, "SLICE_BYTES", 5_000)
+                patch.setattr(btree1, "SLICE_BYTES", 5_000)
                 asked: list[list[Span | Blocks]] = []
                 assert rows_of(run(index(), data, 0, asked)) == rows
             for requests in asked:

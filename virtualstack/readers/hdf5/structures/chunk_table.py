@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,10 +209,7 @@ class TableBuilder:
         self._space = space
         self._capacity = min(capacity, space.n_cells)
         self._n = 0
-        self._cell = np.empty(self._capacity, np.int64)
-        self._offset = np.empty(self._capacity, np.int64)
-        self._length = np.empty(self._capacity if space.is_filtered else 0, np.int64)
-        self._mask = np.empty(self._capacity if space.is_filtered else 0, np.uint32)
+        self._columns: tuple[NDArray[Any], ...] = ()
 
     def add(
         self,
@@ -244,17 +242,26 @@ class TableBuilder:
         n = len(cell)
         if not n:
             return
-        start, stop = self._n, self._n + n
-        if stop > self._capacity:
+        if self._n + n > self._capacity:
             raise StructureError("the chunk index has two chunks for one place")
         self._check_bytes(offset, length)
-        self._cell[start:stop] = cell
-        self._offset[start:stop] = offset
+        columns: tuple[NDArray[Any], ...] = cell, offset
         if length is not None and mask is not None:
             self._check_edges(cell, length)
-            self._length[start:stop] = length
-            self._mask[start:stop] = mask
-        self._n = stop
+            columns = cell, offset, length, mask.astype(np.uint32, copy=False)
+        if not self._n:
+            self._columns = columns  # as they are: most often there are no others
+        else:
+            if len(self._columns[0]) == self._n:
+                self._columns = tuple(map(self._enlarged, self._columns))
+            for place, column in zip(self._columns, columns, strict=True):
+                place[self._n : self._n + n] = column
+        self._n += n
+
+    def _enlarged(self, column: NDArray[Any]) -> NDArray[Any]:
+        place = np.empty(self._capacity, column.dtype)
+        place[: self._n] = column
+        return place
 
     def _check_bytes(self, offset: NDArray[np.int64], length: NDArray[np.int64] | None) -> None:
         end = self._space.end
@@ -280,13 +287,13 @@ class TableBuilder:
 
     def check_increasing(self) -> None:
         """Raise `StructureError` unless each cell lies behind the one before it."""
-        cell = self._cell[: self._n]
+        cell = self._cells()
         if (cell[1:] <= cell[:-1]).any():
             raise StructureError("the chunk index has chunks out of order, or two for one place")
 
     def check_distinct(self) -> None:
         """Raise `StructureError` where two chunks are for one cell."""
-        cell, n_cells = self._cell[: self._n], self._space.n_cells
+        cell, n_cells = self._cells(), self._space.n_cells
         if n_cells <= 8 * self._n:  # no more bytes than `cell` has
             seen = np.zeros(n_cells, np.bool)
             seen[cell] = True
@@ -298,12 +305,15 @@ class TableBuilder:
 
     def finish(self) -> ChunkTable:
         """Give the table; nothing may be added after that."""
-        for column in (self._cell, self._offset):
-            column.resize(self._n, refcheck=False)
-        if self._space.is_filtered:
-            self._length.resize(self._n, refcheck=False)
-            self._mask.resize(self._n, refcheck=False)
-        else:
-            self._length = np.full(self._n, self._space.layout.chunk_bytes, np.int64)
-            self._mask = np.zeros(self._n, np.uint32)
-        return ChunkTable(cell=self._cell, offset=self._offset, length=self._length, mask=self._mask)
+        n, space = self._n, self._space
+        if not n:
+            return empty_table()
+        for column in self._columns:
+            if len(column) > n:
+                column.resize(n, refcheck=False)
+        cell, offset, *filtered = self._columns
+        length, mask = filtered or (np.full(n, space.layout.chunk_bytes, np.int64), np.zeros(n, np.uint32))
+        return ChunkTable(cell=cell, offset=offset, length=length, mask=mask)
+
+    def _cells(self) -> NDArray[np.int64]:
+        return self._columns[0][: self._n] if self._n else np.zeros(0, np.int64)
