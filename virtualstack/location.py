@@ -59,7 +59,7 @@ def split_url(url: str, /) -> tuple[str, str]:
     return f"{scheme}://{host}/", key
 
 
-def absolute_url(path: str | os.PathLike[str], /) -> str:
+def absolute_url(path: str | bytes | os.PathLike[str], /) -> str:
     """Give the absolute URL of a path or URL; no file is looked at.
 
     Raises
@@ -72,7 +72,7 @@ def absolute_url(path: str | os.PathLike[str], /) -> str:
     >>> absolute_url("/data/../x.nc")
     'file:///x.nc'
     """
-    text = os.fspath(path)
+    text = os.fsdecode(path)
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -15,7 +15,7 @@ from virtualstack.errors import (
     UnknownFormatError,
     UnsupportedFeatureError,
 )
-from virtualstack.readers import HDF5, Format, find_reader, list_readers, registry
+from virtualstack.readers import HDF5, Format, ReadOptions, find_reader, list_readers, registry
 from virtualstack.storage import Storage
 
 STORAGE = Storage.of(None)
@@ -252,3 +252,9 @@ def test_a_broken_plugin_leaves_the_others(monkeypatch):
     finally:
         registry._plugins.cache_clear()
     assert "hdf5" in names
+
+
+def test_a_group_that_is_no_path_is_refused():
+    """Before a file is opened."""
+    with pytest.raises(TypeError, match="group=5 is no path of a group"):
+        ReadOptions(group=5)

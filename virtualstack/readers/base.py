@@ -32,6 +32,10 @@ class ReadOptions:
     drop_variables: frozenset[str] = frozenset()
     inline_limit: int = 1 << 20
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.group, str | None):
+            raise TypeError(f"group={self.group!r} is no path of a group, such as 'science/grids'")
+
 
 class Reader(Protocol):
     """Turns a source into a group; fields of the dataclass are options of the format.
@@ -72,7 +76,7 @@ def byte_count(size: int | str, /, *, option: str) -> int:
     if isinstance(size, int):
         number, unit = float(size), ""
     else:
-        match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", size)
+        match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", size) if isinstance(size, str) else None
         if match is None or match.group(2).upper() not in _UNITS or match.group(1).count(".") > 1:
             raise ValueError(f"{option}={size!r} is no number of bytes, such as 65536 or '1 MiB'")
         number, unit = float(match.group(1)), match.group(2).upper()
