@@ -155,5 +155,5 @@ def test_a_size_that_is_none():
         HDF5(contiguous_chunk_size=0)
     with pytest.raises(ValueError, match="contiguous_chunk_size='big' is no number of bytes"):
         HDF5(contiguous_chunk_size="big")
-    with pytest.raises(ValueError, match="contiguous_chunk_size=1.5 is no number of bytes"):
+    with pytest.raises(ValueError, match=r"contiguous_chunk_size=1\.5 is no number of bytes"):
         HDF5(contiguous_chunk_size=1.5)
