@@ -63,6 +63,36 @@ def test_chunk_grids_beyond_memory_are_refused(tmp_path):
     assert "a chunk grid of 1125899906842624 cells" in refusal.reason
 
 
+def test_a_chunk_grid_that_memory_has_no_room_for_is_refused(tmp_path, monkeypatch):
+    """By name, beside the other datasets of the file."""
+
+    def no_room(*args):
+        raise MemoryError
+
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("wide", shape=(1 << 20,), chunks=(1,), dtype="i1")
+        file["other"] = np.arange(3)
+    monkeypatch.setattr("virtualstack.readers.hdf5.references._entries", no_room)
+    group = HDF5().read(absolute_url(tmp_path / "x.h5"), Storage.of(None), ReadOptions(inline_limit=0))
+    assert list(group.arrays) == ["other"]
+    assert [x.path for x in group.refusals] == ["/wide"]
+    assert "grid of 1048576 cells, for whose 25165824 bytes no memory is left" in group.refusals[0].reason
+
+
+def test_an_empty_string_whose_place_is_outside_of_the_file_is_refused(tmp_path):
+    """As the HDF5 library refuses it, which looks there even for a string of no letters."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("text", data=["", "abc"], dtype=h5py.string_dtype())
+    data = bytearray(path.read_bytes())
+    with h5py.File(path) as file:
+        first = file["text"].id.get_offset()
+    data[first + 4 : first + 12] = (1 << 40).to_bytes(8, "little")
+    path.write_bytes(data)
+    (refusal,) = read(path).refusals
+    assert (refusal.path, refusal.kind) == ("/text", "refused")
+
+
 def test_failures_of_storage_stay_what_they_are(tmp_path):
     """A source that fails midway never becomes a refusal or a note."""
 

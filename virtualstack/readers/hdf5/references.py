@@ -217,8 +217,15 @@ def _chunked(
     else:
         distinct, rows = np.unique(masks, return_inverse=True)
     pipelines = [passed(filters, int(mask)) for mask in distinct] or [filters]
+    try:
+        entries = _entries(table, rows, grid.shape)
+    except MemoryError as error:
+        n = math.prod(grid.shape)
+        raise NoReferencesError(
+            f"a chunk grid of {n} cells, for whose {n * ENTRY.itemsize} bytes no memory is left"
+        ) from error
     manifest = ChunkManifest(
-        entries=_entries(table, rows, grid.shape),
+        entries=entries,
         fills=(fill,),
         encodings=tuple(ChunkEncoding.of(stored, chunks, _codecs(pipeline)) for pipeline in pipelines),
         locations=(context.location,),

@@ -183,14 +183,14 @@ def pointers(data: bytes, count: int, superblock: Superblock, /) -> list[Pointer
     Raises
     ------
     StructureError
-        There are fewer bytes.
+        There are fewer bytes, or one points past the end of the file.
     """
     width = superblock.widths.address
     size = count * (8 + width)
     if len(data) < size:
         raise StructureError("elements of variable length end before they should")
     nowhere = (0, superblock.widths.undefined)
-    return [
-        Pointer(length, heap if length and heap not in nowhere else None, number)
-        for length, heap, number in struct.iter_unpack(_FORMATS[width], data[:size])
-    ]
+    found = list(struct.iter_unpack(_FORMATS[width], data[:size]))
+    if any(heap >= superblock.end and heap not in nowhere for _, heap, _ in found):
+        raise StructureError("an element of variable length lies past the end of the file")
+    return [Pointer(length, heap if length and heap not in nowhere else None, number) for length, heap, number in found]
