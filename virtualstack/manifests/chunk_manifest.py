@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location
+from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.manifest import Box, ManifestSummary
 
@@ -75,8 +76,11 @@ class ChunkManifest:
             object.__setattr__(self, "starts", _read_only(self.starts))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        tables = (self.fills, self.encodings, self.locations, self.starts, self.inline)
-        return type(self), (np.ascontiguousarray(self.entries).reshape(self.shape), *tables)
+        columns = pack(self.entries, self.starts)
+        return _restore, (type(self), columns, self.shape, self.fills, self.encodings, self.locations, self.inline)
+
+    def __deepcopy__(self, memo: object) -> ChunkManifest:
+        return self  # nothing of it can change; a copy would be packed and unpacked
 
     # -- making one -------------------------------------------------------------------------------------------
 
@@ -394,6 +398,19 @@ def first_cell(bad: NDArray[np.bool_], box: Box, /) -> tuple[int, ...]:
     """Give the first cell of a box that is marked, in C order, as its index in the grid."""
     found = np.unravel_index(int(bad.argmax()), bad.shape)
     return tuple(side.start + int(i) for side, i in zip(box, found, strict=True))
+
+
+def _restore(
+    cls: type[ChunkManifest],
+    columns: bytes,
+    shape: tuple[int, ...],
+    fills: tuple[Fill, ...],
+    encodings: tuple[ChunkEncoding, ...],
+    locations: tuple[Location, ...],
+    inline: bytes,
+) -> ChunkManifest:
+    entries, starts = unpack(columns, shape, ENTRY)
+    return cls(entries, fills, encodings, locations, starts, inline)
 
 
 def _read_only[T: np.generic](array: NDArray[T]) -> NDArray[T]:
