@@ -1,0 +1,394 @@
+"""Files that differ in how they store one variable: joined virtually they read as joined by xarray, or are refused.
+
+There is no third outcome. ``VIRTUALSTACK_TESTS=all`` runs every pair of differences, and many more random recipes.
+"""
+
+import itertools
+import os
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+
+import virtualstack as vs
+from tests.data.make_mixed import CODECS, NETCDF, Recipe, write
+from virtualstack.errors import CombineError, WriterError
+from virtualstack.manifests import ManifestArray
+
+ALL = os.environ.get("VIRTUALSTACK_TESTS") == "all"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "join-files-that-differ.md"
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # xarray's, about odd attributes
+
+PACKED = {"dtype": "i2", "scale": np.float32(0.01), "offset": np.float32(10), "fill": -99}
+JOINS, REFUSED = "joins", "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What two files differ in, in words and as changes of their recipes, and what joining them does."""
+
+    words: str
+    left: dict
+    right: dict
+    plain: str = JOINS
+    unpacked: str = JOINS
+
+    @property
+    def changed(self):
+        return self.left.keys() | self.right.keys()
+
+
+DIFFERENCES = [
+    Difference("number of records, 365 and 366", {"n": 365}, {"n": 366}),
+    Difference("number of records, 31 and 28", {"n": 31}, {"n": 28}),
+    Difference("no records in the first file", {"n": 0}, {"n": 5}),
+    Difference("no records in the second file", {"n": 5}, {"n": 0}),
+    Difference("chunk shape", {"chunks": (4, 2, 6)}, {"chunks": (1, 4, 5)}),
+    Difference("chunk shape that the library chose", {}, {"chunks": None}),
+    Difference("contiguous values beside chunks", {}, {"chunks": "contiguous"}),
+    Difference("values in the header (compact) beside chunks", {}, {"writer": "compact"}),
+    Difference("not compressed, and zlib", {}, {"codec": "zlib1"}),
+    Difference("zlib 1 and zlib 9", {"codec": "zlib1"}, {"codec": "zlib9"}),
+    Difference("zlib and zstd", {"codec": "zlib1"}, {"codec": "zstd"}),
+    Difference("shuffle", {}, {"shuffle": True}),
+    Difference("checksums (fletcher32)", {}, {"fletcher32": True}),
+    Difference("byte order", {}, {"endian": "big"}),
+    Difference("netCDF-4 and netCDF-3", {}, {"writer": "netcdf3"}),
+    Difference("netCDF-4 and its classic model", {}, {"writer": "netcdf4_classic"}),
+    Difference("netCDF-3 with 64-bit offsets, and CDF-5", {"writer": "netcdf3_64bit"}, {"writer": "cdf5"}),
+    Difference("netCDF-3 by another library", {"writer": "netcdf3"}, {"writer": "scipy"}),
+    Difference("some records never written", {}, {"written": 2}),
+    Difference("no chunk written at all", {"written": 0}, {}),
+    Difference("no chunk written, in neither file", {"written": 0}, {"written": 0}),
+    Difference("attributes that change no values", {}, {"attributes": (("units", "degC"), ("comment", "b"))}),
+    Difference("`int16` and `float32`", {"dtype": "i2"}, {"dtype": "f4"}),
+    Difference("`int32` and `int64`", {"dtype": "i4"}, {"dtype": "i8"}),
+    Difference("`int32` and `float32`", {"dtype": "i4"}, {"dtype": "f4"}),
+    Difference("`float32` and `float64`", {"dtype": "f4"}, {"dtype": "f8"}),
+    Difference("`uint8` and `int8`", {"dtype": "u1"}, {"dtype": "i1"}),
+    Difference("`uint64` and `int64`", {"dtype": "u8"}, {"dtype": "i8"}),
+    Difference("`scale_factor`", PACKED, PACKED | {"scale": np.float32(0.5)}, REFUSED),
+    Difference(
+        "dtype of `scale_factor` and `add_offset`",
+        PACKED,
+        PACKED | {"scale": np.float64(0.01), "offset": np.float64(10)},
+        REFUSED,
+    ),
+    Difference("`add_offset` in one file", PACKED, PACKED | {"offset": None}, REFUSED),
+    Difference("`_FillValue`", {"fill": -99}, {"fill": 7}, REFUSED),
+    Difference("`_FillValue` in one file", {}, {"fill": 7}, REFUSED),
+    Difference("`_FillValue` of NaN in one file", {}, {"fill": np.nan}, REFUSED),
+    Difference("`missing_value`", {"missing": 3}, {"missing": 4}, REFUSED),
+    Difference("`_Unsigned`", {"dtype": "i1", "unsigned": "true"}, {"dtype": "i1"}, REFUSED),
+    Difference(
+        "`int8` that is `_Unsigned`, and `uint8`", {"dtype": "i1", "unsigned": "true"}, {"dtype": "u1"}, REFUSED
+    ),
+    Difference("packed in one file, `float32` in the other", PACKED, {"dtype": "f4"}, REFUSED),
+    Difference("packed alike in `int16` and `int32`", PACKED, PACKED | {"dtype": "i4"}, REFUSED),
+    Difference(
+        "units of the coordinate `time`",
+        {"units": "days since 2000-01-01"},
+        {"units": "hours since 1999-01-01"},
+    ),
+    Difference(
+        "units of other times",
+        {"run_units": "days since 2000-01-01"},
+        {"run_units": "hours since 1999-01-01"},
+        REFUSED,
+    ),
+    Difference("booleans and numbers", {"flag": "bool"}, {"flag": "i2"}, REFUSED),
+    Difference("text of one length, as characters", {"label": 3}, {"label": 3}),
+    Difference("strings of any length", {"name": True}, {"name": True}),
+    Difference("value of a scalar coordinate (`compat='override'`)", {"height": 2.0}, {"height": 10.0}),
+]
+
+
+# -- what is compared -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Archive:
+    """Files by recipe, each written and opened once."""
+
+    folder: Path
+    paths: dict = field(default_factory=dict)
+    decoded: dict = field(default_factory=dict)
+    virtuals: dict = field(default_factory=dict)
+
+    def path(self, recipe):
+        if recipe not in self.paths:
+            self.paths[recipe] = write(recipe, self.folder / f"{len(self.paths)}.nc")
+        return self.paths[recipe]
+
+    def opened(self, recipe):
+        if recipe not in self.decoded:
+            with xr.open_dataset(self.path(recipe), engine="netcdf4") as dataset:
+                self.decoded[recipe] = dataset.load()
+        return self.decoded[recipe]
+
+    def virtual(self, recipe, unpack):
+        if (recipe, unpack) not in self.virtuals:
+            self.virtuals[recipe, unpack] = vs.open_virtual_dataset(self.path(recipe), unpack=unpack)
+        return self.virtuals[recipe, unpack]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    return Archive(tmp_path_factory.mktemp("mixed"))
+
+
+def in_sequence(recipes):
+    """Let each file begin on the day after the last of the one before."""
+    starts = itertools.accumulate([recipe.n for recipe in recipes], initial=0)
+    return [replace(recipe, first=first) for recipe, first in zip(recipes, starts, strict=False)]
+
+
+def is_possible(recipe):
+    """Whether the library that is to write a recipe can, and xarray reads it rightly."""
+    has_all_types = recipe.is_hdf5 and recipe.writer != "netcdf4_classic"
+    if not (has_all_types or recipe.writer == "cdf5") and recipe.dtype not in ("i1", "i2", "i4", "f4", "f8"):
+        return False
+    if recipe.name and not has_all_types:
+        return False
+    if recipe.height is not None and recipe.writer == "scipy":
+        return False
+    if recipe.chunks == "contiguous" and (recipe.codec != "none" or recipe.shuffle or recipe.fletcher32):
+        return False
+    if recipe.n == 0 and (recipe.chunks == "contiguous" or recipe.writer == "compact"):
+        return False  # the netCDF library has no fixed dimension of no length
+    if recipe.fill is not None and recipe.fill != recipe.fill and recipe.dtype[0] != "f":
+        return False
+    if recipe.unsigned is not None and recipe.dtype[0] == "f":
+        return False
+    if recipe.dtype[0] == "u" and any(x is not None and x < 0 for x in (recipe.fill, recipe.missing)):
+        return False
+    # of unsigned numbers of the other byte order xarray 2026.9 masks a fill value with its bytes swapped
+    return recipe.unsigned is None or recipe.endian == "native"
+
+
+OPTIONS = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "exact"}
+
+
+def concat(datasets, combine_attrs="override"):
+    return xr.concat(datasets, "time", combine_attrs=combine_attrs, **OPTIONS)
+
+
+def clashes(recipes):
+    """Name what the files of recipes must be refused for without ``unpack``: pairs of variable and property."""
+    found = set()
+    if len({recipe.dtype for recipe in recipes}) > 1 and any(recipe.packing for recipe in recipes):
+        found.add(("v", "dtype"))
+    for left, right in itertools.combinations([recipe.packing for recipe in recipes], 2):
+        keys = left.keys() | right.keys()
+        found |= {("v", key) for key in keys if not means_the_same(key, left.get(key), right.get(key))}
+    if len({recipe.run_units for recipe in recipes}) > 1:
+        found.add(("run", "units"))
+    if len({recipe.flag for recipe in recipes}) > 1 and any(recipe.flag == "bool" for recipe in recipes):
+        found.add(("flag", "dtype"))
+    return found
+
+
+def means_the_same(key, left, right):
+    if left is None or right is None:
+        return left is right
+    if key in ("scale_factor", "add_offset") and left.dtype != right.dtype:
+        return False
+    return left == right or (left != left and right != right)
+
+
+def assert_same(found, expected):
+    """Dims, coordinates, attributes, dtypes and the bytes of values."""
+    xr.testing.assert_identical(found, expected)
+    assert found.sizes == expected.sizes
+    for name, variable in expected.variables.items():
+        values = found.variables[name].values
+        assert values.dtype == variable.dtype, name
+        assert variable.dtype.kind == "O" or values.tobytes() == variable.values.tobytes(), name
+
+
+def assert_reads_as(joined, expected, target=None):
+    """From the joined dataset, and from references: to chunks where kerchunk can express them, else to values."""
+    assert isinstance(joined.variables["v"]._data, ManifestArray)
+    assert_same(joined.virtual.open().load(), expected)
+    try:
+        references = joined.virtual.to_kerchunk(target, inline_limit=0)
+    except WriterError as error:
+        assert error.variable in joined.variables
+        references = joined.virtual.to_kerchunk(target)
+    found = xr.open_dataset(references if target is None else target, engine="virtualstack").load()
+    assert_same(found, expected)
+
+
+def outcome(archive, recipes, join=concat, *, unpack, target=None):
+    """Join files; give whether they ``joins``, to the values that xarray has, or are ``refused``, with a message."""
+    expected = join([archive.opened(recipe) for recipe in recipes])
+    try:
+        joined = join([archive.virtual(recipe, unpack) for recipe in recipes])
+    except CombineError as error:
+        assert_names_what_clashes(error, recipes)
+        return REFUSED
+    assert_reads_as(joined, expected, target)
+    return JOINS
+
+
+def assert_names_what_clashes(error, recipes):
+    name = error.variable.strip("/")
+    assert (name, error.property) in clashes(recipes)
+    assert not means_the_same(error.property, error.left, error.right)
+    message = str(error)
+    assert f"'/{name}'" in message
+    assert str(error.property) in message
+    assert "unpack=True" in message
+    for value in (error.left, error.right):
+        assert (f"'{value}'" if error.property == "dtype" and value is not None else repr(value)) in message
+
+
+# -- one difference, and two ----------------------------------------------------------------------------------
+
+
+BASES = {
+    "usual": Recipe(),
+    "packed": Recipe(**PACKED, codec="zlib1", shuffle=True),
+    "netcdf3": Recipe(writer="netcdf3", dtype="f8"),
+}
+
+
+def singles():
+    """Each difference of files that have everything else in common; what a base has itself is not changed."""
+    found = {}
+    for name, base in BASES.items():
+        own = {x.name for x in fields(Recipe) if getattr(base, x.name) != getattr(BASES["usual"], x.name)}
+        for difference in DIFFERENCES:
+            if not own & difference.changed:
+                left, right = replace(base, **difference.left), replace(base, **difference.right)
+                if is_possible(left) and is_possible(right):
+                    found[f"{difference.words}, {name}"] = difference, left, right
+    return [pytest.param(*values, id=key) for key, values in found.items()]
+
+
+@pytest.mark.parametrize(("difference", "left", "right"), singles())
+def test_files_that_differ_in_one_way_join_or_are_refused_as_the_table_says(archive, difference, left, right):
+    """In either order, and as three files."""
+    for recipes in ([right, left], [left, right, left]):
+        found = [outcome(archive, in_sequence(recipes), unpack=unpack) for unpack in (False, True)]
+        assert found == [REFUSED if clashes(recipes) else JOINS, JOINS]
+        assert found == [difference.plain, difference.unpacked]
+
+
+def pairs():
+    """Two differences that do not meet in one property; every eleventh of them unless all are asked for."""
+    found = []
+    for one, other in itertools.combinations(DIFFERENCES, 2):
+        left = Recipe(**one.left | other.left)
+        right = Recipe(**one.right | other.right)
+        if not one.changed & other.changed and is_possible(left) and is_possible(right):
+            found.append(pytest.param(left, right, id=f"{one.words} and {other.words}"))
+    return found if ALL else found[::11]
+
+
+@pytest.mark.parametrize(("left", "right"), pairs())
+def test_files_that_differ_in_two_ways_join_or_are_refused(archive, left, right):
+    """They are refused where one of the two ways alone is."""
+    recipes = in_sequence([left, right])
+    for unpack in (False, True):
+        found = outcome(archive, recipes, unpack=unpack)
+        assert found == (REFUSED if clashes(recipes) and not unpack else JOINS)
+
+
+# -- any number of differences --------------------------------------------------------------------------------
+
+
+VALUES = {
+    "writer": [*NETCDF, "scipy", "compact"],
+    "dtype": ["i1", "i2", "i4", "f4", "f8", "u1", "u2", "i8", "u8"],
+    "endian": ["native", "big"],
+    "chunks": [(4, 2, 6), (1, 4, 6), (3, 3, 4), (5, 1, 5), "contiguous", None],
+    "codec": list(CODECS),
+    "shuffle": [False, True],
+    "fletcher32": [False, True],
+    "scale": [None, np.float32(0.01), np.float64(0.01), np.float64(-3)],
+    "offset": [None, np.float32(10), np.float64(0.1)],
+    "fill": [None, -99, 7, np.nan],
+    "missing": [None, 3],
+    "unsigned": [None, "true", "false"],
+    "written": [None, 0, 2],
+    "attributes": [(("units", "K"),), (("units", "degC"), ("comment", "b")), ()],
+    "units": ["days since 2000-01-01", "hours since 1999-01-01", "seconds since 1990-01-01"],
+    "run_units": ["days since 2000-01-01", "hours since 1999-01-01"],
+    "flag": ["bool", "i1", "f4"],
+    "height": [2.0, 10.0],
+}
+LENGTHS = [0, 1, 2, 3, 4, 5, 5, 8, 28, 31]
+
+
+@st.composite
+def recipes(draw, count=None):
+    """Draw two to five files of one archive, that differ in a few properties each."""
+    asked_for = draw(st.sets(st.sampled_from(["run_units", "flag", "height"])))
+    names = st.sampled_from([key for key in VALUES if key in asked_for or key not in ("run_units", "flag", "height")])
+
+    def changes(least):
+        return {key: draw(st.sampled_from(VALUES[key])) for key in draw(st.sets(names, min_size=least, max_size=3))}
+
+    common = replace(Recipe(), **{key: VALUES[key][0] for key in asked_for}, label=draw(st.sampled_from([None, 3])))
+    if draw(st.booleans()):
+        common = replace(common, **PACKED)
+    common = _if_possible(common, changes(0))
+    lengths = st.sampled_from(LENGTHS)
+    number = count or draw(st.integers(2, 5))
+    return [_if_possible(common, {"n": draw(lengths), **changes(0)}) for _ in range(number)]
+
+
+def _if_possible(recipe, changes):
+    """Change what a library can write, one property after the other."""
+    for key, value in changes.items():
+        changed = replace(recipe, **{key: value})
+        recipe = changed if is_possible(changed) else recipe
+    return recipe
+
+
+def tiles(datasets):
+    rows = list(itertools.batched(datasets, 2))
+    return xr.combine_nested(rows, ["time", "x"], combine_attrs="drop_conflicts", **OPTIONS)
+
+
+def by_coords(datasets):
+    return xr.combine_by_coords(datasets, combine_attrs="drop", **OPTIONS)
+
+
+def new_dimension(datasets):
+    return xr.concat(datasets, "member", combine_attrs="override", **OPTIONS | {"data_vars": "all"})
+
+
+@st.composite
+def joins(draw):
+    """Draw a way of joining, and recipes whose coordinates let xarray join them in that way."""
+    way = draw(st.sampled_from([concat, concat, by_coords, new_dimension, tiles]))
+    drawn = draw(recipes(4 if way is tiles else None))
+    if way is tiles:
+        return way, [replace(x, n=drawn[i // 2].n, first=50 * (i // 2), tile=i % 2) for i, x in enumerate(drawn)]
+    if way is new_dimension:
+        return way, [replace(x, n=drawn[0].n) for x in drawn]
+    if way is by_coords:
+        drawn = [replace(x, n=x.n or 1) for x in drawn]
+    return way, in_sequence(drawn)
+
+
+@settings(max_examples=3000 if ALL else 120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(joins(), st.sampled_from(["refs.json", "refs.parq", None]))
+def test_any_files_join_to_what_xarray_joins_or_are_refused(tmp_path_factory, way, name):
+    """Along time, in order or by coordinates, along a new dimension, and as tiles; values are read from references."""
+    join, drawn = way
+    assume(all(is_possible(recipe) for recipe in drawn))
+    folder = tmp_path_factory.mktemp("random")
+    archive = Archive(folder)
+    for unpack in (False, True):
+        target = None if name is None else folder / f"{unpack}-{name}"
+        found = outcome(archive, drawn, join, unpack=unpack, target=target)
+        event(f"{join.__name__}, {found}")
+        assert found == (REFUSED if clashes(drawn) and not unpack else JOINS)
