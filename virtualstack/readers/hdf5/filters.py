@@ -60,6 +60,7 @@ _NAMES = {
     32029: "terse/prolix",
     32030: "ffmpeg",
 }
+_SCALEOFFSET = 6
 _SHUFFLE = "numcodecs.shuffle"
 _WHOLE = frozenset({_SHUFFLE, "numcodecs.fletcher32"})
 """Codecs that leave whole elements, or 4 bytes more, which writers look out for."""
@@ -109,6 +110,17 @@ def obstacle(filters: Sequence[Filter], /) -> str | None:
         except ValueError as error:
             return f"{step} {error}"
     return None
+
+
+def is_nonsense(filters: Sequence[Filter], /) -> bool:
+    """Tell whether a filter has parameters with which the HDF5 library makes anything of a chunk, but not values."""
+    for step in filters:
+        if step.id == _SCALEOFFSET:
+            try:
+                codec_of_filter(step.id, step.values)
+            except ValueError:
+                return True
+    return False
 
 
 def missing_plugin(filters: Sequence[Filter], /) -> str | None:

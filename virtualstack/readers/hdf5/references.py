@@ -20,7 +20,7 @@ from virtualstack.readers.hdf5.chunks import UnlistableChunksError
 from virtualstack.readers.hdf5.contiguous import Segment, contiguous_chunks
 from virtualstack.readers.hdf5.datatypes import packed
 from virtualstack.readers.hdf5.external import external_segments
-from virtualstack.readers.hdf5.filters import Filter, codecs_of, missing_plugin, obstacle, passed
+from virtualstack.readers.hdf5.filters import Filter, codecs_of, is_nonsense, missing_plugin, obstacle, passed
 from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
@@ -252,7 +252,9 @@ def _codecs(filters: tuple[Filter, ...]) -> tuple[Codec, ...]:
     reason = obstacle(filters)
     if reason is not None:
         missing = missing_plugin(filters)
-        raise NoReferencesError(reason) if missing is None else LostValuesError(f"{reason}, and {missing}")
+        if missing is not None:
+            raise LostValuesError(f"{reason}, and {missing}")
+        raise LostValuesError(reason) if is_nonsense(filters) else NoReferencesError(reason)
     return codecs_of(filters)
 
 

@@ -195,6 +195,8 @@ class _Walk:
             raise messages
         node = self.found.by_address[address]
         node.kind = _kind(messages)
+        if node.kind != "dataset":
+            _check_unread(messages)
         self.crawl.spawn(read_attributes(messages, self.superblock), partial(self._on_attributes, node))
         if node.kind == "group":
             self.crawl.spawn(read_links(messages, self.superblock), partial(self._on_links, node, path))
@@ -255,6 +257,15 @@ def _kind(messages: Sequence[Message]) -> Literal["group", "dataset", "datatype"
     raise StructureError("an object is neither group, dataset nor datatype")
 
 
+def _check_unread(messages: Sequence[Message]) -> None:
+    """Check what the HDF5 library reads of any object, and nothing here needs: it would not open a damaged one."""
+    for kind, is_shared, body, _ in messages:
+        if (kind == _TIME and body[:1] != b"\1") or (kind == _OLD_TIME and not body[:14].isdigit()):
+            raise StructureError("a time of modification that is none")
+        if kind == _FILTERS and not is_shared:
+            parse_filters(body)
+
+
 def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[DatasetHeader]:
     datatype = space = layout = None
     filters: tuple[FilterMessage, ...] = ()
@@ -262,9 +273,8 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
     external: tuple[tuple[bytes, int, int], ...] = ()
     is_committed = False
     seen: set[int] = set()
+    _check_unread(messages)
     for kind, is_shared, body, _ in messages:
-        if (kind == _TIME and body[:1] != b"\1") or (kind == _OLD_TIME and not body[:14].isdigit()):
-            raise StructureError("a time of modification that is none")
         if kind not in _OF_DATASETS:
             continue
         if kind in seen or (is_shared and kind != _DATATYPE):
@@ -296,8 +306,9 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
             raise StructureError("chunks have elements of another size, or more or fewer axes, than their dataset")
     elif isinstance(layout, ContiguousLayout) and layout.address is not None and not external:
         size = n_bytes if layout.size is None else layout.size
-        if size < n_bytes or layout.address + size > superblock.end:
-            raise StructureError("the values of a dataset are fewer than it has, or lie past the end of the file")
+        is_odd = space.shape is not None and not n_bytes and layout.size != 0  # a place for no elements
+        if size < n_bytes or layout.address + size > superblock.end or is_odd:
+            raise StructureError("the values of a dataset are others than it has, or lie past the end of the file")
     return DatasetHeader(
         datatype=datatype,
         is_committed=is_committed,

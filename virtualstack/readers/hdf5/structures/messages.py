@@ -59,6 +59,7 @@ def _dataspace(body: bytes, width: int) -> Dataspace:
     if version == 2:
         check(body[3] <= 2, f"a dataspace of type {body[3]}")
         if body[3] == 2:
+            check(rank == 0, "a null dataspace with axes")
             return Dataspace(shape=None, maxshape=())
         check((body[3] == 0) == (rank == 0), "a scalar with axes, or an array with none")
     at = 4 if version == 2 else 8

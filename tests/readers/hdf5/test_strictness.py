@@ -1,0 +1,68 @@
+"""What the HDF5 library refuses though the values could be guessed: found by flipping bits."""
+
+import h5py
+import numpy as np
+import pytest
+
+from virtualstack.location import absolute_url
+from virtualstack.readers import HDF5, ReadOptions
+from virtualstack.readers.hdf5.filters import Filter, is_nonsense
+from virtualstack.readers.hdf5.structures.messages import parse_dataspace
+from virtualstack.readers.hdf5.structures.requests import StructureError, Widths
+from virtualstack.storage import Storage
+
+
+def test_a_null_dataspace_has_no_axes():
+    """Its rank is 0."""
+    assert parse_dataspace(bytes([2, 0, 0, 2]), Widths()).shape is None
+    with pytest.raises(StructureError, match="a null dataspace with axes"):
+        parse_dataspace(bytes([2, 1, 0, 2]), Widths())
+
+
+def test_a_string_is_as_long_as_its_object_in_the_heap(tmp_path):
+    """A shorter one would be cut."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("text", data=["abcdef", "xy"], dtype=h5py.string_dtype())
+        offset = file["text"].id.get_offset()
+    data = bytearray(path.read_bytes())
+    assert data[offset] == 6
+    data[offset] = 4
+    path.write_bytes(data)
+    group = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions())
+    assert not group.arrays
+    assert [(x.path, x.kind) for x in group.refusals] == [("/text", "refused")]
+
+
+def test_parameters_of_a_filter_that_nothing_decodes_are_not_left_to_the_library(tmp_path):
+    """It gives memory that was never written."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        values = file.create_dataset("x", data=np.arange(40), chunks=(40,), scaleoffset=0)
+        steps = values.id.get_create_plist()
+        parameters = steps.get_filter(0)[2]
+    right = Filter(id=6, name="scaleoffset", values=tuple(parameters))
+    assert not is_nonsense((right,))
+    wrong = (*parameters[:4], 0, *parameters[5:])
+    assert is_nonsense((Filter(id=6, name="scaleoffset", values=wrong),))
+    data = path.read_bytes()
+    words = np.array(parameters, "<u4").tobytes()
+    assert data.count(words) == 1
+    path.write_bytes(data.replace(words, np.array(wrong, "<u4").tobytes()))
+    (refusal,) = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions()).refusals
+    assert refusal.kind == "refused"
+    assert "has numbers of class 0 with 0 bytes" in refusal.reason
+
+
+def test_no_elements_have_no_place(tmp_path):
+    """An old file whose shape was damaged to nothing, and whose values are still there."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        file["x"] = np.arange(1000, dtype="i4").reshape(250, 4)
+    data = path.read_bytes()
+    shape = np.array([250, 4, 250, 4], "<u8").tobytes()
+    assert data.count(shape) == 1
+    path.write_bytes(data.replace(shape, np.array([250, 0, 250, 4], "<u8").tobytes()))
+    (refusal,) = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions()).refusals
+    assert refusal.path == "/x"
+    assert refusal.kind == "refused"
