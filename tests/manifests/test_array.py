@@ -233,29 +233,47 @@ def test_too_many_odd_widths_exceed_the_budget():
         np.concatenate(parts, 0)
 
 
-@pytest.mark.parametrize(
-    ("operation", "message"),
-    [
-        (lambda v: v[np.array([0, 5, 6, 1])], "no slice"),
-        (lambda v: v[np.array([[0, 1], [2, 3]])], "pointwise"),
-        (lambda v: v[True], "boolean scalar"),
-        (lambda v: np.pad(v, 1), "padding or shifting"),
-        (lambda v: np.reshape(v, (-1,)), "reshaping"),
-        (lambda v: np.where(np.ones(v.shape, bool), v, 0), "outer join or a reindex"),
-    ],
-)
-def test_what_does_not_work_yet_says_so(operation, message):
-    """Operations that would need chunks cut into runs raise ChunkAlignmentError."""
-    with pytest.raises(ChunkAlignmentError, match=message):
-        operation(array())
+def test_a_boolean_scalar_is_no_index():
+    """numpy makes a new axis of it; nobody means that."""
+    for key in (True, np.True_, np.array(True)):
+        with pytest.raises(ChunkAlignmentError, match="'/v': a boolean scalar"):
+            array()[key]
 
 
-def test_an_outer_join_is_refused_by_name():
-    """Reindexing does not fill virtual variables up silently."""
-    left = dataset(array()).assign_coords(y=np.arange(10))
-    right = dataset(array(url="file:///b")).assign_coords(y=np.arange(1, 11))
-    with pytest.raises(ChunkAlignmentError, match=r"'/v' would be filled up|no slice"):
-        xr.concat([left, right], "t", join="outer")
+def test_what_would_cut_chunks_into_too_many_cells_is_refused(monkeypatch):
+    """By its number, before any memory is taken."""
+    monkeypatch.setattr("virtualstack.manifests.indexing.MAX_CELLS", 1000)
+    rng = np.random.default_rng(0)
+    with pytest.raises(ChunkAlignmentError, match=r"cut the chunks into \d+ pieces, and a manifest has at most 1000"):
+        np.where(rng.random((31, 10, 12)) < 0.5, array(), 0)
+    with pytest.raises(ChunkAlignmentError, match="pieces"):
+        array()[np.ix_(rng.permutation(31), rng.permutation(10), rng.permutation(12))]
+    with pytest.raises(ChunkAlignmentError, match="pieces"):
+        array()[:, :, 0][np.arange(31)[:, None, None], np.arange(10)[:, None] * np.ones(12, int)]
+    with pytest.raises(ChunkAlignmentError, match="pieces"):
+        np.reshape(array(shape=(100, 100), chunks=(7, 9)), -1)
+
+
+def test_an_outer_join_of_xarray_fills_up_what_is_missing():
+    """As of loaded arrays; a packed variable is not filled with NaN, which no stored number is."""
+    first, second = (store_array(np.arange(20.0).reshape(2, 10), (1, 4), url=f"memory://{i}") for i in "ab")
+    left, right = (
+        xr.Dataset({"v": (("t", "y"), part)}, {"y": y})
+        for part, y in ((first.array, np.arange(10)), (second.array, np.arange(3, 13)))
+    )
+    joined = xr.concat([left, right], "t", join="outer")
+    expected = xr.concat(
+        [left.assign(v=(("t", "y"), first.values)), right.assign(v=(("t", "y"), second.values))], "t", join="outer"
+    )
+    values = model_read(joined.v.variable._data, first.sources | second.sources)
+    np.testing.assert_array_equal(values, expected.v.values)
+    packed = [xr.Dataset({"v": (("t", "y"), packed_array(x))}, {"y": np.arange(10) + x}) for x in (0, 1)]
+    with pytest.raises(CombineError, match="packed by"):
+        xr.concat(packed, "t", join="outer")
+
+
+def packed_array(number):
+    return array(shape=(1, 10), chunks=(1, 5), url=f"file:///{number}", cf={"scale_factor": 0.5})
 
 
 @pytest.mark.parametrize(

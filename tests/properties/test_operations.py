@@ -1,5 +1,7 @@
 """Every operation on a virtual array, against the same operation on its values: read(op(v)) == op(read(v))."""
 
+import math
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -7,9 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ManifestArray, inline_array
-from virtualstack.testing.strategies import KnownArray, basic_keys, known_arrays, model_read
+from virtualstack.manifests import ManifestArray, inline_array, reindex
+from virtualstack.manifests.collapsing import collapse
+from virtualstack.testing.strategies import KnownArray, advanced_keys, basic_keys, known_arrays, model_read
 
+KINDS = ("index", "take", "transpose", "expand", "concatenate", "broadcast", "where", "pad", "reindex", "reshape")
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -47,6 +51,122 @@ def test_basic_indexing_equals_numpy(data):
     known = data.draw(known_arrays())
     key = data.draw(basic_keys(known.values.shape))
     check(known.array[key], known.values[(*key, ...)], known.sources)
+
+
+@MANY
+@given(st.data())
+def test_advanced_indexing_equals_numpy(data):
+    """Arrays of integers and booleans, any number of them, in any place, with anything between them."""
+    known = data.draw(known_arrays())
+    key = data.draw(advanced_keys(known.values.shape))
+    check(known.array[key], known.values[(*key, ...)], known.sources)
+
+
+@MANY
+@given(st.data())
+def test_outer_indexing_equals_numpy(data):
+    """What ``np.ix_`` makes of several arrays of any order and length, as xarray hands it over."""
+    known = data.draw(known_arrays(shape=tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))))
+    index = [np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=6)), int) for n in known.values.shape]
+    check(known.array[np.ix_(*index)], known.values[np.ix_(*index)], known.sources)
+
+
+@MANY
+@given(st.data())
+def test_where_equals_numpy(data):
+    """Any condition, between arrays of any chunks, or an array and a number on either side."""
+    known = data.draw(known_arrays())
+    values = known.values
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    if data.draw(st.booleans()):
+        condition = rng.random(values.shape) < 0.5
+    else:
+        condition = np.ones(values.shape, bool)
+        for axis, n in enumerate(values.shape):
+            condition &= (rng.random(n) < 0.7).reshape((-1,) + (1,) * (values.ndim - axis - 1))
+    if data.draw(st.booleans()):
+        other = data.draw(known_arrays(shape=values.shape, dtype=values.dtype.str))
+        got = np.where(condition, known.array, other.array)
+        check(got, np.where(condition, values, other.values), merged([known, other]))
+        return
+    fill = np.array(data.draw(st.integers(0, 9))).astype(values.dtype)[()]
+    check(np.where(condition, known.array, fill), np.where(condition, values, fill), known.sources)
+    check(np.where(condition, fill, known.array), np.where(condition, fill, values), known.sources)
+
+
+@MANY
+@given(st.data())
+def test_pad_equals_numpy(data):
+    """By a constant on each side, and by elements of the array."""
+    known = data.draw(known_arrays())
+    values = known.values
+    widths = [tuple(data.draw(st.integers(0, 4)) for _ in range(2)) for _ in values.shape]
+    if not values.ndim:
+        return
+    constants = [tuple(data.draw(st.integers(0, 9)) for _ in range(2)) for _ in values.shape]
+    check(
+        np.pad(known.array, widths, constant_values=constants),
+        np.pad(values, widths, constant_values=constants),
+        known.sources,
+    )
+    if values.size:
+        mode = data.draw(st.sampled_from(["edge", "wrap", "reflect", "symmetric"]))
+        check(np.pad(known.array, widths, mode=mode), np.pad(values, widths, mode=mode), known.sources)
+
+
+@MANY
+@given(st.data())
+def test_reindexing_equals_taking_and_filling(data):
+    """Positions in any order along several axes; -1 is the fill value."""
+    known = data.draw(known_arrays())
+    values = known.values
+    fill = np.array(data.draw(st.integers(0, 9))).astype(values.dtype)[()]
+    indexers = {
+        axis: np.array(data.draw(st.lists(st.integers(-1, n - 1), max_size=8)), int)
+        for axis, n in enumerate(values.shape)
+        if data.draw(st.booleans())
+    }
+    expected = values
+    for axis, index in indexers.items():
+        shape = (*expected.shape[:axis], 1, *expected.shape[axis + 1 :])
+        extended = np.concatenate([expected, np.full(shape, fill, values.dtype)], axis)
+        expected = extended.take(index, axis)  # -1 is the last one
+    check(reindex(known.array, indexers, fill), expected, known.sources)
+
+
+@MANY
+@given(st.data())
+def test_reshape_equals_numpy(data):
+    """Axes split and merge in any way."""
+    known = data.draw(known_arrays())
+    values = known.values
+    size, shape = values.size, []
+    while size > 1 and len(shape) < 4:
+        n = data.draw(st.sampled_from([k for k in range(1, size + 1) if size % k == 0]))
+        shape.append(n)
+        size //= n
+    shape.append(size)
+    check(np.reshape(known.array, shape), values.reshape(shape), known.sources)
+    if values.size:
+        check(np.reshape(known.array, -1), values.reshape(-1), known.sources)
+    check(np.reshape(np.reshape(known.array, shape), values.shape), values, known.sources)
+
+
+@MANY
+@given(st.data())
+def test_flip_roll_take_and_swapaxes_equal_numpy(data):
+    """The rest of the structural functions of numpy."""
+    known = data.draw(known_arrays(shape=tuple(data.draw(st.lists(st.integers(0, 7), min_size=1, max_size=3)))))
+    array, values, sources = known
+    axis = data.draw(st.integers(-values.ndim, values.ndim - 1))
+    check(np.flip(array), np.flip(values), sources)
+    check(np.flip(array, axis), np.flip(values, axis), sources)
+    by = data.draw(st.integers(-9, 9))
+    check(np.roll(array, by, axis), np.roll(values, by, axis), sources)
+    check(np.swapaxes(array, 0, axis), np.swapaxes(values, 0, axis), sources)
+    if values.shape[axis]:
+        index = np.array(data.draw(st.lists(st.integers(0, values.shape[axis] - 1), max_size=6)), int)
+        check(np.take(array, index, axis), np.take(values, index, axis), sources)
 
 
 @MANY
@@ -103,10 +223,32 @@ def test_chains_of_operations_equal_numpy(data):
     """Operations compose: what one gives, the next takes."""
     array, values, sources = data.draw(known_arrays())
     for _ in range(data.draw(st.integers(1, 6))):
-        kind = data.draw(st.sampled_from(["index", "transpose", "expand", "concatenate", "broadcast"]))
+        kind = data.draw(st.sampled_from(KINDS))
+        if values.size > 3000 or math.prod(array.manifest.shape) > 1500:
+            kind = "index"
         if kind == "index":
             key = data.draw(basic_keys(values.shape))
             array, values = array[key], values[(*key, ...)]
+        elif kind == "take" and values.ndim < 5:
+            key = data.draw(advanced_keys(values.shape))
+            array, values = array[key], values[(*key, ...)]
+        elif kind == "where":
+            condition = np.random.default_rng(data.draw(st.integers(0, 99))).random(values.shape) < 0.5
+            other = data.draw(known_arrays(shape=values.shape, dtype=values.dtype.str))
+            array, values = np.where(condition, array, other.array), np.where(condition, values, other.values)
+            sources |= other.sources
+        elif kind == "pad" and values.ndim:
+            width = data.draw(st.integers(0, 3))
+            array, values = np.pad(array, width), np.pad(values, width)
+        elif kind == "reindex" and values.ndim and values.shape[0]:
+            index = np.array([*data.draw(st.lists(st.integers(0, values.shape[0] - 1), max_size=5)), -1], int)
+            array = reindex(array, {0: index}, 7 if values.dtype.kind != "S" else b"7")
+            extended = np.concatenate([values, np.full((1, *values.shape[1:]), 7).astype(values.dtype)])
+            values = extended.take(index, 0)
+        elif kind == "reshape" and values.size and values.ndim:
+            array, values = np.reshape(array, -1), values.reshape(-1)
+            q = data.draw(st.sampled_from([k for k in range(1, values.size + 1) if values.size % k == 0]))
+            array, values = np.reshape(array, (-1, q)), values.reshape(-1, q)
         elif kind == "transpose":
             order = data.draw(st.permutations(range(values.ndim)))
             array, values = array.transpose(order), values.transpose(order)
@@ -127,6 +269,9 @@ def test_chains_of_operations_equal_numpy(data):
     compacted = array.with_chunks(array.chunks_of()._replace(manifest=array.in_memory().compact()))
     check(compacted, values, sources)
     assert compacted.equals(array)
+    collapsed = array.with_chunks(collapse(array.chunks_of()))
+    check(collapsed, values, sources)
+    assert collapsed.equals(array)
 
 
 @MANY

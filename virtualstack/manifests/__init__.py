@@ -12,6 +12,7 @@ from virtualstack.manifests.inline import inline_array
 from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
 from virtualstack.manifests.mosaic import Mosaic, Runs, Tile, place_tiles, take_runs
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
+from virtualstack.manifests.reindexing import reindex
 from virtualstack.manifests.unify import unify
 from virtualstack.manifests.unpacking import packed_encoding, repack, unpack
 
@@ -41,6 +42,7 @@ __all__ = [
     "inline_array",
     "packed_encoding",
     "place_tiles",
+    "reindex",
     "repack",
     "same_meaning",
     "same_value",

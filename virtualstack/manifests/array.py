@@ -18,8 +18,9 @@ from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks, first_c
 from virtualstack.manifests.encoding import ChunkEncoding, native
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.html import to_html
-from virtualstack.manifests.indexing import Chunks, basic_index, transpose
+from virtualstack.manifests.indexing import Chunks, transpose
 from virtualstack.manifests.joining import equal
+from virtualstack.manifests.keys import index_chunks
 from virtualstack.manifests.manifest import Box, Manifest
 from virtualstack.manifests.verdict import Verdict
 
@@ -178,7 +179,7 @@ class ManifestArray(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: object, /) -> ManifestArray:
         try:
-            return self.with_chunks(basic_index(self.chunks_of(), key))
+            return self.with_chunks(index_chunks(self.chunks_of(), key))
         except ChunkAlignmentError as error:
             raise ChunkAlignmentError(f"variable '{self.name}': {error}", axis=error.axis, variable=self.name) from None
 

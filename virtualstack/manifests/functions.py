@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -12,7 +13,13 @@ from virtualstack.errors import ChunkAlignmentError, CombineError, VirtualValues
 from virtualstack.manifests import joining
 from virtualstack.manifests.array import ManifestArray, implements
 from virtualstack.manifests.cf import same_meaning
+from virtualstack.manifests.collapsing import collapse
+from virtualstack.manifests.encoding import Fill
+from virtualstack.manifests.filling import choose, holes, pad_axis
+from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.manifests.indexing import insert_axis, repeat_axis
+from virtualstack.manifests.reshaping import reshape as reshape_chunks
+from virtualstack.manifests.taking import take_axis
 from virtualstack.manifests.verdict import Verdict
 
 __all__ = ["broadcast_to", "concatenate", "expand_dims", "moveaxis", "result_type", "squeeze", "stack"]
@@ -167,10 +174,63 @@ def ndim(a: ManifestArray) -> int:
     return a.ndim
 
 
+@implements(np.flip)
+def flip(m: ManifestArray, axis: int | Sequence[int] | None = None) -> ManifestArray:
+    """Reverse the order of elements along axes; along all where none is named."""
+    axes = range(m.ndim) if axis is None else [_axis(i, m.ndim) for i in np.atleast_1d(axis).tolist()]
+    return m[tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(m.ndim))]
+
+
+@implements(np.roll)
+def roll(a: ManifestArray, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> ManifestArray:
+    """Move elements along axes; those that leave at the end come in at the beginning."""
+    if axis is None:
+        raise CombineError(f"rolling virtual variable '{a.name}' with axis=None would flatten it; name an axis")
+    for by, axis_ in np.broadcast(shift, axis):
+        at = _axis(int(axis_), a.ndim)
+        n = a.shape[at]
+        cut = n - int(by) % n if n else 0
+        if 0 < cut < n:
+            before = (slice(None),) * at
+            a = concatenate([a[(*before, slice(cut, None))], a[(*before, slice(None, cut))]], at)
+    return a
+
+
+@implements(np.take)
+def take(a: ManifestArray, indices: Any, axis: int | None = None, **unsupported: Any) -> ManifestArray:
+    """Take elements along an axis."""
+    if axis is None:
+        raise CombineError(f"taking from virtual variable '{a.name}' with axis=None would flatten it; name an axis")
+    if any(value not in (None, "raise") for value in unsupported.values()):
+        raise CombineError("np.take of a virtual array takes neither 'out' nor 'mode'")
+    return a[(*(slice(None),) * _axis(axis, a.ndim), np.asarray(indices))]
+
+
+@implements(np.swapaxes)
+def swapaxes(a: ManifestArray, axis1: int, axis2: int) -> ManifestArray:
+    """Exchange two axes."""
+    order = list(range(a.ndim))
+    one, two = _axis(axis1, a.ndim), _axis(axis2, a.ndim)
+    order[one], order[two] = two, one
+    return a.transpose(order)
+
+
 @implements(np.where)
 def where(condition: Any, *values: Any) -> ManifestArray:
-    """Give the first of two equal arrays, as ``xr.merge`` asks; filling in values is not supported yet."""
-    array = next(x for x in values if isinstance(x, ManifestArray))
+    """Take elements of one array where a condition holds, else those of another; one of them may be a number.
+
+    ``xr.merge`` asks with a verdict on two arrays: then it is the first of them, where they are equal.
+
+    Raises
+    ------
+    CombineError
+        Shapes or value-changing attributes differ, or dtypes have none in common that both can be cast to.
+    ChunkAlignmentError
+        The condition would cut the chunks into too many cells.
+    VirtualValuesError
+        The condition is about values of a virtual array.
+    """
+    array = next((x for x in values if isinstance(x, ManifestArray)), condition)
     if isinstance(condition, Verdict):
         if len(values) == 2 and array.equals(values[1]):
             return array
@@ -178,33 +238,112 @@ def where(condition: Any, *values: Any) -> ManifestArray:
             f"variable '{array.name}' is virtual: which of its values are missing is not known; "
             "use vds.virtual.open() for a lazy dataset with values"
         )
-    raise ChunkAlignmentError(
-        f"variable '{array.name}' would be filled up with missing values, as in an outer join or a reindex, which "
-        "is not supported yet for virtual arrays; join datasets with equal coordinates (join='exact' or 'override')",
-        variable=array.name,
-    )
+    if isinstance(condition, ManifestArray) or len(values) != 2:
+        raise VirtualValuesError(
+            f"variable '{array.name}' is virtual, and np.where would need its values; use vds.virtual.open()"
+        )
+    wanted = np.asarray(condition, np.bool_)
+    dtype = result_type(*values)
+    shape = np.broadcast_shapes(wanted.shape, *(x.shape for x in values if isinstance(x, ManifestArray)))
+    parts = [_with_shape(x, array, dtype, shape) for x in values]
+    if all(isinstance(x, ManifestArray) for x in values):
+        _check_joinable(parts, axis=len(shape))
+    chosen = array.with_chunks(choose(np.broadcast_to(wanted, shape), *(x.chunks_of() for x in parts)))
+    return replace(chosen, dtype=dtype)
+
+
+def _with_shape(value: Any, array: ManifestArray, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ManifestArray:
+    """Give an operand of `where` a dtype and shape; a number becomes holes that read as it, cut as the array is."""
+    if isinstance(value, ManifestArray):
+        value = value.astype(dtype)
+        return value if value.shape == shape else broadcast_to(value, shape)
+    if np.ndim(value):
+        _virtual([array, value], "where", {})
+    axes = array.grid.axes if array.shape == shape else tuple(ChunkAxis.regular(n, max(n, 1)) for n in shape)
+    return array.astype(dtype).with_chunks(holes(axes, Fill.of(_number(value), dtype)))
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.ndarray) and value.dtype.kind in "biufc" else value
 
 
 @implements(np.pad)
 def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options: Any) -> ManifestArray:
-    """Refuse: padding is not supported yet."""
-    raise ChunkAlignmentError(
-        f"padding or shifting virtual variable '{array.name}' is not supported yet; open it with .virtual.open()",
-        variable=array.name,
-    )
+    """Put elements before and behind those of each axis: holes that read as a value, or elements of the array.
+
+    Parameters
+    ----------
+    array
+        To be padded.
+    pad_width
+        As :func:`numpy.pad` takes it.
+    mode
+        ``"constant"`` with ``constant_values``, ``"edge"``, ``"wrap"``, ``"reflect"``, ``"symmetric"`` or ``"empty"``,
+        which is the array's own fill value.
+
+    Raises
+    ------
+    VirtualValuesError
+        Any other mode, which computes with values.
+    """
+    widths = _pairs(pad_width, array.ndim)
+    chunks = array.chunks_of()
+    if mode in ("constant", "empty"):
+        constants = [(0, 0)] * array.ndim
+        if mode == "constant":
+            constants = _pairs(options.get("constant_values", 0), array.ndim)
+        for axis, (width, values) in enumerate(zip(widths, constants, strict=True)):
+            fills = [array.in_memory().fill if mode == "empty" else Fill.of(_number(x), array.dtype) for x in values]
+            chunks = pad_axis(chunks, axis, int(width[0]), int(width[1]), (fills[0], fills[1]))
+        return array.with_chunks(chunks)
+    if mode not in ("edge", "wrap", "reflect", "symmetric") or options.get("reflect_type", "even") != "even":
+        raise VirtualValuesError(
+            f"variable '{array.name}' is virtual, and padding with mode={mode!r} computes with its values; use "
+            "vds.virtual.open()"
+        )
+    for axis, width in enumerate(widths):
+        index = np.pad(np.arange(chunks.grid.axes[axis].length), [tuple(map(int, width))], mode=mode)
+        chunks = take_axis(chunks, axis, index)
+    return array.with_chunks(collapse(chunks))
+
+
+def _pairs(values: Any, ndim: int) -> list[Any]:
+    """Write one value, a pair, or a pair for each axis, as a pair for each axis; numpy takes a dict, too."""
+    if isinstance(values, dict):
+        found: list[Any] = [(0, 0)] * ndim
+        for axis, value in values.items():
+            found[_axis(int(axis), ndim)] = value
+        values = [np.broadcast_to(x, (2,)) for x in found]
+    pairs = np.empty((ndim, 2), object)
+    pairs[...] = np.asarray(values, object) if ndim else 0
+    return [tuple(pair) for pair in pairs.tolist()]
 
 
 @implements(np.reshape)
 def reshape(a: ManifestArray, /, shape: Any = None, order: str = "C", **unsupported: Any) -> ManifestArray:
-    """Give the array itself where the shape is its own; splitting and merging axes is not supported yet."""
-    wanted = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    if wanted == a.shape and order == "C":
+    """Split and merge axes, in C order; chunks are cut between rows where they have to be.
+
+    Raises
+    ------
+    ValueError
+        The shape has another number of elements.
+    ChunkAlignmentError
+        There would be too many cells; or another order than C.
+    """
+    wanted = [int(n) for n in ((shape,) if isinstance(shape, (int, np.integer)) else shape)]
+    if order != "C":
+        raise ChunkAlignmentError(f"virtual variable '{a.name}' is reshaped in C order alone", variable=a.name)
+    if wanted.count(-1) == 1:
+        known = math.prod(n for n in wanted if n != -1)
+        wanted[wanted.index(-1)] = a.size // known if known else 0
+    if math.prod(wanted) != a.size or any(n < 0 for n in wanted):
+        raise ValueError(f"cannot reshape a virtual array of shape {a.shape} into shape {tuple(shape)}")
+    if tuple(wanted) == a.shape:
         return a
-    raise ChunkAlignmentError(
-        f"reshaping virtual variable '{a.name}' from {a.shape} to {wanted} is not supported yet; "
-        "open it with .virtual.open()",
-        variable=a.name,
-    )
+    if not a.size:
+        axes = tuple(ChunkAxis.regular(n, max(n, 1)) for n in wanted)
+        return a.with_chunks(holes(axes, a.in_memory().fill))
+    return a.with_chunks(collapse(reshape_chunks(a.chunks_of(), wanted)))
 
 
 def _virtual(arrays: Sequence[Any], what: str, unsupported: dict[str, Any]) -> list[ManifestArray]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
 from virtualstack.manifests.chunk_manifest import INLINE, ChunkManifest
+from virtualstack.manifests.collapsing import drop_lines
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.indexing import Chunks, refine
 from virtualstack.manifests.unify import join, unify
@@ -33,7 +34,9 @@ def concatenate(parts: Sequence[Chunks], axis: int, /) -> Chunks:
     """
     parts = align(parts, skip=axis)
     joined = join([part.manifest for part in parts], axis)
-    return Chunks(joined, parts[0].grid.replace(axis, _join_axes([part.grid.axes[axis] for part in parts])))
+    chunks = Chunks(joined, parts[0].grid.replace(axis, _join_axes([part.grid.axes[axis] for part in parts])))
+    seams = np.cumsum([part.grid.axes[axis].n_cells for part in parts])[:-1]
+    return drop_lines(chunks, axis, np.unique(seams[(seams > 0) & (seams < joined.shape[axis])]))
 
 
 def _join_axes(axes: Sequence[ChunkAxis]) -> ChunkAxis:

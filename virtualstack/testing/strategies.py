@@ -6,6 +6,7 @@ For the property tests of operations, readers and writers, third-party ones too:
 from __future__ import annotations
 
 import itertools
+import math
 import zlib
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from virtualstack.manifests import (
     ManifestArray,
 )
 
-__all__ = ["KnownArray", "basic_keys", "known_arrays", "model_read", "store_array"]
+__all__ = ["KnownArray", "advanced_keys", "basic_keys", "known_arrays", "model_read", "store_array"]
 
 DTYPES = ("<i2", ">i2", "<f4", ">f8", "|u1", "<i4", "<c8", "|S3")
 _SERIAL = itertools.count()  # no two arrays share a source
@@ -168,6 +169,34 @@ def basic_keys(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[Any, ...]]:
         return whole | st.integers(-n, n - 1) if n else whole
 
     return st.tuples(*(of_axis(n) for n in shape))
+
+
+@st.composite
+def advanced_keys(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Draw keys with arrays of integers or booleans: outer products, points, and both mixed with anything basic."""
+    broadcast = draw(st.sampled_from([(), (1,), (3,), (0,), (2, 2), (2, 1, 3)]))
+    is_outer = draw(st.booleans())
+    key: list[Any] = []
+    n_arrays = 0
+    for n in shape:
+        kind = draw(st.sampled_from(["basic", "basic", "array", "mask", "run"]))
+        if kind == "basic" or not n:
+            key += draw(basic_keys((n,)))
+        elif kind == "mask" and not n_arrays:
+            key.append(np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool))
+            broadcast, n_arrays = (), n_arrays + 1  # other arrays must have the length of the mask then
+        elif kind == "run" and not n_arrays:
+            low = draw(st.integers(0, n - 1))
+            key.append(np.arange(low, draw(st.integers(low, n))))
+            broadcast, n_arrays = (), n_arrays + 1
+        else:
+            size = draw(st.sampled_from([broadcast, (1,) * len(broadcast)])) if is_outer else broadcast
+            values = draw(st.lists(st.integers(-n, n - 1), min_size=math.prod(size), max_size=math.prod(size)))
+            key.append(np.array(values, np.int64).reshape(size))
+            n_arrays += 1
+        if draw(st.integers(0, 9)) == 0:
+            key.append(None)
+    return tuple(key)
 
 
 def model_read(array: ManifestArray, sources: dict[str, bytes]) -> NDArray[Any]:

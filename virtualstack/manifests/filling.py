@@ -1,0 +1,148 @@
+"""Elements that no chunk holds: padding, reindexing and choosing put holes with a fill value; no bytes are read."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.manifests.chunk_manifest import EMPTY, ChunkManifest
+from virtualstack.manifests.collapsing import collapse
+from virtualstack.manifests.encoding import Fill
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.indexing import Chunks, check_cells, refine
+from virtualstack.manifests.joining import align, concatenate
+from virtualstack.manifests.taking import take_axis
+from virtualstack.manifests.unify import unify
+
+__all__ = ["choose", "holes", "pad_axis", "reindex_axis"]
+
+_BLOCK = 1 << 24  # elements of a condition that are compared at a time
+
+
+def holes(axes: tuple[ChunkAxis, ...], fill: Fill, /, *, code: int = EMPTY) -> Chunks:
+    """Give chunks that are all holes; ``code`` is EMPTY or MISSING."""
+    grid = ChunkGrid(axes)
+    return Chunks(ChunkManifest.empty(grid.shape, fill, code=code), grid)
+
+
+def _holes_beside(chunks: Chunks, axis: int, length: int, fill: Fill, code: int = EMPTY) -> Chunks:
+    """Give holes of the extents of an array but along one axis; cells are as long as its chunks, if they are few."""
+    grid = chunks.grid
+    chunk = grid.axes[axis].chunk or length
+    if -(-length // chunk) > max(grid.axes[axis].n_cells, 1):
+        chunk = length
+    return holes(grid.replace(axis, ChunkAxis.regular(length, chunk)).axes, fill, code=code)
+
+
+def pad_axis(chunks: Chunks, axis: int, before: int, after: int, fills: tuple[Fill, Fill], /) -> Chunks:
+    """Put elements with a fill value before and behind those of an axis."""
+    parts = [chunks]
+    if before:
+        parts.insert(0, _holes_beside(chunks, axis, before, fills[0]))
+    if after:
+        parts.append(_holes_beside(chunks, axis, after, fills[1]))
+    return _joined(parts, axis, chunks)
+
+
+def _joined(parts: list[Chunks], axis: int, own: Chunks) -> Chunks:
+    """Join parts; the fill value of the array stays the one of ``own``."""
+    if len(parts) == 1:
+        return own
+    none, *manifests = unify(
+        [own.manifest.read(tuple(slice(0, 0) for _ in own.grid.axes)), *(x.manifest for x in parts)]
+    )
+    del none
+    return concatenate([Chunks(x, part.grid) for x, part in zip(manifests, parts, strict=True)], axis)
+
+
+def reindex_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], fill: Fill, /, *, code: int = EMPTY) -> Chunks:
+    """Take elements along an axis, and holes where the index is -1.
+
+    Parameters
+    ----------
+    chunks
+        Manifest and grid.
+    axis
+        Of the grid.
+    index
+        Shape ``(n,)``, from -1 to the length of the axis.
+    fill, code
+        What a hole reads as, and whether it is EMPTY or MISSING.
+
+    Raises
+    ------
+    ChunkAlignmentError
+        There would be too many cells.
+    """
+    is_hole = index < 0
+    if not is_hole.any():
+        return take_axis(chunks, axis, index)
+    n = chunks.grid.axes[axis].length
+    # Behind the axis stands a stretch of holes as long as the longest that is asked for.
+    position = np.arange(index.size)
+    begin = np.maximum.accumulate(np.where(is_hole, np.where(np.append(True, ~is_hole[:-1]), position, 0), 0))
+    within = position - begin
+    stretch = ChunkAxis.regular(int(within[is_hole].max()) + 1, int(within[is_hole].max()) + 1)
+    hole = holes(chunks.grid.replace(axis, stretch).axes, fill, code=code)
+    extended = _joined([chunks, hole], axis, chunks)
+    return take_axis(extended, axis, np.where(is_hole, n + within, index))
+
+
+def choose(condition: NDArray[np.bool_], x: Chunks, y: Chunks, /) -> Chunks:
+    """Take the elements of one array where a condition holds, else those of another; both of one shape.
+
+    Cells are cut where the condition changes.
+
+    Parameters
+    ----------
+    condition
+        Of the shape of both; axes along which it was broadcast cost nothing.
+    x, y
+        Of one value dtype.
+
+    Raises
+    ------
+    CombineError
+        The union of the grid lines of both exceeds the budget.
+    ChunkAlignmentError
+        There would be too many cells.
+    """
+    x, y = align([x, y])
+    small = condition[tuple(slice(0, 1) if step == 0 else slice(None) for step in condition.strides)]
+    for axis, cells in enumerate(x.grid.axes):
+        if small.shape[axis] > 1:
+            lines = np.union1d(cells.lines(), _changes(small, axis))
+            check_cells(x.grid, axis, lines.size - 1)
+            x, y = refine(x, axis, lines), refine(y, axis, lines)
+            small = small.take(lines[:-1], axis)
+    own, other = unify([x.manifest, y.manifest])
+    is_own = np.broadcast_to(small, own.shape)
+    starts = None
+    if own.starts is not None or other.starts is not None:
+        none = np.zeros((), np.int64)
+        starts = np.where(
+            is_own, none if own.starts is None else own.starts, none if other.starts is None else other.starts
+        )
+    chosen = ChunkManifest(
+        entries=np.where(is_own, own.entries, other.entries),
+        starts=starts,
+        fills=own.fills,
+        encodings=own.encodings,
+        locations=own.locations,
+        inline=own.inline,
+    )
+    return collapse(Chunks(chosen, x.grid))
+
+
+def _changes(condition: NDArray[np.bool_], axis: int) -> NDArray[np.intp]:
+    """Give the elements along an axis where anything differs from the element before."""
+    rows = np.moveaxis(condition, axis, 0)
+    step = max(1, _BLOCK // max(math.prod(rows.shape[1:]), 1))
+    found = [np.zeros(0, np.intp)]
+    others = tuple(range(1, rows.ndim))
+    for at in range(0, len(rows) - 1, step):
+        block = rows[at : at + step + 1]
+        found.append(np.flatnonzero((block[1:] != block[:-1]).any(axis=others)) + at + 1)
+    return np.concatenate(found)

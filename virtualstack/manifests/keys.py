@@ -1,0 +1,175 @@
+"""Keys of ``array[key]`` as numpy reads them: integers, slices, ``None``, ``...``, arrays of integers or booleans."""
+
+from __future__ import annotations
+
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import ChunkAlignmentError
+from virtualstack.manifests.indexing import Chunks, drop_axis, insert_axis, slice_axis, transpose
+from virtualstack.manifests.taking import take_axis, take_points
+
+__all__ = ["index_chunks"]
+
+type _Item = int | slice | NDArray[np.int64] | None
+
+
+def index_chunks(chunks: Chunks, key: object, /) -> Chunks:
+    """Index as numpy does, with basic and advanced indexing.
+
+    Raises
+    ------
+    IndexError
+        Too many indices, one out of range, or arrays that do not broadcast together.
+    ChunkAlignmentError
+        There would be too many cells, or a key that no virtual array takes.
+    """
+    items = _expand(key, chunks.grid.array_shape)
+    if any(isinstance(item, np.ndarray) for item in items):
+        return _advanced(chunks, items)
+    axis = 0
+    for item in items:
+        if item is None:
+            chunks = insert_axis(chunks, axis)
+        elif isinstance(item, slice):
+            chunks = slice_axis(chunks, axis, item)
+        else:
+            at = int(item)
+            chunks = drop_axis(slice_axis(chunks, axis, slice(at, at + 1)), axis)
+            continue
+        axis += 1
+    return chunks
+
+
+def _advanced(chunks: Chunks, items: list[_Item]) -> Chunks:
+    """Index where an item is an array; integers are arrays too then, and all of them are broadcast together."""
+    axes: list[int] = []
+    index: list[NDArray[np.int64]] = []
+    for axis, item in enumerate(items):
+        if item is None:
+            chunks = insert_axis(chunks, axis)
+        elif isinstance(item, slice):
+            chunks = slice_axis(chunks, axis, item)
+        else:
+            axes.append(axis)
+            index.append(np.asarray(item, np.int64))
+    try:
+        shape = np.broadcast_shapes(*(x.shape for x in index))
+    except ValueError:
+        raise IndexError(f"arrays of indices of shapes {[x.shape for x in index]} do not broadcast together") from None
+    # numpy: the axes of the indices stand where the first one did, but in front where others are between them
+    places = [i for i, item in enumerate(items) if not isinstance(item, slice) and item is not None]
+    at = axes[0] if places[-1] - places[0] == len(places) - 1 else 0
+    index = [x.reshape((1,) * (len(shape) - x.ndim) + x.shape) for x in index]
+    chunks, block = _outer(chunks, axes, index, shape) or _points(chunks, axes, index, shape)
+    others = [i for i in range(len(chunks.grid.axes)) if i not in block]
+    return transpose(chunks, (*others[:at], *block, *others[at:]))
+
+
+def _outer(
+    chunks: Chunks, axes: list[int], index: list[NDArray[np.int64]], shape: tuple[int, ...]
+) -> tuple[Chunks, list[int]] | None:
+    """Take along one axis after the other where no two arrays vary along one axis of their product.
+
+    The axes of the product are given as axes of the chunks; ``None`` where that cannot be done.
+    """
+    long = [[i for i, n in enumerate(x.shape) if n != 1] for x in index]
+    used = [i for found in long for i in found]
+    if any(len(found) > 1 for found in long) or len(set(used)) < len(used):
+        return None
+    for axis, x in zip(axes, index, strict=True):
+        chunks = take_axis(chunks, axis, x.reshape(-1))
+    kept: dict[int, int] = {}
+    for axis, found in sorted(zip(axes, long, strict=True), reverse=True):
+        if not found:
+            chunks = drop_axis(chunks, axis)
+            kept = {i: a - 1 for i, a in kept.items()}
+        else:
+            kept[found[0]] = axis
+    block = []
+    for i in range(len(shape)):
+        if i not in kept:
+            kept[i] = len(chunks.grid.axes)
+            chunks = insert_axis(chunks, kept[i])
+        block.append(kept[i])
+    return chunks, block
+
+
+def _points(
+    chunks: Chunks, axes: list[int], index: list[NDArray[np.int64]], shape: tuple[int, ...]
+) -> tuple[Chunks, list[int]]:
+    others = [i for i in range(len(chunks.grid.axes)) if i not in axes]
+    chunks = transpose(chunks, (*axes, *others))
+    return take_points(chunks, [np.broadcast_to(x, shape) for x in index]), list(range(len(shape)))
+
+
+def _expand(key: object, shape: tuple[int, ...]) -> list[_Item]:
+    """Write a key as one item for each axis and new axis, without Ellipsis; integers and arrays count from 0 on."""
+    found = [_item(item) for item in (key if isinstance(key, tuple) else (key,))]
+    widths = [_width(item) for item in found]
+    if sum(widths) > len(shape):
+        raise IndexError(f"too many indices: the array has {len(shape)} axes, {sum(widths)} were indexed")
+    dots = [i for i, item in enumerate(found) if isinstance(item, EllipsisType)]
+    if len(dots) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    at = dots[0] if dots else len(found)
+    whole: list[Any] = [slice(None)] * (len(shape) - sum(widths))
+    items: list[_Item] = []
+    axis = 0
+    for item in [*found[:at], *whole, *found[at + 1 :]]:
+        if item is None or isinstance(item, slice):
+            items.append(item)
+        elif isinstance(item, np.ndarray) and item.dtype == np.bool_:
+            _check_mask(item, axis, shape)
+            items += [np.asarray(x, np.int64) for x in np.nonzero(item)]
+        else:
+            items.append(_from_zero(item, axis, shape[axis]))
+        axis += _width(item)
+    return items
+
+
+def _width(item: object) -> int:
+    """Axes that an item indexes."""
+    if item is None or isinstance(item, EllipsisType):
+        return 0
+    return item.ndim if isinstance(item, np.ndarray) and item.dtype == np.bool_ else 1
+
+
+def _item(item: object) -> int | slice | NDArray[Any] | EllipsisType | None:
+    if item is None or isinstance(item, slice | EllipsisType):
+        return item
+    if isinstance(item, bool | np.bool_):
+        raise ChunkAlignmentError("a boolean scalar is no index of a virtual array; use None or 0:0")
+    if isinstance(item, int | np.integer):
+        return int(item)
+    if isinstance(item, np.ndarray | list):
+        array = np.asarray(item)
+        if not array.size and not isinstance(item, np.ndarray):
+            array = array.astype(np.int64)
+        if array.dtype.kind not in "iub":
+            raise IndexError(f"arrays used as indices must be of integers or booleans, not '{array.dtype}'")
+        if array.ndim == 0 and array.dtype.kind == "b":
+            raise ChunkAlignmentError("a boolean scalar is no index of a virtual array; use None or 0:0")
+        return int(array) if array.ndim == 0 else array
+    raise IndexError(f"{item!r} is no index of a virtual array; use integers, slices, None, '...' and arrays")
+
+
+def _check_mask(mask: NDArray[np.bool_], axis: int, shape: tuple[int, ...]) -> None:
+    for i, n in enumerate(mask.shape):
+        if n != shape[axis + i]:
+            raise IndexError(f"boolean index of {n} elements on axis {axis + i} with size {shape[axis + i]}")
+
+
+def _from_zero(index: int | NDArray[Any], axis: int, length: int) -> int | NDArray[np.int64]:
+    """Count indices from the beginning of their axis."""
+    values = np.asarray(index)
+    for extreme in (int(values.min()), int(values.max())) if values.size else ():
+        if not -length <= extreme < length:
+            raise IndexError(f"index {extreme} is out of bounds for axis {axis} with size {length}")
+    if isinstance(index, int):
+        return index % length
+    found: NDArray[np.int64] = index.astype(np.int64) % max(length, 1)
+    return found

@@ -1,0 +1,117 @@
+"""Splitting and merging axes: what ``reshape`` asks of an array in C order; no bytes are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.indexing import Chunks, check_cells, drop_axis, insert_axis, refine, select
+
+__all__ = ["merge_axes", "reshape", "split_axis"]
+
+
+def split_axis(chunks: Chunks, axis: int, inner: int, /) -> Chunks:
+    """Split an axis in two, of which the second has ``inner`` elements.
+
+    Cells are cut where a row of the second axis begins, and where they begin in any row.
+
+    Raises
+    ------
+    ChunkAlignmentError
+        There would be too many cells.
+    """
+    manifest, grid = chunks
+    old = grid.axes[axis]
+    lines = old.lines()
+    outer_lines = np.unique(np.concatenate([lines // inner, -(-lines // inner)]))
+    inner_lines = np.unique(np.concatenate([lines % inner, [0, inner]]))
+    check_cells(grid, axis, (outer_lines.size - 1) * (inner_lines.size - 1))
+    begin = (outer_lines[:-1, None] * inner + inner_lines[:-1]).reshape(-1)
+    cell = old.find(begin)
+    # lengths are made right below: a cell here stands for a block of rows
+    manifest, _ = select(chunks, axis, cell, begin - lines[cell], np.ones(cell.size, np.int64))
+    n = (outer_lines.size - 1, inner_lines.size - 1)
+    shape = (*manifest.shape[:axis], *n, *manifest.shape[axis + 1 :])
+    encodings = tuple(
+        x.with_strides((*x.strides[:axis], x.strides[axis] * inner, x.strides[axis], *x.strides[axis + 1 :]))
+        for x in manifest.encodings
+    )
+    axes = [ChunkAxis.from_lengths(np.diff(x)) for x in (outer_lines, inner_lines)]
+    return Chunks(
+        replace(
+            manifest,
+            entries=manifest.entries.reshape(shape),
+            starts=None if manifest.starts is None else manifest.starts.reshape(shape),
+            encodings=encodings,
+        ),
+        ChunkGrid((*grid.axes[:axis], *axes, *grid.axes[axis + 1 :])),
+    )
+
+
+def merge_axes(chunks: Chunks, axis: int, /) -> Chunks:
+    """Make one axis of ``axis`` and the one behind it.
+
+    Where each chunk has whole rows of the second axis, one after the other, cells stay whole; else they are cut
+    between rows.
+
+    Raises
+    ------
+    ChunkAlignmentError
+        There would be too many cells.
+    """
+    manifest, grid = chunks
+    outer, inner = grid.axes[axis : axis + 2]
+    n = inner.length
+    if inner.n_cells == 1 and all(x.strides[axis] == x.strides[axis + 1] * n for x in manifest.encodings):
+        merged = ChunkAxis.from_lengths(outer.lengths() * n)
+        encodings = tuple(x.with_strides((*x.strides[:axis], *x.strides[axis + 1 :])) for x in manifest.encodings)
+    else:
+        check_cells(grid, axis, outer.length)
+        manifest, grid = refine(chunks, axis, np.arange(outer.length + 1))
+        merged = ChunkAxis.from_lengths(np.tile(inner.lengths(), outer.length))
+        encodings = tuple(x.with_strides((*x.strides[:axis], *x.strides[axis + 1 :])) for x in manifest.encodings)
+    shape = (*manifest.shape[:axis], merged.n_cells, *manifest.shape[axis + 2 :])
+    return Chunks(
+        replace(
+            manifest,
+            entries=manifest.entries.reshape(shape),
+            starts=None if manifest.starts is None else manifest.starts.reshape(shape),
+            encodings=encodings,
+        ),
+        ChunkGrid((*grid.axes[:axis], merged, *grid.axes[axis + 2 :])),
+    )
+
+
+def reshape(chunks: Chunks, shape: Sequence[int], /) -> Chunks:
+    """Give the elements another shape, in C order; the size is the same, and not 0.
+
+    Raises
+    ------
+    ChunkAlignmentError
+        There would be too many cells.
+    """
+    old = chunks.grid.array_shape
+    for axis in reversed(range(len(old))):
+        if old[axis] == 1:
+            chunks = drop_axis(chunks, axis)
+    wanted = [n for n in shape if n != 1]
+    axis = 0
+    while axis < len(wanted):
+        present = chunks.grid.array_shape
+        if present[axis] == wanted[axis]:
+            axis += 1
+        elif present[axis] % wanted[axis] == 0:
+            chunks = split_axis(chunks, axis, present[axis] // wanted[axis])
+            axis += 1
+        else:
+            chunks = merge_axes(chunks, axis)
+    for axis, n in enumerate(shape):
+        if n == 1:
+            chunks = insert_axis(chunks, axis)
+    if chunks.grid.array_shape != tuple(shape):
+        raise ValueError(f"an array of {math.prod(old)} elements has no shape {tuple(shape)}")
+    return chunks
