@@ -56,7 +56,7 @@ def test_constant_variables_are_compared_by_value_and_kept_virtual(tmp_path):
     [
         ({"lat_shift": 0.5}, r"'lat' .* 3 of 3 values differ, by up to 0\.5"),
         ({"mask": 1}, r"'mask' .* 1 of 3 values differ, by up to 1"),
-        ({"extra": "more"}, r"other variables: \[\] are only in the first, \['more'\] only in the second"),
+        ({"extra": "more"}, r"of 2 files, .more. is absent in 1; .*b.nc. has .more. and .*a.nc. has not: join=.outer."),
         ({"scale": 2.0}, r"'lat' .* scale_factor is None and .*2\.0"),
     ],
 )

@@ -35,6 +35,7 @@ __all__ = [
     "to_dataset",
     "to_group",
     "virtual_array",
+    "with_refusals",
 ]
 
 _REFUSALS = "virtualstack_refusals"
@@ -180,6 +181,15 @@ def groups_of(dataset: xr.Dataset, /) -> tuple[str, ...]:
 def refusals_of(dataset: xr.Dataset, /) -> tuple[Refusal, ...]:
     """Give what the reader could not take over, where the dataset still knows."""
     return tuple(dataset.encoding.get(_REFUSALS, ()))
+
+
+def with_refusals(dataset: xr.Dataset, refusals: Iterable[Refusal], /) -> xr.Dataset:
+    """Give the dataset with other ones."""
+    changed = dataset.copy()
+    changed.encoding = {**dataset.encoding, _REFUSALS: tuple(refusals)}
+    if not changed.encoding[_REFUSALS]:
+        del changed.encoding[_REFUSALS]
+    return changed
 
 
 def _with_bounds_units(arrays: Mapping[str, ManifestArray]) -> dict[str, ManifestArray]:

@@ -1,0 +1,302 @@
+"""Joining files along one dimension; everything else must be the same, and is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import xarray as xr
+from xarray.indexes import PandasIndex
+
+from virtualstack.combine.align import align
+from virtualstack.combine.attributes import merge_attributes
+from virtualstack.combine.missing import hole, missing_variable, with_missing_value
+from virtualstack.combine.part import Part, index_of
+from virtualstack.combine.rules import Rules
+from virtualstack.combine.same import check_same
+from virtualstack.dataset import virtual_array
+from virtualstack.errors import CombineError
+from virtualstack.manifests import MISSING, Refusal
+from virtualstack.storage import Storage
+
+__all__ = ["concat_parts", "unite_parts"]
+
+_LACKS_DIM = "has not the dimension that files are joined along"
+
+
+def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage, /) -> Part:
+    """Join parts along a dimension that all of them have, or none.
+
+    Variables with the dimension are joined; of a dimension that no file has, all data variables, and the coordinate
+    of its name. The others must be the same in all, and are the first's.
+
+    Parameters
+    ----------
+    parts
+        In the order in which they are joined.
+    dim
+        Name of the dimension.
+    rules
+        What is done where they differ.
+    storage
+        How values are reached that must be compared.
+
+    Raises
+    ------
+    CombineError
+        Something does not fit; the message says what, in which files, and what can be done.
+    StorageError
+        Values to be compared cannot be read.
+    """
+    if len(parts) == 0:
+        raise CombineError("there are no datasets to join")
+    is_new = _is_new(parts, dim)
+    others = dict.fromkeys(name for part in parts for name in part.sizes if name != dim)
+    parts = align(parts, others, rules)
+    parts = _of_all_variables(parts, dim, rules)
+    joined_names = _joined(parts, dim, rules, is_new=is_new)
+    variables, indexes = {}, {}
+    notes: list[Refusal] = []
+    for name in parts[0].variables:
+        members = [part.variables[name] for part in parts]
+        if name not in joined_names:
+            check_same(name, parts, storage, rules, why=_LACKS_DIM)
+            variables[name] = members[0]
+            if name in parts[0].indexes:
+                indexes[name] = parts[0].indexes[name]
+        elif name in parts[0].indexes and not is_new:
+            indexes[name], variables[name] = _join_labels(name, parts)
+        else:
+            variables[name] = _join(name, members, parts, dim)
+            if name == dim and virtual_array(variables[name]) is None:
+                indexes[name], variables[name] = index_of(name, variables[name])
+        attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=parts)
+        variables[name] = _with_attributes(variables[name], attributes)
+        notes += found
+    return unite_parts(parts, variables, indexes, rules, notes)
+
+
+def unite_parts(
+    parts: Sequence[Part],
+    variables: Mapping[str, xr.Variable],
+    indexes: Mapping[str, PandasIndex],
+    rules: Rules,
+    notes: Iterable[Refusal],
+    /,
+) -> Part:
+    """Give the part of joined variables: attributes that hold for all, and everything that reports are to say."""
+    attributes, found = merge_attributes([part.attributes for part in parts], rules, name=None, sources=parts)
+    refusals = dict.fromkeys([*(x for part in parts for x in part.refusals), *notes, *found])
+    sizes: dict[str, int] = {}
+    for variable in variables.values():
+        sizes.update({str(dim): n for dim, n in variable.sizes.items()})
+    return Part(
+        variables=variables,
+        sizes=sizes,
+        coordinates=parts[0].coordinates.union(*(part.coordinates for part in parts)) & variables.keys(),
+        indexes=indexes,
+        attributes=attributes,
+        encoding=parts[0].encoding,
+        refusals=tuple(refusals),
+        source=parts[0].source if len(parts) == 1 else None,
+    )
+
+
+def _is_new(parts: Sequence[Part], dim: str) -> bool:
+    having = [dim in part.sizes for part in parts]
+    if all(having) or not any(having):
+        return not any(having)
+    odd = parts[having.index(False)]
+    raise CombineError(
+        f"{odd.called} has no dimension '{dim}' to join along; it has {sorted(odd.sizes)}; other files have it",
+        variable=None,
+        property="dimension",
+        left=dim,
+        right=None,
+        left_url=parts[having.index(True)].source,
+        right_url=odd.source,
+    )
+
+
+def _joined(parts: Sequence[Part], dim: str, rules: Rules, *, is_new: bool) -> set[str]:
+    """Name the variables that are joined; the others must be the same."""
+    coordinates = parts[0].coordinates
+    every = rules.data_vars == "all" or (rules.data_vars is None and is_new)
+    named = frozenset() if rules.data_vars in (None, "all", "minimal") else rules.data_vars
+    more = frozenset() if rules.coords in ("all", "minimal") else rules.coords
+    wanted = {
+        name
+        for name in parts[0].variables
+        if name == dim
+        or any(dim in part.variables[name].dims for part in parts)
+        or (rules.coords == "all" if name in coordinates else every)
+        or name in named
+        or name in more
+    }
+    return {name for name in wanted if name == dim or name not in parts[0].indexes}
+
+
+# -- variables that are not in all files ----------------------------------------------------------------------
+
+
+def _of_all_variables(parts: list[Part], dim: str, rules: Rules) -> list[Part]:
+    """Give all parts the same variables, in the order of the first; MISSING where a file lacks one.
+
+    Raises
+    ------
+    CombineError
+        A file lacks one, and ``join`` is not "outer".
+    """
+    names = dict.fromkeys(name for part in parts for name in part.variables)
+    if all(len(part.variables) == len(names) for part in parts):
+        return parts
+    if rules.join != "outer":
+        raise _absent(parts, names)
+    completed = []
+    templates = {name: next(part for part in parts if name in part.variables) for name in names}
+    sizes = {d: n for part in reversed(parts) for d, n in part.sizes.items()}
+    for part in parts:
+        own = {
+            name: part.variables[name]
+            if name in part.variables
+            else _stand_in(name, templates[name].variables[name], {**sizes, **part.sizes}, dim, rules)
+            for name in names
+        }
+        indexes = {
+            name: templates[name].indexes[name] for name in names if name in templates[name].indexes and name != dim
+        }
+        completed.append(
+            replace(part, variables=own, indexes={**indexes, **part.indexes}, sizes={**sizes, **part.sizes})
+        )
+    return completed
+
+
+def _stand_in(name: str, like: xr.Variable, sizes: Mapping[str, int], dim: str, rules: Rules) -> xr.Variable:
+    """Give what stands for a variable in a file that lacks it: the same one where it is not joined, else no value."""
+    if dim not in like.dims:
+        return like
+    array = virtual_array(like)
+    if array is None:
+        return missing_variable(like, sizes, rules.fill(name))
+    array, fill = with_missing_value(array, rules.fill(name), name=name)
+    data = hole(array, [sizes[str(x)] for x in like.dims], fill, code=MISSING)
+    return xr.Variable(like.dims, data, like.attrs, like.encoding)
+
+
+def _absent(parts: Sequence[Part], names: Iterable[str]) -> CombineError:
+    counts = {name: sum(name not in part.variables for part in parts) for name in names}
+    absent = {name: n for name, n in counts.items() if n}
+    name = next(iter(absent))
+    with_it = next(part for part in parts if name in part.variables)
+    without = next(part for part in parts if name not in part.variables)
+    left, right = (with_it, without) if name in parts[0].variables else (without, with_it)
+    listed = ", ".join(f"'{x}' is absent in {n:,}" for x, n in list(absent.items())[:5])
+    listed += f", and {len(absent) - 5} more" if len(absent) > 5 else ""
+    return CombineError(
+        f"of {len(parts):,} files, {listed}; {with_it.called} has '{name}' and {without.called} has not: join='outer' "
+        "fills it up with missing values, drop_variables leaves it out",
+        variable=name,
+        property="presence",
+        left=left is with_it,
+        right=right is with_it,
+        left_url=left.source,
+        right_url=right.source,
+    )
+
+
+# -- joining one variable -------------------------------------------------------------------------------------
+
+
+def _join_labels(name: str, parts: Sequence[Part]) -> tuple[PandasIndex, xr.Variable]:
+    """Join the labels of the dimension."""
+    if not all(name in part.indexes for part in parts):
+        odd = next(part for part in parts if name not in part.indexes)
+        raise CombineError(
+            f"coordinate '{name}' is loaded in {parts[0].called} and not in {odd.called}; open all of them with the "
+            "same loadable_variables",
+            variable=name,
+            property="virtual",
+            left="loaded",
+            right="virtual",
+            left_url=parts[0].source,
+            right_url=odd.source,
+        )
+    try:
+        index = PandasIndex.concat([part.indexes[name] for part in parts], name)
+    except (TypeError, ValueError) as error:
+        raise CombineError(f"labels of '{name}' cannot be joined: {error}", variable=name, property="labels") from error
+    return index, index.create_variables({name: parts[0].variables[name]})[name]
+
+
+def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim: str) -> xr.Variable:
+    members = _of_one_shape(name, members, parts, dim)
+    first = members[0]
+    arrays = [virtual_array(x) for x in members]
+    if all(x is None for x in arrays):
+        plain = [x.to_base_variable() for x in members]
+        joined: xr.Variable = xr.Variable.concat(plain, dim)  # type: ignore[no-untyped-call]
+        joined.encoding = dict(first.encoding)
+        return joined
+    if any(x is None for x in arrays):
+        a, b = (next(i for i, x in enumerate(arrays) if (x is None) is loaded) for loaded in (False, True))
+        raise CombineError(
+            f"variable '{name}' is virtual in {parts[a].called} and loaded in {parts[b].called}; open all of them with "
+            "the same loadable_variables",
+            variable=name,
+            property="virtual",
+            left="virtual",
+            right="loaded",
+            left_url=parts[a].source,
+            right_url=parts[b].source,
+        )
+    data: Any = np.concatenate(cast(Any, arrays), axis=first.dims.index(dim))
+    return xr.Variable(first.dims, data, first.attrs, first.encoding)
+
+
+def _of_one_shape(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim: str) -> Sequence[xr.Variable]:
+    """Give variables with the dimension, in the first's order; the others must be as long in all."""
+    is_expanded = dim not in members[0].dims
+    first = _expanded(members[0], dim, parts[0]) if is_expanded else members[0]
+    axis = first.dims.index(dim)
+    rest = first.shape[:axis] + first.shape[axis + 1 :]
+    made = [first]
+    for variable, part in zip(members[1:], parts[1:], strict=True):
+        if is_expanded and dim not in variable.dims:
+            variable = _expanded(variable, dim, part)
+        if variable.dims != first.dims and set(variable.dims) == set(first.dims):
+            variable = variable.transpose(*first.dims)
+        if variable.dims != first.dims or variable.shape[:axis] + variable.shape[axis + 1 :] != rest:
+            left, right = dict(first.sizes), dict(variable.sizes)
+            raise CombineError(
+                f"variable '{name}' has dimensions {left} in {parts[0].called} and {right} in {part.called}; but for "
+                f"'{dim}' they must be equal: leave it out with drop_variables, or load it if it is text",
+                variable=name,
+                property="dimensions",
+                left=left,
+                right=right,
+                left_url=parts[0].source,
+                right_url=part.source,
+            )
+        made.append(variable)
+    return made
+
+
+def _expanded(variable: xr.Variable, dim: str, part: Part) -> xr.Variable:
+    """Put the dimension in front, as long as it is in the file."""
+    sizes = {dim: part.sizes.get(dim, 1), **variable.sizes}
+    expanded: xr.Variable = variable.to_base_variable().set_dims(sizes)  # type: ignore[no-untyped-call]
+    expanded.encoding = dict(variable.encoding)
+    return expanded
+
+
+def _with_attributes(variable: xr.Variable, attributes: Mapping[str, Any]) -> xr.Variable:
+    """Give the variable with other attributes; those that say how its numbers are packed stand on its array."""
+    array = virtual_array(variable)
+    if array is not None:
+        kept = {key: value for key, value in array.cf.items() if key in variable.attrs or key in attributes}
+        attributes = {**attributes, **kept}
+    changed: xr.Variable = variable.copy(deep=False)
+    changed.attrs = dict(attributes)
+    return changed

@@ -1,0 +1,176 @@
+"""Many virtual datasets as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, cast
+
+import xarray as xr
+
+from virtualstack.combine.concat import concat_parts
+from virtualstack.combine.differing import unpack_differing
+from virtualstack.combine.merge import merge_parts
+from virtualstack.combine.new_dim import Labelling, with_new_dims
+from virtualstack.combine.order import combine_by_coords
+from virtualstack.combine.part import Part
+from virtualstack.combine.rules import Join, Rules
+from virtualstack.errors import CombineError
+from virtualstack.storage import Storage, StorageLike
+
+__all__ = [
+    "Combine",
+    "Nested",
+    "combine_datasets",
+    "combine_parts",
+    "concat_datasets",
+    "concat_dims",
+    "flatten",
+    "nest_like",
+]
+
+type Nested[T] = T | Sequence[Nested[T]]
+type Combine = Literal["by_coords", "nested"]
+
+
+def combine_datasets(
+    datasets: Nested[xr.Dataset],
+    /,
+    *,
+    combine: Combine = "by_coords",
+    concat_dim: str | Sequence[str | None] | None = None,
+    join: Join = "exact",
+    tolerance: Any = None,
+    new_dim: Mapping[str, Labelling] | None = None,
+    unpack_where_differing: bool = False,
+    decode_times: bool = True,
+    combine_options: Mapping[str, Any] | None = None,
+    storage: StorageLike = None,
+) -> xr.Dataset:
+    """Combine virtual datasets; parameters are those of :func:`virtualstack.open_virtual_mfdataset`.
+
+    No bytes are read but of variables that must be the same and are not provably so.
+
+    Raises
+    ------
+    CombineError
+        They do not fit; the message says where, in which files, how far, and what can be done.
+    StorageError
+        Values to be compared cannot be read.
+    """
+    rules = Rules.of(join=join, tolerance=tolerance, options=combine_options)
+    dims = concat_dims(combine, concat_dim)
+    flat = list(flatten(datasets))
+    parts = [Part.of(dataset) for dataset in flat]
+    if new_dim:
+        parts = with_new_dims(parts, new_dim)
+    if unpack_where_differing:
+        parts = unpack_differing(parts, decode_times=decode_times)
+    store = Storage.of(storage)
+    return combine_parts(nest_like(datasets, parts), parts, dims, rules, store).dataset()
+
+
+def concat_datasets(datasets: Sequence[xr.Dataset], dim: str, /, *, storage: StorageLike = None) -> xr.Dataset:
+    """Join datasets along a dimension that all of them have; order is that of ``datasets``.
+
+    Variables without the dimension must be the same in all: virtual ones by what they point to or, where that does
+    not settle it, by their values, which are read. The first dataset's are kept.
+
+    Parameters
+    ----------
+    datasets
+        Virtual datasets with the same variables.
+    dim
+        Name of the dimension.
+    storage
+        How values are reached; see :func:`virtualstack.open_virtual_dataset`.
+
+    Raises
+    ------
+    CombineError
+        A variable is not in all of them, differs where it must not, or cannot be joined; or nothing has the dimension.
+    """
+    parts = [Part.of(dataset) for dataset in datasets]
+    for part in parts:
+        if dim not in part.sizes:
+            raise CombineError(
+                f"{part.called} has no dimension '{dim}' to join along; it has {sorted(part.sizes)}",
+                property="dimension",
+                left=dim,
+                right=None,
+                left_url=part.source,
+            )
+    return replace(concat_parts(parts, dim, Rules(), Storage.of(storage)), source=None).dataset()
+
+
+def concat_dims(combine: Combine, concat_dim: str | Sequence[str | None] | None) -> list[str | None] | None:
+    """Give the dimensions of nested lists, outermost first; ``None`` where coordinates tell the order.
+
+    Raises
+    ------
+    ValueError
+        The two do not go together.
+    """
+    if combine not in ("by_coords", "nested"):
+        raise ValueError(f"combine={combine!r}; it is 'by_coords' or 'nested'")
+    if combine == "by_coords":
+        if concat_dim is not None:
+            raise ValueError(
+                f"concat_dim={concat_dim!r} has no meaning with combine='by_coords', where coordinates tell; give "
+                "combine='nested' too"
+            )
+        return None
+    if concat_dim is None:
+        raise ValueError("combine='nested' needs concat_dim=, the dimension that files are joined along")
+    return [concat_dim] if isinstance(concat_dim, str) else list(concat_dim)
+
+
+def combine_parts(
+    nested: Nested[Part], flat: Sequence[Part], dims: Sequence[str | None] | None, rules: Rules, storage: Storage, /
+) -> Part:
+    """Combine parts by their coordinates, or as they are nested."""
+    combined = combine_by_coords(flat, rules, storage) if dims is None else _nest(nested, dims, rules, storage)
+    return combined if len(flat) == 1 else replace(combined, source=None)
+
+
+def _nest(item: Nested[Part], dims: Sequence[str | None], rules: Rules, storage: Storage) -> Part:
+    if isinstance(item, Part):
+        if dims:
+            raise CombineError(
+                f"{item.called} stands where a list is needed: concat_dim names {list(dims)} below it, one for each "
+                "level of nested lists"
+            )
+        return item
+    if not dims:
+        raise CombineError("lists are nested deeper than concat_dim has dimensions; name one for each level")
+    parts = [_nest(x, dims[1:], rules, storage) for x in item]
+    if not parts:
+        raise CombineError("there are no datasets to combine")
+    return merge_parts(parts, rules, storage) if dims[0] is None else concat_parts(parts, dims[0], rules, storage)
+
+
+def flatten[T](item: Nested[T], /) -> Iterator[T]:
+    """Give what lists of lists hold, in order.
+
+    >>> list(flatten([["a", "b"], ["c"]]))
+    ['a', 'b', 'c']
+    """
+    if isinstance(item, Sequence) and not isinstance(item, str):
+        for x in item:
+            yield from flatten(x)
+    else:
+        yield cast(T, item)
+
+
+def nest_like[T](item: Nested[Any], values: Iterable[T], /) -> Nested[T]:
+    """Nest values as what they come from.
+
+    >>> nest_like([["a", "b"], ["c"]], [1, 2, 3])
+    [[1, 2], [3]]
+    """
+    rest = iter(values)
+
+    def nest(x: Nested[Any]) -> Nested[T]:
+        return [nest(y) for y in x] if isinstance(x, Sequence) and not isinstance(x, str) else next(rest)
+
+    return nest(item)

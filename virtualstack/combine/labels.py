@@ -1,0 +1,195 @@
+"""Labels of one dimension in many files: which are the same, how far the others lie, and what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from virtualstack.combine.part import Part
+from virtualstack.combine.rules import Rules
+from virtualstack.errors import CombineError
+
+__all__ = ["Distinct", "common_labels", "distance", "distinct_labels", "misfit"]
+
+type Labels = pd.Index[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distinct:
+    """Labels that occur, each once, and which of them each file has.
+
+    Parameters
+    ----------
+    labels
+        In the order in which they occur first.
+    which
+        Shape ``(files,)``: number in ``labels``.
+    """
+
+    labels: tuple[Labels, ...]
+    which: NDArray[np.intp]
+
+    def first(self, number: int) -> int:
+        """Give the first file that has labels of a number."""
+        return int(np.argmax(self.which == number))
+
+    @property
+    def n_differing(self) -> int:
+        """Number of files whose labels are not those of the first."""
+        return int(np.count_nonzero(self.which))
+
+
+def distinct_labels(indexes: Sequence[Labels], /, tolerance: Any = None) -> Distinct:
+    """Find which labels are equal; within a tolerance, those of the file that comes first stand for the others."""
+    buckets: dict[object, list[int]] = {}
+    seen: list[Labels] = []
+    which = np.empty(len(indexes), np.intp)
+    for i, index in enumerate(indexes):
+        bucket = buckets.setdefault((len(index), index[0] if len(index) else None), [])
+        number = next((n for n in bucket if seen[n] is index or seen[n].equals(index)), None)
+        if number is None:
+            number = len(seen)
+            bucket.append(number)
+            seen.append(index)
+        which[i] = number
+    if tolerance is None or len(seen) == 1:
+        return Distinct(tuple(seen), which)
+    kept, stand_for = _within(seen, tolerance)
+    return Distinct(tuple(kept), stand_for[which])
+
+
+def _within(seen: Sequence[Labels], tolerance: Any) -> tuple[list[Labels], NDArray[np.intp]]:
+    """Let labels stand for those that lie within a tolerance of them; neighbours alone are compared."""
+    stand_for = np.arange(len(seen), dtype=np.intp)
+    order = sorted((n for n, x in enumerate(seen) if len(x)), key=lambda n: _sort_key(seen[n]))
+    begin = 0
+    while begin < len(order):
+        end = begin + 1
+        while end < len(order) and _is_within(seen[order[end]], seen[order[end - 1]], tolerance):
+            end += 1
+        members = sorted(order[begin:end])
+        for n in members[1:]:
+            if _is_within(seen[n], seen[members[0]], tolerance):
+                stand_for[n] = members[0]
+        begin = end
+    kept = np.unique(stand_for)
+    return [seen[n] for n in kept.tolist()], np.searchsorted(kept, stand_for)
+
+
+def _sort_key(labels: Labels) -> tuple[str, int, Any]:
+    return str(labels.dtype.kind if hasattr(labels.dtype, "kind") else ""), len(labels), labels[0]
+
+
+def _is_within(a: Labels, b: Labels, tolerance: Any) -> bool:
+    far = distance(a, b)
+    if far is None:
+        return False
+    try:
+        return bool(far <= tolerance)
+    except TypeError:  # a number is no tolerance of dates
+        return False
+
+
+def distance(a: Labels, b: Labels, /) -> Any:
+    """Give how far labels lie apart at most, or ``None`` where they cannot be compared one by one."""
+    if len(a) != len(b) or not len(a):
+        return None
+    kinds = {x.dtype.kind for x in (a, b)}
+    if not (kinds <= set("iuf") or kinds == {"M"} or kinds == {"m"}):
+        return None
+    if kinds <= {"M", "m"}:
+        return pd.Timedelta(np.abs(a.values - b.values).max())
+    far = np.abs(a.values.astype(np.float64) - b.values.astype(np.float64)).max()
+    return None if np.isnan(far) else far
+
+
+def misfit(dim: str, parts: Sequence[Part], found: Distinct, /) -> CombineError:
+    """Explain how the labels of files differ, in how many, and what can be done."""
+    n = f"{found.n_differing:,} of {len(parts):,} files"
+    number = int(found.which[np.argmax(found.which != 0)])
+    first, other = parts[0], parts[found.first(number)]
+    a, b = found.labels[0], found.labels[number]
+    far = [distance(a, x) for x in found.labels[1:]]
+    if all(x is not None for x in far):
+        most = max(far)
+        how = f"differs in {n}, by at most {most if isinstance(most, pd.Timedelta) else format(most, '.3g')}"
+        remedy = f"tolerance= takes the labels of {first.called} where all lie as close, join="
+    else:
+        how = f"differs in {n}: {_extent(a)} in {first.called}, {_extent(b)} there"
+        remedy = "join="
+    return CombineError(
+        f"coordinate '{dim}' {how}, first in {other.called}; {remedy}'outer' fills what files lack with missing "
+        "values, 'inner' keeps what all have",
+        variable=dim,
+        property="labels",
+        left=len(a),
+        right=len(b),
+        left_url=first.source,
+        right_url=other.source,
+    )
+
+
+def _extent(labels: Labels) -> str:
+    if not len(labels):
+        return "no labels"
+    return f"{len(labels):,} label{'s' * (len(labels) > 1)} from {labels[0]} to {labels[-1]}"
+
+
+def common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part], /) -> tuple[Labels, list[Labels]]:
+    """Give the labels that all files are brought to, as ``xr.align`` finds them, and those that files then have.
+
+    Raises
+    ------
+    CombineError
+        ``join`` is "exact", or they cannot be brought together.
+    """
+    labels = list(found.labels)
+    if len(labels) == 1:
+        return labels[0], labels
+    if rules.join == "exact" or (rules.join == "override" and any(len(x) != len(labels[0]) for x in labels)):
+        raise misfit(dim, parts, found)
+    if rules.join == "override":
+        return labels[0], [labels[0]] * len(labels)
+    for number, x in enumerate(labels):
+        if not x.is_unique:
+            part = parts[found.first(number)]
+            raise CombineError(
+                f"coordinate '{dim}' has label {x[x.duplicated()][0]} more than once in {part.called}, and other files "
+                "have other labels; leave one out with preprocess=, such as drop_duplicates",
+                variable=dim,
+                property="labels",
+                left_url=part.source,
+            )
+    if rules.tolerance is not None:
+        labels = _snapped(labels, rules.tolerance)
+    if rules.join == "left":
+        return labels[0], labels
+    if rules.join == "right":
+        return labels[int(found.which[-1])], labels
+    if rules.join == "outer":
+        return reduce(lambda a, b: a.union(b), labels), labels
+    return reduce(lambda a, b: a.intersection(b), labels), labels
+
+
+def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
+    """Replace each label by one of an earlier file that lies within a tolerance."""
+    known = labels[0]
+    snapped = [known]
+    for x in labels[1:]:
+        base = known.sort_values()
+        if base.dtype == x.dtype and len(base) and base.dtype.kind in "iufmM":
+            try:
+                at = base.get_indexer(x, method="nearest", tolerance=tolerance)
+            except (TypeError, ValueError):  # a number is no tolerance of dates
+                at = np.full(len(x), -1)
+            moved = pd.Index(np.where(at >= 0, base.values[at], x.values), name=x.name)
+            x = moved if moved.is_unique else x
+        snapped.append(x)
+        known = known.union(x)
+    return snapped

@@ -1,0 +1,65 @@
+"""Putting files with different variables side by side; variables that several have must be the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from virtualstack.combine.align import align
+from virtualstack.combine.attributes import merge_attributes
+from virtualstack.combine.concat import unite_parts
+from virtualstack.combine.part import Part
+from virtualstack.combine.rules import Rules
+from virtualstack.combine.same import check_same
+from virtualstack.errors import CombineError
+from virtualstack.manifests import Refusal
+from virtualstack.storage import Storage
+
+__all__ = ["merge_parts"]
+
+
+def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Part:
+    """Give one part with the variables of all.
+
+    Raises
+    ------
+    CombineError
+        Labels, lengths or a variable that several have differ.
+    StorageError
+        Values to be compared cannot be read.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    parts = align(parts, dict.fromkeys(dim for part in parts for dim in part.sizes), rules)
+    _check_lengths(parts)
+    variables, indexes = {}, {}
+    notes: list[Refusal] = []
+    for name in dict.fromkeys(name for part in parts for name in part.variables):
+        having = [part for part in parts if name in part.variables]
+        if len(having) > 1:
+            check_same(name, having, storage, rules, why="is in several files that are put side by side")
+        if name in having[0].indexes:
+            indexes[name] = having[0].indexes[name]
+        members = [part.variables[name] for part in having]
+        attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=having)
+        variables[name] = members[0].copy(deep=False)
+        variables[name].attrs = attributes
+        notes += found
+    return unite_parts(parts, variables, indexes, rules, notes)
+
+
+def _check_lengths(parts: Sequence[Part]) -> None:
+    lengths: dict[str, tuple[int, Part]] = {}
+    for part in parts:
+        for dim, n in part.sizes.items():
+            known, first = lengths.setdefault(dim, (n, part))
+            if n != known:
+                raise CombineError(
+                    f"dimension '{dim}' has {known} elements in {first.called} and {n} in {part.called}, and no labels "
+                    "to align them by",
+                    variable=dim,
+                    property="dimensions",
+                    left=known,
+                    right=n,
+                    left_url=first.source,
+                    right_url=part.source,
+                )

@@ -1,0 +1,191 @@
+"""What stands for a missing value in a virtual array: what reads as one after decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from xarray import conventions
+
+from virtualstack.errors import CombineError, ManifestError
+from virtualstack.manifests import ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray
+
+__all__ = ["hole", "missing_variable", "with_missing_value"]
+
+_INT64_NAT = np.iinfo(np.int64).min
+
+
+def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name: str) -> tuple[ManifestArray, Fill]:
+    """Find what reads as missing, and the array in a dtype that has a place for it, as xarray's own reindexing does.
+
+    Numbers that attributes pack keep their dtype: the stored number that decodes to a missing value is looked for.
+    Plain integers become floats, as with xarray.
+
+    Parameters
+    ----------
+    array
+        Virtual.
+    fill_value
+        Of values once they are decoded; a missing value (NaN, NaT) by default.
+    name
+        Of the variable, for messages.
+
+    Raises
+    ------
+    CombineError
+        No stored value reads as that.
+    """
+    dtype = array.dtype
+    if array.cf and dtype.kind in "iuf":
+        return array, _packed(array, fill_value, name)
+    if fill_value is not None:
+        return _promoted(array, fill_value, name)
+    if dtype.kind == "f":
+        return array, Fill.of(np.nan, dtype)
+    if dtype.kind == "c":
+        return array, Fill.of(complex(np.nan, np.nan), dtype)
+    if dtype.kind in "mM":
+        return array, Fill.of(np.array("NaT", dtype)[()], dtype)
+    if dtype.kind in "iu":
+        wider = np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+        return array.astype(wider), Fill.of(np.nan, wider)
+    raise _no_missing_value(array, name, f"dtype '{dtype}' has no missing value")
+
+
+def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[ManifestArray, Fill]:
+    """Take a dtype that holds both; a Python number is as narrow as numpy takes it to be."""
+    try:
+        if array.dtype.kind in "biufc":
+            array = array.astype(np.result_type(array.dtype, fill_value))
+        return array, Fill.of(fill_value, array.dtype)
+    except (ManifestError, TypeError, ValueError, OverflowError) as error:
+        raise CombineError(
+            f"variable '{name}' has dtype '{array.dtype}', which has no place for fill_value={fill_value!r}: {error}",
+            variable=name,
+            property="fill_value",
+            left=array.dtype,
+            right=fill_value,
+        ) from error
+
+
+def _packed(array: ManifestArray, fill_value: Any, name: str) -> Fill:
+    key = tuple((k, _frozen(v)) for k, v in sorted(array.cf.items()))
+    found = _stored(
+        array.dtype, key, _Attributes(array.cf), None if fill_value is None else np.asarray(fill_value).item()
+    )
+    if found is None:
+        what = "a missing value" if fill_value is None else repr(fill_value)
+        packed = ", ".join(f"{key} = {array.cf[key]!r}" for key in sorted(array.cf))
+        raise _no_missing_value(array, name, f"no stored '{array.dtype}' with {packed} is known to decode to {what}")
+    return found
+
+
+class _Attributes(dict[str, Any]):
+    """Attributes that do not count in a cache: they stand in its key in another form."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Attributes)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
+
+
+def _frozen(value: object) -> object:
+    array = np.asarray(value)
+    return array.dtype.str, array.shape, array.tobytes() if array.dtype.kind != "O" else repr(value)
+
+
+@lru_cache(maxsize=1024)
+def _stored(dtype: np.dtype[Any], key: object, attributes: _Attributes, wanted: Any) -> Fill | None:
+    """Find a stored number that xarray decodes to a missing value, or to the one wanted."""
+    for candidate in _candidates(dtype, attributes, wanted):
+        variable = xr.Variable((), np.asarray(candidate), dict(attributes))
+        try:
+            decoded = conventions.decode_cf_variable("v", variable).values
+        except (ValueError, TypeError, OverflowError, KeyError):
+            continue
+        if bool(pd.isnull(decoded)) if wanted is None else bool(decoded == wanted):
+            return Fill(dtype, np.asarray(candidate, dtype).tobytes())
+    return None
+
+
+def _candidates(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any) -> list[Any]:
+    numbers: list[Any] = []
+    if wanted is None:
+        numbers = [x for key in ("_FillValue", "missing_value") for x in np.ravel(attributes.get(key, ()))]
+        numbers += [np.nan] if dtype.kind == "f" else [_INT64_NAT] if dtype == np.int64 else []
+    elif np.asarray(wanted).dtype.kind in "iufb":
+        scale, offset = (float(np.ravel(attributes.get(k, d))[0]) for k, d in (("scale_factor", 1), ("add_offset", 0)))
+        if scale:
+            number = (float(wanted) - offset) / scale
+            numbers = [int(np.rint(number)) if dtype.kind in "iu" and np.isfinite(number) else number]
+    found = []
+    for number in numbers:
+        value = np.asarray(number)
+        if value.dtype.kind in "iu" and dtype.kind in "iu":  # as stored: 255 of an unsigned byte is -1
+            size = 1 << (8 * dtype.itemsize)
+            limits = np.iinfo(dtype)
+            value = np.asarray(next((x for x in (int(value), int(value) - size) if limits.min <= x <= limits.max), 0))
+        elif value.dtype.kind not in "iuf":
+            continue
+        with np.errstate(all="ignore"):
+            found.append(value.astype(dtype)[()])
+    return found
+
+
+def _no_missing_value(array: ManifestArray, name: str, why: str) -> CombineError:
+    return CombineError(
+        f"variable '{name}' has elements to be filled in, but {why}; give fill_value={{'{name}': ...}}, or open the "
+        "files with unpack=True, which decodes numbers",
+        variable=name,
+        property="fill_value",
+        left=array.dtype,
+        left_url=array.a_url(),
+    )
+
+
+def hole(like: ManifestArray, shape: Sequence[int], fill: Fill, /, *, code: int) -> ManifestArray:
+    """Make an array of another shape that has no chunk at all.
+
+    Parameters
+    ----------
+    like
+        With the dtype, attributes and chunk lengths to have.
+    shape
+        In elements, of as many axes.
+    fill
+        What its elements read as.
+    code
+        EMPTY or MISSING.
+    """
+    axes = (
+        axis if axis.length == n else ChunkAxis.regular(n, axis.chunk or max(n, 1))
+        for axis, n in zip(like.grid.axes, shape, strict=True)
+    )
+    grid = ChunkGrid(tuple(axes))
+    return replace(like, manifest=ChunkManifest.empty(grid.shape, fill, code=code), grid=grid, dimension_names=None)
+
+
+def missing_variable(like: xr.Variable, sizes: Mapping[str, int], fill_value: Any, /) -> xr.Variable:
+    """Make a variable of other sizes whose values are missing, in the dtype that xarray takes for them.
+
+    Parameters
+    ----------
+    like
+        Holds values.
+    sizes
+        Of its dimensions, of which it has at least one.
+    fill_value
+        A missing value for ``None``.
+    """
+    options = {} if fill_value is None else {"fill_value": fill_value}
+    none = {str(dim): np.zeros(0, np.int64) for dim in like.dims}
+    short = xr.DataArray(like.to_base_variable()[(slice(0, 0),) * like.ndim]).assign_coords(none)
+    made: xr.Variable = short.reindex({dim: np.arange(sizes[dim]) for dim in none}, **options).variable
+    made.attrs, made.encoding = dict(like.attrs), dict(like.encoding)
+    return made

@@ -1,0 +1,335 @@
+"""The order of files by their coordinates: the dimensions that they are joined along, and the place of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from virtualstack.combine.concat import concat_parts
+from virtualstack.combine.labels import Distinct, distance, distinct_labels, misfit
+from virtualstack.combine.merge import merge_parts
+from virtualstack.combine.missing import hole, missing_variable, with_missing_value
+from virtualstack.combine.part import Part
+from virtualstack.combine.rules import Rules
+from virtualstack.dataset import virtual_array
+from virtualstack.errors import CombineError
+from virtualstack.manifests import MISSING
+from virtualstack.storage import Storage
+
+__all__ = ["combine_by_coords", "have_an_order"]
+
+
+def combine_by_coords(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Part:
+    """Order files by their coordinates and join them, as :func:`xarray.combine_by_coords` does.
+
+    Files of other variables are joined by themselves and put side by side where they span the same coordinates, or
+    share no variable. Otherwise variables are absent in some files: an error, or MISSING with ``join="outer"``.
+
+    Raises
+    ------
+    CombineError
+        Coordinates overlap, are not sorted, or leave a gap in the hypercube; or something differs.
+    StorageError
+        Values to be compared cannot be read.
+    """
+    if not parts:
+        raise CombineError("there are no datasets to combine")
+    groups: dict[frozenset[str], list[Part]] = {}
+    for part in parts:
+        groups.setdefault(frozenset(part.variables.keys() - part.coordinates), []).append(part)
+    if len(groups) > 1 and not _stand_side_by_side(groups, rules):
+        return _join_all(parts, rules, storage)
+    return merge_parts([_join_all(group, rules, storage) for group in groups.values()], rules, storage)
+
+
+def _stand_side_by_side(groups: Mapping[frozenset[str], Sequence[Part]], rules: Rules) -> bool:
+    names = list(groups)
+    if sum(map(len, names)) == len(frozenset[str]().union(*names)):
+        return True
+    places = [{_place(part) for part in group} for group in groups.values()]
+    if len(frozenset[object]().union(*places)) < sum(map(len, places)):
+        return True
+    spans = [_span(group, rules) for group in groups.values()]
+    return all(
+        dim not in other or labels.equals(other[dim])
+        for span in spans
+        for other in spans
+        for dim, labels in span.items()
+    )
+
+
+def _place(part: Part) -> object:
+    """Give what tells the labels of a part from those of most others."""
+    labels = ((dim, index.index) for dim, index in part.indexes.items())
+    return frozenset((dim, len(x), x[0], x[-1]) for dim, x in labels if len(x))
+
+
+def _span(parts: Sequence[Part], rules: Rules) -> dict[str, pd.Index[Any]]:
+    """Give the sorted labels of all files along each dimension."""
+    spans = {}
+    for dim in _labelled(parts):
+        found = distinct_labels([part.indexes[dim].index for part in parts], rules.tolerance)
+        merged = found.labels[0].append(list(found.labels[1:])) if len(found.labels) > 1 else found.labels[0]
+        spans[dim] = merged.unique().sort_values() if len(found.labels) > 1 else merged.sort_values()
+    return spans
+
+
+def have_an_order(parts: Sequence[Part], rules: Rules, /) -> bool:
+    """Tell whether the labels of any dimension differ between parts."""
+    return any(
+        len(distinct_labels([part.indexes[dim].index for part in parts], rules.tolerance).labels) > 1
+        for dim in _labelled(parts)
+    )
+
+
+def _labelled(parts: Sequence[Part]) -> list[str]:
+    """Name the dimensions that have labels in all parts."""
+    return [dim for dim in parts[0].indexes if all(dim in part.indexes for part in parts)]
+
+
+# -- one hypercube --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Axis:
+    """A dimension that files are joined along.
+
+    Parameters
+    ----------
+    dim
+        Its name.
+    rank
+        Shape ``(files,)``: the place of each.
+    """
+
+    dim: str
+    rank: NDArray[np.intp]
+
+
+def _join_all(parts: Sequence[Part], rules: Rules, storage: Storage) -> Part:
+    if len(parts) == 1:
+        return parts[0]
+    axes = _axes(parts, rules)
+    tiles: dict[tuple[int, ...], Part] = {}
+    for number, part in enumerate(parts):
+        place = tuple(int(axis.rank[number]) for axis in axes)
+        if place in tiles:
+            raise _same_place(tiles[place], part, [axis.dim for axis in axes])
+        tiles[place] = part
+    shape = [int(axis.rank.max()) + 1 for axis in axes]
+    if len(tiles) != math.prod(shape):
+        tiles = _complete(tiles, shape, [axis.dim for axis in axes], rules)
+    return _nest(tiles, (), shape, [axis.dim for axis in axes], rules, storage)
+
+
+def _nest(
+    tiles: Mapping[tuple[int, ...], Part],
+    place: tuple[int, ...],
+    shape: Sequence[int],
+    dims: Sequence[str],
+    rules: Rules,
+    storage: Storage,
+) -> Part:
+    """Join tiles along the last dimension first."""
+    if len(place) == len(dims):
+        return tiles[place]
+    parts = [_nest(tiles, (*place, i), shape, dims, rules, storage) for i in range(shape[len(place)])]
+    return concat_parts(parts, dims[len(place)], rules, storage)
+
+
+def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:
+    axes: list[_Axis] = []
+    overlapping: list[tuple[str, Distinct]] = []
+    for dim in _labelled(parts):
+        found = distinct_labels([part.indexes[dim].index for part in parts], rules.tolerance)
+        if len(found.labels) == 1:
+            continue
+        rank = _rank(dim, found, parts)
+        if rank is None:
+            overlapping.append((dim, found))
+        else:
+            axes.append(_Axis(dim, rank[found.which]))
+    if axes:
+        return axes  # those that overlap are aligned, or explained, when files are joined
+    if overlapping:
+        raise _overlap(parts, overlapping)
+    raise CombineError(
+        f"{parts[0].called} and {parts[1].called} have the same coordinates {sorted(parts[0].indexes)}, so these do "
+        "not tell their order; join them with combine='nested' and concat_dim=, or give them a label with new_dim=",
+        property="labels",
+        left_url=parts[0].source,
+        right_url=parts[1].source,
+    )
+
+
+def _rank(dim: str, found: Distinct, parts: Sequence[Part]) -> NDArray[np.intp] | None:
+    """Give the order of labels, or ``None`` where they overlap."""
+    labels = found.labels
+    for number, x in enumerate(labels):
+        part = parts[found.first(number)]
+        if not len(x):
+            raise CombineError(
+                f"dimension '{dim}' has no elements in {part.called}, so it has no place in the order; leave it out",
+                variable=dim,
+                property="labels",
+                right_url=part.source,
+            )
+        if not (x.is_monotonic_increasing or x.is_monotonic_decreasing):
+            raise CombineError(
+                f"coordinate '{dim}' of {part.called} neither ascends nor descends; sort it with preprocess=, or join "
+                "the files in a given order with combine='nested'",
+                variable=dim,
+                property="labels",
+                right_url=part.source,
+            )
+    descends = [n for n, x in enumerate(labels) if len(x) > 1 and not x.is_monotonic_increasing]
+    ascends = [n for n, x in enumerate(labels) if len(x) > 1 and x.is_monotonic_increasing]
+    if descends and ascends:
+        up, down = parts[found.first(ascends[0])], parts[found.first(descends[0])]
+        raise CombineError(
+            f"coordinate '{dim}' ascends in {up.called} and descends in {down.called}; turn one around with "
+            "preprocess=",
+            variable=dim,
+            property="labels",
+            left_url=up.source,
+            right_url=down.source,
+        )
+    try:
+        order = sorted(range(len(labels)), key=lambda n: _lowest(labels[n]))
+    except TypeError as error:
+        raise CombineError(
+            f"labels of '{dim}' are of several kinds and have no order: {error}; dates of two calendars are such",
+            variable=dim,
+            property="labels",
+        ) from error
+    if any(not _highest(labels[a]) < _lowest(labels[b]) for a, b in pairwise(order)):
+        return None
+    rank = np.empty(len(order), np.intp)
+    rank[order] = np.arange(len(order)) if not descends else np.arange(len(order))[::-1]
+    return rank
+
+
+def _lowest(labels: pd.Index[Any]) -> Any:
+    return min(labels[0], labels[-1])
+
+
+def _highest(labels: pd.Index[Any]) -> Any:
+    return max(labels[0], labels[-1])
+
+
+# -- what does not fit ----------------------------------------------------------------------------------------
+
+
+def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]]) -> CombineError:
+    for dim, found in overlapping:
+        if _is_jitter(found):
+            return misfit(dim, parts, found)
+    dim, found = overlapping[0]
+    order = sorted(range(len(found.labels)), key=lambda n: _lowest(found.labels[n]))
+    a, b = next(
+        pair for pair in pairwise(order) if not _highest(found.labels[pair[0]]) < _lowest(found.labels[pair[1]])
+    )
+    left, right = parts[found.first(a)], parts[found.first(b)]
+    common = found.labels[a].intersection(found.labels[b])
+    how = f"{len(common):,} labels are in both, first {common[0]}" if len(common) else "their labels alternate"
+    return CombineError(
+        f"coordinate '{dim}' overlaps: {_range(found.labels[a])} in {left.called} and {_range(found.labels[b])} in "
+        f"{right.called} ({how}); leave a file out, or cut them with preprocess=",
+        variable=dim,
+        property="labels",
+        left=(found.labels[a][0], found.labels[a][-1]),
+        right=(found.labels[b][0], found.labels[b][-1]),
+        left_url=left.source,
+        right_url=right.source,
+    )
+
+
+def _is_jitter(found: Distinct) -> bool:
+    """Whether labels are those of the first file but for less than half a step."""
+    first = found.labels[0]
+    if len(first) < 2 or any(distance(first, x) is None for x in found.labels[1:]):
+        return False
+    step = np.abs(np.diff(first.values)).min()
+    return all(distance(first, x) < step / 2 for x in found.labels[1:])
+
+
+def _range(labels: pd.Index[Any]) -> str:
+    return f"{labels[0]} to {labels[-1]}" if len(labels) > 1 else f"{labels[0]}"
+
+
+def _same_place(a: Part, b: Part, dims: Sequence[str]) -> CombineError:
+    where = ", ".join(f"{dim} {_range(a.indexes[dim].index)}" for dim in dims)
+    return CombineError(
+        f"{a.called} and {b.called} both hold {where}; leave one of them out",
+        property="labels",
+        left_url=a.source,
+        right_url=b.source,
+    )
+
+
+# -- tiles that are not there ---------------------------------------------------------------------------------
+
+_MAX_ABSENT = 100_000
+
+
+def _complete(
+    tiles: Mapping[tuple[int, ...], Part], shape: Sequence[int], dims: Sequence[str], rules: Rules
+) -> dict[tuple[int, ...], Part]:
+    """Put MISSING tiles where no file is.
+
+    Raises
+    ------
+    CombineError
+        ``join`` is not "outer".
+    """
+    absent = islice((place for place in np.ndindex(*shape) if place not in tiles), _MAX_ABSENT)
+    n_absent = math.prod(shape) - len(tiles)
+    lines = [{place[axis]: part for place, part in tiles.items()} for axis in range(len(dims))]
+
+    def where(place: tuple[int, ...]) -> str:
+        at = zip(dims, lines, place, strict=True)
+        return ", ".join(f"{dim} {_range(line[i].indexes[dim].index)}" for dim, line, i in at)
+
+    if rules.join != "outer" or n_absent > _MAX_ABSENT:
+        first = where(next(absent))
+        raise CombineError(
+            f"{len(tiles):,} files do not fill a grid of {' x '.join(map(str, shape))} along {list(dims)}: there is "
+            f"none for {first}{f', and for {n_absent - 1:,} more' if n_absent > 1 else ''}; join='outer' fills up to "
+            f"{_MAX_ABSENT:,} with missing values",
+            property="hypercube",
+            left=tuple(shape),
+            right=len(tiles),
+        )
+    some = next(iter(tiles.values()))
+    return {**tiles, **{x: _absent_tile(some, dims, lines, x, rules) for x in absent}}
+
+
+def _absent_tile(
+    like: Part, dims: Sequence[str], lines: Sequence[Mapping[int, Part]], place: tuple[int, ...], rules: Rules
+) -> Part:
+    """Make a tile without values, with the labels of those in line with it."""
+    in_line = {dim: line[i] for dim, line, i in zip(dims, lines, place, strict=True)}
+    sizes = {**like.sizes, **{dim: part.sizes[dim] for dim, part in in_line.items()}}
+    variables = {}
+    for name, variable in like.variables.items():
+        array = virtual_array(variable)
+        if name in in_line:
+            variables[name] = in_line[name].variables[name]
+        elif not in_line.keys() & set(map(str, variable.dims)):
+            variables[name] = variable
+        elif array is None:
+            variables[name] = missing_variable(variable, sizes, rules.fill(name))
+        else:
+            array, fill = with_missing_value(array, rules.fill(name), name=name)
+            data = hole(array, [sizes[str(dim)] for dim in variable.dims], fill, code=MISSING)
+            variables[name] = xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
+    indexes = {**like.indexes, **{dim: part.indexes[dim] for dim, part in in_line.items()}}
+    return replace(like, variables=variables, sizes=sizes, indexes=indexes, refusals=(), source=None)

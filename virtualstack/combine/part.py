@@ -1,0 +1,132 @@
+"""One of the datasets that are combined, taken apart: making thousands of `xr.Dataset` costs more than joining them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from xarray.indexes import PandasIndex
+
+from virtualstack.dataset import refusals_of, virtual_array, with_refusals
+from virtualstack.errors import CombineError
+from virtualstack.manifests import Refusal
+
+__all__ = ["Part", "index_of", "relabelled"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Part:
+    """Variables of a dataset by name, and what else it is made of.
+
+    Parameters
+    ----------
+    variables
+        Virtual and loaded ones, those of ``indexes`` too.
+    sizes
+        Length of each dimension.
+    coordinates
+        Names of the variables that are coordinates.
+    indexes
+        Of the loaded dimension coordinates, by the name of the dimension.
+    attributes, encoding
+        Of the dataset.
+    refusals
+        What the report on it says beside its variables.
+    source
+        Where it is from, for messages; or ``None``.
+    """
+
+    variables: Mapping[str, xr.Variable]
+    sizes: Mapping[str, int]
+    coordinates: frozenset[str] = frozenset()
+    indexes: Mapping[str, PandasIndex] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    encoding: Mapping[str, Any] = field(default_factory=dict)
+    refusals: tuple[Refusal, ...] = ()
+    source: str | None = None
+
+    @classmethod
+    def of(cls, dataset: xr.Dataset, /) -> Part:
+        """Take a dataset apart.
+
+        Raises
+        ------
+        CombineError
+            It has an index that is no plain one of a dimension coordinate.
+        """
+        indexes: dict[str, PandasIndex] = {}
+        for name, index in dataset.xindexes.items():
+            if type(index) is not PandasIndex or index.dim != name:
+                raise CombineError(
+                    f"coordinate '{name}' of '{dataset.encoding.get('source')}' has a {type(index).__name__}; files "
+                    f"are aligned by plain dimension coordinates alone: drop_indexes('{name}') before combining them",
+                    variable=str(name),
+                    property="index",
+                )
+            indexes[str(name)] = index
+        return cls(
+            variables={str(name): variable for name, variable in dataset.variables.items()},
+            sizes={str(dim): int(n) for dim, n in dataset.sizes.items()},
+            coordinates=frozenset(map(str, dataset.coords)),
+            indexes=indexes,
+            attributes=dataset.attrs,
+            encoding={key: value for key, value in dataset.encoding.items() if key != "source"},
+            refusals=refusals_of(dataset),
+            source=dataset.encoding.get("source"),
+        )
+
+    def dataset(self) -> xr.Dataset:
+        """Put the dataset together."""
+        coords = {name: x for name, x in self.variables.items() if name in self.coordinates}
+        data = {name: x for name, x in self.variables.items() if name not in self.coordinates}
+        dataset = xr.Dataset(data, coords=xr.Coordinates(coords, indexes=dict(self.indexes)), attrs=self.attributes)
+        dataset.encoding = dict(self.encoding)
+        if self.source is not None:
+            dataset.encoding["source"] = self.source
+        return with_refusals(dataset, self.refusals)
+
+    @property
+    def called(self) -> str:
+        """Where it is from, in quotes."""
+        return f"'{self.source or 'a dataset'}'"
+
+    def labels(self, dim: str, /) -> pd.Index[Any] | None:
+        """Give the labels of a dimension, or ``None`` where it has no loaded coordinate."""
+        index = self.indexes.get(dim)
+        return None if index is None else index.index
+
+    def with_variables(self, variables: Mapping[str, xr.Variable], /, *, coordinates: Iterable[str] = ()) -> Part:
+        """Replace or add variables; sizes are those that they have, and indexes of loaded dimension coordinates follow.
+
+        Variables that are not named must have the sizes that the part will have.
+        """
+        sizes, indexes, merged = dict(self.sizes), dict(self.indexes), dict(self.variables)
+        for name, variable in variables.items():
+            sizes.update({str(dim): n for dim, n in variable.sizes.items()})
+            merged[name] = variable
+            if variable.dims == (name,) and virtual_array(variable) is None:
+                indexes[name], merged[name] = index_of(name, variable)
+        return replace(
+            self,
+            variables=merged,
+            sizes=sizes,
+            indexes=indexes,
+            coordinates=self.coordinates | frozenset(coordinates),
+        )
+
+
+def index_of(name: str, variable: xr.Variable, /) -> tuple[PandasIndex, xr.Variable]:
+    """Make the index of a dimension coordinate that holds values, and the variable over it."""
+    index = PandasIndex.from_variables({name: variable}, options={})
+    return index, index.create_variables({name: variable})[name]
+
+
+def relabelled(name: str, variable: xr.Variable, labels: pd.Index[Any]) -> tuple[PandasIndex, xr.Variable]:
+    """Make the index of other labels, and the variable over it, with the attributes of one that there is."""
+    dtype = np.asarray(labels.tolist()).dtype if variable.dtype.kind == "U" and len(labels) else None
+    index = PandasIndex(labels, name, coord_dtype=dtype)
+    return index, index.create_variables({name: variable})[name]

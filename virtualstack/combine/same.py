@@ -1,0 +1,124 @@
+"""Checking that variables which are not joined are the same in all files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from virtualstack.combine.concurrently import concurrently
+from virtualstack.combine.part import Part
+from virtualstack.combine.rules import Rules
+from virtualstack.dataset import virtual_array
+from virtualstack.errors import CombineError
+from virtualstack.manifests import ManifestArray, same_meaning
+from virtualstack.reading import read_array
+from virtualstack.storage import Storage
+
+__all__ = ["check_same"]
+
+
+def check_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /, *, why: str) -> None:
+    """Check that a variable is the same in all parts.
+
+    Virtual ones are compared by what they point to or, where that does not settle it, by their values, which are
+    read. Values of the first are read once.
+
+    Parameters
+    ----------
+    name
+        Of a variable that all parts have.
+    parts
+        In the order of the files.
+    storage
+        How their sources are reached.
+    rules
+        With ``compat`` and ``tolerance``.
+    why
+        Why it must be the same.
+
+    Raises
+    ------
+    CombineError
+        It differs; the message says in which files, and how far.
+    StorageError
+        Values cannot be read.
+    """
+    if rules.compat == "override":
+        return
+    first = parts[0].variables[name]
+
+    others = [part for part in parts[1:] if part.variables[name] is not first]
+    unsettled = []
+    for other in others:
+        found = _structural_difference(first, other.variables[name])
+        if found is None:
+            unsettled.append(other)
+        elif found:
+            raise _differs(name, why, parts[0], other, found)
+    if not unsettled:
+        return
+    values = _values(first, storage)
+
+    def difference(other: Part) -> str:
+        return _value_difference(values, _values(other.variables[name], storage), rules.tolerance)
+
+    sources = [part.source for part in unsettled if virtual_array(part.variables[name]) is not None]
+    for other, found in zip(unsettled, concurrently(difference, unsettled, urls=sources), strict=True):
+        if found:
+            raise _differs(name, why, parts[0], other, found)
+
+
+def _differs(name: str, why: str, first: Part, other: Part, how: str) -> CombineError:
+    return CombineError(
+        f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {how}; leave it out with "
+        "drop_variables, or join the files that agree",
+        variable=name,
+        property="values",
+        left_url=first.source,
+        right_url=other.source,
+    )
+
+
+def _structural_difference(left: xr.Variable, right: xr.Variable) -> str | None:
+    """Compare what is known without reading; ``None`` where values must tell."""
+    a, b = virtual_array(left), virtual_array(right)
+    if left.dims != right.dims or left.shape != right.shape or left.dtype != right.dtype:
+        return f"{left.dims} {left.shape} '{left.dtype}' and {right.dims} {right.shape} '{right.dtype}'"
+    if (a is None) != (b is None):
+        return "it is loaded in one and virtual in the other; open both with the same loadable_variables"
+    if a is None or b is None:
+        return None
+    return _cf_difference(a, b) or ("" if a.equals(b) else None)
+
+
+def _cf_difference(a: ManifestArray, b: ManifestArray) -> str:
+    for key in sorted(a.cf.keys() | b.cf.keys()):
+        if not same_meaning(key, a.cf.get(key), b.cf.get(key)):
+            return f"{key} is {a.cf.get(key)!r} and {b.cf.get(key)!r} (unpack='differing' decodes both)"
+    return ""
+
+
+def _values(variable: xr.Variable, storage: Storage) -> NDArray[Any]:
+    array = virtual_array(variable)
+    values: NDArray[Any] = variable.values if array is None else read_array(array, (), storage)
+    return values
+
+
+def _value_difference(a: NDArray[Any], b: NDArray[Any], tolerance: Any) -> str:
+    if a.dtype.names or a.dtype.kind == "V":
+        return "" if a.tobytes() == b.tobytes() else "stored records differ"
+    same = np.asarray((a == b) | ((a != a) & (b != b)))
+    if same.all():
+        return ""
+    n_different = int(np.count_nonzero(~same))
+    if a.dtype.kind in "iufc":
+        wide = np.complex128 if a.dtype.kind == "c" else np.float64
+        far = np.abs(a[~same].astype(wide) - b[~same].astype(wide)).max()
+        if a.dtype.kind == "f" and isinstance(tolerance, (int, float)) and far <= tolerance:
+            return ""
+        return f"{n_different} of {same.size} values differ, by up to {far:g}"
+    return f"{n_different} of {same.size} values differ"
