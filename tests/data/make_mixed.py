@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,13 @@ class Recipe:
     writer
         ``netcdf4``, ``netcdf4_classic``, ``netcdf3``, ``netcdf3_64bit``, ``cdf5`` of the netCDF library, ``scipy``
         (netCDF-3), or ``compact``: HDF5 with all values in the headers, by h5py.
+    dims
+        Order of the dimensions of ``v``; formats other than ``netcdf4`` and ``compact`` want ``time`` first.
     dtype, endian
         Of the stored numbers of ``v``; only netCDF-4 has ``big`` beside ``native``.
     chunks
-        Chunk shape of ``v``; ``None`` leaves it to the library, and ``"contiguous"`` asks for no chunks.
+        Chunk shape of ``v`` in the order of ``dims``; ``None`` leaves it to the library,
+        and ``"contiguous"`` asks for no chunks.
     codec, shuffle, fletcher32
         Filters of ``v``; a codec of :data:`CODECS`.
     scale, offset
@@ -58,13 +61,15 @@ class Recipe:
     unsigned
         ``_Unsigned`` of ``v``, or ``None``.
     written
-        Records of ``v`` that are written; ``None`` for all.
+        Records of ``v`` that are written, where ``time`` comes first; ``None`` for all.
     attributes
         Further ones of ``v``.
     units, calendar
         Of the coordinate ``time``.
-    run_units
-        Units of a variable ``run(time)`` of dates; ``None`` for no such variable.
+    bounds
+        Whether there are bounds of ``time``, without units of their own.
+    run_units, run_calendar
+        Of a variable ``run(time)`` of dates; no units for no such variable.
     height
         Value of a scalar coordinate ``height`` of ``v``; ``None`` for none.
     label
@@ -81,6 +86,7 @@ class Recipe:
     first: int = 0
     tile: int = 0
     writer: str = "netcdf4"
+    dims: tuple[str, str, str] = ("time", "y", "x")
     dtype: str = "f4"
     endian: str = "native"
     chunks: tuple[int, int, int] | str | None = (4, 2, 6)
@@ -96,7 +102,9 @@ class Recipe:
     attributes: tuple[tuple[str, str], ...] = (("units", "K"),)
     units: str = "days since 2000-01-01"
     calendar: str = "standard"
+    bounds: bool = False
     run_units: str | None = None
+    run_calendar: str = "standard"
     height: float | None = None
     label: int | None = None
     name: bool = False
@@ -152,7 +160,11 @@ def variables(recipe: Recipe) -> list[Stored]:
         _cube(recipe),
     ]
     if recipe.run_units is not None:
-        found.append(_times("run", recipe, recipe.run_units, "i4"))
+        found.append(_times("run", recipe, recipe.run_units, "i4", recipe.run_calendar))
+    if recipe.bounds:
+        starts = found[0].values
+        found[0] = replace(found[0], attributes={**found[0].attributes, "bounds": "time_bounds"})
+        found.append(Stored(name="time_bounds", dims=("time", "two"), values=np.stack([starts, starts + 1], 1)))
     if recipe.height is not None:
         found.append(Stored(name="height", dims=(), values=np.array(recipe.height), attributes={"units": "m"}))
     if recipe.label is not None:
@@ -171,7 +183,7 @@ def variables(recipe: Recipe) -> list[Stored]:
     return found
 
 
-def _times(name: str, recipe: Recipe, units: str, dtype: str, calendar: str = "standard") -> Stored:
+def _times(name: str, recipe: Recipe, units: str, dtype: str, calendar: str) -> Stored:
     step, _, origin = units.partition(" since ")
     unit: Any = {"days": "D", "hours": "h", "seconds": "s"}[step]
     dates = np.datetime64("2000-01-01", "s") + np.arange(recipe.first, recipe.first + recipe.n) * np.timedelta64(1, "D")
@@ -199,8 +211,8 @@ def _cube(recipe: Recipe) -> Stored:
     coordinates = {} if recipe.height is None else {"coordinates": "height"}
     return Stored(
         name="v",
-        dims=("time", "y", "x"),
-        values=values,
+        dims=recipe.dims,
+        values=values.transpose([("time", *SIZES).index(dim) for dim in recipe.dims]),
         attributes={**dict(recipe.attributes), **recipe.packing, **coordinates},
         options=options,
         written=recipe.written,
@@ -208,7 +220,12 @@ def _cube(recipe: Recipe) -> Stored:
 
 
 def _sizes(recipe: Recipe) -> dict[str, int]:
-    return {"time": recipe.n, **SIZES, **({} if recipe.label is None else {"letters": recipe.label})}
+    sizes = {"time": recipe.n, **SIZES}
+    if recipe.bounds:
+        sizes["two"] = 2
+    if recipe.label is not None:
+        sizes["letters"] = recipe.label
+    return sizes
 
 
 def _write_netcdf(recipe: Recipe, path: Path) -> None:
