@@ -17,7 +17,10 @@ import xarray as xr
 from virtualstack.dataset import loaded_variable, refusals_of, to_group, virtual_array
 from virtualstack.errors import MissingDependencyError
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup, describe
+from virtualstack.manifests.plain import ArrayForm
+from virtualstack.readers.base import byte_count
 from virtualstack.storage import Storage, StorageLike
+from virtualstack.writers.rewrite import Budget
 
 __all__ = ["VirtualAccessor", "VirtualTreeAccessor"]
 
@@ -38,6 +41,7 @@ class _Writers:
         relative: bool = False,
         fill_budget: int = 1 << 24,
         inline_limit: int = 1 << 20,
+        rewrite: str | float | None = None,
     ) -> dict[str, Any] | None:
         """Write kerchunk references, which ``xr.open_dataset(target, engine="kerchunk")`` opens.
 
@@ -56,6 +60,11 @@ class _Writers:
         inline_limit
             Bytes of values of a variable that is read and written into the references where kerchunk cannot express
             its chunks: a time series whose chunks are longer than the files, for example.
+        rewrite
+            How much of each variable may be read, encoded as most of its chunks are, and written into the references,
+            where kerchunk takes only a part of its chunks as they lie: ``"1%"`` or ``0.01`` of its stored bytes, or
+            bytes as a number or such as ``"64 MiB"``. Counted before anything is read, and nothing is written where
+            it does not suffice. By default chunks are referenced as they lie, or the variable is refused.
 
         Returns
         -------
@@ -65,8 +74,12 @@ class _Writers:
         Raises
         ------
         WriterError
-            Kerchunk cannot express a variable; the message names it and says why.
+            Kerchunk cannot express a variable; the message names it and says why, how many of its chunks and bytes
+            would be rewritten, and which budget would do.
+        ValueError
+            ``rewrite`` is no budget.
         """
+        budget = None if rewrite is None else _budget(rewrite)
         writer = importlib.import_module("virtualstack.writers.kerchunk")
         written: dict[str, Any] | None = writer.write_kerchunk(
             self.to_group(),
@@ -75,8 +88,21 @@ class _Writers:
             relative=relative,
             fill_budget=fill_budget,
             inline_limit=inline_limit,
+            rewrite=budget,
         )
         return written
+
+
+def _budget(rewrite: str | float) -> Budget:
+    if isinstance(rewrite, float) or (isinstance(rewrite, str) and rewrite.strip().endswith("%")):
+        try:
+            fraction = rewrite if isinstance(rewrite, float) else float(rewrite.strip()[:-1]) / 100
+        except ValueError:
+            fraction = -1.0
+        if 0 <= fraction <= (1 if isinstance(rewrite, float) else float("inf")):
+            return Budget(fraction=fraction)
+        raise ValueError(f"rewrite={rewrite!r}; it is such as '1%', 0.01, 65536 (bytes) or '64 MiB'")
+    return Budget(nbytes=byte_count(rewrite, option="rewrite"))
 
 
 def _require_dask(chunks: object) -> None:
@@ -210,26 +236,46 @@ class VirtualAccessor(_Writers):
         )
 
     def report(self) -> pd.DataFrame:
-        """Account for every variable: columns ``variable``, ``state``, ``detail``.
+        """Account for every variable; reads nothing.
 
-        ``state`` is ``virtual``, ``loaded``, ``inlined`` where the reader put values into the manifest, ``packed``
-        where ``unpack=True`` has no form for them, or what the reader did with what it could not take over:
-        ``refused`` or ``noted``, by its path in the source.
+        Columns:
+
+        ``variable``
+            Its name.
+        ``state``
+            ``virtual``, ``loaded``, ``inlined`` where the reader put values into the manifest, ``packed`` where
+            ``unpack=True`` has no form for them, or what the reader did with what it could not take over: ``refused``
+            or ``noted``, by its path in the source.
+        ``form``
+            What its chunks are: ``plain``, which any target takes as it is, or some of ``rectilinear`` (lengths
+            differ along an axis), ``mixed encodings``, ``unaligned`` (cut, seen with steps, reversed or repeated) and
+            ``mixed fills``.
+        ``chunks``
+            Their number.
+        ``kerchunk``
+            What ``to_kerchunk`` does with it: ``as it is``, ``inline``, or which ``rewrite`` budget it needs for how
+            many chunks.
+        ``detail``
+            Shape, sources and codecs, and the differences with the number of chunks concerned.
         """
-        rows = []
+        how_taken = importlib.import_module("virtualstack.writers.kerchunk").how_taken
+        rows: list[tuple[Any, ...]] = []
         refusals = refusals_of(self._dataset)
         kept = {x.path: x for x in refusals if x.kind in ("inlined", "packed")}
         for name, variable in self._dataset.variables.items():
             array = virtual_array(variable)
             if array is None:
-                rows.append((str(name), "loaded", f"{variable.dtype} {variable.shape}"))
-            else:
-                refusal = kept.get(array.name or "")
-                detail = describe(replace(array, name=str(name)))
-                state, text = ("virtual", detail) if refusal is None else (refusal.kind, f"{refusal.reason}\n{detail}")
-                rows.append((str(name), state, text))
-        rows += [(x.path, x.kind, x.reason) for x in refusals if x.kind in ("refused", "noted")]
-        return pd.DataFrame(rows, columns=["variable", "state", "detail"])
+                detail = f"{variable.dtype} {variable.shape}"
+                rows.append((str(name), "loaded", "", None, f"inline: {variable.nbytes:,} bytes", detail))
+                continue
+            refusal = kept.get(array.name or "")
+            detail = describe(replace(array, name=str(name)))
+            state, text = ("virtual", detail) if refusal is None else (refusal.kind, f"{refusal.reason}\n{detail}")
+            form = ArrayForm.of(array)
+            rows.append((str(name), state, ", ".join(form.kinds), form.n_chunks, how_taken(array), text))
+        rows += [(x.path, x.kind, "", None, "", x.reason) for x in refusals if x.kind in ("refused", "noted")]
+        table = pd.DataFrame(rows, columns=["variable", "state", "form", "chunks", "kerchunk", "detail"])
+        return table.astype({"chunks": "Int64"})
 
     def __repr__(self) -> str:
         arrays = self._arrays()

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.cast import CAST, cast_dtypes
+from virtualstack.codecs.cf import CF
 from virtualstack.codecs.metadata import Codec
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, c_strides, native
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 
-__all__ = ["PlainArray", "describe", "why_not_plain"]
+__all__ = ["ArrayForm", "PlainArray", "describe", "longest_cells", "match_axes", "why_not_plain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +55,8 @@ class PlainArray:
         (encoding,) = manifest.encodings
         if native(encoding.dtype) != array.dtype:
             return f"chunks are stored as '{encoding.dtype}', values are '{array.dtype}'"
-        match = _match_axes(encoding, array.grid)
+        longest = [int(axis.lengths().max()) if axis.n_cells else 1 for axis in array.grid.axes]
+        match = match_axes(encoding, longest)
         if match is None:
             return "chunks are seen with steps, reversed, repeated or through a part of their axes"
         if manifest.starts is not None:
@@ -74,11 +83,26 @@ class PlainArray:
         return (Codec.of("transpose", order=list(self.order)), *self.encoding.codecs)
 
 
-def _match_axes(encoding: ChunkEncoding, grid: ChunkGrid) -> tuple[tuple[int, ...], tuple[int, ...] | None] | None:
-    """Find which array axis runs along which stored axis: chunk shape on array axes, and the order if not C."""
+def match_axes(
+    encoding: ChunkEncoding, longest: Sequence[int], /
+) -> tuple[tuple[int, ...], tuple[int, ...] | None] | None:
+    """Find which array axis runs along which stored axis.
+
+    Parameters
+    ----------
+    encoding
+        Its strides are those on the axes of the array.
+    longest
+        Elements of the longest cell along each axis of the array, among those that have the encoding.
+
+    Returns
+    -------
+    tuple or None
+        The chunk shape on array axes, and the order of storage if it is not C; ``None`` where cells show the stored
+        chunk with steps, reversed, repeated, or through a part of its axes.
+    """
     stored = [(n, step) for n, step in zip(encoding.shape, c_strides(encoding.shape), strict=True) if n != 1]
-    longest = [int(axis.lengths().max()) if axis.n_cells else 1 for axis in grid.axes]
-    chunks, taken = [1] * len(grid.axes), []
+    chunks, taken = [1] * len(longest), []
     for n, step in stored:
         candidates = [i for i, s in enumerate(encoding.strides) if s == step and i not in taken]
         if not candidates:
@@ -99,17 +123,162 @@ def why_not_plain(array: ManifestArray, /) -> str | None:
     return plain if isinstance(plain, str) else None
 
 
+def longest_cells(manifest: ChunkManifest, grid: ChunkGrid, /) -> NDArray[np.int64]:
+    """Give the elements of the longest cell along each axis: shape ``(encodings, axes)``; 1 where there is none."""
+    longest = np.ones((len(manifest.encodings), len(grid.axes)), np.int64)
+    if len(manifest.encodings) > 1:
+        rows = manifest.entries["encoding"][~manifest.holes]
+        for i, axis in enumerate(grid.axes):
+            lengths = axis.lengths().reshape((-1,) + (1,) * (len(grid.axes) - i - 1))
+            np.maximum.at(longest[:, i], rows, np.broadcast_to(lengths, manifest.shape)[~manifest.holes])
+    elif manifest.encodings:
+        longest[0] = [axis.lengths().max(initial=1) for axis in grid.axes]
+    return longest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayForm:
+    """In what an array differs from a plain one, and how many of its chunks do.
+
+    Parameters
+    ----------
+    n_chunks
+        Cells of the grid.
+    obstacle
+        Why it is not plain, as half a sentence; ``None`` where it is.
+    odd_lengths
+        For each axis whose cells are not equal: the most frequent length in elements, and the number of chunks that
+        have another one (a shorter last cell is none of them).
+    encodings
+        What differs between encodings (``"codecs"``, ``"dtype"``, ``"byte order"``, ``"chunk shape"``,
+        ``"packing"``), each with its values, the most frequent first.
+    n_other_encoding
+        Chunks that are not stored as most are.
+    n_cut
+        Chunks that show a stored chunk from another element than its first: a slice has cut it, or the chunk lines of
+        what it was joined with.
+    n_turned
+        Chunks that show one with steps, reversed, repeated, or a part of its axes.
+    n_other_fill
+        Holes with another fill value than the array's.
+    n_cropped
+        Chunks, equal and alike, that show the beginning of longer stored ones.
+    """
+
+    n_chunks: int
+    obstacle: str | None
+    odd_lengths: Mapping[int, tuple[int, int]]
+    encodings: Mapping[str, tuple[str, ...]]
+    n_other_encoding: int
+    n_cut: int
+    n_turned: int
+    n_other_fill: int
+    n_cropped: int = 0
+
+    @classmethod
+    def of(cls, array: ManifestArray, /) -> ArrayForm:
+        """Look at an array; counts cells by array operations, and reads nothing."""
+        manifest = array.in_memory().compact()
+        rows = manifest.entries["encoding"][~manifest.holes]
+        counts = np.bincount(rows, minlength=len(manifest.encodings))
+        parts: dict[ChunkEncoding, int] = {}
+        for encoding, n in zip(manifest.encodings, counts.tolist(), strict=True):
+            part = encoding.decoding().with_strides(())
+            parts[part] = parts.get(part, 0) + n
+        ordered = sorted(parts, key=lambda part: -parts[part])
+        turned = [
+            match_axes(encoding, longest.tolist()) is None
+            for encoding, longest in zip(manifest.encodings, longest_cells(manifest, array.grid), strict=True)
+        ]
+        form = cls(
+            n_chunks=manifest.entries.size,
+            obstacle=why_not_plain(array),
+            odd_lengths={i: _odd_lengths(array.grid, i) for i, x in enumerate(array.grid.axes) if not x.is_regular},
+            encodings=_differences(ordered),
+            n_other_encoding=rows.size - max(parts.values(), default=0),
+            n_cut=0 if manifest.starts is None else int(np.count_nonzero(manifest.starts)),
+            n_turned=int(counts[turned].sum()),
+            n_other_fill=int(np.count_nonzero(manifest.holes & (manifest.entries["encoding"] != 0))),
+        )
+        return form if form.kinds else replace(form, n_cropped=form.n_chunks)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """``("plain",)``, or some of "rectilinear", "mixed encodings", "unaligned" and "mixed fills"."""
+        found = {
+            "plain": self.obstacle is None,
+            "rectilinear": bool(self.odd_lengths),
+            "mixed encodings": bool(self.encodings),
+            "unaligned": bool(self.n_cut or self.n_turned or self.n_cropped),
+            "mixed fills": bool(self.n_other_fill),
+        }
+        return tuple(kind for kind, is_so in found.items() if is_so)
+
+    def lines(self) -> list[str]:
+        """Say each difference in one line, with the number of chunks concerned."""
+        if self.obstacle is None:
+            return ["plain: any zarr, kerchunk or Icechunk target takes it as it is"]
+        said = [f"not plain: {self.obstacle}"]
+        for axis, (length, n) in self.odd_lengths.items():
+            said.append(f"rectilinear: {n:,} of {self.n_chunks:,} chunks are not {length} long along axis {axis}")
+        if self.encodings:
+            shown = "; ".join(f"{key}: {_listed(values)}" for key, values in self.encodings.items())
+            said.append(f"mixed encodings: {self.n_other_encoding:,} chunks are not stored as most are ({shown})")
+        if self.n_cut:
+            said.append(f"unaligned: {self.n_cut:,} chunks begin within a stored one: a slice, or other chunks, cut it")
+        if self.n_turned:
+            said.append(f"unaligned: {self.n_turned:,} chunks are seen with steps, reversed, repeated or in part")
+        if self.n_cropped:
+            said.append(f"unaligned: {self.n_cropped:,} chunks are shorter than the stored ones")
+        if self.n_other_fill:
+            said.append(f"mixed fills: {self.n_other_fill:,} holes have another fill value than the array")
+        return said
+
+
+def _odd_lengths(grid: ChunkGrid, axis: int) -> tuple[int, int]:
+    lengths = grid.axes[axis].lengths()
+    values, counts = np.unique(lengths, return_counts=True)
+    common = int(values[counts.argmax()])
+    n_odd = int(np.count_nonzero(lengths[:-1] != common)) + int(lengths[-1] > common)
+    return common, n_odd * math.prod(grid.shape[:axis] + grid.shape[axis + 1 :])
+
+
+def _differences(parts: Sequence[ChunkEncoding]) -> dict[str, tuple[str, ...]]:
+    """Say in what encodings differ; the values in their order."""
+    columns: dict[str, dict[str, None]] = {}
+    for part in parts:
+        front = [codec for codec in part.codecs if codec.name in (CAST, CF)]
+        cast = [dtypes for codec in front if (dtypes := cast_dtypes(codec)) is not None]
+        packings = [codec.options() for codec in front if codec.name == CF]
+        stored = np.dtype(packings[-1]["data_type"]) if packings else cast[-1][0] if cast else part.dtype
+        facts = {
+            "codecs": " + ".join(codec.name for codec in part.codecs if codec not in front) or "uncompressed",
+            "dtype": str(native(stored)),
+            "byte order": "big" if stored.str.startswith(">") else "little" if stored.itemsize > 1 else "none",
+            "chunk shape": " x ".join(map(str, part.shape)) or "scalar",
+            "packing": json.dumps(packings[-1]["attributes"], sort_keys=True) if packings else "none",
+        }
+        for key, value in facts.items():
+            columns.setdefault(key, {})[value] = None
+    found = {key: tuple(values) for key, values in columns.items() if len(values) > 1}
+    return found if found or len(parts) < 2 else {"codec settings": ("several",)}
+
+
+def _listed(values: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(values) - most} more" if len(values) > most else ""
+    return ", ".join(values[:most]) + more
+
+
 def describe(array: ManifestArray, /) -> str:
-    """Say what an array holds, where its bytes are, and which targets take it as it is."""
+    """Say what an array holds, where its bytes are, and in what it differs from what any target takes."""
     count = array.manifest.summary()
     manifest = array.in_memory().compact()
     codecs = sorted({" + ".join(codec.name for codec in x.codecs) or "uncompressed" for x in manifest.encodings})
-    reason = why_not_plain(array)
     lines = [
         f"{array.dtype} {array.shape}, {array.grid!r}: {count.n_chunks} chunks",
         f"{count.n_references} references, {count.n_inline} inline, {count.n_empty} EMPTY, {count.n_missing} MISSING; "
         f"{count.nbytes} stored bytes in {len(manifest.locations)} sources",
         f"codecs: {'; '.join(codecs) or 'none'}",
-        "plain: any zarr, kerchunk or Icechunk target takes it as it is" if reason is None else f"not plain: {reason}",
+        *ArrayForm.of(array).lines(),
     ]
     return "\n".join(lines)

@@ -16,12 +16,23 @@ from virtualstack.formats.kerchunk import reference_dict, reference_json
 from virtualstack.formats.parquet import parquet_files
 from virtualstack.formats.zarr2 import hierarchy_of
 from virtualstack.formats.zarr2_codecs import codecs_to_zarr2
+from virtualstack.formats.zarr2_values import dtype_to_zarr2
 from virtualstack.location import absolute_url, join_url, local_path, split_url
-from virtualstack.manifests import ManifestArray, ManifestGroup, PlainArray, inline_array, repack
+from virtualstack.manifests import (
+    ChunkEncoding,
+    ManifestArray,
+    ManifestGroup,
+    PlainArray,
+    inline_array,
+    repack,
+    why_not_plain,
+)
 from virtualstack.reading import read_array
 from virtualstack.storage import LocalTarget, Storage, StorageLike, Target
+from virtualstack.writers.rewrite import Budget, plan_rewrite
+from virtualstack.writers.rewrite import rewrite as rewrite_chunks
 
-__all__ = ["write_kerchunk"]
+__all__ = ["how_taken", "write_kerchunk"]
 
 _PARQUET = ".parq", ".parquet"
 
@@ -35,6 +46,7 @@ def write_kerchunk(
     relative: bool = False,
     fill_budget: int = 1 << 24,
     inline_limit: int = 1 << 20,
+    rewrite: Budget | None = None,
 ) -> dict[str, Any] | None:
     """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
 
@@ -52,7 +64,8 @@ def write_kerchunk(
     Parameters
     ----------
     group
-        Arrays larger than ``inline_limit`` must be plain (:func:`~virtualstack.manifests.why_not_plain`).
+        An array that is not plain (:func:`~virtualstack.manifests.why_not_plain`) must be made so within ``rewrite``,
+        or be no larger than ``inline_limit``.
     target
         URL or local path ending in ``.json``, ``.parq`` or ``.parquet``; ``None`` for a dict. A file, and a directory
         of kerchunk references, are replaced.
@@ -68,6 +81,9 @@ def write_kerchunk(
     inline_limit
         Bytes of values of a variable that is read and written into the references where kerchunk cannot express its
         chunks: a time series whose chunks are longer than the files, for example.
+    rewrite
+        How much of a variable may be encoded anew and written into the references, where kerchunk takes only a part of
+        its chunks as they lie (:mod:`~virtualstack.writers.rewrite`); nothing by default.
 
     Returns
     -------
@@ -81,7 +97,7 @@ def write_kerchunk(
     ValueError
         ``relative`` without a target.
     """
-    group = group.map_arrays(lambda array: _expressible(repack(array), inline_limit, storage))
+    group = group.map_arrays(lambda array: _expressible(repack(array), inline_limit, rewrite, storage))
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target: locations are relative to its folder")
@@ -109,17 +125,36 @@ def write_kerchunk(
     return None
 
 
-def _expressible(array: ManifestArray, inline_limit: int, storage: StorageLike) -> ManifestArray:
-    """Read a small array that is not plain, and give it as one inline chunk."""
-    if array.nbytes > inline_limit or array.manifest.summary().n_missing or _is_expressible(array):
+def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None, storage: StorageLike) -> ManifestArray:
+    """Change as little of an array as makes it plain: nothing, some chunks, or all values as one inline chunk."""
+    if _is_expressible(array):
         return array
-    return inline_array(
-        read_array(array, (), storage),
-        name=array.name or "",
-        dims=array.dimension_names or (),
-        attributes=array.attributes,
-        cf=array.cf,
-        fill=array.in_memory().fill,
+    is_small = array.nbytes <= inline_limit and not array.manifest.summary().n_missing
+    plan = plan_rewrite(array, takes=_takes)
+    if not plan.cells.size or (budget is not None and not (is_small and plan.nbytes > budget.limit(plan.stored))):
+        try:
+            return repack(rewrite_chunks(plan, budget.limit(plan.stored) if budget else 0, storage))
+        except WriterError:
+            if not is_small:
+                raise
+    if is_small:
+        return inline_array(
+            read_array(array, (), storage),
+            name=array.name or "",
+            dims=array.dimension_names or (),
+            attributes=array.attributes,
+            cf=array.cf,
+            fill=array.in_memory().fill,
+        )
+    reason = why_not_plain(array)
+    if reason is None:
+        return array  # its codecs or order have no form, which is said where they are written
+    raise WriterError(
+        f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be encoded "
+        f"anew and put into the references, which rewrite='{plan.least_budget()}' allows. Or give its values by "
+        "vds.virtual.open() or ManifestStore, leave the variable out, or join only files that are stored alike",
+        variable=array.name,
+        feature=reason,
     )
 
 
@@ -127,11 +162,35 @@ def _is_expressible(array: ManifestArray) -> bool:
     plain = PlainArray.of(array)
     if isinstance(plain, str):
         return False
+    return plain.encoding is None or _takes(plain.encoding, plain.chunks, plain.order)
+
+
+def _takes(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None) -> bool:
+    """Tell whether zarr v2 metadata have a form for an encoding."""
+    long = [axis for axis in order or () if chunks[axis] > 1]
+    if long not in (sorted(long), sorted(long, reverse=True)):
+        return False
     try:
-        codecs_to_zarr2(plain.encoding.codecs if plain.encoding else (), variable=array.name or "")
+        codecs_to_zarr2(encoding.codecs, variable="")
+        dtype_to_zarr2(encoding.dtype, variable="")
     except WriterError:
         return False
-    return True
+    return encoding.dtype.kind != "T" or bool(encoding.codecs)
+
+
+def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
+    """Say what :func:`write_kerchunk` would do with an array, in a few words; reads nothing."""
+    array = repack(array)
+    if _is_expressible(array):
+        return "as it is"
+    plan = plan_rewrite(array, takes=_takes)
+    if not plan.cells.size:
+        return "as it is"
+    if array.nbytes <= inline_limit and not array.manifest.summary().n_missing:
+        return f"inline: {array.nbytes:,} bytes"
+    if plan.n_missing:
+        return f"no: {plan} are to be encoded anew, and show {plan.n_missing} MISSING ones"
+    return f"rewrite='{plan.least_budget()}': {plan}"
 
 
 def _relative_to(base: str) -> Callable[[str], str]:

@@ -1,0 +1,111 @@
+"""What an array says of its chunks: plain, or in what it differs and how often."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from virtualstack.manifests import describe, unpack, why_not_plain
+from virtualstack.manifests.plain import ArrayForm
+from virtualstack.testing.strategies import ZLIB, known_arrays, store_array
+
+
+def stored(shape, chunks, name, **options):
+    return store_array(np.ones(shape), chunks, url=f"memory://plain/{name}", **options).array
+
+
+def test_a_plain_array_says_so():
+    """And which targets take it."""
+    array = stored((6, 4), (2, 4), "a")
+    assert ArrayForm.of(array).kinds == ("plain",)
+    assert describe(array).endswith("plain: any zarr, kerchunk or Icechunk target takes it as it is")
+
+
+def test_rectilinear_counts_the_odd_chunks():
+    """The last chunk of a file stands mid-array; the last one of all may be short."""
+    array = np.concatenate([stored((365, 4), (30, 2), "b"), stored((366, 4), (30, 2), "c")])
+    form = ArrayForm.of(array)
+    assert form.kinds == ("rectilinear",)
+    assert form.odd_lengths == {0: (30, 2)}
+    assert "rectilinear: 2 of 52 chunks are not 30 long along axis 0" in form.lines()
+
+
+@pytest.mark.parametrize(
+    ("options", "differs"),
+    [
+        ({"codecs": (ZLIB,)}, {"codecs": ("uncompressed", "numcodecs.zlib")}),
+        ({"stored_dtype": ">f8"}, {"byte order": ("little", "big")}),
+        ({"chunks": (1, 4)}, {"chunk shape": ("2 x 4", "1 x 4")}),
+        ({"dtype": "f4"}, {"dtype": ("float64", "float32")}),
+    ],
+    ids=["codecs", "byte order", "chunk shape", "dtype"],
+)
+def test_mixed_encodings_say_what_differs(options, differs):
+    """The most frequent value comes first."""
+    many = [stored((12, 4), (2, 4), f"d{i}") for i in range(2)]
+    options = dict(options)
+    values = np.ones((6, 4), options.pop("dtype", "f8"))
+    odd = store_array(values, options.pop("chunks", (2, 4)), url="memory://plain/e", **options).array
+    array = np.concatenate([odd, *many])
+    form = ArrayForm.of(array)
+    assert "mixed encodings" in form.kinds
+    assert form.encodings == differs
+    assert form.n_other_encoding == odd.manifest.summary().n_chunks
+    assert f"{form.n_other_encoding} chunks are not stored as most are" in describe(array)
+
+
+def test_mixed_packing_is_told_by_its_attributes():
+    """Codecs that unpack are no compression."""
+    parts = [
+        unpack(
+            replace(
+                store_array(np.arange(4, dtype="i2"), (2,), url=f"memory://plain/p{scale}").array,
+                attributes={"scale_factor": scale},
+            )
+        ).array
+        for scale in (0.5, 0.25)
+    ]
+    assert list(ArrayForm.of(np.concatenate(parts)).encodings) == ["packing"]
+
+
+def test_equal_chunks_that_are_shorter_than_stored_ones_are_unaligned():
+    """Slices have left the beginning of each."""
+    form = ArrayForm.of(np.concatenate([stored((2, 4), (2, 4), f"h{i}")[:1] for i in range(3)]))
+    assert form.kinds == ("unaligned",)
+    assert "unaligned: 3 chunks are shorter than the stored ones" in form.lines()
+
+
+@pytest.mark.parametrize(
+    ("key", "n_cut", "n_turned"),
+    [(np.s_[1:], 1, 0), (np.s_[::-1], 3, 3), (np.s_[:, ::2], 0, 3), (np.s_[:, 1:], 3, 0)],
+    ids=["cut", "reversed", "steps", "cut inside"],
+)
+def test_unaligned_counts_chunks(key, n_cut, n_turned):
+    """Those that begin within a stored chunk, and those seen otherwise than they lie."""
+    form = ArrayForm.of(stored((6, 4), (2, 4), "f")[key])
+    assert "unaligned" in form.kinds
+    assert (form.n_cut, form.n_turned) == (n_cut, n_turned)
+    assert sum("unaligned" in line for line in form.lines()) == (n_cut > 0) + (n_turned > 0)
+
+
+def test_mixed_fills_count_holes():
+    """Of another fill value than the array's."""
+    holes = np.array([[1], [0]], np.uint8)
+    parts = [stored((4, 2), (2, 2), f"g{fill}", fill=fill, holes=holes) for fill in (1, 2)]
+    form = ArrayForm.of(np.concatenate(parts))
+    assert (form.kinds, form.n_other_fill) == (("mixed fills",), 1)
+    assert "mixed fills: 1 holes have another fill value than the array" in form.lines()
+
+
+@settings(deadline=None, max_examples=100)
+@given(known_arrays(), known_arrays())
+def test_an_array_has_a_form_exactly_as_it_is_plain_or_not(left, right):
+    """No array that is not plain is without a reason."""
+    arrays = [left.array, right.array]
+    if left.array.ndim and left.array.shape == right.array.shape and left.array.dtype == right.array.dtype:
+        arrays.append(np.concatenate(arrays))
+    for array in arrays:
+        form = ArrayForm.of(array)
+        assert (form.kinds == ("plain",)) is (why_not_plain(array) is None)
+        assert len(form.lines()) > (form.obstacle is not None)

@@ -1,0 +1,114 @@
+"""Series that kerchunk cannot take as they lie, rewritten in part and opened unchanged by kerchunk's own engine."""
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.errors import WriterError
+
+pytest.importorskip("kerchunk", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
+pytest.importorskip("fastparquet", reason="fastparquet is not installed: pip install 'virtualstack[kerchunk]'")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated"),
+    pytest.mark.filterwarnings("ignore:.*not part of the Zarr format 3 spec"),
+    pytest.mark.filterwarnings("ignore::xarray.SerializationWarning"),
+]
+
+SHUFFLED = {"zlib": True, "shuffle": True, "complevel": 1}
+SERIES = {
+    "years in chunks of 30 days": [(365, {}), (366, {}), (365, {})],
+    "a file without shuffle": [(60, {}), (60, {"shuffle": False}), (60, {}), (60, {})],
+    "a file without compression": [(60, {}), (60, {"zlib": False}), (60, {})],
+    "a file of another byte order": [(60, {}), (60, {"dtype": ">f8", "endian": "big"}), (60, {})],
+    "a file in other chunks": [(60, {}), (60, {"chunksizes": (10, 4)}), (60, {})],
+    "a file in narrower chunks": [(60, {}), (60, {"chunksizes": (30, 3)}), (60, {})],
+    "a file of another dtype": [(60, {}), (60, {"dtype": "f4"}), (60, {})],
+    "a step packed otherwise": [
+        (60, {"dtype": "i2", "attrs": {"scale_factor": 0.5, "add_offset": 8.0}}),
+        (1, {"dtype": "i2", "attrs": {"scale_factor": 0.25, "add_offset": 4.0}}),
+        (60, {"dtype": "i2", "attrs": {"scale_factor": 0.5, "add_offset": 8.0}}),
+    ],
+    "another missing value": [
+        (60, {"dtype": "i2", "fill_value": -1}),
+        (30, {"dtype": "i2", "fill_value": 3}),
+        (60, {"dtype": "i2", "fill_value": -1}),
+    ],
+}
+
+
+def write(path, start, n, dtype="f8", attrs=None, **options):
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 4)
+        time = file.createVariable("time", "f8", ("time",))
+        time.units = "days since 2000-01-01"
+        time[:] = np.arange(start, start + n)
+        v = file.createVariable("v", dtype, ("time", "x"), **{"chunksizes": (30, 4), **SHUFFLED, **options})
+        v.set_auto_maskandscale(False)
+        v.setncatts(attrs or {})
+        numbers = np.arange(4 * n).reshape(n, 4) % 50
+        if attrs:
+            numbers = numbers * 2
+        v[:] = numbers.astype(dtype)
+
+
+@pytest.fixture(params=SERIES, ids=lambda name: name.replace(" ", "_"))
+def series(request, tmp_path):
+    """Files, and the virtual dataset of all."""
+    paths, start = [], 0
+    for i, (n, options) in enumerate(SERIES[request.param]):
+        paths.append(tmp_path / f"{i}.nc")
+        write(paths[-1], start, n, **options)
+        start += n
+    return paths, xr.concat([vs.open_virtual_dataset(path, unpack=True) for path in paths], "time")
+
+
+@pytest.fixture
+def expected(series):
+    """What xarray makes of the files; it names the first one as their source."""
+    with xr.open_mfdataset(series[0], combine="nested", concat_dim="time", engine="h5netcdf") as opened:
+        yield opened.load()
+
+
+@pytest.mark.parametrize("suffix", ["dict", "json", "parq"])
+def test_both_engines_read_what_xarray_reads_from_the_files(series, expected, suffix, tmp_path):
+    """Values, dtypes and coordinates, with most chunks left where they are."""
+    virtual = series[1]
+    with pytest.raises(WriterError, match=r"'v' cannot be written .* rewrite='[0-9.]+%' allows"):
+        virtual.virtual.to_kerchunk(inline_limit=0)
+    target = None if suffix == "dict" else tmp_path / f"refs.{suffix}"
+    references = virtual.virtual.to_kerchunk(target, inline_limit=0, rewrite="64 kiB")
+    opened = references if target is None else str(target)
+    for engine in ("kerchunk", "virtualstack"):
+        with xr.open_dataset(opened, engine=engine) as got:
+            assert got["v"].dtype == expected["v"].dtype
+            np.testing.assert_array_equal(got["v"].values, expected["v"].values)
+            xr.testing.assert_equal(got.coords.to_dataset().load(), expected.coords.to_dataset())
+    if references is not None:
+        chunks = [value for key, value in references["refs"].items() if key.startswith("v/") and "/." not in key]
+        assert 0 < sum(isinstance(chunk, str) for chunk in chunks) < len(chunks)
+
+
+def test_the_report_tells_the_budget(series):
+    """And with it the references are written."""
+    row = series[1].virtual.report().set_index("variable").loc["v"]
+    assert "plain" not in row["form"]
+    assert row["kerchunk"].startswith("inline: ")
+    assert row["chunks"] > 0
+
+
+@pytest.mark.parametrize("wrong", ["many", "x%", "-1%", -0.5, 1.5, "5 furlongs"])
+def test_a_budget_that_is_none_is_refused(wrong, tmp_path):
+    """By name."""
+    write(tmp_path / "a.nc", 0, 30)
+    with pytest.raises(ValueError, match="rewrite="):
+        vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_kerchunk(rewrite=wrong)
+
+
+def test_nothing_is_written_where_the_budget_is_too_small(series, tmp_path):
+    """The target is not there afterwards."""
+    with pytest.raises(WriterError, match=r"more than the 9 allowed: allow rewrite='[0-9.]+%'"):
+        series[1].virtual.to_kerchunk(tmp_path / "refs.json", inline_limit=0, rewrite=9)
+    assert not (tmp_path / "refs.json").exists()

@@ -1,0 +1,387 @@
+"""Chunks that a target cannot take are encoded anew, and only these."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import WriterError
+from virtualstack.manifests import (
+    INLINE,
+    MISSING,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    ManifestGroup,
+    unpack,
+    why_not_plain,
+)
+from virtualstack.readers.kerchunk import read_references
+from virtualstack.reading import read_array
+from virtualstack.storage import MemoryTarget
+from virtualstack.testing.strategies import ZLIB, basic_keys, known_arrays, store_array
+from virtualstack.writers.encode import encode_chunk
+from virtualstack.writers.kerchunk import how_taken, write_kerchunk
+from virtualstack.writers.rewrite import Budget, plan_rewrite, rewrite
+
+ALL = Budget(nbytes=10**9)
+
+
+def publish(sources):
+    for url, raw in sources.items():
+        folder, _, name = url.rpartition("/")
+        MemoryTarget(folder).put(name, raw)
+
+
+def stored(values, chunks, name, **options):
+    array, values, sources = store_array(np.asarray(values), chunks, url=f"memory://rewrite/{name}", **options)
+    publish(sources)
+    return array, values
+
+
+def joined(*parts, axis=0):
+    return np.concatenate([x[0] for x in parts], axis), np.concatenate([x[1] for x in parts], axis)
+
+
+def takes_all(encoding, chunks, order):
+    return True
+
+
+def plan_of(array):
+    return plan_rewrite(array, takes=takes_all)
+
+
+def written(array, budget=ALL, *, inline_limit=0):
+    """Write references, and give the array that our reader finds in them."""
+    array = replace(array, dimension_names=tuple(f"d{i}" for i in range(array.ndim)))
+    references = write_kerchunk(
+        ManifestGroup(arrays={"v": array}), None, inline_limit=inline_limit, fill_budget=1 << 30, rewrite=budget
+    )
+    return read_references(references).arrays["v"]
+
+
+def n_inline(array):
+    return int(np.count_nonzero(array.in_memory().entries["location"] == INLINE))
+
+
+# -- plans ----------------------------------------------------------------------------------------------------
+
+
+def test_a_partial_chunk_mid_array_leaves_what_is_before_it():
+    """365 rows in chunks of 30, then 366: the chunks of the first file but its last one stay."""
+    first = stored(np.arange(365.0), (30,), "y0")
+    second = stored(np.arange(366.0) + 1000, (30,), "y1")
+    array, values = joined(first, second)
+    plan = plan_of(array)
+    assert plan.chunks == (30,)
+    assert len(plan.cells) == 25 - 12
+    assert plan.nbytes == 13 * 240
+    assert plan.stored == 26 * 240
+    new = rewrite(plan, plan.nbytes)
+    assert why_not_plain(new) is None
+    assert n_inline(new) == 13
+    np.testing.assert_array_equal(read_array(new, ()), values)
+
+
+def test_the_chunk_length_that_leaves_most_chunks_wins():
+    """Files in chunks of one row and one file in chunks of five: chunks of one row stay."""
+    rows = [stored(np.arange(40.0).reshape(10, 4) + i, (1, 4), f"r{i}") for i in range(3)]
+    odd = stored(np.arange(40.0).reshape(10, 4) + 9, (5, 4), "odd")
+    array, values = joined(rows[0], odd, *rows[1:])
+    plan = plan_of(array)
+    assert plan.chunks == (1, 4)
+    assert plan.cells.tolist() == list(range(10, 20))
+    np.testing.assert_array_equal(read_array(rewrite(plan, 10**6), ()), values)
+
+
+def test_cells_that_other_grids_have_cut_are_whole_chunks_again():
+    """A file with other chunks on another axis cuts the cells of all; whole chunks of the others stay."""
+    parts = [stored(np.arange(48.0).reshape(4, 12) + i, (2, 6), f"w{i}", codecs=(ZLIB,)) for i in range(3)]
+    odd = stored(np.arange(48.0).reshape(4, 12) + 9, (2, 4), "w9", codecs=(ZLIB,))
+    array, values = joined(parts[0], odd, *parts[1:])
+    plan = plan_of(array)
+    assert plan.chunks == (2, 6)
+    assert plan.cells.tolist() == [4, 5, 6, 7]
+    assert plan.stored == sum(x[0].manifest.summary().nbytes for x in (*parts, odd))
+    np.testing.assert_array_equal(read_array(rewrite(plan, 10**6), ()), values)
+
+
+@pytest.mark.parametrize("options", [{"codecs": (ZLIB,)}, {"stored_dtype": ">f8"}, {"order": (1, 0)}])
+def test_one_file_with_another_encoding_among_many(options):
+    """Codec, byte order, order of axes."""
+    parts = [stored(np.arange(24.0).reshape(6, 4) + i, (2, 4), f"e{i}") for i in range(4)]
+    array, values = joined(*parts, stored(np.arange(24.0).reshape(6, 4), (2, 4), "e9", **options))
+    plan = plan_of(array)
+    assert plan.cells.tolist() == [12, 13, 14]
+    np.testing.assert_array_equal(read_array(rewrite(plan, 10**6), ()), values)
+
+
+def test_one_file_with_another_dtype_among_many():
+    """Numbers of a narrower dtype are written in that of the others."""
+    parts = [stored(np.arange(6.0) + i, (3,), f"d{i}") for i in range(4)]
+    array, values = joined(*parts, stored(np.arange(6, dtype="f4"), (3,), "d9"))
+    assert plan_of(array).cells.tolist() == [8, 9]
+    new = rewrite(plan_of(array), 10**6)
+    assert {x.dtype.str for x in new.in_memory().encodings} == {"<f8"}
+    np.testing.assert_array_equal(read_array(new, ()), values)
+
+
+def test_values_that_the_main_dtype_does_not_hold_are_refused():
+    """Most chunks are cast from float32; one file of float64 has values that float32 would round."""
+    parts = [stored(np.arange(6, dtype="f4") + i, (3,), f"n{i}") for i in range(4)]
+    array, _ = joined(*parts, stored(np.arange(6) + 0.1, (3,), "n9"))
+    with pytest.raises(WriterError, match=r"'v' has values that cannot be stored as most .* read back as others"):
+        rewrite(plan_of(array), 10**6)
+
+
+def test_values_that_the_main_dtype_holds_are_written_in_it():
+    """Most chunks are cast from float32, and the values of the odd file have a place in it."""
+    parts = [stored(np.arange(6, dtype="f4") + i, (3,), f"m{i}") for i in range(4)]
+    array, values = joined(*parts, stored(np.arange(6) + 0.5, (3,), "m9"))
+    back = written(array)
+    assert (n_inline(back), back.dtype) == (2, np.float64)
+    np.testing.assert_array_equal(read_array(back, ()), values)
+
+
+def test_holes_with_another_fill_are_written_out():
+    """The fill that most holes have stays the array's."""
+    holes = np.array([[1], [0]], np.uint8)
+    parts = [stored(np.arange(8.0).reshape(4, 2), (2, 2), f"h{i}", fill=7, holes=holes) for i in range(3)]
+    array, values = joined(stored(np.arange(8.0).reshape(4, 2), (2, 2), "h9", fill=5, holes=holes), *parts)
+    plan = plan_of(array)
+    assert plan.cells.tolist() == [0]
+    assert plan.manifest.fill.value == 7
+    new = rewrite(plan, 10**6)
+    assert why_not_plain(new) is None
+    np.testing.assert_array_equal(read_array(new, ()), values)
+
+
+def test_equal_chunks_stand_in_the_heap_once():
+    """Holes of one odd fill value are equal chunks."""
+    holes = np.ones((4, 1), np.uint8)
+    array, _ = joined(
+        stored(np.arange(40.0).reshape(20, 2), (2, 2), "once"),
+        stored(np.zeros((8, 2)), (2, 2), "holes", fill=3, holes=holes),
+        stored(np.zeros((20, 2)), (2, 2), "more", fill=4, holes=np.ones((10, 1), np.uint8)),
+    )
+    new = rewrite(plan_of(array), 10**6)
+    assert n_inline(new) == 4
+    assert len(new.in_memory().inline) == 32
+
+
+def test_a_hole_with_missing_parts_stays_missing():
+    """A chunk of which nothing was found is MISSING; nothing is read for it."""
+    array, _ = stored(np.zeros((6, 4)), (2, 2), "lost", holes=np.array([[2, 2], [0, 0], [1, 2]], np.uint8))
+    plan = plan_of(array)
+    assert not plan.cells.size
+    assert plan.manifest.entries["location"].tolist() == [[MISSING, MISSING], [3, 3], [0, MISSING]]
+
+
+def test_missing_chunks_are_not_written_as_values():
+    """A chunk that is half MISSING could not be told from one that is whole."""
+    lost = stored(np.arange(12.0), (3,), "l0", holes=np.array([0, 2, 0, 0], np.uint8))
+    array, _ = joined(stored(np.arange(4.0), (3,), "l1"), lost)
+    with pytest.raises(WriterError, match=r"'v' has 5 of 6 chunks .* show MISSING ones \(2 parts\)"):
+        rewrite(plan_of(array), 10**6)
+    assert how_taken(array, inline_limit=0).startswith("no: 5 of 6 chunks")
+
+
+def test_where_a_target_takes_no_encoding_all_is_encoded_anew():
+    """Reversed chunks have no zarr form."""
+    array, values = stored(np.arange(24.0).reshape(6, 4), (2, 4), "back")
+    plan = plan_of(array[::-1])
+    assert plan.cells.size == plan.n_chunks == 3
+    np.testing.assert_array_equal(read_array(rewrite(plan, 10**6), ()), values[::-1])
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_references_of_any_join_have_its_values(data):
+    """Random chunks, codecs, dtypes, fills, slices: references written with any budget read back equal."""
+    shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3), label="shape"))
+    axis = data.draw(st.integers(0, len(shape) - 1), label="axis")
+    dtypes = st.sampled_from(["<f4", ">f8", "<i2"]) if data.draw(st.booleans()) else st.just("<f4")
+    parts = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        n = data.draw(st.integers(1, 7))
+        part = data.draw(known_arrays(shape=(*shape[:axis], n, *shape[axis + 1 :]), dtype=data.draw(dtypes)))
+        publish(part.sources)
+        parts.append(part)
+    array, values = joined(*parts, axis=axis)
+    if data.draw(st.booleans()):
+        key = data.draw(basic_keys(values.shape))
+        array, values = array[key], values[key]
+    try:
+        back = written(array)
+    except WriterError as error:
+        assert "show MISSING ones" in str(error)
+        assert (array.in_memory().entries["location"] == MISSING).any()
+        return
+    assert back.dtype == values.dtype
+    np.testing.assert_array_equal(read_array(back, ()), values)
+
+
+@settings(deadline=None, max_examples=100)
+@given(known_arrays())
+def test_plain_arrays_stay_as_they_are(known):
+    """Nothing is read of an array that the target takes as it is."""
+    plan = plan_of(known.array)
+    if why_not_plain(known.array) is None:
+        assert not plan.cells.size
+        assert rewrite(plan, 0).equals(known.array)
+
+
+# -- budgets --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def odd():
+    parts = [stored(np.arange(24.0).reshape(6, 4) + i, (2, 4), f"b{i}") for i in range(4)]
+    return joined(*parts, stored(np.arange(24.0).reshape(6, 4), (2, 4), "b9", codecs=(ZLIB,)))
+
+
+def test_the_refusal_counts_what_would_be_written(odd):
+    """And names the budget that does, which then does."""
+    array, values = odd
+    with pytest.raises(
+        WriterError,
+        match=r"'v' cannot be written .*: chunks have 2 encodings .* 3 of 15 chunks \(about 192 bytes, (\S+%) of 866 "
+        r"stored ones\) would have to be encoded anew .* rewrite='\1' allows",
+    ) as caught:
+        written(array, None)
+    percent = float(str(caught.value).split("rewrite='")[1].split("%")[0])
+    np.testing.assert_array_equal(read_array(written(array, Budget(fraction=percent / 100)), ()), values)
+    with pytest.raises(WriterError, match=r"takes about 192 bytes, more than the 191 allowed: allow rewrite='23%'"):
+        written(array, Budget(nbytes=191))
+    assert n_inline(written(array, Budget(nbytes=192))) == 3
+
+
+def test_bytes_are_counted_after_encoding_too():
+    """Chunks that compress worse than the others may exceed what was estimated."""
+    noise = np.random.default_rng(0).random((2, 400))
+    parts = [stored(np.zeros((2, 400)), (1, 400), f"z{i}", codecs=(ZLIB,)) for i in range(4)]
+    array, values = joined(*parts, stored(noise, (1, 400), "z9"))
+    plan = plan_of(array)
+    assert plan.nbytes < 100
+    with pytest.raises(WriterError, match=r"takes about [5-6],\d+ bytes, more than the \d\d allowed"):
+        rewrite(plan, plan.nbytes)
+    np.testing.assert_array_equal(read_array(rewrite(plan, 10_000), ()), values)
+
+
+def test_nothing_is_read_where_the_budget_is_too_small(odd):
+    """The count needs the manifest alone."""
+    array = odd[0].rename_locations(lambda url: "memory://nowhere/x")
+    with pytest.raises(WriterError, match="allow rewrite="):
+        rewrite(plan_of(array), 100)
+
+
+def test_small_arrays_are_inlined_where_the_budget_is_too_small(odd):
+    """As without a budget."""
+    array, values = odd
+    back = written(array, Budget(nbytes=10), inline_limit=10**6)
+    assert back.grid.shape == (1, 1)
+    np.testing.assert_array_equal(read_array(back, ()), values)
+
+
+def test_how_taken_tells_what_writing_does(odd):
+    """As it is; a part encoded anew; all inline."""
+    array, _ = odd
+    assert how_taken(array[:6]) == "as it is"
+    assert how_taken(array) == "inline: 960 bytes"
+    assert how_taken(array, inline_limit=0).startswith("rewrite='23%': 3 of 15 chunks")
+
+
+# -- packed values --------------------------------------------------------------------------------------------
+
+
+def packed(numbers, name, **attributes):
+    """Store numbers, and give them unpacked by their attributes."""
+    array, numbers = stored(numbers, (2,), name)
+    unpacked = unpack(replace(array, attributes=attributes))
+    assert unpacked.obstacle is None
+    return unpacked.array, read_array(unpacked.array, ())
+
+
+@pytest.mark.parametrize(
+    ("main", "odd"),
+    [
+        ({"scale_factor": 0.5, "_FillValue": np.int16(-9)}, {"scale_factor": 1.5, "_FillValue": np.int16(-1)}),
+        ({"scale_factor": 0.1, "add_offset": 3.0}, {"scale_factor": 0.1, "add_offset": 3.0, "_FillValue": np.int16(0)}),
+        ({"units": "days since 2000-01-01"}, {"units": "days since 1999-12-25"}),
+        ({"units": "hours since 2000-01-01", "_FillValue": np.int16(-9)}, {"units": "days since 1999-12-25"}),
+    ],
+    ids=["scale", "no fill", "epoch", "unit"],
+)
+def test_values_packed_otherwise_are_packed_as_most_are(main, odd):
+    """Or refused, where a value has no number."""
+    parts = [packed(np.array([4, -9, 7, 8], "i2") + i, f"p{i}", **main) for i in range(3)]
+    array, values = joined(*parts, packed(np.array([4, -1, 7, 8], "i2"), "p9", **odd))
+    if odd.get("_FillValue") == 0 and "_FillValue" not in main:
+        array, values = array[:14], values[:14]
+    back = written(array)
+    assert n_inline(back) == 2 - (len(values) == 14)
+    got = unpack(back).array
+    assert got.dtype == values.dtype
+    assert read_array(got, ()).tobytes() == values.tobytes()
+    assert {key: back.attributes[key] for key in main} == main
+
+
+def test_values_without_a_packed_number_are_refused():
+    """A quarter is no half."""
+    parts = [packed(np.arange(4, dtype="i2"), f"q{i}", scale_factor=0.5) for i in range(3)]
+    array, _ = joined(*parts, packed(np.arange(4, dtype="i2"), "q9", scale_factor=0.25))
+    with pytest.raises(WriterError, match="they would read back as others"):
+        written(array)
+
+
+# -- encoding -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "codecs",
+    [
+        (Codec.of("numcodecs.shuffle", elementsize=4), Codec.of("numcodecs.zlib", level=9)),
+        (Codec.of("zstd", level=1), Codec.of("numcodecs.fletcher32")),
+        (Codec.of("blosc", cname="lz4", clevel=5, shuffle="shuffle", typesize=4, blocksize=0),),
+        (Codec.of("virtualstack.cf", data_type=">i2", attributes={"scale_factor": {"float32": 0.5}}), Codec("gzip")),
+    ],
+    ids=lambda codecs: "+".join(x.name for x in codecs),
+)
+def test_chunks_encode_to_what_decodes_to_them(codecs):
+    """Checked by the decoder; here, that it is not refused."""
+    values = np.arange(12, dtype="f4").reshape(3, 4)
+    assert len(encode_chunk(values, ChunkEncoding.of("f4", (3, 4), codecs), variable="v")) > 0
+
+
+@pytest.mark.parametrize(
+    ("codec", "why"),
+    [
+        (Codec("virtualstack.szip"), r"cannot be encoded as most of its chunks are \(virtualstack.szip\)"),
+        (Codec.of("numcodecs.quantize", digits=1, dtype="f4"), "read back as others"),
+        (Codec("unheard-of"), "cannot be encoded as most of its chunks"),
+    ],
+    ids=["no encoder", "lossy", "unknown"],
+)
+def test_chunks_that_cannot_be_encoded_are_refused(codec, why):
+    """With the codecs named."""
+    with pytest.raises(WriterError, match=why):
+        encode_chunk(np.array([1.26], "f4"), ChunkEncoding.of("f4", (1,), [codec]), variable="v")
+
+
+def test_strings_are_encoded():
+    """Of any length."""
+    strings = np.dtypes.StringDType()
+    values = np.array(["a", "", "bcd"], strings)
+    encoding = ChunkEncoding.of(strings, (3,), [Codec("vlen-utf8")])
+    manifest = ChunkManifest.from_bytes(
+        [encode_chunk(values, encoding, variable="v")], shape=(1,), encoding=encoding, fill=Fill.zero(strings)
+    )
+    array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((3,), (3,)), dtype=strings)
+    assert read_array(array, ()).tolist() == ["a", "", "bcd"]
+    plan = plan_of(array[::-1])
+    assert read_array(rewrite(plan, 10**6), ()).tolist() == ["bcd", "", "a"]
