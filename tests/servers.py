@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import unquote
 
-__all__ = ["Mode", "RangeServer"]
+__all__ = ["Fault", "Mode", "RangeServer"]
 
 Mode = Literal[
     "normal",
@@ -35,6 +35,10 @@ Mode = Literal[
 ]
 
 
+Fault = int | float | Literal["cut"] | None
+"""Of one answer: a status instead, seconds that it takes longer, or a body that is cut off; ``None``: none."""
+
+
 class RangeServer:
     """Serve files of a folder, or bytes, under an ephemeral port of 127.0.0.1.
 
@@ -52,6 +56,8 @@ class RangeServer:
         Seconds before each answer.
     body
         Of the answers of mode "status".
+    fault
+        What goes wrong with the answer for a path; asked for each request.
 
     Attributes
     ----------
@@ -72,6 +78,7 @@ class RangeServer:
         times: int | None = None,
         latency: float = 0.0,
         body: bytes = b"<Error><Code>Made</Code><Message>made to fail</Message></Error>",
+        fault: Callable[[str], Fault] = lambda path: None,
     ) -> None:
         self.files = files if isinstance(files, Mapping) else Path(files)
         self.mode: Mode = mode
@@ -79,6 +86,7 @@ class RangeServer:
         self.times = times
         self.latency = latency
         self.body = body
+        self.fault = fault
         self.lock = threading.Lock()
         self.closing = threading.Event()
         self._kept: dict[str, tuple[object, bytes, str]] = {}
@@ -179,14 +187,15 @@ class _Handler(BaseHTTPRequestHandler):
             failing = owner.mode == "status" and (owner.times is None or owner.times > 0)
             if failing and owner.times is not None:
                 owner.times -= 1
-        if owner.latency:
-            time.sleep(owner.latency)
+            fault = owner.fault(path)
+        if owner.latency or isinstance(fault, float):
+            time.sleep(owner.latency + (fault if isinstance(fault, float) else 0))
         if owner.mode == "hang":
             owner.closing.wait()
             self.close_connection = True
             return
-        if failing:
-            self._answer(owner.status, owner.body)
+        if failing or isinstance(fault, int):
+            self._answer(fault if isinstance(fault, int) else owner.status, owner.body)
             return
         if owner.mode == "no_head" and self.command == "HEAD":
             self._answer(405, b"")
@@ -206,9 +215,9 @@ class _Handler(BaseHTTPRequestHandler):
         if found is None:
             self._answer(404, b"no such file")
             return
-        self._answer_file(owner, *found, range_)
+        self._answer_file(owner, *found, range_, cut=owner.mode == "cut_body" or fault == "cut")
 
-    def _answer_file(self, owner: RangeServer, data: bytes, etag: str, range_: str | None) -> None:
+    def _answer_file(self, owner: RangeServer, data: bytes, etag: str, range_: str | None, *, cut: bool) -> None:
         headers = {"ETag": etag, "Last-Modified": formatdate(1_700_000_000, usegmt=True)}
         match = re.fullmatch(r"bytes=(\d*)-(\d*)", range_ or "")
         if match is None or owner.mode in ("ignore_ranges", "no_length"):
@@ -226,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
         total = "*" if owner.mode == "no_total" else str(len(data))
         headers["Content-Range"] = f"bytes {start}-{stop - 1 - (owner.mode == 'short_range')}/{total}"
         short = owner.mode in ("short_body", "short_range")
-        self._answer(206, data[start : stop - short], cut=owner.mode == "cut_body", **headers)
+        self._answer(206, data[start : stop - short], cut=cut, **headers)
 
     def _answer(self, status: int, body: bytes, *, chunked: bool = False, cut: bool = False, **headers: str) -> None:
         self.send_response(status)

@@ -1,0 +1,107 @@
+"""What is done with each source, here or in a worker."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from virtualstack.errors import ReaderError, VirtualStackError
+from virtualstack.manifests import ManifestGroup
+from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.readers.registry import find_reader
+from virtualstack.scan.cache import ScanCache
+from virtualstack.scan.retries import asking_again
+from virtualstack.storage import Storage
+
+__all__ = ["Job", "Outcome", "is_remote", "run", "unpickle"]
+
+type Outcome = ManifestGroup | Exception
+
+_AT_ONCE = 16  # remote sources that one worker reads at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """How sources are read; it pickles.
+
+    Parameters
+    ----------
+    reader, options
+        See :func:`virtualstack.scan`.
+    storage
+        How they are reached.
+    retries
+        How often a source is read again after an error that may pass.
+    cache
+        Where groups are kept, or ``None``.
+    """
+
+    reader: Reader | None
+    storage: Storage
+    options: ReadOptions
+    retries: int
+    cache: ScanCache | None = None
+
+    def read(self, url: str, /) -> ManifestGroup:
+        """Describe one source."""
+        return asking_again(lambda: self._read(url), self.retries)
+
+    def _read(self, url: str) -> ManifestGroup:
+        once = self.storage.once(url)
+        if self.cache is None:
+            return find_reader(url, once, self.reader).read(url, once, self.options)
+        kept = self.cache.load(url, once)
+        if kept is not None:
+            return kept
+        watched = self.cache.watch(once)
+        group = find_reader(url, watched, self.reader).read(url, watched, self.options)
+        self.cache.store(url, group, watched)
+        return group
+
+    def try_read(self, url: str, /) -> Outcome:
+        """Describe one source, or give the error, also one that is none of ours: it loses its file alone."""
+        try:
+            return self.read(url)
+        except Exception as error:  # noqa: BLE001 - a bug in a reader; it is raised, or listed under its file
+            if not isinstance(error, VirtualStackError):
+                error.add_note(f"while '{url}' was scanned")
+            return error
+
+    def read_all(self, urls: Sequence[str], /) -> list[Outcome]:
+        """Describe several sources, remote ones side by side."""
+        if len(urls) > 1 and any(map(is_remote, urls)):
+            with ThreadPoolExecutor(min(len(urls), _AT_ONCE), thread_name_prefix="virtualstack-scan") as pool:
+                return list(pool.map(self.try_read, urls))
+        return [self.try_read(url) for url in urls]
+
+
+def is_remote(url: str, /) -> bool:
+    """Tell whether it takes a network to read a URL."""
+    return not url.startswith(("file://", "memory://"))
+
+
+def run(job: Job, urls: Sequence[str], /) -> list[bytes]:
+    """Do the job in a worker; each outcome is pickled by itself, so that one that does not loses its file alone."""
+    return [_pickle(url, outcome) for url, outcome in zip(urls, job.read_all(urls), strict=True)]
+
+
+def _pickle(url: str, outcome: Outcome) -> bytes:
+    try:
+        data = pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
+        if isinstance(outcome, Exception):
+            pickle.loads(data)  # one with a constructor of its own may not come back
+    except Exception as error:  # noqa: BLE001 - classes of others raise what they like
+        what = repr(outcome) if isinstance(outcome, Exception) else f"a group that does not pickle: {error!r}"
+        return pickle.dumps(ReaderError(f"'{url}': its reader gave {what}", url=url))
+    return data
+
+
+def unpickle(data: bytes, url: str, /) -> Outcome:
+    """Give an outcome that a worker has pickled."""
+    try:
+        outcome: Outcome = pickle.loads(data)
+    except Exception as error:  # noqa: BLE001 - as above
+        return ReaderError(f"'{url}': what a worker made of it does not unpickle here: {error!r}", url=url)
+    return outcome

@@ -1,0 +1,162 @@
+"""Scanning many sources: with whom, what becomes of errors, and what is remembered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from typing import Literal
+
+from virtualstack.errors import StorageError
+from virtualstack.location import absolute_url, split_url
+from virtualstack.manifests import ManifestGroup
+from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.readers.registry import find_reader
+from virtualstack.scan.cache import ScanCache
+from virtualstack.scan.job import Job, Outcome
+from virtualstack.scan.progress import Progress, show_progress
+from virtualstack.scan.result import ScanResult
+from virtualstack.scan.retries import DEFAULT, with_retries
+from virtualstack.scan.schedule import Schedule
+from virtualstack.scan.workers import ExecutorLike, find_workers
+from virtualstack.storage import Storage, StorageLike, remember
+
+__all__ = ["scan"]
+
+
+def scan(
+    urls: Iterable[str | os.PathLike[str]],
+    /,
+    *,
+    reader: str | Reader | None = None,
+    storage: StorageLike = None,
+    executor: ExecutorLike = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    cache: str | os.PathLike[str] | None = None,
+    recheck: bool = True,
+    progress: Progress | bool | None = None,
+    retries: int | None = None,
+    options: ReadOptions | None = None,
+) -> ScanResult:
+    """Describe many sources; what a source's reader could not take over is in its ``refusals``.
+
+    Reads metadata and chunk indexes, no chunk.
+
+    Parameters
+    ----------
+    urls
+        URLs or local paths.
+    reader
+        Name of a reader or a reader with options; found out for each source by default.
+    storage
+        See :func:`open_virtual_dataset`; workers get it too.
+    executor
+        Who does the work: ``"threads"`` of this process, ``"processes"`` of this machine, ``"dask"`` (the client of
+        this session), a ``distributed.Client``, or any ``concurrent.futures.Executor``. By default, remote sources are
+        read in 32 threads, as that is mostly waiting, and local ones one after the other.
+    on_error
+        ``"raise"`` the first error, in the order of the URLs; or ``"skip"`` the source and keep the error in
+        ``failures``, whatever went wrong.
+    cache
+        Directory or URL of one, where what is found is kept: a later call reads what is new or has changed, which it
+        finds out by one request a source. Workers must reach it, too.
+    recheck
+        Whether to ask sources that are in the cache for their size, etag and time of modification. Without,
+        no request is made for them: for archives that do not change.
+    progress
+        ``True`` for a bar on stderr, or what is called with the number done and the number of all, in this thread.
+    retries
+        How often a request is repeated, after pauses that grow, where it failed for a reason that may pass (the server
+        is busy, an answer is cut short). By default 5 times, or as ``max_retries`` in ``storage=`` says.
+    options
+        What the readers are told.
+
+    Returns
+    -------
+    ScanResult
+        A sequence of groups in the order of the URLs.
+
+    Raises
+    ------
+    ReaderError, StorageError
+        A source cannot be read, and ``on_error`` is ``"raise"``.
+    RuntimeError
+        Worker processes do not start.
+    """
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error={on_error!r}; it is 'raise' or 'skip'")
+    if retries is not None and retries < 0:
+        raise ValueError(f"retries={retries} is negative")
+    listed, bad = _absolute(urls, is_raising=on_error == "raise")
+    store = Storage.of(storage)
+    options = options or ReadOptions()
+    if isinstance(reader, str):
+        reader = find_reader("", store, reader)
+    job = Job(
+        reader=reader,
+        storage=store if retries is None else with_retries(store, listed, retries),
+        options=options,
+        retries=DEFAULT if retries is None else retries,
+        cache=None if cache is None else ScanCache.at(cache, store, reader, options, is_checked=recheck),
+    )
+    outcomes = _collect(job, listed, executor, show_progress() if progress is True else progress or None, on_error)
+    found = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, ManifestGroup)}
+    failed = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
+    if storage is not None:
+        for url in {split_url(listed[i])[0]: listed[i] for i in found}.values():
+            remember(storage, url=url)
+    return ScanResult(
+        tuple(found.values()),
+        (*bad, *((listed[i], error) for i, error in failed.items())),
+        tuple(listed[i] for i in found),
+    )
+
+
+def _absolute(
+    urls: Iterable[str | os.PathLike[str]], *, is_raising: bool
+) -> tuple[list[str], list[tuple[str, Exception]]]:
+    """Give absolute URLs, and the names that cannot be one."""
+    listed: list[str] = []
+    bad: list[tuple[str, Exception]] = []
+    for url in urls:
+        try:
+            listed.append(absolute_url(url))
+        except StorageError as error:
+            if is_raising:
+                raise
+            bad.append((repr(url), error))
+    return listed, bad
+
+
+def _collect(
+    job: Job,
+    urls: Sequence[str],
+    executor: ExecutorLike,
+    show: Progress | None,
+    on_error: Literal["raise", "skip"],
+) -> list[Outcome | None]:
+    """Give what became of each source; raise the first error, if that is asked for."""
+    outcomes: list[Outcome | None] = [None] * len(urls)
+    workers = find_workers(executor, job, urls)
+    schedule = None if workers is None else Schedule(urls, workers)
+    first_failed = len(urls)
+    with closing(_in_turn(job, urls) if schedule is None else schedule.outcomes()) as finished:
+        for done, (i, outcome) in enumerate(finished, start=1):
+            outcomes[i] = outcome
+            if isinstance(outcome, Exception) and on_error == "raise" and i < first_failed:
+                first_failed = i
+                if schedule is None:
+                    break
+                schedule.drop_after(i)  # an earlier one may fail still, and that is the one to raise
+            if show is not None and first_failed == len(urls):
+                show(done, len(urls))
+    if first_failed < len(urls):
+        error = outcomes[first_failed]
+        if isinstance(error, Exception):
+            raise error
+    return outcomes
+
+
+def _in_turn(job: Job, urls: Sequence[str]) -> Generator[tuple[int, Outcome]]:
+    for i, url in enumerate(urls):
+        yield i, job.try_read(url)

@@ -1,0 +1,166 @@
+"""Groups as plain bytes: JSON, packed columns and nothing that runs when it is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import ManifestError
+from virtualstack.location import Location
+from virtualstack.manifests import (
+    ENTRY,
+    ChunkAxis,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    ManifestGroup,
+    Refusal,
+)
+from virtualstack.manifests.columns import pack, unpack
+from virtualstack.scan.plain_values import Heap, Json, UnstorableError, from_dtype, from_value, to_dtype, to_value
+
+__all__ = ["from_group", "from_location", "to_group", "to_location"]
+
+_MAX_CELLS = 1 << 26  # 1.5 GiB of entries; a few bytes can say that there are so many
+
+
+def from_group(group: ManifestGroup, heap: Heap, /) -> Json:
+    """Give the JSON of a group; chunks go to the heap in packed columns.
+
+    Raises
+    ------
+    UnstorableError
+        An attribute has no plain form.
+    """
+    return {
+        "arrays": {name: _from_array(array, heap) for name, array in group.arrays.items()},
+        "groups": {name: from_group(child, heap) for name, child in group.groups.items()},
+        "attributes": _from_attributes(group.attributes, heap),
+        "coordinates": sorted(group.coordinates),
+        "dimensions": dict(group.dimensions),
+        "unlimited": sorted(group.unlimited),
+        "refusals": [[x.path, x.reason, x.kind] for x in group.refusals],
+        "url": group.url,
+    }
+
+
+def to_group(data: Json, heap: memoryview, /) -> ManifestGroup:
+    """Give the group back, every entry checked.
+
+    Raises
+    ------
+    ManifestError, ValueError, TypeError, KeyError
+        The JSON is none of ours.
+    """
+    return ManifestGroup(
+        arrays={name: _to_array(array, heap) for name, array in data["arrays"].items()},
+        groups={name: to_group(child, heap) for name, child in data["groups"].items()},
+        attributes=_to_attributes(data["attributes"], heap),
+        coordinates=frozenset(data["coordinates"]),
+        dimensions={name: int(n) for name, n in data["dimensions"].items()},
+        unlimited=frozenset(data["unlimited"]),
+        refusals=tuple(Refusal(path=path, reason=reason, kind=kind) for path, reason, kind in data["refusals"]),
+        url=data["url"],
+    )
+
+
+def from_location(location: Location, /) -> Json:
+    """Give the JSON of a location."""
+    return [location.url, location.size, location.etag, location.last_modified]
+
+
+def to_location(data: Json, /) -> Location:
+    """Give the location back."""
+    url, size, etag, last_modified = data
+    if not isinstance(url, str) or not isinstance(size, int | None) or not isinstance(etag, str | None):
+        raise ManifestError(f"{data} is no location")
+    return Location(url, size, etag, None if last_modified is None else float(last_modified))
+
+
+def _from_array(array: ManifestArray, heap: Heap) -> Json:
+    manifest = array.in_memory()
+    if manifest.entries.size > _MAX_CELLS:
+        raise UnstorableError(f"{manifest.entries.size} chunks")
+    return {
+        "name": array.name,
+        "dtype": from_dtype(array.dtype),
+        "dims": array.dimension_names,
+        "attributes": _from_attributes(array.attributes, heap),
+        "cf": _from_attributes(array.cf, heap),
+        "grid": [_from_axis(axis, heap) for axis in array.grid.axes],
+        "chunks": heap.add(pack(manifest.entries, manifest.starts)),
+        "inline": heap.add(manifest.inline),
+        "locations": [from_location(x) for x in manifest.locations],
+        "encodings": [
+            [from_dtype(x.dtype), x.shape, [[c.name, c.configuration] for c in x.codecs], x.strides]
+            for x in manifest.encodings
+        ],
+        "fills": [[from_dtype(x.dtype), heap.add(x.raw)] for x in manifest.fills],
+    }
+
+
+def _to_array(data: Json, heap: memoryview) -> ManifestArray:
+    grid = ChunkGrid(tuple(_to_axis(axis, heap) for axis in data["grid"]))
+    if math.prod(grid.shape) > _MAX_CELLS:
+        raise ManifestError(f"a grid of {grid.shape} cells")
+    entries, starts = unpack(_cut(heap, data["chunks"]), grid.shape, ENTRY)
+    manifest = ChunkManifest(
+        entries=entries,
+        starts=starts,
+        fills=tuple(Fill(to_dtype(dtype), bytes(_cut(heap, raw))) for dtype, raw in data["fills"]),
+        encodings=tuple(
+            ChunkEncoding(
+                dtype=to_dtype(dtype),
+                shape=tuple(map(int, shape)),
+                codecs=tuple(Codec(str(name), str(configuration)) for name, configuration in codecs),
+                strides=tuple(map(int, strides)),
+            )
+            for dtype, shape, codecs, strides in data["encodings"]
+        ),
+        locations=tuple(map(to_location, data["locations"])),
+        inline=bytes(_cut(heap, data["inline"])),
+    )
+    array = ManifestArray(
+        manifest=manifest,
+        grid=grid,
+        dtype=to_dtype(data["dtype"]),
+        name=data["name"],
+        dimension_names=None if data["dims"] is None else tuple(map(str, data["dims"])),
+        attributes=_to_attributes(data["attributes"], heap),
+        cf=_to_attributes(data["cf"], heap),
+    )
+    array.validate()
+    return array
+
+
+def _from_axis(axis: ChunkAxis, heap: Heap) -> Json:
+    if axis.chunk is not None:
+        return [axis.length, axis.chunk]
+    return [*heap.add(axis.lengths().tobytes()), 0]
+
+
+def _to_axis(data: Json, heap: memoryview) -> ChunkAxis:
+    if len(data) == 2:
+        return ChunkAxis.regular(*data)
+    return ChunkAxis.from_lengths(np.frombuffer(_cut(heap, data[:2]), np.int64))
+
+
+def _cut(heap: memoryview, spot: Json) -> memoryview:
+    offset, length = spot
+    if not 0 <= offset <= offset + length <= len(heap):
+        raise ManifestError(f"{length} bytes at {offset} of a heap of {len(heap)}")
+    return heap[offset : offset + length]
+
+
+def _from_attributes(attributes: Mapping[str, Any], heap: Heap) -> Json:
+    return {name: from_value(value, heap) for name, value in attributes.items()}
+
+
+def _to_attributes(data: Json, heap: memoryview) -> dict[str, Any]:
+    return {name: to_value(value, heap) for name, value in data.items()}

@@ -1,0 +1,167 @@
+"""Attribute values and dtypes as JSON and a heap of bytes, exactly; what has no such form is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import descr_to_dtype, dtype_to_descr
+
+__all__ = ["Heap", "UnstorableError", "from_dtype", "from_value", "to_dtype", "to_value"]
+
+type Json = Any
+
+
+class UnstorableError(ValueError):
+    """A value has no plain form that gives it back exactly."""
+
+
+class Heap:
+    """Bytes that JSON points into, by offset and length."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    def add(self, data: bytes, /) -> list[int]:
+        """Append bytes, and give what points to them."""
+        spot = [self.size, len(data)]
+        self.parts.append(data)
+        self.size += len(data)
+        return spot
+
+
+def from_dtype(dtype: np.dtype[Any], /) -> Json:
+    """Give the JSON of a dtype.
+
+    >>> from_dtype(np.dtype(">i2"))
+    '>i2'
+
+    Raises
+    ------
+    UnstorableError
+        It would not come back as it is: objects, or metadata.
+    """
+    if dtype.metadata:  # which comparing does not look at
+        raise UnstorableError(f"dtype {dtype} with metadata")
+    return _from_dtype(dtype)
+
+
+@lru_cache(maxsize=256)
+def _from_dtype(dtype: np.dtype[Any]) -> Json:
+    if dtype == np.dtypes.StringDType():
+        return "text"
+    if dtype.hasobject or dtype.kind == "T":
+        raise UnstorableError(f"dtype {dtype}")
+    descr = json.loads(json.dumps(dtype_to_descr(dtype)))
+    if to_dtype(descr) != dtype:
+        raise UnstorableError(f"dtype {dtype}")
+    return descr
+
+
+def to_dtype(data: Json, /) -> np.dtype[Any]:
+    """Give the dtype back.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It is none, or one of objects.
+    """
+    return _simple_dtype(data) if isinstance(data, str) else _checked(data)
+
+
+@lru_cache(maxsize=256)
+def _simple_dtype(name: str) -> np.dtype[Any]:
+    return np.dtypes.StringDType() if name == "text" else _checked(name)
+
+
+def _checked(data: Json) -> np.dtype[Any]:
+    dtype: np.dtype[Any] = descr_to_dtype(_as_tuples(data))
+    if dtype.hasobject:
+        raise ValueError(f"dtype {dtype} has no plain form")
+    return dtype
+
+
+def _as_tuples(data: Json) -> Any:
+    """Undo what JSON makes of the fields of a structured dtype: (name, dtype) and (name, dtype, shape)."""
+    if isinstance(data, str):
+        return data
+    fields = []
+    for field in data:
+        name, kind, *shape = field
+        name = tuple(name) if isinstance(name, list) else name
+        fields.append((name, _as_tuples(kind), *(tuple(n) for n in shape)))
+    return fields
+
+
+def from_value(value: object, heap: Heap, /) -> Json:
+    """Give the JSON of an attribute; arrays and bytes go to the heap.
+
+    Raises
+    ------
+    UnstorableError
+        It is of a kind that has no exact plain form.
+    """
+    if value is None or isinstance(value, bool) or type(value) is str:
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return _from_array(value, heap)
+    if type(value) is int:
+        return value if abs(value) < 2**53 else {"int": str(value)}
+    if type(value) is float:
+        return value if math.isfinite(value) else {"float": value.hex()}
+    if type(value) is bytes:
+        return {"bytes": heap.add(value)}
+    if type(value) is list:
+        return [from_value(x, heap) for x in value]
+    if type(value) is tuple:
+        return {"tuple": [from_value(x, heap) for x in value]}
+    if isinstance(value, Mapping) and all(type(key) is str for key in value):
+        return {"dict": {key: from_value(x, heap) for key, x in value.items()}}
+    raise UnstorableError(f"a {type(value).__name__}")
+
+
+def _from_array(value: np.ndarray[Any, Any] | np.generic, heap: Heap) -> Json:
+    kind, dtype = "array" if isinstance(value, np.ndarray) else "scalar", from_dtype(value.dtype)
+    if dtype == "text":
+        return {"text": [list(value.shape), np.asarray(value).reshape(-1).tolist()]}
+    return {kind: [dtype, list(value.shape), heap.add(value.tobytes())]}
+
+
+def to_value(data: Json, heap: memoryview, /) -> Any:
+    """Give the value back.
+
+    Raises
+    ------
+    ValueError, TypeError, KeyError
+        The JSON is none of ours.
+    """
+    if isinstance(data, list):
+        return [to_value(x, heap) for x in data]
+    if not isinstance(data, dict):
+        return data
+    ((kind, inner),) = data.items()
+    match kind:
+        case "array" | "scalar":
+            dtype, shape, (offset, length) = inner
+            array = np.frombuffer(bytearray(heap[offset : offset + length]), to_dtype(dtype)).reshape(shape)
+            return array if kind == "array" else array[()]
+        case "text":
+            shape, texts = inner
+            return np.array(texts, np.dtypes.StringDType()).reshape(shape)
+        case "bytes":
+            offset, length = inner
+            return bytes(heap[offset : offset + length])
+        case "int":
+            return int(inner)
+        case "float":
+            return float.fromhex(inner)
+        case "tuple":
+            return tuple(to_value(x, heap) for x in inner)
+        case "dict":
+            return {key: to_value(x, heap) for key, x in inner.items()}
+    raise ValueError(f"a value of the kind '{kind}' is unknown")

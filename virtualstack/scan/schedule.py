@@ -1,0 +1,124 @@
+"""In which order sources go to workers, and how the one is found that ends a worker."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Future
+from queue import SimpleQueue
+from typing import Any
+
+from virtualstack.errors import ReaderError
+from virtualstack.scan.job import Outcome
+from virtualstack.scan.workers import Workers
+
+__all__ = ["Schedule"]
+
+type _Task = tuple[int, ...]
+"""Indexes of sources."""
+
+
+class Schedule:
+    """Tasks of some sources each, of which a few are submitted at a time.
+
+    A worker that dies takes along what was under way, of others too. All of that is done again, one task at a time,
+    and a task that ends its worker again, one source at a time: so the source that does it is found, and nothing else
+    is lost.
+
+    Parameters
+    ----------
+    urls
+        The sources.
+    workers
+        Who reads them.
+    """
+
+    def __init__(self, urls: Sequence[str], workers: Workers, /) -> None:
+        self._urls = urls
+        self._workers = workers
+        length = workers.task_length
+        indexes = range(len(urls))
+        self._pending = deque(tuple(indexes[i : i + length]) for i in range(0, len(urls), length))
+        self._suspects: deque[_Task] = deque()
+        self._running: dict[Future[Any], _Task] = {}
+        self._finished: SimpleQueue[Future[Any]] = SimpleQueue()
+        self._is_broken = False
+        self._is_alone = False
+
+    def outcomes(self) -> Generator[tuple[int, Outcome]]:
+        """Give the index of each source, and what became of it, as they finish; closing this ends the work."""
+        try:
+            while self._pending or self._suspects or self._running:
+                self._submit()
+                future = self._finished.get()
+                task = self._running.pop(future, None)
+                if task is not None:
+                    yield from self._take(task, future)
+        finally:
+            for future in self._running:
+                future.cancel()
+            self._workers.close()
+
+    def drop_after(self, index: int, /) -> None:
+        """Do without the sources after one of them; those that are being read are not waited for."""
+        self._pending = deque(task for task in self._pending if task[0] <= index)
+        self._suspects = deque(task for task in self._suspects if task[0] <= index)
+        for future, task in list(self._running.items()):
+            if task[0] > index:
+                del self._running[future]
+                future.cancel()
+
+    def _submit(self) -> None:
+        while True:
+            if not self._running:
+                self._is_alone = False
+                if self._is_broken:
+                    self._workers.renew()
+                    self._is_broken = False
+            if self._is_broken or self._is_alone or len(self._running) >= self._workers.n_tasks:
+                return
+            if self._suspects:
+                if self._running:
+                    return
+                self._is_alone = True
+                self._start(self._suspects)
+            elif self._pending:
+                self._start(self._pending)
+            else:
+                return
+
+    def _start(self, tasks: deque[_Task]) -> None:
+        task = tasks.popleft()
+        try:
+            future = self._workers.submit([self._urls[i] for i in task])
+        except BrokenExecutor:
+            tasks.appendleft(task)
+            self._is_broken = True
+        else:
+            self._running[future] = task
+            future.add_done_callback(self._finished.put)
+
+    def _take(self, task: _Task, future: Future[Any]) -> Iterator[tuple[int, Outcome]]:
+        error = CancelledError("the task was cancelled") if future.cancelled() else future.exception()
+        if error is None:
+            urls = [self._urls[i] for i in task]
+            yield from zip(task, self._workers.outcomes(future, urls), strict=True)
+            return
+        is_broken = isinstance(error, BrokenExecutor)
+        self._is_broken |= is_broken
+        if is_broken and not self._is_alone:
+            self._suspects.append(task)
+        elif len(task) > 1:
+            self._suspects.extend((i,) for i in task)
+        else:
+            yield task[0], _lost(self._urls[task[0]], error)
+
+
+def _lost(url: str, error: BaseException) -> ReaderError:
+    lost = ReaderError(
+        f"'{url}': the worker that scanned it came to an end ({type(error).__name__}: {error}): it ran out of memory, "
+        "or a library that it used crashed. Scan this file by itself",
+        url=url,
+    )
+    lost.__cause__ = error
+    return lost

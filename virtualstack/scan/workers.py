@@ -1,0 +1,160 @@
+"""Who does the work: threads, processes, a dask cluster, or an executor of the user's."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import importlib
+import multiprocessing
+import os
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from virtualstack.scan.job import Job, Outcome, is_remote, run, unpickle
+
+__all__ = ["ExecutorLike", "Workers", "find_workers"]
+
+type ExecutorLike = Literal["threads", "processes", "dask"] | Executor | Any | None
+"""What ``executor=`` takes; ``Any``: a ``distributed.Client``, which is not imported here."""
+
+_THREADS = 32  # remote files at a time: reading one is 3 ms of computing, and waiting for three to five answers
+_LONGEST = 32  # sources a task
+_PROBE_SECONDS = 120
+
+
+@dataclass(slots=True)
+class Workers:
+    """An executor, and how it is fed.
+
+    Parameters
+    ----------
+    job
+        What is done with each source.
+    executor
+        Does it.
+    make
+        Makes another executor where this one breaks down; ``None`` where it is the user's.
+    n_tasks
+        Tasks that are submitted at a time.
+    task_length
+        Sources a task.
+    is_here
+        Whether tasks run in threads of this process, so that nothing is pickled.
+    """
+
+    job: Job
+    executor: Executor
+    make: Callable[[], Executor] | None
+    n_tasks: int
+    task_length: int
+    is_here: bool = False
+
+    def submit(self, urls: Sequence[str], /) -> Future[Any]:
+        """Start a task."""
+        if self.is_here:
+            return self.executor.submit(self.job.read_all, urls)
+        return self.executor.submit(run, self.job, tuple(urls))
+
+    def outcomes(self, future: Future[Any], urls: Sequence[str], /) -> list[Outcome]:
+        """Give what a task has made of each of its sources."""
+        if self.is_here:
+            outcomes: list[Outcome] = future.result()
+            return outcomes
+        return [unpickle(data, url) for data, url in zip(future.result(), urls, strict=True)]
+
+    def renew(self) -> None:
+        """Go on with another executor after one has broken down; processes of our own where it was the user's.
+
+        Raises
+        ------
+        RuntimeError
+            Its processes do not even start.
+        """
+        self.close()
+        self.make = self.make or functools.partial(_processes, _n_cpus())
+        self.executor, self.is_here = self.make(), False
+        try:
+            self.executor.submit(os.getpid).result(_PROBE_SECONDS)
+        except (BrokenExecutor, TimeoutError) as error:
+            raise RuntimeError(
+                "worker processes do not start: see what they wrote to stderr. A script that uses executor='processes' "
+                "must be importable: what it does belongs under `if __name__ == '__main__':`"
+            ) from error
+
+    def close(self) -> None:
+        """Let go of an executor of ours; what runs comes to its end, what waits does not begin."""
+        if self.make is not None:
+            self.executor.shutdown(wait=False, cancel_futures=True)
+
+
+def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Workers | None:
+    """Give the workers for some sources; ``None``: one after the other, here.
+
+    Raises
+    ------
+    ValueError, TypeError
+        There is no such executor.
+    MissingDependencyError
+        dask is asked for, and not installed.
+    """
+    n = len(urls)
+    any_remote = any(map(is_remote, urls))
+    if executor is None:
+        if n < 2 or not (any_remote or job.cache):  # writing an entry of the cache is waiting for the disk
+            return None
+        executor = "threads"
+    if executor == "threads":
+        n_threads = min(_THREADS if any_remote else _n_cpus() + 4, max(n, 1))
+        make = functools.partial(ThreadPoolExecutor, n_threads, thread_name_prefix="virtualstack-scan")
+        return Workers(job, make(), make, 2 * n_threads, 1, is_here=True)
+    if executor == "processes":
+        _check_pickles(job)
+        n_processes = max(min(_n_cpus(), n), 1)
+        length = _task_length(n, 4 * n_processes)
+        make_pool = functools.partial(_processes, n_processes)
+        return Workers(job, make_pool(), make_pool, 2 * n_processes, length)
+    if executor == "dask" or type(executor).__module__.partition(".")[0] == "distributed":
+        _check_pickles(job)
+        dask = importlib.import_module("virtualstack.scan.dask")
+        given, n_threads = dask.open_executor(None if executor == "dask" else executor)
+        return Workers(job, given, None, max(2 * n_threads, 16), _task_length(n, 4 * n_threads))
+    if isinstance(executor, ThreadPoolExecutor):
+        return Workers(job, executor, None, 256, 1, is_here=True)
+    if isinstance(executor, Executor):
+        _check_pickles(job)
+        return Workers(job, executor, None, 64, _task_length(n, 64))
+    if isinstance(executor, str):
+        raise ValueError(f"executor={executor!r}; it is 'threads', 'processes', 'dask', or an executor")
+    raise TypeError(
+        f"executor= is a {type(executor).__name__}; give 'threads', 'processes', 'dask', a concurrent.futures.Executor "
+        "or a distributed.Client"
+    )
+
+
+def _task_length(n: int, n_tasks: int) -> int:
+    """Give how many sources a task has: enough to cost little, and few enough for all workers to end together."""
+    return min(max(n // max(n_tasks, 1), 1), _LONGEST)
+
+
+def _n_cpus() -> int:
+    # Those that this process may use; Windows waits for 61 processes at most.
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(count, 61)
+
+
+def _processes(n: int) -> Executor:
+    # Started afresh: the threads of obstore, and of others, do not survive a fork, and their locks stay closed.
+    return concurrent.futures.ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn"))
+
+
+def _check_pickles(job: Job) -> None:
+    try:
+        pickle.dumps(job)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise TypeError(
+            f"reader= or storage= does not pickle, so no other process can use it: {error}. "
+            "Use executor='threads', or give storage= options instead of a store"
+        ) from error
