@@ -65,6 +65,8 @@ def test_the_public_names_are_these():
         "ChunkGrid",
         "ChunkManifest",
         "Fill",
+        "FromAttribute",
+        "FromName",
         "ManifestArray",
         "ManifestGroup",
         "ManifestStore",
@@ -73,6 +75,8 @@ def test_the_public_names_are_these():
         "list_readers",
         "open_virtual_dataset",
         "open_virtual_datatree",
+        "open_virtual_mfdataset",
+        "open_virtual_mfdatatree",
         "readers",
         "scan",
     ]

@@ -2,7 +2,13 @@
 
 from virtualstack import accessor as _accessor  # noqa: F401 - registers vds.virtual
 from virtualstack import errors, readers
-from virtualstack.api import open_virtual_dataset, open_virtual_datatree
+from virtualstack.api import (
+    open_virtual_dataset,
+    open_virtual_datatree,
+    open_virtual_mfdataset,
+    open_virtual_mfdatatree,
+)
+from virtualstack.combine import FromAttribute, FromName
 from virtualstack.manifests import (
     ChunkEncoding,
     ChunkGrid,
@@ -22,6 +28,8 @@ __all__ = [
     "ChunkGrid",
     "ChunkManifest",
     "Fill",
+    "FromAttribute",
+    "FromName",
     "ManifestArray",
     "ManifestGroup",
     "ManifestStore",
@@ -30,6 +38,8 @@ __all__ = [
     "list_readers",
     "open_virtual_dataset",
     "open_virtual_datatree",
+    "open_virtual_mfdataset",
+    "open_virtual_mfdatatree",
     "readers",
     "scan",
 ]

@@ -1,18 +1,21 @@
 """Many virtual datasets or trees as one: ordered, aligned and joined, with everything else checked to be the same."""
 
-from virtualstack.combine.datasets import combine_datasets, concat_datasets
+from virtualstack.combine.datasets import Combine, Nested, combine_datasets, concat_datasets, flatten
 from virtualstack.combine.new_dim import FromAttribute, FromName, Labelling
 from virtualstack.combine.reindex import reindex_dataset
 from virtualstack.combine.rules import Join
 from virtualstack.combine.trees import combine_trees
 
 __all__ = [
+    "Combine",
     "FromAttribute",
     "FromName",
     "Join",
     "Labelling",
+    "Nested",
     "combine_datasets",
     "combine_trees",
     "concat_datasets",
+    "flatten",
     "reindex_dataset",
 ]

@@ -152,7 +152,7 @@ def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:
         found = distinct_labels([part.indexes[dim].index for part in parts], rules.tolerance)
         if len(found.labels) == 1:
             continue
-        rank = _rank(dim, found, parts)
+        rank = _rank(dim, found, parts, rules.tolerance)
         if rank is None:
             overlapping.append((dim, found))
         else:
@@ -160,7 +160,7 @@ def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:
     if axes:
         return axes  # those that overlap are aligned, or explained, when files are joined
     if overlapping:
-        raise _overlap(parts, overlapping)
+        raise _overlap(parts, overlapping, rules.tolerance)
     raise CombineError(
         f"{parts[0].called} and {parts[1].called} have the same coordinates {sorted(parts[0].indexes)}, so these do "
         "not tell their order; join them with combine='nested' and concat_dim=, or give them a label with new_dim=",
@@ -170,7 +170,7 @@ def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:
     )
 
 
-def _rank(dim: str, found: Distinct, parts: Sequence[Part]) -> NDArray[np.intp] | None:
+def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> NDArray[np.intp] | None:
     """Give the order of labels, or ``None`` where they overlap."""
     labels = found.labels
     for number, x in enumerate(labels):
@@ -210,11 +210,21 @@ def _rank(dim: str, found: Distinct, parts: Sequence[Part]) -> NDArray[np.intp] 
             variable=dim,
             property="labels",
         ) from error
-    if any(not _highest(labels[a]) < _lowest(labels[b]) for a, b in pairwise(order)):
+    if any(not _is_before(labels[a], labels[b], tolerance) for a, b in pairwise(order)):
         return None
     rank = np.empty(len(order), np.intp)
     rank[order] = np.arange(len(order)) if not descends else np.arange(len(order))[::-1]
     return rank
+
+
+def _is_before(a: pd.Index[Any], b: pd.Index[Any], tolerance: Any = None) -> bool:
+    """Whether all labels of one are less than those of another, by more than a tolerance."""
+    if tolerance is not None:
+        try:
+            return bool(_highest(a) + tolerance < _lowest(b))
+        except TypeError:  # a number is no tolerance of dates
+            pass
+    return bool(_highest(a) < _lowest(b))
 
 
 def _lowest(labels: pd.Index[Any]) -> Any:
@@ -228,7 +238,7 @@ def _highest(labels: pd.Index[Any]) -> Any:
 # -- what does not fit ----------------------------------------------------------------------------------------
 
 
-def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]]) -> CombineError:
+def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]], tolerance: Any) -> CombineError:
     for dim, found in overlapping:
         if _is_jitter(found):
             return misfit(dim, parts, found)
@@ -239,7 +249,9 @@ def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]])
     )
     left, right = parts[found.first(a)], parts[found.first(b)]
     common = found.labels[a].intersection(found.labels[b])
-    how = f"{len(common):,} labels are in both, first {common[0]}" if len(common) else "their labels alternate"
+    how = (
+        f"{len(common):,} of their labels are the same, first {common[0]}" if len(common) else "their labels alternate"
+    )
     return CombineError(
         f"coordinate '{dim}' overlaps: {_range(found.labels[a])} in {left.called} and {_range(found.labels[b])} in "
         f"{right.called} ({how}); leave a file out, or cut them with preprocess=",

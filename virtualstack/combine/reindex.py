@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.combine.missing import hole, with_missing_value
+from virtualstack.combine.missing import with_missing_value
 from virtualstack.combine.part import Part, relabelled
 from virtualstack.combine.rules import Rules
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import EMPTY, ManifestArray
+from virtualstack.manifests import ManifestArray, reindex
 
-__all__ = ["Target", "reindex_dataset", "reindex_part"]
+__all__ = ["Target", "reindex_dataset", "reindex_part", "reindex_variable"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +135,7 @@ def reindex_variable(
     array = virtual_array(variable)
     if array is None:
         return _reindex_loaded(variable, {dim: x for dim, x in targets.items() if dim in variable.dims}, fill_value)
-    data = take(array, {axis: x.positions for axis, x in taken.items()}, fill_value, name=name)
+    data = _take(array, {axis: x.positions for axis, x in taken.items()}, fill_value, name=name)
     return xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
 
 
@@ -150,7 +149,7 @@ def _reindex_loaded(variable: xr.Variable, targets: Mapping[str, Target], fill_v
     return result
 
 
-def take(
+def _take(
     array: ManifestArray, positions: Mapping[int, NDArray[np.int64]], fill_value: Any, /, *, name: str
 ) -> ManifestArray:
     """Take elements along some axes; -1 is an element that is not there, and becomes a hole (EMPTY)."""
@@ -158,35 +157,4 @@ def take(
         fill = array.in_memory().fill
     else:
         array, fill = with_missing_value(array, fill_value, name=name)
-    for axis, where in positions.items():
-        runs = _runs(where)
-        before = (slice(None),) * axis
-        pieces = []
-        for begin, end in runs:
-            first, last = int(where[begin]), int(where[end - 1])
-            if first < 0:
-                shape = (*array.shape[:axis], end - begin, *array.shape[axis + 1 :])
-                pieces.append(hole(array, shape, fill, code=EMPTY))
-                continue
-            step = -1 if last < first else 1
-            stop = last + step
-            key = slice(first, None if stop < 0 else stop, step)
-            pieces.append(array[(*before, key)])
-        joined: Any = np.concatenate(cast(Any, pieces), axis=axis) if pieces else array[(*before, slice(0, 0))]
-        array = joined
-    return array
-
-
-def _runs(where: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Cut positions into runs that ascend or descend one by one, or are not there."""
-    if not where.size:
-        return []
-    step = np.diff(where)
-    is_there = where >= 0
-    kind = np.where(is_there[:-1] & is_there[1:] & (np.abs(step) == 1), step, 0)
-    kind[~is_there[:-1] & ~is_there[1:]] = 2
-    cut = np.ones(where.size + 1, np.bool_)
-    for i, k in enumerate(kind.tolist(), start=1):
-        cut[i] = k == 0 or (not cut[i - 1] and k != kind[i - 2])
-    at = np.flatnonzero(cut).tolist()
-    return list(pairwise(at))
+    return reindex(array, positions, fill.value)

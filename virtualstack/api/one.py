@@ -16,7 +16,15 @@ from virtualstack.readers.base import Reader, ReadOptions, byte_count
 from virtualstack.scan import scan
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["account_for", "open_virtual_dataset", "open_virtual_datatree", "select_group"]
+__all__ = [
+    "Unsupported",
+    "account_for",
+    "open_virtual_dataset",
+    "open_virtual_datatree",
+    "read_options",
+    "select_group",
+    "to_tree",
+]
 
 type Unsupported = Literal["inline", "raise", "skip"]
 
@@ -113,15 +121,30 @@ def open_virtual_datatree(
     root, store = _read(url, reader, group, storage, drop_variables, unsupported, inline_limit)
     node = select_group(root, group)
     account_for(node, unsupported, with_children=True)
+    return to_tree(node, storage=store, decode_times=decode_times, unpack=unpack)
+
+
+def to_tree(
+    node: ManifestGroup, /, *, storage: Storage, decode_times: bool | None = None, unpack: bool = False
+) -> xr.DataTree:
+    """Make the tree of virtual datasets of a group and those below it; reads the bytes of dimension coordinates.
+
+    Raises
+    ------
+    ReaderError
+        Groups do not form one tree, or a coordinate cannot be decoded.
+    StorageError
+        Values of a coordinate cannot be read.
+    """
     datasets = {
-        path or "/": to_dataset(child, storage=store, decode_times=decode_times, unpack=unpack)
+        path or "/": to_dataset(child, storage=storage, decode_times=decode_times, unpack=unpack)
         for path, child in node.walk()
     }
     try:
         return xr.DataTree.from_dict(datasets)
     except ValueError as error:  # coordinates of a group contradict its parent's
         raise ReaderError(
-            f"'{root.url}': its groups do not form one tree: {error}; open them one by one with group=", url=root.url
+            f"'{node.url}': its groups do not form one tree: {error}; open them one by one with group=", url=node.url
         ) from error
 
 
@@ -134,15 +157,34 @@ def _read(
     unsupported: Unsupported,
     inline_limit: int | str,
 ) -> tuple[ManifestGroup, Storage]:
+    options = read_options(
+        group=group, drop_variables=drop_variables, unsupported=unsupported, inline_limit=inline_limit
+    )
+    (root,) = scan([url], reader=reader, storage=storage, options=options)
+    return root, Storage.of(storage)
+
+
+def read_options(
+    *,
+    group: str | None = None,
+    drop_variables: str | Iterable[str] = (),
+    unsupported: Unsupported = "inline",
+    inline_limit: int | str = "1 MiB",
+) -> ReadOptions:
+    """Give what readers are told of the parameters of :func:`open_virtual_dataset`.
+
+    Raises
+    ------
+    ValueError
+        A value is not known.
+    """
     if unsupported not in ("inline", "raise", "skip"):
         raise ValueError(f"unsupported={unsupported!r}; it is 'inline', 'raise' or 'skip'")
-    options = ReadOptions(
+    return ReadOptions(
         group=group,
         drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables),
         inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
     )
-    (root,) = scan([url], reader=reader, storage=storage, options=options)
-    return root, Storage.of(storage)
 
 
 def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:

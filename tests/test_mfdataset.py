@@ -1,0 +1,592 @@
+"""Many files as one dataset: equal to what xarray makes of the files, or an error that says where they differ."""
+
+import re
+
+import netCDF4
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.dataset import virtual_array
+from virtualstack.errors import CombineError, ReaderError, SourceNotFoundError, StorageError
+from virtualstack.manifests import ManifestArray
+
+
+def write(
+    path,
+    *,
+    time,
+    lat=(10.0, 20.0, 30.0),
+    x=None,
+    names=("v",),
+    seed=0,
+    units="days since 2000-01-01",
+    packing=None,
+    attrs=None,
+    dtype="f4",
+    text=None,
+):
+    """Write a file of variables (time, lat[, x]), with bounds of the times and a constant area."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng([seed, *np.asarray(time).astype(int), *(np.asarray(lat) * 1000).astype(int)])
+    with netCDF4.Dataset(path, "w") as file:
+        file.set_auto_maskandscale(False)
+        dims = ["time", "lat"] + ([] if x is None else ["x"])
+        file.createDimension("time", None)
+        labels = {"time": time, "lat": lat, "x": x}
+        for dim in dims:
+            if dim != "time":
+                file.createDimension(dim, len(labels[dim]))
+            file.createVariable(dim, "f8", (dim,))[:] = labels[dim]
+        file["time"].units = units
+        file.createVariable("area", "f4", ("lat",))[:] = np.asarray(lat) * 2
+        for name in names:
+            shape = [len(labels[dim]) for dim in dims]
+            options = {} if packing is None else {"fill_value": packing.get("_FillValue")}
+            v = file.createVariable(name, dtype, dims, zlib=True, chunksizes=[min(n, 2) for n in shape], **options)
+            v.set_auto_maskandscale(False)
+            for key, value in (packing or {}).items():
+                if key != "_FillValue":
+                    v.setncattr(key, value)
+            v[:] = rng.integers(0, 90, shape).astype(dtype)
+            v.units = "K"
+        for key, value in (attrs or {}).items():
+            file.setncattr(key, value)
+    return path
+
+
+def days(start, n):
+    return list(range(start, start + n))
+
+
+def plain(paths, **options):
+    """What xarray makes of the files, each opened plainly, in memory."""
+    options = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "exact", **options}
+    with xr.open_mfdataset(paths, engine="netcdf4", chunks=None, **options) as expected:
+        return expected.load()
+
+
+def check(vds, expected):
+    """The values, dtypes, dimensions and coordinates are those of xarray."""
+    found = vds.virtual.open().load()
+    xr.testing.assert_equal(found, expected)
+    assert set(found.coords) == set(expected.coords)
+    for name in expected.variables:
+        assert found[name].dtype == expected[name].dtype, name
+        assert found[name].dims == expected[name].dims, name
+
+
+# -- which files ----------------------------------------------------------------------------------------------
+
+
+def test_a_glob_is_joined_by_coordinates_whatever_the_names(tmp_path):
+    """Names say nothing: the second year stands first in the folder."""
+    paths = [write(tmp_path / "b.nc", time=days(0, 3)), write(tmp_path / "a.nc", time=days(3, 5))]
+    vds = vs.open_virtual_mfdataset(str(tmp_path / "*.nc"))
+    check(vds, plain(paths, combine="by_coords"))
+    assert isinstance(virtual_array(vds["v"].variable), ManifestArray)
+    assert vds.sizes["time"] == 8
+    assert vds.encoding.get("source") is None
+
+
+def test_a_glob_is_in_natural_order(tmp_path):
+    """Nested joining takes files as they come: 2 is before 10."""
+    for i in (10, 2, 1):
+        write(tmp_path / f"f{i}.nc", time=[100 - i])
+    vds = vs.open_virtual_mfdataset(tmp_path / "f*.nc", combine="nested", concat_dim="time")
+    assert vds.time.values.tolist() == (np.datetime64("2000-01-01") + np.array([99, 98, 90])).astype("M8[ns]").tolist()
+
+
+def test_patterns_and_paths_in_lists_stand_where_they_are(tmp_path):
+    """A list may hold both."""
+    write(tmp_path / "x" / "1.nc", time=[5])
+    write(tmp_path / "x" / "y" / "2.nc", time=[6])
+    write(tmp_path / "0.nc", time=[9])
+    urls = [tmp_path / "0.nc", str(tmp_path / "x" / "**" / "*.nc")]
+    vds = vs.open_virtual_mfdataset(urls, combine="nested", concat_dim="time")
+    assert (vds.time.dt.day.values - 1).tolist() == [9, 5, 6]
+
+
+def test_one_file_is_a_dataset_too(tmp_path):
+    path = write(tmp_path / "a.nc", time=days(0, 3))
+    vds = vs.open_virtual_mfdataset(path)
+    check(vds, plain([path]))
+    assert vds.encoding["source"].endswith("a.nc")
+
+
+def test_no_match_and_no_files_are_errors(tmp_path):
+    with pytest.raises(SourceNotFoundError, match=r"nothing matches '.*\*\.nc'; check the folder"):
+        vs.open_virtual_mfdataset(str(tmp_path / "*.nc"))
+    with pytest.raises(SourceNotFoundError, match="the list of URLs is empty"):
+        vs.open_virtual_mfdataset([])
+    with pytest.raises(StorageError, match="a web server has no list of its files"):
+        vs.open_virtual_mfdataset("https://example.org/data/*.nc")
+
+
+def test_parameters_that_do_not_go_together_are_named(tmp_path):
+    path = write(tmp_path / "a.nc", time=[0])
+    for options, message in (
+        ({"combine": "nested"}, "needs concat_dim="),
+        ({"concat_dim": "time"}, "no meaning with combine='by_coords'"),
+        ({"combine": "both"}, "'by_coords' or 'nested'"),
+        ({"unpack": "some"}, "False, True or 'differing'"),
+        ({"join": "some"}, r"join='some'; it is one of \['exact'"),
+        ({"combine_options": {"compatible": 1}}, r"has \['compatible'\]; known are"),
+        ({"combine_options": {"compat": "no_conflicts"}}, "compat='no_conflicts'; it is one of"),
+        ({"combine_options": {"data_vars": "different"}}, "data_vars='different'; it is one of"),
+        ({"combine_options": {"combine_attrs": "some"}}, "combine_attrs='some'"),
+        ({"unsupported": "ignore"}, "'inline', 'raise' or 'skip'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            vs.open_virtual_mfdataset([path], **options)
+
+
+# -- order ----------------------------------------------------------------------------------------------------
+
+
+def test_tiles_along_two_dimensions_find_their_places(tmp_path):
+    """A grid of files, given in any order."""
+    paths = [
+        write(tmp_path / f"{t}{x}.nc", time=days(4 * t, 4 - t), x=days(3 * x, 3), seed=t)
+        for t in (1, 0)
+        for x in (1, 0, 2)
+    ]
+    check(vs.open_virtual_mfdataset(paths), plain(paths, combine="by_coords"))
+
+
+def test_descending_coordinates_stay_descending(tmp_path):
+    paths = [
+        write(tmp_path / f"{i}.nc", time=[0], lat=lat) for i, lat in enumerate([(30.0, 20.0), (50.0, 40.0), (10.0,)])
+    ]
+    vds = vs.open_virtual_mfdataset(paths)
+    assert vds.lat.values.tolist() == [50, 40, 30, 20, 10]
+    check(vds, plain(paths, combine="by_coords"))
+
+
+def test_files_of_other_variables_stand_side_by_side(tmp_path):
+    """As in archives with one variable a file; what they share must be equal."""
+    paths = [write(tmp_path / f"{n}{i}.nc", time=days(2 * i, 2), names=(n,)) for n in "vw" for i in range(3)]
+    check(vs.open_virtual_mfdataset(paths), plain(paths, combine="by_coords"))
+
+
+def test_nested_lists_are_joined_as_they_stand(tmp_path):
+    nested = [[write(tmp_path / f"{t}{x}.nc", time=days(2 * t, 2), x=days(3 * x, 3)) for x in range(2)] for t in (1, 0)]
+    vds = vs.open_virtual_mfdataset(nested, combine="nested", concat_dim=["time", "x"])
+    check(vds, plain(nested, combine="nested", concat_dim=["time", "x"]))
+    with pytest.raises(CombineError, match="lists are nested deeper"):
+        vs.open_virtual_mfdataset(nested, combine="nested", concat_dim="time")
+    with pytest.raises(CombineError, match=r"stands where a list is needed: concat_dim names \['x'\] below it"):
+        vs.open_virtual_mfdataset(nested[0], combine="nested", concat_dim=["time", "x"])
+
+
+def test_nested_lists_may_merge_at_a_level(tmp_path):
+    nested = [[write(tmp_path / f"{n}{t}.nc", time=days(2 * t, 2), names=(n,)) for t in range(2)] for n in "vw"]
+    vds = vs.open_virtual_mfdataset(nested, combine="nested", concat_dim=[None, "time"])
+    check(vds, plain(nested, combine="nested", concat_dim=[None, "time"]))
+
+
+def test_a_new_dimension_joins_files_that_lack_it(tmp_path):
+    """All data variables get it, as with xarray."""
+    paths = [write(tmp_path / f"{i}.nc", time=days(0, 2), seed=i) for i in range(3)]
+    vds = vs.open_virtual_mfdataset(paths, combine="nested", concat_dim="member")
+    check(vds, plain(paths, combine="nested", concat_dim="member", data_vars="all"))
+    assert vds.v.dims == ("member", "time", "lat")
+
+
+def test_overlaps_are_named_with_both_files(tmp_path):
+    paths = [write(tmp_path / "a.nc", time=days(0, 4)), write(tmp_path / "b.nc", time=days(3, 4))]
+    message = r"'time' overlaps: 2000-01-01.* to 2000-01-04.* in '.*a.nc' and .* in '.*b.nc' \(1 of their labels are the same, first"
+    with pytest.raises(CombineError, match=message) as caught:
+        vs.open_virtual_mfdataset(paths)
+    assert caught.value.left_url.endswith("a.nc")
+    other = [paths[0], write(tmp_path / "c.nc", time=[0.5, 1.5])]
+    with pytest.raises(CombineError, match="their labels alternate"):
+        vs.open_virtual_mfdataset(other)
+
+
+def test_duplicates_are_named(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=days(t, 2), seed=i) for i, t in enumerate((0, 2, 2))]
+    with pytest.raises(CombineError, match=r"'.*1.nc' and '.*2.nc' both hold time 2000-01-03.*leave one"):
+        vs.open_virtual_mfdataset(paths)
+    with pytest.raises(CombineError, match=r"'.*1.nc' and '.*2.nc' have the same coordinates \['lat', 'time'\]"):
+        vs.open_virtual_mfdataset(paths[1:])
+
+
+def test_coordinates_without_an_order_are_named(tmp_path):
+    a = write(tmp_path / "a.nc", time=[0, 5, 2])
+    b = write(tmp_path / "b.nc", time=[6, 7, 8])
+    with pytest.raises(CombineError, match=r"'time' of '.*a.nc' neither ascends nor descends; sort it"):
+        vs.open_virtual_mfdataset([a, b])
+    c = write(tmp_path / "c.nc", time=[3, 2, 1])
+    with pytest.raises(CombineError, match=r"'time' ascends in '.*b.nc' and descends in '.*c.nc'"):
+        vs.open_virtual_mfdataset([b, c])
+    d = write(tmp_path / "d.nc", time=[])
+    with pytest.raises(CombineError, match=r"'time' has no elements in '.*d.nc'"):
+        vs.open_virtual_mfdataset([b, d])
+
+
+def test_a_gap_in_the_grid_is_named_or_missing(tmp_path):
+    """With an outer join tiles that have no file are MISSING, and counted."""
+    paths = [write(tmp_path / f"{t}{x}.nc", time=days(2 * t, 2), x=days(3 * x, 3)) for t, x in ((0, 0), (0, 1), (1, 1))]
+    with pytest.raises(
+        CombineError,
+        match=r"3 files do not fill a grid of 2 x 2 along \['time', 'x'\]: there is none for time 2000-01-03.*, x 0",
+    ):
+        vs.open_virtual_mfdataset(paths)
+    vds = vs.open_virtual_mfdataset(paths, join="outer")
+    datasets = [xr.load_dataset(path) for path in paths]
+    expected = xr.merge([x.drop_vars("area") for x in datasets], join="outer", compat="no_conflicts")
+    check(vds.drop_vars("area"), expected)
+    missing = virtual_array(vds["v"].variable).manifest.summary().n_missing
+    assert missing > 0
+    with pytest.raises(StorageError, match=r"MISSING|missing"):
+        vds.virtual.open(missing="raise")["v"].load()
+
+
+# -- what must be the same ------------------------------------------------------------------------------------
+
+
+def test_labels_that_differ_are_counted_and_measured(tmp_path):
+    lat = np.array([10.0, 20.0, 30.0])
+    paths = [write(tmp_path / f"{i}.nc", time=[i], lat=lat + (1e-6 * (i > 1))) for i in range(4)]
+    message = r"coordinate 'lat' differs in 2 of 4 files, by at most 1e-06, first in '.*2.nc'; tolerance= takes"
+    with pytest.raises(CombineError, match=message):
+        vs.open_virtual_mfdataset(paths)
+    with pytest.raises(CombineError, match=message):
+        vs.open_virtual_mfdataset(paths, tolerance=1e-7)
+
+
+def test_labels_of_other_lengths_are_explained(tmp_path):
+    paths = [write(tmp_path / "a.nc", time=[0]), write(tmp_path / "b.nc", time=[1], lat=(20.0, 30.0))]
+    message = r"'lat' differs in 1 of 2 files: 3 labels from 10.0 to 30.0 in '.*a.nc', 2 labels from 20.0 to 30.0 there"
+    with pytest.raises(CombineError, match=message):
+        vs.open_virtual_mfdataset(paths)
+
+
+def test_jitter_without_another_dimension_is_measured(tmp_path):
+    """Only lat varies, and it overlaps: not an order, but jitter."""
+    paths = [write(tmp_path / f"{i}.nc", time=[0], lat=np.array([1.0, 2.0]) + 1e-5 * i) for i in range(2)]
+    with pytest.raises(CombineError, match=r"'lat' differs in 1 of 2 files, by at most 1e-05"):
+        vs.open_virtual_mfdataset(paths)
+
+
+def test_within_a_tolerance_the_first_file_counts(tmp_path):
+    lat = np.array([10.0, 20.0, 30.0])
+    paths = [write(tmp_path / f"{i}.nc", time=[i], lat=lat + 1e-6 * i) for i in range(3)]
+    vds = vs.open_virtual_mfdataset(paths, tolerance=1e-5)
+    assert vds.lat.values.tolist() == lat.tolist()
+    check(vds, plain(paths, combine="nested", concat_dim="time", join="override"))
+
+
+def test_tiles_within_a_tolerance_are_in_line(tmp_path):
+    """Jitter along a dimension that files are joined along."""
+    paths = [
+        write(tmp_path / f"{t}{x}.nc", time=[t], x=np.array([0.0, 1.0]) + 2 * x + 1e-7 * t)
+        for t in (0, 1)
+        for x in (0, 1)
+    ]
+    vds = vs.open_virtual_mfdataset(paths, tolerance=1e-6)
+    nested = [paths[:2], paths[2:]]
+    check(vds, plain(nested, combine="nested", concat_dim=["time", "x"], join="override"))
+
+
+def test_constant_variables_must_be_equal(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=[i]) for i in range(3)]
+    with netCDF4.Dataset(paths[2], "a") as file:
+        file["area"][1] = 41
+    with pytest.raises(
+        CombineError, match=r"'area' has not the dimension .* '.*2.nc': 1 of 3 values differ, by up to 1;"
+    ):
+        vs.open_virtual_mfdataset(paths)
+    vds = vs.open_virtual_mfdataset(paths, combine_options={"compat": "override"})
+    check(vds, plain(paths, combine="by_coords"))
+    assert vs.open_virtual_mfdataset(paths, drop_variables="area").sizes["time"] == 3
+    assert vs.open_virtual_mfdataset(paths, tolerance=1.5).sizes["time"] == 3
+
+
+def test_variables_that_some_files_lack_are_named_or_missing(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=days(2 * i, 2), names=("v", "w") if i != 1 else ("v",)) for i in range(3)]
+    with pytest.raises(CombineError, match=r"of 3 files, 'w' is absent in 1; .*0.nc' has 'w' and .*1.nc' has not"):
+        vs.open_virtual_mfdataset(paths)
+    vds = vs.open_virtual_mfdataset(paths, join="outer")
+    check(
+        vds,
+        xr.concat(
+            [xr.load_dataset(p) for p in paths],
+            "time",
+            data_vars="minimal",
+            coords="minimal",
+            compat="override",
+            join="outer",
+        ),
+    )
+    assert virtual_array(vds["w"].variable).manifest.summary().n_missing == 2
+    assert virtual_array(vds["v"].variable).manifest.summary().n_missing == 0
+
+
+def test_units_that_differ_are_an_error_and_other_attributes_a_note(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=[i], attrs={"history": f"run {i}", "title": "t"}) for i in range(2)]
+    vds = vs.open_virtual_mfdataset(paths)
+    assert vds.attrs == {"title": "t"}
+    report = vds.virtual.report()
+    assert (
+        report[report["state"] == "noted"]["detail"].str.contains(r"'history' of the dataset is left out.*1.nc").sum()
+        == 1
+    )
+    kept = vs.open_virtual_mfdataset(paths, combine_options={"combine_attrs": "override"})
+    assert kept.attrs["history"] == "run 0"
+    with pytest.raises(CombineError, match="attribute 'history' of the dataset is 'run 0'"):
+        vs.open_virtual_mfdataset(paths, combine_options={"combine_attrs": "no_conflicts"})
+    with netCDF4.Dataset(paths[1], "a") as file:
+        file["v"].units = "degC"
+    with pytest.raises(
+        CombineError, match=r"attribute 'units' of variable 'v' is 'K' in '.*0.nc' and 'degC' in '.*1.nc'"
+    ) as caught:
+        vs.open_virtual_mfdataset(paths)
+    assert caught.value.property == "units"
+    assert "units" not in vs.open_virtual_mfdataset(paths, combine_options={"combine_attrs": "drop_conflicts"}).v.attrs
+
+
+# -- outer joins ----------------------------------------------------------------------------------------------
+
+PACKINGS = {
+    "floats": ("f4", None),
+    "floats with a fill": ("f4", {"_FillValue": np.float32(-1)}),
+    "packed": ("i2", {"_FillValue": np.int16(-99), "scale_factor": 0.5, "add_offset": 3.0}),
+    "missing_value alone": ("i2", {"missing_value": np.int16(-7), "scale_factor": np.float32(0.1)}),
+    "unsigned": ("i1", {"_FillValue": np.int8(-1), "_Unsigned": "true"}),
+    "plain integers": ("i4", None),
+    "short integers": ("i2", None),
+    "bytes": ("u1", {"_FillValue": np.uint8(255)}),
+}
+
+
+@pytest.mark.parametrize("join", ["outer", "inner", "left", "right"])
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("unpack", [False, True])
+def test_joins_give_what_xarray_gives(tmp_path, join, packing, unpack):
+    """Chunks are cut by the new labels; what is not there decodes to NaN."""
+    dtype, attributes = PACKINGS[packing]
+    lats = [(10.0, 20.0, 30.0, 40.0), (20.0, 30.0), (30.0, 40.0, 50.0)]
+    paths = [
+        write(tmp_path / f"{i}.nc", time=days(2 * i, 2), lat=lat, dtype=dtype, packing=attributes)
+        for i, lat in enumerate(lats)
+    ]
+    vds = vs.open_virtual_mfdataset(
+        paths, join=join, drop_variables="area", combine="nested", concat_dim="time", unpack=unpack
+    )
+    expected = plain(paths, combine="nested", concat_dim="time", join=join, drop_variables="area")
+    check(vds, expected)
+    by_coords = vs.open_virtual_mfdataset(paths, join=join, drop_variables="area", unpack=unpack)
+    check(by_coords, expected)
+
+
+def test_an_outer_join_of_descending_labels(tmp_path):
+    """As xarray sorts their union, so do we."""
+    lats = [(30.0, 20.0, 10.0), (40.0, 30.0, 20.0)]
+    paths = [write(tmp_path / f"{i}.nc", time=[i], lat=lat) for i, lat in enumerate(lats)]
+    vds = vs.open_virtual_mfdataset(paths, join="outer", drop_variables="area")
+    check(vds, plain(paths, combine="nested", concat_dim="time", join="outer", drop_variables="area"))
+
+
+def test_an_outer_join_within_a_tolerance_doubles_no_labels(tmp_path):
+    paths = [
+        write(tmp_path / "0.nc", time=[0], lat=(10.0, 20.0)),
+        write(tmp_path / "1.nc", time=[1], lat=(20.00001, 30.0, 40.0)),
+    ]
+    vds = vs.open_virtual_mfdataset(paths, join="outer", tolerance=1e-3, drop_variables="area")
+    assert vds.lat.values.tolist() == [10.0, 20.0, 30.0, 40.0]
+    found = vds.virtual.open()["v"]
+    assert np.isnan(found.values).tolist() == [[False, False, True, True], [True, False, False, False]]
+
+
+def test_packed_numbers_without_a_missing_value_are_refused(tmp_path):
+    paths = [
+        write(tmp_path / f"{i}.nc", time=[i], lat=lat, dtype="i2", packing={"scale_factor": 0.5})
+        for i, lat in enumerate([(1.0, 2.0), (2.0, 3.0)])
+    ]
+    options = {"join": "outer", "drop_variables": "area"}
+    with pytest.raises(
+        CombineError,
+        match=r"no stored 'int16' with scale_factor = .*decode to a missing value; give fill_value=\{'v'.*unpack=True",
+    ):
+        vs.open_virtual_mfdataset(paths, **options)
+    expected = plain(paths, combine="nested", concat_dim="time", **options)
+    check(vs.open_virtual_mfdataset(paths, unpack=True, **options), expected)
+    filled = vs.open_virtual_mfdataset(paths, combine_options={"fill_value": {"v": -4.5}}, **options)
+    opened = [xr.load_dataset(path, drop_variables="area") for path in paths]
+    check(filled, xr.combine_nested(opened, concat_dim="time", join="outer", fill_value={"v": -4.5}))
+    with pytest.raises(CombineError, match=r"known to decode to 0\.3"):
+        vs.open_virtual_mfdataset(paths, combine_options={"fill_value": 0.3}, **options)
+
+
+def test_labels_that_occur_twice_cannot_be_aligned(tmp_path):
+    paths = [write(tmp_path / "0.nc", time=[0], lat=(10.0, 10.0, 20.0)), write(tmp_path / "1.nc", time=[1])]
+    with pytest.raises(CombineError, match=r"'lat' has label 10.0 more than once in '.*0.nc'"):
+        vs.open_virtual_mfdataset(paths, join="outer", combine="nested", concat_dim="time", drop_variables="area")
+
+
+# -- files that pack differently ------------------------------------------------------------------------------
+
+
+def test_what_differs_is_unpacked_and_the_rest_is_not(tmp_path):
+    """Bit-identical to opening each file with xarray and joining."""
+    packings = [{"_FillValue": np.int16(-99), "scale_factor": s} for s in (0.5, 0.25)]
+    paths = [
+        write(tmp_path / f"{i}.nc", time=days(0, 2), dtype="i2", packing=packing, units=f"days since {2000 + i}-01-01")
+        for i, packing in enumerate(packings)
+    ]
+    for path in paths:
+        with netCDF4.Dataset(path, "a") as file:
+            same = file.createVariable("same", "i2", ("time", "lat"), fill_value=-1)
+            same.scale_factor = 0.1
+            same[:] = [[1, 2, 3], [4, 5, 6]]
+            bounds = file.createVariable("run", "f8", ("time",))
+            bounds.units = file["time"].units
+            bounds[:] = [0.5, 1.5]
+    with pytest.raises(CombineError, match="scale_factor"):
+        vs.open_virtual_mfdataset(paths)
+    vds = vs.open_virtual_mfdataset(paths, unpack="differing")
+    assert vds.v.dtype == np.float64
+    assert vds.same.dtype == np.int16
+    assert vds.run.dtype == "M8[ns]"
+    check(vds, plain(paths, combine="by_coords"))
+    stored = vs.open_virtual_mfdataset(
+        paths,
+        unpack="differing",
+        decode_times=False,
+        drop_variables=["v", "time", "run"],
+        combine="nested",
+        concat_dim="time",
+    )
+    assert stored.same.dtype == np.int16
+
+
+def test_what_cannot_be_unpacked_is_named(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=[i]) for i in range(2)]
+    for path, calendar in zip(paths, ("noleap", "360_day"), strict=True):
+        with netCDF4.Dataset(path, "a") as file:
+            run = file.createVariable("run", "f8", ("time",))
+            run.units, run.calendar = "days since 2000-01-01", calendar
+            run[:] = 3
+    with pytest.raises(
+        CombineError, match=r"'run' is packed differently in some files, and that of '.*0.nc' cannot be unpacked"
+    ):
+        vs.open_virtual_mfdataset(paths, unpack="differing")
+
+
+# -- each file ------------------------------------------------------------------------------------------------
+
+
+def test_preprocess_sees_each_dataset_and_where_it_is_from(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=days(2 * i, 2)) for i in range(2)]
+
+    def change(ds):
+        return ds.isel(lat=slice(1, None)).assign_attrs(name=ds.encoding["source"][-4:])
+
+    vds = vs.open_virtual_mfdataset(paths, preprocess=change, combine_options={"combine_attrs": "override"})
+    expected = plain(paths, combine="by_coords", preprocess=lambda ds: ds.isel(lat=slice(1, None)))
+    check(vds, expected)
+    assert vds.attrs["name"] == "0.nc"
+    with pytest.raises(TypeError, match=r"preprocess= gave a NoneType for 'file.*0.nc'; it must give a Dataset"):
+        vs.open_virtual_mfdataset(paths, preprocess=lambda ds: None)
+
+
+def test_labels_come_from_names(tmp_path):
+    """Dates, whole numbers or text."""
+    paths = [write(tmp_path / f"r{i}" / f"x_2000010{i}_run{i}b.nc", time=[7], seed=i) for i in (1, 2)]
+    for pattern, options, expected in (
+        (r"_(\d{8})", {"format": "%Y%m%d"}, np.array(["2000-01-01", "2000-01-02"], "M8[ns]")),
+        (r"run(\d)", {}, np.array([1, 2])),
+        (r"run\d.", {}, np.array(["run1b", "run2b"])),
+        (r"/r(\d)/", {}, np.array([1, 2])),
+    ):
+        vds = vs.open_virtual_mfdataset(paths, new_dim={"member": vs.FromName(pattern, **options)})
+        assert vds.member.values.tolist() == expected.tolist()
+        assert vds.v.dims == ("member", "time", "lat")
+        opened = [xr.load_dataset(p).expand_dims(member=[m]) for p, m in zip(paths, expected, strict=True)]
+        xr.testing.assert_equal(
+            vds.virtual.open().load(),
+            xr.combine_by_coords(opened, data_vars="all", coords="minimal", compat="override", join="exact"),
+        )
+
+
+def test_labels_come_from_attributes_and_functions(tmp_path):
+    paths = [
+        write(tmp_path / f"{i}.nc", time=[7], seed=i, attrs={"realization": np.int32(3 - i), "made": f"200{i}-01"})
+        for i in range(2)
+    ]
+    assert vs.open_virtual_mfdataset(paths, new_dim={"m": vs.FromAttribute("realization")}).m.values.tolist() == [2, 3]
+    dated = vs.open_virtual_mfdataset(paths, new_dim={"run": vs.FromAttribute("made", format="%Y-%m")})
+    assert dated.run.values.tolist() == np.array(["2000-01", "2001-01"], "M8[ns]").tolist()
+    made = vs.open_virtual_mfdataset(paths, new_dim={"z": lambda ds: ds.attrs["realization"] * 2.5})
+    assert made.z.values.tolist() == [5.0, 7.5]
+
+
+def test_labels_that_are_not_there_are_named(tmp_path):
+    path = write(tmp_path / "a.nc", time=[7])
+    for new_dim, message in (
+        ({"m": vs.FromName(r"run(\d)")}, r"no label of 'm': the name of '.*a.nc' has no match of 'run"),
+        ({"m": vs.FromAttribute("run")}, r"'.*a.nc' has no attribute 'run', it has \[\]"),
+        ({"m": vs.FromName("(a)", format="%Y")}, r"label 'a' of 'm' in '.*a.nc' is no date of format '%Y'"),
+        ({"time": vs.FromName("a")}, r"new_dim names 'time', which is a dimension of '.*a.nc' already"),
+        ({"v": vs.FromName("a")}, r"new_dim names 'v', which is a variable"),
+    ):
+        with pytest.raises(CombineError, match=message):
+            vs.open_virtual_mfdataset([path], new_dim=new_dim)
+    with pytest.raises(ValueError, match="is no regular expression"):
+        vs.FromName("(")
+    with pytest.raises(ValueError, match="has 2 groups"):
+        vs.FromName("(a)(b)")
+
+
+def test_files_that_cannot_be_opened_are_left_out_on_request(tmp_path):
+    """One warning, and a line each in the report."""
+    paths = [write(tmp_path / f"{i}.nc", time=[i]) for i in range(4)]
+    paths[1].write_bytes(b"no file of any format" * 100)
+    paths[2].unlink()
+    with pytest.raises(ReaderError, match=r"1\.nc"):
+        vs.open_virtual_mfdataset(paths)
+    with pytest.warns(UserWarning, match=r"left out 2 of 4 files that could not be opened, first '.*[12].nc'"):
+        vds = vs.open_virtual_mfdataset(paths, on_error="skip")
+    assert vds.sizes["time"] == 2
+    report = vds.virtual.report()
+    refused = report[report["state"] == "refused"]
+    assert sorted(re.findall(r"(\d)\.nc$", "\n".join(refused["variable"]), re.MULTILINE)) == ["1", "2"]
+    with pytest.raises(ReaderError, match=r"1\.nc"):
+        vs.open_virtual_mfdataset(paths[1:2], on_error="skip")
+
+
+def test_options_of_opening_reach_each_file(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=[i]) for i in range(2)]
+    vds = vs.open_virtual_mfdataset(
+        paths, loadable_variables=["time", "lat", "v"], drop_variables="area", reader="hdf5"
+    )
+    assert virtual_array(vds["v"].variable) is None
+    check(vds, plain(paths, combine="by_coords", drop_variables="area"))
+    bare = vs.open_virtual_mfdataset(paths, loadable_variables=[], combine="nested", concat_dim="time")
+    assert virtual_array(bare["time"].variable) is not None
+    check(bare, plain(paths, combine="nested", concat_dim="time"))
+
+
+def test_many_dates_of_one_calendar_are_joined(tmp_path):
+    """Dates that are objects are labels as others are."""
+    paths = [write(tmp_path / f"{i}.nc", time=days(30 * i, 2)) for i in range(3)]
+    for path in paths:
+        with netCDF4.Dataset(path, "a") as file:
+            file["time"].calendar = "360_day"
+    check(vs.open_virtual_mfdataset(paths), plain(paths, combine="by_coords"))
+
+
+def test_cube_is_written_and_read_back(tmp_path):
+    """An outer join goes through references, too."""
+    paths = [
+        write(tmp_path / f"{i}.nc", time=days(2 * i, 2), lat=lat) for i, lat in enumerate([(1.0, 2.0), (2.0, 3.0)])
+    ]
+    vds = vs.open_virtual_mfdataset(paths, join="outer", drop_variables="area")
+    expected = plain(paths, combine="nested", concat_dim="time", join="outer", drop_variables="area")
+    group = vds.virtual.to_group()
+    xr.testing.assert_equal(xr.open_dataset(group, engine="virtualstack").load(), expected)
+    assert pd.DataFrame(vds.virtual.locations).shape[0] == 2

@@ -1,0 +1,359 @@
+"""Opening many sources as one virtual dataset or tree."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, Unpack, cast
+
+import xarray as xr
+
+from virtualstack.api.one import Unsupported, account_for, read_options, select_group, to_tree
+from virtualstack.combine import Combine, Join, Labelling, Nested, combine_datasets, combine_trees, flatten
+from virtualstack.combine.concurrently import concurrently
+from virtualstack.dataset import refusals_of, to_dataset, with_refusals
+from virtualstack.errors import ReaderError, SourceNotFoundError, StorageError
+from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.readers.base import Reader
+from virtualstack.scan import scan
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage.listing import find_urls
+
+__all__ = ["OpenOptions", "open_virtual_mfdataset", "open_virtual_mfdatatree"]
+
+type Path = str | os.PathLike[str]
+type OnError = Literal["raise", "skip"]
+
+
+class _TreeOptions(TypedDict, total=False):
+    reader: str | Reader | None
+    group: str | None
+    storage: StorageLike
+    drop_variables: str | Iterable[str]
+    decode_times: bool | None
+    unsupported: Unsupported
+    inline_limit: int | str
+
+
+class OpenOptions(_TreeOptions, total=False):
+    """How each file is opened: parameters of :func:`open_virtual_dataset`."""
+
+    loadable_variables: str | Iterable[str] | None
+
+
+def open_virtual_mfdataset(
+    urls: Nested[Path],
+    /,
+    *,
+    combine: Combine = "by_coords",
+    concat_dim: str | Sequence[str | None] | None = None,
+    join: Join = "exact",
+    tolerance: Any = None,
+    preprocess: Callable[[xr.Dataset], xr.Dataset] | None = None,
+    new_dim: Mapping[str, Labelling] | None = None,
+    unpack: bool | Literal["differing"] = False,
+    combine_options: Mapping[str, Any] | None = None,
+    executor: Any = None,
+    on_error: OnError = "raise",
+    cache: Path | None = None,
+    progress: Any = None,
+    **open_options: Unpack[OpenOptions],
+) -> xr.Dataset:
+    """Open many files as one dataset of virtual variables.
+
+    Nothing is dropped, filled in or overridden unasked. Reads the metadata of all files, their loadable variables, and
+    the values of variables that must be the same in all and are not provably so.
+
+    Parameters
+    ----------
+    urls
+        A pattern such as ``"data/*.nc"`` or ``"s3://bucket/2020/**/*.nc"``, or a list of paths, URLs and patterns; or
+        lists of lists, for ``combine="nested"`` along several dimensions. What a pattern matches is in natural order.
+    combine
+        ``"by_coords"``: dimension coordinates tell the order, whatever that of ``urls``. ``"nested"``: files are joined
+        in the order of ``urls``.
+    concat_dim
+        With ``combine="nested"``: the dimension that files are joined along, one for each level of lists, outermost
+        first; ``None`` in its place puts files of other variables side by side. A dimension that no file has is new.
+    join
+        Of coordinates along other dimensions: ``"exact"`` raises where they differ; ``"outer"``, ``"inner"``,
+        ``"left"``, ``"right"`` as in :func:`xarray.align`. What is not there reads as missing: labels that a file lacks
+        are EMPTY; with ``"outer"``, variables that a file lacks and tiles for which there is no file are MISSING.
+    tolerance
+        How far coordinates, and floats of other variables that must be the same, may lie apart to be taken for those of
+        the first file; a number, or a timedelta for dates.
+    preprocess
+        Applied to the dataset of each file; its URL is ``dataset.encoding["source"]``.
+    new_dim
+        Dimensions that the files lack, with where their labels are from: a :class:`FromName`, a :class:`FromAttribute`
+        or a function of the dataset.
+    unpack
+        As in :func:`open_virtual_dataset`; ``"differing"`` unpacks the variables that files pack differently.
+    combine_options
+        ``data_vars``, ``coords``, ``compat`` ("equals" or "override"), ``combine_attrs`` and ``fill_value``, as in
+        :func:`xarray.concat`. By default attributes that differ are left out, and noted in ``.virtual.report()``;
+        ``units`` that differ are an error.
+    executor, cache, progress
+        See :func:`scan`.
+    on_error
+        Whether a file that cannot be opened raises, or is left out with one warning and named in
+        ``.virtual.report()`` (``"skip"``).
+    **open_options
+        Other parameters of :func:`open_virtual_dataset`, ``storage`` among them.
+
+    Returns
+    -------
+    xarray.Dataset
+        With the accessor ``.virtual``.
+
+    Raises
+    ------
+    CombineError
+        The files do not fit; the message says where, in which files, how far, and what can be done.
+    ReaderError, StorageError
+        A file cannot be opened, and ``on_error`` is ``"raise"``; or nothing matches a pattern.
+    """
+    _check_unpack(unpack)
+    storage = Storage.of(open_options.get("storage"))
+    loadable = open_options.get("loadable_variables")
+    decode_times = open_options.get("decode_times")
+
+    def open_one(node: ManifestGroup) -> xr.Dataset:
+        dataset = to_dataset(
+            node,
+            storage=storage,
+            loadable_variables=loadable if loadable is None or isinstance(loadable, str) else list(loadable),
+            decode_times=decode_times,
+            unpack=unpack is True,
+        )
+        return dataset if preprocess is None else _of_kind(xr.Dataset, preprocess(dataset), node.url)
+
+    rest: Any = {key: value for key, value in open_options.items() if key != "loadable_variables"}
+    opened = _open_all(
+        urls, open_one, executor=executor, on_error=on_error, cache=cache, progress=progress, options=rest
+    )
+    combined = combine_datasets(
+        opened.nested,
+        combine=combine,
+        concat_dim=concat_dim,
+        join=join,
+        tolerance=tolerance,
+        new_dim=new_dim,
+        unpack_where_differing=unpack == "differing",
+        decode_times=decode_times is not False,
+        combine_options=combine_options,
+        storage=storage,
+    )
+    return with_refusals(combined, (*refusals_of(combined), *opened.left_out))
+
+
+def open_virtual_mfdatatree(
+    urls: Nested[Path],
+    /,
+    *,
+    combine: Combine = "by_coords",
+    concat_dim: str | Sequence[str | None] | None = None,
+    join: Join = "exact",
+    tolerance: Any = None,
+    preprocess: Callable[[xr.DataTree], xr.DataTree] | None = None,
+    new_dim: Mapping[str, Labelling] | None = None,
+    unpack: bool | Literal["differing"] = False,
+    combine_options: Mapping[str, Any] | None = None,
+    executor: Any = None,
+    on_error: OnError = "raise",
+    cache: Path | None = None,
+    progress: Any = None,
+    **open_options: Unpack[_TreeOptions],
+) -> xr.DataTree:
+    """Open many files with groups as one tree of virtual datasets, combined node by node.
+
+    Parameters are those of :func:`open_virtual_mfdataset`, with trees in place of datasets. All files must have the
+    same groups. A group without the dimension that others are joined along must be the same in all files.
+
+    Raises
+    ------
+    CombineError
+        A group is absent in some files, or groups do not fit; a note on the error names the group.
+    ReaderError, StorageError
+        A file cannot be opened, and ``on_error`` is ``"raise"``; or nothing matches a pattern.
+    """
+    _check_unpack(unpack)
+    storage = Storage.of(open_options.get("storage"))
+    decode_times = open_options.get("decode_times")
+
+    def open_one(node: ManifestGroup) -> xr.DataTree:
+        tree = to_tree(node, storage=storage, decode_times=decode_times, unpack=unpack is True)
+        return tree if preprocess is None else _of_kind(xr.DataTree, preprocess(tree), node.url)
+
+    opened = _open_all(
+        urls,
+        open_one,
+        executor=executor,
+        on_error=on_error,
+        cache=cache,
+        progress=progress,
+        options=open_options,
+        with_children=True,
+    )
+    combined = combine_trees(
+        opened.nested,
+        combine=combine,
+        concat_dim=concat_dim,
+        join=join,
+        tolerance=tolerance,
+        new_dim=new_dim,
+        unpack_where_differing=unpack == "differing",
+        decode_times=decode_times is not False,
+        combine_options=combine_options,
+        storage=storage,
+    )
+    if opened.left_out:
+        root = combined.to_dataset()
+        combined.dataset = with_refusals(root, (*refusals_of(root), *opened.left_out))
+    return combined
+
+
+def _check_unpack(unpack: object) -> None:
+    if unpack not in (True, False, "differing"):
+        raise ValueError(f"unpack={unpack!r}; it is False, True or 'differing'")
+
+
+def _of_kind[T: (xr.Dataset, xr.DataTree)](kind: type[T], made: Any, url: str | None) -> T:
+    """Check what preprocess= gives, and let it know where it is from."""
+    if not isinstance(made, kind):
+        raise TypeError(f"preprocess= gave a {type(made).__name__} for '{url}'; it must give a {kind.__name__}")
+    if url is not None:
+        made.encoding.setdefault("source", url)
+    return made
+
+
+# -- opening each ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened[T]:
+    """What was opened, nested as the URLs were, and notes on what was not."""
+
+    nested: Nested[T]
+    left_out: tuple[Refusal, ...]
+
+
+def _open_all[T](
+    urls: Nested[Path],
+    open_one: Callable[[ManifestGroup], T],
+    /,
+    *,
+    executor: Any,
+    on_error: OnError,
+    cache: Path | None,
+    progress: Any,
+    options: _TreeOptions,
+    with_children: bool = False,
+) -> _Opened[T]:
+    """Scan and open all sources.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There are none, or none that could be opened.
+    ReaderError, StorageError
+        One cannot be opened, and ``on_error`` is "raise".
+    """
+    nested = _expanded(urls, options.get("storage"))
+    listed: list[str] = list(flatten(cast(Nested[str], nested)))
+    if not listed:
+        raise SourceNotFoundError("there are no files to open: the list of URLs is empty")
+    unsupported = options.get("unsupported", "inline")
+    told: Any = {
+        key: options[key] for key in ("group", "drop_variables", "unsupported", "inline_limit") if key in options
+    }
+    asked = {"executor": executor, "cache": cache, "progress": progress}
+    result = scan(
+        listed,
+        reader=options.get("reader"),
+        storage=options.get("storage"),
+        on_error=on_error,
+        options=read_options(**told),
+        **{key: value for key, value in asked.items() if value is not None},
+    )
+    errors: dict[str, Exception] = dict(result.errors)
+    groups = iter(result)
+    roots = [None if url in errors else next(groups) for url in listed]
+    nodes = [None if root is None else select_group(root, options.get("group")) for root in roots]
+    if unsupported == "skip":
+        _warn_of_refused([node for node in nodes if node is not None], with_children=with_children)
+
+    def attempt(node: ManifestGroup) -> T | Exception:
+        try:
+            if unsupported != "skip":
+                account_for(node, unsupported, with_children=with_children)
+            return open_one(node)
+        except (ReaderError, StorageError) as error:
+            if on_error == "raise":
+                raise
+            return error
+
+    outcomes = concurrently(attempt, [node for node in nodes if node is not None], urls=listed)
+    opened: list[T | None] = []
+    for url, node in zip(listed, nodes, strict=True):
+        outcome = None if node is None else next(outcomes)
+        if isinstance(outcome, Exception):
+            errors[url] = outcome
+            outcome = None
+        opened.append(outcome)
+    if errors:
+        _warn_of_errors(errors, n=len(listed))
+    left_out = tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items())
+    return _Opened(_without_failed(nested, iter(opened)), left_out)
+
+
+def _expanded(urls: Nested[Path], storage: StorageLike) -> list[Any]:
+    """Give lists of URLs, with what patterns match in their places."""
+    if isinstance(urls, str | os.PathLike):
+        return list(find_urls([urls], storage=storage))
+    found: list[Any] = []
+    for item in urls:
+        if isinstance(item, str | os.PathLike):
+            found += find_urls([item], storage=storage)
+        else:
+            found.append(_expanded(item, storage))
+    return found
+
+
+def _without_failed[T](nested: Sequence[Any], opened: Iterator[T | None]) -> list[Any]:
+    kept: list[Any] = []
+    for item in nested:
+        if isinstance(item, str):
+            made = next(opened)
+            kept += [] if made is None else [made]
+        else:
+            kept.append(_without_failed(item, opened))
+    return kept
+
+
+def _warn_of_errors(errors: Mapping[str, Exception], *, n: int) -> None:
+    url, error = next(iter(errors.items()))
+    if len(errors) == n:
+        raise error
+    warnings.warn(
+        f"left out {len(errors):,} of {n:,} files that could not be opened, first '{url}': {error}; "
+        ".virtual.report() names all",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+def _warn_of_refused(nodes: Sequence[ManifestGroup], *, with_children: bool) -> None:
+    """Warn once for all files."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for node in nodes:
+            account_for(node, "skip", with_children=with_children)
+    if caught:
+        warnings.warn(
+            f"{caught[0].message} (and of {len(caught) - 1:,} more files)" if caught[1:] else str(caught[0].message),
+            UserWarning,
+            stacklevel=4,
+        )
