@@ -197,7 +197,10 @@ def test_a_new_dimension_joins_files_that_lack_it(tmp_path):
 
 def test_overlaps_are_named_with_both_files(tmp_path):
     paths = [write(tmp_path / "a.nc", time=days(0, 4)), write(tmp_path / "b.nc", time=days(3, 4))]
-    message = r"'time' overlaps: 2000-01-01.* to 2000-01-04.* in '.*a.nc' and .* in '.*b.nc' \(1 of their labels are the same, first"
+    message = (
+        r"'time' overlaps: 2000-01-01.* to 2000-01-04.* in '.*a.nc' and .* in '.*b.nc' "
+        r"\(1 of their labels are the same, first"
+    )
     with pytest.raises(CombineError, match=message) as caught:
         vs.open_virtual_mfdataset(paths)
     assert caught.value.left_url.endswith("a.nc")

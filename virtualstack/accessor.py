@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from virtualstack.combine import reindex_dataset
 from virtualstack.dataset import loaded_variable, refusals_of, to_group, virtual_array
 from virtualstack.errors import MissingDependencyError
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup, describe
@@ -178,6 +179,40 @@ class VirtualAccessor(_Writers):
         return to_group(self._dataset)
 
     # -- changes ----------------------------------------------------------------------------------------------
+
+    def reindex(
+        self,
+        indexers: Mapping[Any, Any] | None = None,
+        *,
+        fill_value: Any = None,
+        method: Literal["nearest", "pad", "ffill", "backfill", "bfill"] | None = None,
+        tolerance: Any = None,
+        **indexers_kwargs: Any,
+    ) -> xr.Dataset:
+        """Give the dataset other labels; variables stay virtual, and no mask of their elements is made.
+
+        Values are those that :meth:`xarray.Dataset.reindex` gives on the dataset that :meth:`open` gives, where
+        variables are decoded.
+
+        Parameters
+        ----------
+        indexers, **indexers_kwargs
+            Labels by dimension.
+        fill_value
+            Of decoded values where there is none; one, or one a variable. By default missing values: for packed
+            numbers a stored one that decodes to NaN is looked for, plain integers become floats.
+        method, tolerance
+            How labels that are not there are looked up, as in :meth:`xarray.Dataset.reindex`.
+
+        Raises
+        ------
+        CombineError
+            A variable has no missing value; give it one with ``fill_value``.
+        ValueError
+            The labels cannot be looked up.
+        """
+        labels = {**(indexers or {}), **indexers_kwargs}
+        return reindex_dataset(self._dataset, labels, method=method, tolerance=tolerance, fill_value=fill_value)
 
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> xr.Dataset:
         """Give the dataset with other URLs of its sources; chunks are not touched.

@@ -13,7 +13,7 @@ from xarray.indexes import PandasIndex
 from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes
 from virtualstack.combine.missing import hole, missing_variable, with_missing_value
-from virtualstack.combine.part import Part, index_of
+from virtualstack.combine.part import Part, index_of, over_index
 from virtualstack.combine.rules import Rules
 from virtualstack.combine.same import check_same
 from virtualstack.dataset import virtual_array
@@ -227,7 +227,7 @@ def _join_labels(name: str, parts: Sequence[Part]) -> tuple[PandasIndex, xr.Vari
         index = PandasIndex.concat([part.indexes[name] for part in parts], name)
     except (TypeError, ValueError) as error:
         raise CombineError(f"labels of '{name}' cannot be joined: {error}", variable=name, property="labels") from error
-    return index, index.create_variables({name: parts[0].variables[name]})[name]
+    return index, over_index(name, index, parts[0].variables[name])
 
 
 def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim: str) -> xr.Variable:

@@ -12,6 +12,7 @@ import pandas as pd
 import xarray as xr
 from xarray import conventions
 
+from virtualstack.codecs.cf_times import quiet
 from virtualstack.errors import CombineError, ManifestError
 from virtualstack.manifests import ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray
 
@@ -106,7 +107,8 @@ def _stored(dtype: np.dtype[Any], key: object, attributes: _Attributes, wanted: 
     for candidate in _candidates(dtype, attributes, wanted):
         variable = xr.Variable((), np.asarray(candidate), dict(attributes))
         try:
-            decoded = conventions.decode_cf_variable("v", variable).values
+            with quiet():
+                decoded = conventions.decode_cf_variable("v", variable).values
         except (ValueError, TypeError, OverflowError, KeyError):
             continue
         if bool(pd.isnull(decoded)) if wanted is None else bool(decoded == wanted):

@@ -15,7 +15,7 @@ from virtualstack.dataset import refusals_of, virtual_array, with_refusals
 from virtualstack.errors import CombineError
 from virtualstack.manifests import Refusal
 
-__all__ = ["Part", "index_of", "relabelled"]
+__all__ = ["Part", "index_of", "over_index", "relabelled"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -129,4 +129,11 @@ def relabelled(name: str, variable: xr.Variable, labels: pd.Index[Any]) -> tuple
     """Make the index of other labels, and the variable over it, with the attributes of one that there is."""
     dtype = np.asarray(labels.tolist()).dtype if variable.dtype.kind == "U" and len(labels) else None
     index = PandasIndex(labels, name, coord_dtype=dtype)
-    return index, index.create_variables({name: variable})[name]
+    return index, over_index(name, index, variable)
+
+
+def over_index(name: str, index: PandasIndex, like: xr.Variable, /) -> xr.Variable:
+    """Make the variable over an index, with attributes and encoding of another one; its dtype only where it is kept."""
+    made: xr.Variable = index.create_variables({name: like})[name]
+    made.encoding = {key: value for key, value in made.encoding.items() if key != "dtype" or made.dtype == like.dtype}
+    return made

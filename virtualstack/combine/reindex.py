@@ -92,6 +92,8 @@ def reindex_dataset(
             continue
         counted = xr.DataArray(np.arange(dataset.sizes[dim]), dims=[dim], coords={dim: dataset[dim].variable})
         found = counted.reindex({dim: indexers[dim]}, method=method, tolerance=tolerance, fill_value=-1)
+        if result[dim].dtype != dataset[dim].dtype:
+            result[dim].encoding.pop("dtype", None)
         targets[str(dim)] = Target(result.indexes[dim], found.values.astype(np.int64), dataset.sizes[dim])
     rules = Rules(fill_value=fill_value)
     changed = {

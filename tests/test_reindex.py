@@ -1,0 +1,160 @@
+"""Other labels for virtual datasets: what xarray makes of the decoded file, chunk by chunk and without a mask."""
+
+import tracemalloc
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.dataset import virtual_array
+from virtualstack.errors import CombineError
+from virtualstack.manifests import EMPTY, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multiple fill values:xarray.SerializationWarning")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("reindex") / "a.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.set_auto_maskandscale(False)
+        for dim, n in (("time", 7), ("lat", 5), ("n", 3)):
+            file.createDimension(dim, n)
+        time = file.createVariable("time", "i4", ("time",))
+        time.units = "days since 2000-01-01"
+        time[:] = np.arange(7)
+        file.createVariable("lat", "f4", ("lat",))[:] = [50, 40, 30, 20, 10]
+
+        def make(name, kind, dims, fill=None, /, **attributes):
+            v = file.createVariable(name, kind, dims, zlib=True, chunksizes=[2] * len(dims), fill_value=fill)
+            v.setncatts(attributes)
+            v.set_auto_maskandscale(False)
+            v[:] = np.arange(np.prod(v.shape)).reshape(v.shape) % 100
+            return v
+
+        make("f", "f4", ("time", "lat"))
+        make("packed", "i2", ("lat", "time"), -9, scale_factor=0.5, add_offset=1.0)
+        make("missing", "u1", ("time",), missing_value=np.uint8(3))
+        make("both", "i2", ("time",), -9, missing_value=np.int16(3), scale_factor=np.float32(0.1))
+        make("unsigned", "i1", ("lat",), -1, _Unsigned="true", scale_factor=0.5)
+        make("plain", "i4", ("time", "n"))
+        make("short", "i2", ("lat",))
+        make("run", "i8", ("time",), -1, units="hours since 1990-01-01")
+        make("late", "f8", ("time",), units="hours since 1990-01-01")
+        make("wait", "i8", ("time",), -1, units="hours", dtype="timedelta64[ns]")
+        make("const", "f4", ("n",))
+        make("where", "f4", ("lat",))
+        file["f"].coordinates = "where"
+    return path
+
+
+INDEXERS = {
+    "longer": {"lat": [60, 50, 40, 30, 20, 10, 0]},
+    "shorter": {"lat": [40, 10]},
+    "turned": {"lat": [10.0, 20, 30, 40, 50]},
+    "twice": {"lat": [10.0, 10, 50, 70, 70]},
+    "none": {"lat": []},
+    "nothing known": {"lat": [1.0, 2.0]},
+    "dates": {"time": np.array(["1999-12-31", "2000-01-03", "2000-01-02", "2001-01-01"], "M8[ns]")},
+    "both": {"time": np.array(["2000-01-07", "2000-01-08"], "M8[ns]"), "lat": [10, 11, 20]},
+    "a dimension that is not there": {"z": [1, 2]},
+}
+
+
+def check(vds, expected):
+    found = vds.virtual.open().load()
+    xr.testing.assert_equal(found, expected)
+    for name in expected.variables:
+        assert found[name].dtype == expected[name].dtype, name
+        assert found[name].dims == expected[name].dims, name
+
+
+@pytest.mark.parametrize("unpack", [False, True])
+@pytest.mark.parametrize("indexers", INDEXERS)
+def test_labels_are_looked_up_as_xarray_does(path, indexers, unpack):
+    """All kinds of packing, fills, dates; labels that are not there read as missing."""
+    labels = INDEXERS[indexers]
+    vds = vs.open_virtual_dataset(path, unpack=unpack).virtual.reindex(labels)
+    assert all(virtual_array(vds[name].variable) is not None for name in vds.data_vars)
+    check(vds, xr.load_dataset(path).reindex(labels))
+
+
+@pytest.mark.parametrize("method", ["nearest", "ffill", "bfill"])
+@pytest.mark.parametrize("tolerance", [None, 2.0])
+def test_methods_and_tolerances_are_those_of_xarray(path, method, tolerance):
+    labels = [51.0, 41, 35, 12, 5]
+    vds = vs.open_virtual_dataset(path).virtual.reindex(lat=labels, method=method, tolerance=tolerance)
+    check(vds, xr.load_dataset(path).reindex(lat=labels, method=method, tolerance=tolerance))
+
+
+def test_loaded_variables_are_reindexed_too(path):
+    vds = vs.open_virtual_dataset(path, loadable_variables=["time", "lat", "f", "plain", "where"])
+    labels = {"lat": [10.0, 60.0], "time": np.array(["2000-01-03", "2010-01-01"], "M8[ns]")}
+    check(vds.virtual.reindex(labels), xr.load_dataset(path).reindex(labels))
+
+
+def test_a_fill_value_is_one_of_decoded_values(path):
+    names = ["f", "packed", "short", "where"]
+    for fill_value in (-4, {"f": -4, "packed": 7.5, "short": 5}):
+        vds = vs.open_virtual_dataset(path)[names].virtual.reindex(lat=[0.0, 10], fill_value=fill_value)
+        expected = xr.load_dataset(path)[names].reindex(lat=[0.0, 10], fill_value=fill_value)
+        xr.testing.assert_equal(vds.virtual.open().load(), expected)
+
+
+def test_a_fill_value_without_a_place_is_refused(path):
+    vds = vs.open_virtual_dataset(path)
+    with pytest.raises(CombineError, match=r"'packed' .* no stored 'int16' with .* decode to 0\.3"):
+        vds[["packed"]].virtual.reindex(lat=[0.0], fill_value=0.3)
+    with pytest.raises(CombineError, match=r"'short' has dtype 'int16', which has no place for fill_value=100000"):
+        vds[["short"]].virtual.reindex(lat=[0.0], fill_value=100000)
+    text = xr.Dataset({"t": ("lat", make_array((5,), "S3", (5,)))}, coords={"lat": np.arange(5)})
+    with pytest.raises(
+        CombineError,
+        match=r"'t' has elements to be filled in, but dtype '\|S3' has no missing value; give fill_value=",
+    ):
+        text.virtual.reindex(lat=[9])
+    assert text.virtual.reindex(lat=[9], fill_value=b"-").t.dtype == "S3"
+
+
+def test_labels_that_are_virtual_or_absent_are_refused(path):
+    bare = vs.open_virtual_dataset(path, loadable_variables=[])
+    with pytest.raises(CombineError, match=r"coordinate 'lat' is virtual.*loadable_variables=\['lat'\]"):
+        bare.virtual.reindex(lat=[1.0])
+    with pytest.raises(ValueError, match=r"no index|cannot reindex"):
+        vs.open_virtual_dataset(path).isel(lat=[0, 0, 1]).virtual.reindex(lat=[1.0])
+
+
+def test_holes_are_empty_and_cells_stay_few(path):
+    """A label that is not there is no loss: EMPTY, not MISSING."""
+    array = virtual_array(vs.open_virtual_dataset(path).virtual.reindex(lat=[60.0, 50, 40])["f"].variable)
+    count = array.manifest.summary()
+    assert (count.n_missing, count.n_empty > 0) == (0, True)
+    assert array.manifest.entries["location"].min() == EMPTY
+
+
+def make_array(shape, dtype, chunks):
+    grid = ChunkGrid.regular(shape, chunks)
+    manifest = ChunkManifest.from_arrays(
+        np.zeros(grid.shape, np.int64),
+        np.full(grid.shape, 100),
+        location="s3://bucket/a.nc",
+        encoding=ChunkEncoding.of(dtype, chunks),
+        fill=Fill.zero(dtype),
+    )
+    return ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype(dtype), name="v")
+
+
+def test_a_trillion_elements_are_reindexed_within_a_hundred_megabytes():
+    """No mask: cost is that of the cells."""
+    array = make_array((10_000, 10_000, 10_000), "f4", (100, 1000, 1000))
+    vds = xr.Dataset({"v": (("time", "y", "x"), array)}, coords={"time": np.arange(10_000), "y": np.arange(10_000)})
+    tracemalloc.start()
+    try:
+        made = vds.virtual.reindex(time=np.arange(-500, 9_000), y=np.arange(500, 11_000))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert made.sizes == {"time": 9_500, "y": 10_500, "x": 10_000}
+    assert peak < 100e6
