@@ -17,7 +17,7 @@ from numcodecs import zstd
 from virtualstack.codecs.bounded import CodecError, bounded_decoder
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import ManifestError, SourceNotFoundError, StorageError
-from virtualstack.location import Location, absolute_url
+from virtualstack.location import Location, absolute_url, local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.scan.plain_groups import from_group, from_location, to_group, to_location
@@ -60,8 +60,8 @@ class WatchedStorage(Storage):
 class ScanCache:
     """One object for each source, named by a hash of its URL, the reader, its options, and the version of virtualstack.
 
-    It holds the version (size, etag, time of modification) of every file that was opened, other files that the source
-    points to included, and the group: JSON and packed columns under a checksum, compressed. Nothing in it runs; what
+    It holds the version (size, etag, time of modification) of every file that was opened, those that the source points
+    to included, and the group: JSON and packed columns under a checksum, compressed. Nothing in it runs; what
     is damaged or was written by others is written anew.
 
     Parameters
@@ -133,7 +133,9 @@ class ScanCache:
             return None
 
     def store(self, url: str, group: ManifestGroup, storage: WatchedStorage, /) -> None:
-        """Keep a group; it is not, where it has attributes without a plain form, or the cache cannot be written."""
+        """Keep a group; it is not, where it has attributes without a plain form, or may change with files not seen."""
+        if not _is_all_seen(url, group, storage.seen):
+            return
         heap = Heap()
         try:
             header = orjson.dumps(
@@ -177,6 +179,22 @@ def _parse(data: bytes) -> tuple[Mapping[str, Any], memoryview]:
     length = int.from_bytes(body[:8], "little")
     header = orjson.loads(body[8 : 8 + length])
     return header, body[8 + length :]
+
+
+def _is_all_seen(url: str, group: ManifestGroup, seen: _Versions) -> bool:
+    """Whether the group depends on nothing but files that were opened through the storage.
+
+    The sources of a virtual dataset (VDS) in a local HDF5 file are not: the reader looks on its own which ones exist.
+    They were found (other local files), or some were not (a refusal), or none that make an array longer.
+    """
+    if local_path(url) is None:
+        return True
+    nodes = [node for _, node in group.walk()]
+    return (
+        not any(local_path(other) is not None and other != url for other in seen)
+        and all(array.size for node in nodes for array in node.arrays.values())
+        and not any("(VDS)" in refusal.reason for node in nodes for refusal in node.refusals)
+    )
 
 
 def _is_same(url: str, before: Location | None, storage: Storage) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +28,10 @@ from virtualstack.scan.plain_values import Heap, Json, UnstorableError, from_dty
 __all__ = ["from_group", "from_location", "to_group", "to_location"]
 
 _MAX_CELLS = 1 << 26  # 1.5 GiB of entries; a few bytes can say that there are so many
+
+_KINDS: dict[str, Literal["refused", "inlined", "noted", "packed"]] = {
+    "refused": "refused", "inlined": "inlined", "noted": "noted", "packed": "packed"
+}  # fmt: skip
 
 
 def from_group(group: ManifestGroup, heap: Heap, /) -> Json:
@@ -62,11 +66,14 @@ def to_group(data: Json, heap: memoryview, /) -> ManifestGroup:
         arrays={name: _to_array(array, heap) for name, array in data["arrays"].items()},
         groups={name: to_group(child, heap) for name, child in data["groups"].items()},
         attributes=_to_attributes(data["attributes"], heap),
-        coordinates=frozenset(data["coordinates"]),
+        coordinates=frozenset(map(_to_text, data["coordinates"])),
         dimensions={name: int(n) for name, n in data["dimensions"].items()},
-        unlimited=frozenset(data["unlimited"]),
-        refusals=tuple(Refusal(path=path, reason=reason, kind=kind) for path, reason, kind in data["refusals"]),
-        url=data["url"],
+        unlimited=frozenset(map(_to_text, data["unlimited"])),
+        refusals=tuple(
+            Refusal(path=_to_text(path), reason=_to_text(reason), kind=_KINDS[kind])
+            for path, reason, kind in data["refusals"]
+        ),
+        url=None if data["url"] is None else _to_text(data["url"]),
     )
 
 
@@ -78,9 +85,12 @@ def from_location(location: Location, /) -> Json:
 def to_location(data: Json, /) -> Location:
     """Give the location back."""
     url, size, etag, last_modified = data
-    if not isinstance(url, str) or not isinstance(size, int | None) or not isinstance(etag, str | None):
-        raise ManifestError(f"{data} is no location")
-    return Location(url, size, etag, None if last_modified is None else float(last_modified))
+    return Location(
+        _to_text(url),
+        None if size is None else int(size),
+        None if etag is None else _to_text(etag),
+        None if last_modified is None else float(last_modified),
+    )
 
 
 def _from_array(array: ManifestArray, heap: Heap) -> Json:
@@ -118,7 +128,7 @@ def _to_array(data: Json, heap: memoryview) -> ManifestArray:
             ChunkEncoding(
                 dtype=to_dtype(dtype),
                 shape=tuple(map(int, shape)),
-                codecs=tuple(Codec(str(name), str(configuration)) for name, configuration in codecs),
+                codecs=tuple(Codec(_to_text(name), _to_text(configuration)) for name, configuration in codecs),
                 strides=tuple(map(int, strides)),
             )
             for dtype, shape, codecs, strides in data["encodings"]
@@ -130,8 +140,8 @@ def _to_array(data: Json, heap: memoryview) -> ManifestArray:
         manifest=manifest,
         grid=grid,
         dtype=to_dtype(data["dtype"]),
-        name=data["name"],
-        dimension_names=None if data["dims"] is None else tuple(map(str, data["dims"])),
+        name=None if data["name"] is None else _to_text(data["name"]),
+        dimension_names=None if data["dims"] is None else tuple(map(_to_text, data["dims"])),
         attributes=_to_attributes(data["attributes"], heap),
         cf=_to_attributes(data["cf"], heap),
     )
@@ -149,6 +159,12 @@ def _to_axis(data: Json, heap: memoryview) -> ChunkAxis:
     if len(data) == 2:
         return ChunkAxis.regular(*data)
     return ChunkAxis.from_lengths(np.frombuffer(_cut(heap, data[:2]), np.int64))
+
+
+def _to_text(data: Json) -> str:
+    if not isinstance(data, str):
+        raise ManifestError(f"{data!r} is no text")
+    return data
 
 
 def _cut(heap: memoryview, spot: Json) -> memoryview:
