@@ -245,7 +245,8 @@ def _write_netcdf(recipe: Recipe, path: Path) -> None:
             if not stored.dims:
                 variable[...] = stored.values
             elif stored.values.size and stored.written != 0:
-                variable[: stored.written] = stored.values[: stored.written]
+                values = stored.values[: stored.written]
+                variable[: len(values)] = values
 
 
 def _write_scipy(recipe: Recipe, path: Path) -> None:

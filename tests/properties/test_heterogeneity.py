@@ -114,6 +114,12 @@ DIFFERENCES = [
     Difference("booleans and numbers", {"flag": "bool"}, {"flag": "i2"}, REFUSED),
     Difference("text of one length, as characters", {"label": 3}, {"label": 3}),
     Difference("strings of any length", {"name": True}, {"name": True}),
+    Difference("a variable in one file only", {"only": True}, {}),
+    Difference("dates in one file only", {"run_units": DAYS}, {}, REFUSED),
+    Difference("booleans in one file only", {"flag": "bool"}, {}, REFUSED),
+    Difference("tiles side by side, `join='outer'`", {"tile": 0}, {"tile": 1}),
+    Difference("integers, tiles side by side, `join='outer'`", {"tile": 0, "dtype": "i2"}, {"tile": 1, "dtype": "i2"}),
+    Difference("packed, tiles side by side, `join='outer'`", PACKED, PACKED | {"tile": 1}, REFUSED),
     Difference("value of a scalar coordinate (`compat='override'`)", {"height": 2.0}, {"height": 10.0}),
 ]
 
@@ -187,36 +193,48 @@ def is_possible(recipe):
     return recipe.unsigned is None or recipe.endian == "native"
 
 
-OPTIONS = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "exact"}
+OPTIONS = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "outer"}
 
 
-def concat(datasets, combine_attrs="override"):
-    return xr.concat(datasets, "time", combine_attrs=combine_attrs, **OPTIONS)
+def concat(datasets):
+    return xr.concat(datasets, "time", combine_attrs="override", **OPTIONS)
 
 
-def clashes(recipes, *, unpack):
-    """Name what the files of recipes must be refused for: pairs of variable and property."""
+def clashes(recipes, *, unpack, is_filled_up):
+    """Name what the files of recipes must be refused for: pairs of variable and property.
+
+    ``is_filled_up`` says that a tile that is not in all files becomes NaN, for which packed integers have no place.
+    """
     found = set()
     runs = {(recipe.run_units, recipe.run_calendar) for recipe in recipes if recipe.run_units is not None}
     calendars = {calendar for _, calendar in runs}
+    is_run_absent = any(recipe.run_units is None for recipe in recipes)
+    if runs and is_run_absent and (not unpack or "noleap" in calendars):
+        found.add(("run", "dtype"))
     if unpack:  # dates that are objects of cftime stay packed
         if "noleap" in calendars and len(runs) > 1:
             found.add(("run", "dtype" if "standard" in calendars else "units"))
         return found
-    if len({recipe.dtype for recipe in recipes}) > 1 and any(recipe.packing for recipe in recipes):
-        found.add(("v", "dtype"))
-    for left, right in itertools.combinations([recipe.packing for recipe in recipes], 2):
-        keys = left.keys() | right.keys()
-        found |= {("v", key) for key in keys if not means_the_same(key, left.get(key), right.get(key))}
-    if len({recipe.units for recipe in recipes}) > 1 and recipes[0].bounds:
-        found.add(("time_bounds", "units"))
+    is_wider = is_filled_up and len({recipe.tile for recipe in recipes}) > 1
+    is_mixed = len({recipe.dtype for recipe in recipes}) > 1
+    for recipe in recipes:
+        if recipe.packing and (is_mixed or (is_wider and recipe.dtype[0] != "f")):
+            found.add(("v", "dtype"))
+    for left, right in itertools.combinations(recipes, 2):
+        found |= {("v", key) for key in differing(left.packing, right.packing)}
+        if left.bounds and right.bounds and left.units != right.units:
+            found.add(("time_bounds", "units"))
+        if left.flag != right.flag and "bool" in (left.flag, right.flag):
+            found.add(("flag", "dtype"))
     if len({units for units, _ in runs}) > 1:
         found.add(("run", "units"))
     if len(calendars) > 1:
         found.add(("run", "calendar"))
-    if len({recipe.flag for recipe in recipes}) > 1 and any(recipe.flag == "bool" for recipe in recipes):
-        found.add(("flag", "dtype"))
     return found
+
+
+def differing(left, right):
+    return {key for key in left.keys() | right.keys() if not means_the_same(key, left.get(key), right.get(key))}
 
 
 def means_the_same(key, left, right):
@@ -256,7 +274,7 @@ def outcome(archive, recipes, join=concat, *, unpack, target=None):
     try:
         joined = join([archive.virtual(recipe, unpack) for recipe in recipes])
     except CombineError as error:
-        assert_names_what_clashes(error, clashes(recipes, unpack=unpack))
+        assert_names_what_clashes(error, clashes(recipes, unpack=unpack, is_filled_up=join is not tiles))
         return REFUSED
     assert_reads_as(joined, expected, target)
     return JOINS
@@ -279,7 +297,8 @@ def assert_joins_or_is_refused(archive, recipes, join=concat, target=None):
     for unpack in (False, True):
         name = None if target is None else target.with_stem(f"{target.stem}-{unpack}")
         found.append(outcome(archive, recipes, join, unpack=unpack, target=name))
-        assert found[-1] == (REFUSED if clashes(recipes, unpack=unpack) else JOINS)
+        is_refused = clashes(recipes, unpack=unpack, is_filled_up=join is not tiles)
+        assert found[-1] == (REFUSED if is_refused else JOINS)
     return found
 
 
@@ -298,6 +317,8 @@ def singles():
     found = {}
     for name, base in BASES.items():
         own = {x.name for x in fields(Recipe) if getattr(base, x.name) != getattr(BASES["usual"], x.name)}
+        if base.packing:
+            own.add("tile")  # packed integers have no place for a tile that is not there
         for difference in DIFFERENCES:
             if not own & difference.changed:
                 left, right = replace(base, **difference.left), replace(base, **difference.right)
@@ -319,7 +340,8 @@ def pairs():
     for one, other in itertools.combinations(DIFFERENCES, 2):
         left = Recipe(**one.left | other.left)
         right = Recipe(**one.right | other.right)
-        if not one.changed & other.changed and is_possible(left) and is_possible(right):
+        is_empty_tile = left.tile != right.tile and 0 in (left.n, right.n)  # has a test of its own
+        if not one.changed & other.changed and is_possible(left) and is_possible(right) and not is_empty_tile:
             found.append(pytest.param(left, right, id=f"{one.words} and {other.words}"))
     return found if ALL else found[::11]
 
@@ -350,10 +372,12 @@ VALUES = {
     "attributes": [(("units", "K"),), (("units", "degC"), ("comment", "b")), ()],
     "dims": [("time", "y", "x"), ("y", "x", "time")],
     "units": [DAYS, HOURS, "seconds since 1990-01-01"],
-    "run_units": [DAYS, HOURS],
+    "run_units": [DAYS, HOURS, None],
     "run_calendar": ["standard", "noleap"],
-    "flag": ["bool", "i1", "f4"],
+    "flag": ["bool", "i1", "f4", None],
     "height": [2.0, 10.0],
+    "only": [False, True],
+    "tile": [0, 1],
 }
 OPTIONAL = ["run_units", "flag", "height"]
 LENGTHS = [0, 1, 2, 3, 4, 5, 5, 8, 28, 31]
@@ -409,6 +433,8 @@ def joins(draw):
     if way is new_dimension:
         return way, [replace(x, n=drawn[0].n) for x in drawn]
     if way is by_coords:
+        drawn = [replace(x, n=x.n or 1, tile=0, only=drawn[0].only) for x in drawn]
+    if len({x.tile for x in drawn}) > 1:
         drawn = [replace(x, n=x.n or 1) for x in drawn]
     return way, in_sequence(drawn)
 

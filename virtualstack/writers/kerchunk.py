@@ -133,10 +133,14 @@ def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None,
     plan = plan_rewrite(array, takes=_takes)
     if not plan.cells.size or (budget is not None and not (is_small and plan.nbytes > budget.limit(plan.stored))):
         try:
-            return repack(rewrite_chunks(plan, budget.limit(plan.stored) if budget else 0, storage))
+            changed = repack(rewrite_chunks(plan, budget.limit(plan.stored) if budget else 0, storage))
         except WriterError:
             if not is_small:
                 raise
+        else:
+            # Holes may read as what no stored number unpacks to, and so the packing be none of attributes.
+            if not is_small or _is_expressible(changed):
+                return changed
     if is_small:
         return inline_array(
             read_array(array, (), storage),
