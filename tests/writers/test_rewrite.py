@@ -339,6 +339,21 @@ def test_values_without_a_packed_number_are_refused():
         written(array)
 
 
+def test_a_packing_that_has_no_number_for_holes_is_not_chosen():
+    """Most chunks are packed in halves, but the holes of another file read as a quarter."""
+    halves = [packed(np.arange(4, dtype="i2"), f"r{i}", scale_factor=0.5) for i in range(3)]
+    holes = np.array([1, 1, 0, 1], np.uint8)
+    array, values = stored(np.full(8, 2, "i2"), (2,), "r9", fill=1, holes=holes)
+    quarters = unpack(replace(array, attributes={"scale_factor": 0.25})).array
+    array, values = joined(*halves, (quarters, values * 0.25))
+    plan = plan_of(array)
+    assert plan.manifest.fill.value == 0.25
+    assert plan.cells.tolist() == list(range(6))
+    back = written(array)
+    assert n_inline(back) >= 6
+    assert read_array(unpack(back).array, ()).tobytes() == values.tobytes()
+
+
 # -- encoding -------------------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ from virtualstack.manifests import (
     ChunkGrid,
     ChunkManifest,
     ManifestArray,
+    repack,
 )
 from virtualstack.manifests.plain import longest_cells, match_axes
 from virtualstack.reading import read_array
@@ -167,7 +168,8 @@ def plan_rewrite(array: ManifestArray, /, *, takes: Takes) -> RewritePlan:
         if math.prod(-(-n // c) for n, c in zip(array.shape, chunks, strict=True)) > most_cells:
             continue
         plain = _without_packing(encoding)
-        if (plain is encoding and _native(encoding.dtype) != array.dtype) or not takes(plain, chunks, order):
+        is_packed = plain is not encoding
+        if not (is_packed or _native(encoding.dtype) == array.dtype) or not takes(plain, chunks, order):
             continue
         encoding = encoding.with_strides(step if n > 1 else 0 for step, n in zip(encoding.strides, chunks, strict=True))
         compatible = np.array([_is_alike(x, encoding, chunks) for x in manifest.encodings], np.bool_)
@@ -176,9 +178,19 @@ def plan_rewrite(array: ManifestArray, /, *, takes: Takes) -> RewritePlan:
             continue
         seen.add(key)
         plan = _plan(array, manifest, encoding, chunks, order, compatible, fill, stored)
+        if is_packed and not _has_packed_holes(plan):
+            continue
         if best is None or plan.n_elements < best.n_elements:
             best = plan
     return best or _plan_anew(array, manifest, fill, stored)
+
+
+def _has_packed_holes(plan: RewritePlan) -> bool:
+    """Whether the packing can become attributes: holes must read as what some stored number unpacks to."""
+    entries = plan.manifest.entries.copy()
+    entries.reshape(-1)["location"][plan.cells] = INLINE
+    packed = repack(replace(plan.array, manifest=replace(plan.manifest, entries=entries), grid=plan.grid))
+    return all(x is _without_packing(x) for x in packed.in_memory().encodings)
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
