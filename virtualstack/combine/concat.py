@@ -62,7 +62,8 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
     for name in parts[0].variables:
         members = [part.variables[name] for part in parts]
         if name not in joined_names:
-            check_same(name, parts, storage, rules, why=_LACKS_DIM)
+            if not all(name in part.indexes for part in parts):  # else they are aligned
+                check_same(name, parts, storage, rules, why=_LACKS_DIM)
             variables[name] = members[0]
             if name in parts[0].indexes:
                 indexes[name] = parts[0].indexes[name]

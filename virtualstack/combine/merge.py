@@ -35,7 +35,7 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
     notes: list[Refusal] = []
     for name in dict.fromkeys(name for part in parts for name in part.variables):
         having = [part for part in parts if name in part.variables]
-        if len(having) > 1:
+        if not all(name in part.indexes for part in having):  # else they are aligned
             check_same(name, having, storage, rules, why="is in several files that are put side by side")
         if name in having[0].indexes:
             indexes[name] = having[0].indexes[name]
