@@ -1,4 +1,4 @@
-"""Combining thousands of datasets beside xarray on arrays that cost nothing; VIRTUALSTACK_BENCHMARK=full: real sizes."""
+"""Combining thousands of datasets beside xarray on arrays that cost nothing; VIRTUALSTACK_BENCHMARK=full: real ones."""
 
 import sys
 import tracemalloc

@@ -1,0 +1,86 @@
+"""Patterns of paths and URLs: what is there, in natural order, or an error."""
+
+from glob import glob as by_python
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.location import absolute_url
+from virtualstack.storage.listing import find_urls, is_pattern, natural_key
+
+NAMES = ["a.nc", "b1.nc", "b2.nc", "b10.nc", "b10.txt", "d/b3.nc", "d/e/b4.nc", "d.parq/x", "[1].nc", "d/1].nc"]
+PATTERNS = [
+    "*.nc",
+    "b?.nc",
+    "b[0-9]*.nc",
+    "b[!1].nc",
+    "**/*.nc",
+    "**/b*.nc",
+    "d/**/*.nc",
+    "*/b*.nc",
+    "**",
+    "*",
+    "d/*[]].nc",
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in NAMES:
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_bytes(b"x")
+    return tmp_path
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_local_patterns_are_those_of_python(folder, pattern):
+    found = find_urls([folder / pattern])
+    expected = [x for x in by_python(str(folder / pattern), recursive=True) if Path(x).is_file() or "." in Path(x).name]
+    assert found == sorted(map(absolute_url, expected), key=natural_key)
+    assert found
+
+
+@pytest.mark.parametrize("pattern", [x for x in PATTERNS if "parq" not in x])
+def test_remote_patterns_match_as_local_ones_do(folder, s3, pattern):
+    """The same names in a bucket; there are no folders, so none is matched."""
+    for name in NAMES:
+        s3.put(f"list/{name}", b"x")
+    found = find_urls([f"s3://bucket/list/{pattern}"], storage={"s3://bucket/": s3.options})
+    local = [x for x in by_python(str(folder / pattern), recursive=True) if Path(x).is_file()]
+    assert [x.removeprefix("s3://bucket/list") for x in found] == sorted(
+        (x.removeprefix(str(folder)) for x in local), key=natural_key
+    )
+
+
+def test_what_is_there_by_its_name_is_no_pattern(folder):
+    assert find_urls([folder / "[1].nc"]) == [absolute_url(folder / "[1].nc")]
+    assert not is_pattern(folder / "[1].nc")
+    assert find_urls(["absent.nc", "https://example.org/a?b=[*]"])[1] == "https://example.org/a?b=[*]"
+
+
+def test_nothing_that_matches_is_an_error(folder, s3):
+    with pytest.raises(SourceNotFoundError, match=r"nothing matches '.*x\*'; check the folder and the pattern"):
+        find_urls([folder / "x*"])
+    with pytest.raises(SourceNotFoundError, match="nothing matches"):
+        find_urls(["s3://bucket/list/none*"], storage={"s3://bucket/": s3.options})
+
+
+def test_what_cannot_be_listed_is_an_error():
+    with pytest.raises(StorageError, match="a web server has no list of its files that could be matched; give a list"):
+        find_urls(["https://example.org/*.nc"])
+    with pytest.raises(StorageError, match="the name of a bucket cannot be a pattern"):
+        find_urls(["s3://b*/x.nc"])
+
+
+def test_a_pattern_in_a_bucket_is_opened(s3, tmp_path):
+    """From listing to values."""
+    for i in range(3):
+        path = tmp_path / f"{i}.nc"
+        xr.Dataset({"v": (("t", "x"), np.full((2, 3), i))}, {"t": [2 * i, 2 * i + 1]}).to_netcdf(path, engine="netcdf4")
+        s3.put(f"cube/{i}.nc", path.read_bytes())
+    vds = vs.open_virtual_mfdataset("s3://bucket/cube/*.nc", storage={"s3://bucket/": s3.options})
+    assert vds.virtual.open()["v"].values[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
