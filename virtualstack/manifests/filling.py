@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from virtualstack.manifests.chunk_manifest import EMPTY, ChunkManifest
 from virtualstack.manifests.collapsing import collapse
 from virtualstack.manifests.encoding import Fill
-from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
 from virtualstack.manifests.indexing import Chunks, check_cells, refine
 from virtualstack.manifests.joining import align, concatenate
 from virtualstack.manifests.taking import take_axis
@@ -113,7 +113,7 @@ def choose(condition: NDArray[np.bool_], x: Chunks, y: Chunks, /) -> Chunks:
     small = condition[tuple(slice(0, 1) if step == 0 else slice(None) for step in condition.strides)]
     for axis, cells in enumerate(x.grid.axes):
         if small.shape[axis] > 1:
-            lines = np.union1d(cells.lines(), _changes(small, axis))
+            lines = union(cells.lines(), _changes(small, axis))
             check_cells(x.grid, axis, lines.size - 1)
             x, y = refine(x, axis, lines), refine(y, axis, lines)
             small = small.take(lines[:-1], axis)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ManifestError
 
-__all__ = ["ChunkAxis", "ChunkGrid"]
+__all__ = ["ChunkAxis", "ChunkGrid", "union"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +90,20 @@ class ChunkAxis:
 
     def lengths(self) -> NDArray[np.int64]:
         """Elements of each cell: shape ``(n_cells,)``."""
-        return np.diff(self.lines())
+        if self.edges is not None:
+            return np.diff(self.edges)
+        lengths = np.full(self.n_cells, self.chunk or 1, np.int64)
+        if lengths.size:
+            lengths[-1] = self.length - (self.n_cells - 1) * (self.chunk or 1)
+        return lengths
+
+    def lengths_of(self, cells: NDArray[np.integer[Any]], /) -> NDArray[np.int64]:
+        """Elements of some cells, by their numbers."""
+        if self.edges is not None:
+            return self.edges[cells + 1] - self.edges[cells]
+        chunk = self.chunk or 1
+        lengths: NDArray[np.int64] = np.minimum(self.length - cells.astype(np.int64) * chunk, chunk)
+        return lengths
 
     def find(self, index: NDArray[np.int64] | int, /) -> NDArray[np.int64]:
         """Give the cell that each element index lies in; indexes in ``[0, length)``."""
@@ -163,3 +176,18 @@ class ChunkGrid:
 
     def __repr__(self) -> str:
         return f"ChunkGrid({' x '.join(map(repr, self.axes)) or 'scalar'})"
+
+
+def union(*lines: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Give all lines, each once, in order.
+
+    `numpy.unique` has a hash table for this, which is slow for the lines of regular grids: 20 s for 10^7.
+
+    >>> union(np.array([0, 4, 8]), np.array([0, 6, 8])).tolist()
+    [0, 4, 6, 8]
+    """
+    merged = np.concatenate(lines, dtype=np.int64)
+    merged.sort(kind="stable")  # merges runs that are in order
+    is_new = np.ones(merged.size, np.bool_)
+    np.not_equal(merged[1:], merged[:-1], out=is_new[1:])
+    return merged[is_new]

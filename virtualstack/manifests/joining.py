@@ -14,7 +14,7 @@ from virtualstack.errors import CombineError
 from virtualstack.location import Location
 from virtualstack.manifests.chunk_manifest import INLINE, ChunkManifest
 from virtualstack.manifests.collapsing import drop_lines
-from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
 from virtualstack.manifests.indexing import Chunks, refine
 from virtualstack.manifests.unify import join, unify
 
@@ -36,7 +36,7 @@ def concatenate(parts: Sequence[Chunks], axis: int, /) -> Chunks:
     joined = join([part.manifest for part in parts], axis)
     chunks = Chunks(joined, parts[0].grid.replace(axis, _join_axes([part.grid.axes[axis] for part in parts])))
     seams = np.cumsum([part.grid.axes[axis].n_cells for part in parts])[:-1]
-    return drop_lines(chunks, axis, np.unique(seams[(seams > 0) & (seams < joined.shape[axis])]))
+    return drop_lines(chunks, axis, union(seams[(seams > 0) & (seams < joined.shape[axis])]))
 
 
 def _join_axes(axes: Sequence[ChunkAxis]) -> ChunkAxis:
@@ -61,7 +61,7 @@ def align(parts: Sequence[Chunks], /, *, skip: int | None = None) -> Sequence[Ch
         axes = {id(part.grid.axes[axis]): part.grid.axes[axis] for part in parts}.values()
         first = parts[0].grid.axes[axis]
         if axis != skip and any(other != first for other in axes):
-            unions[axis] = np.unique(np.concatenate([x.lines() for x in set(axes)]))
+            unions[axis] = union(*(x.lines() for x in set(axes)))
     if not unions:
         return parts
     before = sum(math.prod(part.grid.shape) for part in parts)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import CombineError
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import Fill
-from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
 from virtualstack.manifests.indexing import Chunks, refine, slice_axis
 from virtualstack.manifests.joining import REFINEMENT_BUDGET
 from virtualstack.manifests.unify import unify
@@ -203,7 +203,7 @@ def _cut_at_runs(tile: Tile) -> Chunks:
 def _cut(chunks: Chunks, axis: int, at: NDArray[np.int64]) -> Chunks:
     """Cut cells along an axis at more lines."""
     old = chunks.grid.axes[axis].lines()
-    lines = np.unique(np.concatenate([old, at]))
+    lines = union(old, at)
     if lines.size == old.size:
         return chunks
     _check_cells(math.prod(chunks.grid.shape) // max(old.size - 1, 1) * (lines.size - 1))
@@ -234,7 +234,7 @@ class _Lines:
                 offsets, begin = runs.offsets(), cells.lines()[:-1]
                 run = np.searchsorted(offsets, begin, "right") - 1
                 found += [runs.starts[run] + begin - offsets[run], runs.starts + runs.lengths]
-        return cls(np.unique(np.concatenate(found)))
+        return cls(union(*found))
 
     def cells(self, runs: Runs) -> slice | NDArray[np.intp]:
         """Give the cells that runs of elements take."""

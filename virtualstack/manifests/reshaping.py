@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
 from virtualstack.manifests.indexing import Chunks, check_cells, drop_axis, insert_axis, refine, select
 
 __all__ = ["merge_axes", "reshape", "split_axis"]
@@ -27,8 +27,8 @@ def split_axis(chunks: Chunks, axis: int, inner: int, /) -> Chunks:
     manifest, grid = chunks
     old = grid.axes[axis]
     lines = old.lines()
-    outer_lines = np.unique(np.concatenate([lines // inner, -(-lines // inner)]))
-    inner_lines = np.unique(np.concatenate([lines % inner, [0, inner]]))
+    outer_lines = union(lines // inner, -(-lines // inner))
+    inner_lines = union(lines % inner, np.array([0, inner]))
     check_cells(grid, axis, (outer_lines.size - 1) * (inner_lines.size - 1))
     begin = (outer_lines[:-1, None] * inner + inner_lines[:-1]).reshape(-1)
     cell = old.find(begin)
