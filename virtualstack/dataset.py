@@ -428,4 +428,6 @@ def _same_values(a: xr.Variable, b: xr.Variable) -> bool:
         return a.dtype.kind == b.dtype.kind and bool(a.equals(b))  # type: ignore[no-untyped-call]
     if a.dtype.kind in "SU" or b.dtype.kind in "SU":
         return bool((a.values.astype(object) == b.values.astype(object)).all())
+    if a.dtype != b.dtype and not {a.dtype.kind, b.dtype.kind} & set("OT"):
+        return False
     return bool(a.equals(b))  # type: ignore[no-untyped-call]

@@ -476,3 +476,15 @@ def test_region_references_are_no_paths(tmp_path):
         file.create_dataset("x", data=[file["a"].regionref[1:3]], dtype=h5py.regionref_dtype)
         assert h5r.get_name(file["x"][0], file.id) == b"/a"
     assert refusals(read(path))["/x"] == ("refused", "references to regions of datasets: zarr has no data type for it")
+
+
+@pytest.mark.parametrize("chunks", [None, (2,)])
+def test_members_named_as_numpy_names_padding(chunks, tmp_path):
+    """A padded compound whose members are called f0 and f1."""
+    values = np.zeros(5, np.dtype("i1,f8,i2", align=True))
+    values["f0"], values["f1"], values["f2"] = 1, np.arange(5), 7
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=values, chunks=chunks)
+    found = virtualstack.open_virtual_dataset(tmp_path / "x.h5").virtual.open().x.values
+    for name in values.dtype.names:
+        np.testing.assert_array_equal(found[name], values[name])

@@ -100,9 +100,10 @@ class ChunkAxis:
     def lengths_of(self, cells: NDArray[np.integer[Any]], /) -> NDArray[np.int64]:
         """Elements of some cells, by their numbers."""
         if self.edges is not None:
-            return self.edges[cells + 1] - self.edges[cells]
-        chunk = self.chunk or 1
-        lengths: NDArray[np.int64] = np.minimum(self.length - cells.astype(np.int64) * chunk, chunk)
+            lengths: NDArray[np.int64] = self.edges[cells + 1] - self.edges[cells]
+        else:
+            chunk = self.chunk or 1
+            lengths = np.minimum(self.length - cells.astype(np.int64) * chunk, chunk)
         return lengths
 
     def find(self, index: NDArray[np.int64] | int, /) -> NDArray[np.int64]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from virtualstack.codecs.cf_times import UnfitTimeError
@@ -99,7 +98,9 @@ def _view(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[i
             index = index[..., None] + np.arange(n) * step
         return np.asarray(flat[index])
     itemsize = flat.itemsize
-    return as_strided(flat[base:], shape, [step * itemsize for step in strides], writeable=False)
+    # `as_strided` would name the padding of compounds "f1", which members are named too
+    view: NDArray[Any] = np.ndarray(shape, flat.dtype, flat, base * itemsize, [step * itemsize for step in strides])
+    return view
 
 
 def _outer(key: tuple[slice | NDArray[np.int64], ...]) -> tuple[Any, ...]:

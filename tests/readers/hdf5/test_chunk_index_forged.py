@@ -124,7 +124,8 @@ REFUSED = [
     ("btree1", 0, 40, Q(8), "outside of the greatest shape"),
     ("btree1", 0, 48, Q(1), "in the middle of an element"),
     ("btree1", 0, 56, Q(1 << 40), "chunk past the end of the file"),
-    ("btree1", 0, 40, Q(4), "out of order, or two for one place"),
+    ("btree1", 0, 40, Q(4), "out of order"),
+    ("btree1", 0, 24 + 40 * 40 + 8, Q(0), "out of order"),
 ]
 
 
@@ -190,6 +191,62 @@ def test_a_node_of_another_level_is_refused(tmp_path):
     forgery.change(1, 5, b"\x01")
     with pytest.raises(StructureError, match="does not begin as one"):
         forgery.read()
+
+
+@pytest.mark.parametrize(
+    ("structure", "at", "new", "message"),
+    [
+        (
+            0,
+            24 + 40 + 8,
+            Q(119),
+            "out of order",
+        ),  # between the first two leaves: behind what the second one begins with
+        (0, 24 + 40 + 8, Q(1), "out of order"),  # before the last of the first one
+        (0, 24 + 40 + 8 + 16, Q(1), "in the middle of an element"),
+        (0, 24 + 8, Q(1), "out of order"),
+        (0, 6, b"\0\0", "0 entries"),
+        (1, 24 + 40 * 3 + 8, Q(1 << 40), "out of order"),  # outside of the shape, as the axis may grow
+        (2, 24 + 8, Q(0), "out of order"),
+    ],
+)
+def test_keys_that_lead_elsewhere_are_refused(structure, at, new, message, tmp_path):
+    """The HDF5 library would not find the chunks: it searches by these keys."""
+    forgery = deep_btree1(tmp_path)
+    forgery.change(structure, at, new)
+    with pytest.raises(StructureError, match=message):
+        forgery.read()
+
+
+@pytest.mark.parametrize(("level", "n"), [(1, 1000), (2, 5000)])
+def test_keys_of_large_trees_are_refused_too(level, n, tmp_path):
+    """Those of inner nodes, between leaves and behind the last of a node; and nodes without entries."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        file.create_dataset("x", data=np.arange(n, dtype="i2"), chunks=(1,), maxshape=(None,))
+    data = path.read_bytes()
+    with h5py.File(path) as file:
+        index = index_of(file["x"], superblock_of(file, data), data)
+    assert len(run(index(), data).cell) == n
+    refused = {Q(3), Q(n), Q(1 << 40)}
+    entry = 24 + 8
+    for below in range(level + 1):
+        node = data.index(b"TREE\1" + bytes([below]))
+        count = int.from_bytes(data[node + 6 : node + 8], "little")
+        for number in (1, count // 2, count - 1):
+            for new in refused:
+                changed = bytearray(data)
+                at = node + 24 + number * entry + 8
+                if bytes(changed[at : at + 8]) == new:
+                    continue
+                changed[at : at + 8] = new
+                with pytest.raises(StructureError, match=r"out of order|two for one place|middle"):
+                    run(index(), bytes(changed))
+        if below:
+            changed = bytearray(data)
+            changed[node + 6 : node + 8] = b"\0\0"
+            with pytest.raises(StructureError, match=r"no entries|0 entries"):
+                run(index(), bytes(changed))
 
 
 def test_a_chunk_without_filters_at_an_edge_must_have_its_size(tmp_path):

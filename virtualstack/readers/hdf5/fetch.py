@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from virtualstack.location import Location
 from virtualstack.readers.hdf5.remote import Remote
-from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, Span, StructureError
+from virtualstack.readers.hdf5.structures.requests import Blocks, OutsideError, Parse, Span, StructureError
 from virtualstack.readers.hdf5.supply import Exact, InMemory, NotHeldError, Paged, Supply
 from virtualstack.storage import ByteRange, Bytes, LocalSource, MemorySource, Source, SourceFile
 
@@ -174,7 +174,7 @@ class Metadata:
 
 
 def _outside(address: int, size: int) -> StructureError:
-    return StructureError(f"{size} bytes at address {address} are none of the file's")
+    return OutsideError(f"{size} bytes at address {address} are none of the file's")
 
 
 def _too_large(size: int) -> StructureError:

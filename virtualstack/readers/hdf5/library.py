@@ -204,10 +204,11 @@ class Library:
             # the library adds the user block to "undefined", all bits set, too (2.0)
             never = offset is None or offset == base - 1
             return ContiguousLayout(address=None if never else int(offset) - base, size=None)
+        widths = Widths(*self.file.id.get_create_plist().get_sizes())
         with contextlib.suppress(StructureError):
-            for message in self._metadata.run(read_object_header(address, Widths())):
+            for message in self._metadata.run(read_object_header(address, widths)):
                 if message.kind == _LAYOUT and not message.is_shared:
-                    layout = parse_layout(message.body, Widths())
+                    layout = parse_layout(message.body, widths)
                     if isinstance(layout, ChunkedLayout) and layout.chunk == tuple(dataset.chunks):
                         return layout
         raise LibraryError("its chunks may be stored in ways that the library does not tell: its header is odd")

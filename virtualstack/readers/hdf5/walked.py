@@ -22,7 +22,7 @@ from virtualstack.readers.hdf5.structures.heaps import read_global_heap
 from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, VirtualLayout
 from virtualstack.readers.hdf5.structures.links import Link
 from virtualstack.readers.hdf5.structures.messages import Dataspace
-from virtualstack.readers.hdf5.structures.requests import StructureError
+from virtualstack.readers.hdf5.structures.requests import OutsideError, StructureError
 from virtualstack.readers.hdf5.structures.virtual_mappings import Mapping, parse_mappings
 from virtualstack.readers.hdf5.tree import Attributes, Group, LostObjectError, Scale, Target, Variable, decode_text
 from virtualstack.readers.hdf5.walk import DatasetHeader, Object, Objects, read_chunks
@@ -176,6 +176,9 @@ class WalkedView:
             except StructureError as error:
                 found = error
         if isinstance(found, StructureError):
+            # The HDF5 library lists chunks that it does not find when it reads: its search goes by all keys of a tree.
+            if layout.index == "btree1" and not isinstance(found, OutsideError):
+                raise LostValuesError(f"its chunk index is damaged: {found}")
             return self._library.chunks(raw_path, layout)
         return replace(found, offset=found.offset + self._metadata.base) if self._metadata.base else found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from operator import lt
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from virtualstack.manifests.encoding import c_strides
 from virtualstack.readers.hdf5.structures.checks import check, unsigned
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder
 from virtualstack.readers.hdf5.structures.columns import read_column
-from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, Span, StructureError, read_span
+from virtualstack.readers.hdf5.structures.requests import Blocks, OutsideError, Parse, Span, StructureError, read_span
 from virtualstack.readers.hdf5.structures.rounds import SLICE_BYTES, check_places, read_in_rounds
 
 __all__ = ["read_btree1"]
@@ -23,6 +23,7 @@ _CHUNKS = 1  # the type of a tree
 _LEVEL, _COUNT = 5, 6  # where a node says its level, and the number of its entries
 _FEW = 8  # chunks or nodes for which numbers of Python are faster than arrays
 _NODES = "nodes of a B-tree"
+_NO_PLACE = "a key of a B-tree of chunks is no place of a chunk"
 _LEAF, _ABOVE_LEAVES = b"TREE" + bytes([_CHUNKS, 0]), b"TREE" + bytes([_CHUNKS, 1])
 
 
@@ -51,23 +52,68 @@ def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
     if level == 0 and not nodes.entry % 8:
         return nodes.some_chunks([root])
     if level == 1 and count <= _FEW and count * nodes.size <= SLICE_BYTES and not nodes.entry % 8:
-        children = nodes.few_children(root)
+        children, keys = nodes.few_children(root)
         check_places([Blocks(np.array([address, *children]), nodes.size)], space.end, _NODES)
-        return nodes.some_chunks((yield [Span(child, nodes.size) for child in children]))
+        return nodes.some_chunks((yield [Span(child, nodes.size) for child in children]), keys)
     places = [Blocks(np.array([address]), nodes.size)]
+    bounds = None
     for below in range(level, 0, -1):
-        places.append(Blocks((yield from _read_children(nodes, places[-1], below)), nodes.size))
+        addresses, bounds = yield from _read_children(nodes, places[-1], below, bounds)
+        places.append(Blocks(addresses, nodes.size))
         check_places(places, space.end, _NODES)
     builder = TableBuilder(space, len(places[-1].addresses) * nodes.most)
-    yield from read_in_rounds(places[-1:], lambda _number, _first, raw: nodes.add_chunks(raw, builder))
+    yield from read_in_rounds(
+        places[-1:], lambda _, first, raw: nodes.add_chunks(raw, _part(bounds, first, len(raw)), builder)
+    )
     builder.check_increasing()
     return builder.finish()
 
 
-def _read_children(nodes: _Nodes, places: Blocks, level: int) -> Parse[NDArray[np.int64]]:
-    children: list[NDArray[np.int64]] = []
-    yield from read_in_rounds([places], lambda _number, _first, raw: children.append(nodes.children(raw, level)))
-    return np.concatenate(children)
+class _Bounds(NamedTuple):
+    """The keys left and right of some nodes, in the node above: all that is in a node lies between them.
+
+    The HDF5 library finds a chunk by these keys, and takes it for one that was never written where they lead elsewhere.
+
+    Parameters
+    ----------
+    left, right
+        Shape ``(n, axes + 1)``, in elements; the last number is an offset within an element.
+    """
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+
+
+def _part(bounds: _Bounds | None, first: int, n: int) -> _Bounds | None:
+    return None if bounds is None else _Bounds(*(keys[first : first + n] for keys in bounds))
+
+
+def _read_children(
+    nodes: _Nodes, places: Blocks, level: int, bounds: _Bounds | None
+) -> Parse[tuple[NDArray[np.int64], _Bounds]]:
+    found: list[tuple[NDArray[np.int64], _Bounds]] = []
+    yield from read_in_rounds(
+        [places], lambda _, first, raw: found.append(nodes.children(raw, level, _part(bounds, first, len(raw))))
+    )
+    children = np.concatenate([addresses for addresses, _ in found])
+    return children, _Bounds(*(np.concatenate(keys) for keys in zip(*(keys for _, keys in found), strict=True)))
+
+
+def _check_order(before: NDArray[np.int64], after: NDArray[np.int64], *, may_be_equal: bool = False) -> None:
+    """Check that keys come before others, row by row: by the first axis along which they differ.
+
+    Parameters
+    ----------
+    before, after
+        Shape ``(n, axes + 1)``.
+    """
+    differ = before != after
+    axis = differ.argmax(axis=1)
+    row = np.arange(len(before))
+    is_right = before[row, axis] < after[row, axis]
+    if may_be_equal:
+        is_right |= ~differ.any(axis=1)
+    check(bool(is_right.all()), "keys of a B-tree of chunks are out of order")
 
 
 class _Nodes:
@@ -98,56 +144,105 @@ class _Nodes:
         self.most = 2 * k
         self.size = self._head + self.most * self.entry + self._key
 
-    def children(self, raw: NDArray[np.uint8], level: int) -> NDArray[np.int64]:
-        """Give the addresses of the nodes below some nodes."""
-        entries = self._entries(raw, level)
+    def children(self, raw: NDArray[np.uint8], level: int, bounds: _Bounds | None) -> tuple[NDArray[np.int64], _Bounds]:
+        """Give the addresses of the nodes below some nodes, and the keys beside them."""
+        entries, counts = self._entries(raw, level)
+        check(int(counts.min()) > 0, "a node of a B-tree that is no leaf has no entries")
         for _ in self._places(entries):
             pass  # keys are checked as they are read
-        return self._column(entries, self._key, self._space.widths.address)
+        left = self._keys(entries)
+        ends = np.cumsum(counts)
+        right = np.empty_like(left)
+        right[:-1] = left[1:]
+        right[ends - 1] = last = self._last_keys(raw, counts)
+        _check_order(left, right)
+        if bounds is not None:
+            _check_order(bounds.left, left[ends - counts], may_be_equal=True)
+            _check_order(last, bounds.right, may_be_equal=True)
+        return self._column(entries, self._key, self._space.widths.address), _Bounds(left, right)
 
-    def few_children(self, body: bytes) -> list[int]:
-        """Give the addresses of the leaves below a node; the rules are those of `children`."""
+    def few_children(self, body: bytes) -> tuple[list[int], list[tuple[int, ...]]]:
+        """Give the addresses of the leaves below a node, and the keys between them; as `children` does."""
         check(body[:_COUNT] == _ABOVE_LEAVES, "a node of a B-tree of chunks does not begin as one")
         count = unsigned(body, _COUNT, 2)
         check(0 < count <= self.most, f"a node of a B-tree has {count} entries, at most {self.most}")
         places = range(self._head, self._head + count * self.entry, self.entry)
-        for at in (*places, places.stop):
-            self._check_key(body, at)
+        keys = [self._checked_key(body, at) for at in (*places, places.stop)]
+        check(not any(key[-1] for key in keys[:-1]), "a chunk begins in the middle of an element")
+        check(all(map(lt, keys, keys[1:])), "keys of a B-tree of chunks are out of order")
         width = self._space.widths.address
-        return [min(unsigned(body, at + self._key, width), (1 << 63) - 1) for at in places]
+        return [min(unsigned(body, at + self._key, width), (1 << 63) - 1) for at in places], keys
 
-    def _check_key(self, body: bytes, at: int) -> None:
-        for start, step in zip(self._axes.unpack_from(body, at + 8), self._steps, strict=True):
+    def _checked_key(self, body: bytes, at: int) -> tuple[int, ...]:
+        key = self._axes.unpack_from(body, at + 8)
+        for start, step in zip(key, self._steps, strict=True):
             if start % step:
-                raise StructureError("a key of a B-tree of chunks is no place of a chunk")
+                raise StructureError(_NO_PLACE)
+        return key
 
-    def add_chunks(self, raw: NDArray[np.uint8], builder: TableBuilder) -> None:
+    def add_chunks(self, raw: NDArray[np.uint8], bounds: _Bounds | None, builder: TableBuilder) -> None:
         """Add the chunks of some leaves."""
-        entries, space = self._entries(raw, 0), self._space
+        (entries, counts), space = self._entries(raw, 0), self._space
         if not len(entries):
             return
         length, mask = self._column(entries, 0, 4), self._column(entries, 4, 4)
         if not space.is_filtered:
             check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has not its size")
         cell, is_inside = space.cells_at(self._places(entries))
+        self._check_keys(raw, entries, counts, bounds, is_all=is_inside is not None)
         offset = self._column(entries, self._key, space.widths.address)
         if space.is_filtered:
             builder.add(cell, is_inside, offset, length, mask)
         else:
             builder.add(cell, is_inside, offset, None, None)
 
-    def some_chunks(self, leaves: Sequence[bytes]) -> ChunkTable:
+    def _check_keys(
+        self,
+        raw: NDArray[np.uint8],
+        entries: NDArray[np.uint8],
+        counts: NDArray[np.int64],
+        bounds: _Bounds | None,
+        *,
+        is_all: bool,
+    ) -> None:
+        """Check the keys at the edges of leaves, and the order of all where the builder does not see all of them."""
+        used = np.flatnonzero(counts)
+        ends = np.cumsum(counts)[used]
+        edges = self._keys(np.concatenate([entries[ends - counts[used]], entries[ends - 1]]))
+        first, last = edges[: used.size], edges[used.size :]
+        _check_order(last, self._last_keys(raw, counts)[used])
+        if bounds is not None:
+            _check_order(bounds.left[used], first, may_be_equal=True)
+            _check_order(last, bounds.right[used])
+        if is_all:
+            keys = self._keys(entries)
+            _check_order(keys[:-1], keys[1:])
+
+    def some_chunks(self, leaves: Sequence[bytes], keys: Sequence[tuple[int, ...]] | None = None) -> ChunkTable:
         """List the chunks of a tree of some leaves, with entries of whole 8 bytes; the rules are those of `add_chunks`.
 
         For some hundred chunks, calls of numpy cost more than what they do: these are fewer.
+
+        Parameters
+        ----------
+        leaves
+            Bytes of the nodes.
+        keys
+            Between them, one more than there are leaves.
         """
         parts = []
-        for leaf in leaves:
+        for number, leaf in enumerate(leaves):
             check(leaf[:_COUNT] == _LEAF, "a node of a B-tree of chunks does not begin as one")
             count = unsigned(leaf, _COUNT, 2)
             check(count <= self.most, f"a node of a B-tree has {count} entries, more than {self.most}")
             end = self._head + count * self.entry
-            self._check_key(leaf, end)
+            behind = self._checked_key(leaf, end)
+            if count:
+                last = self._axes.unpack_from(leaf, end - self.entry + 8)
+                is_between = keys is None or (
+                    keys[number] <= self._axes.unpack_from(leaf, self._head + 8) and last < keys[number + 1]
+                )
+                check(last < behind and is_between, "keys of a B-tree of chunks are out of order")
             parts.append(leaf[self._head : end])
         table = np.frombuffer(b"".join(parts), "<i8").reshape(-1, self.entry // 8)
         builder = TableBuilder(self._space, len(table))
@@ -168,6 +263,8 @@ class _Nodes:
         is_inside = None
         if not all(map(lt, lasts, space.grid)):
             is_inside = (places[:-1] < np.array(space.grid, np.uint64)[:, None]).all(axis=0)
+            keys = starts.view(np.int64).T
+            _check_order(keys[:-1], keys[1:])
         cell = self._weights @ places[:-1].view(np.int64)
         sizes = columns[0].view("<u4")
         length = sizes[::2].astype(np.int64)
@@ -185,7 +282,7 @@ class _Nodes:
         count, key = body[_COUNT], struct.Struct(f"<II{axes}")
         check(count <= self.most, f"a node of a B-tree has {count} entries, more than {self.most}")
         rows: list[tuple[int, int, int, int]] = []
-        before = -1
+        before: tuple[int, ...] = ()
         for at in range(self._head, self._head + count * self.entry, self.entry):
             length, mask, *starts = key.unpack_from(body, at)
             offset = unsigned(body, at + self._key, space.widths.address)
@@ -198,12 +295,15 @@ class _Nodes:
                 is_inside &= place < n_cells
                 cell = cell * n_cells + place
             check(space.is_filtered or length == space.layout.chunk_bytes, "a chunk without filters has not its size")
-            check(length > 0 and offset + length <= space.end, "a chunk has no bytes, or lies past the end of the file")
+            check(length > 0, "a chunk has no bytes")
+            if offset + length > space.end:
+                raise OutsideError("a chunk lies past the end of the file")
+            check(before < tuple(starts), "chunks are out of order, or two for one place")
+            before = tuple(starts)
             if is_inside:
-                check(cell > before, "chunks are out of order, or two for one place")
-                before = cell
                 rows.append((cell, offset, length, mask if space.is_filtered else 0))
-        self._check_key(body, self._head + count * self.entry)
+        behind = self._checked_key(body, self._head + count * self.entry)
+        check(before < behind, "keys of a B-tree of chunks are out of order")
         table = np.array(rows, np.int64).reshape(-1, 4).T
         return ChunkTable(cell=table[0], offset=table[1], length=table[2], mask=table[3].astype(np.uint32))
 
@@ -223,24 +323,30 @@ class _Nodes:
     def _column(self, entries: NDArray[np.uint8], at: int, width: int) -> NDArray[np.int64]:
         return read_column(entries, at, width, (len(entries),), (self.entry,))
 
-    def _entries(self, raw: NDArray[np.uint8], level: int) -> NDArray[np.uint8]:
-        """Check the heads of some nodes, and give their entries: shape ``(n, bytes of an entry)``."""
+    def _keys(self, entries: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Give where chunks begin: shape ``(n, axes + 1)``, in elements."""
+        n = len(self._steps)
+        columns = [self._column(entries, 8 + 8 * axis, 8) for axis in range(n)]
+        return np.stack(columns, axis=1)
+
+    def _entries(self, raw: NDArray[np.uint8], level: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Check the heads of nodes; give their entries, shape ``(n, bytes of an entry)``, and how many each holds."""
         head = np.ndarray((len(raw),), "<u8", raw, 0, (self.size,))
         expected = int.from_bytes(b"TREE" + bytes([_CHUNKS, level]), "little")
         check(bool((head & 0xFFFF_FFFF_FFFF == expected).all()), "a node of a B-tree of chunks does not begin as one")
-        counts = head >> 48
+        counts = (head >> 48).astype(np.int64)
         fullest, emptiest = int(counts.max()), int(counts.min())
         check(fullest <= self.most, f"a node of a B-tree has {fullest} entries, more than {self.most}")
-        self._check_last_keys(raw, counts)
         slots = np.ndarray((len(raw), fullest), f"V{self.entry}", raw, self._head, (self.size, self.entry))
         used = slots if emptiest == fullest else slots[np.arange(fullest) < counts[:, None]]
-        return np.ascontiguousarray(used).reshape(-1).view(np.uint8).reshape(-1, self.entry)
+        return np.ascontiguousarray(used).reshape(-1).view(np.uint8).reshape(-1, self.entry), counts
 
-    def _check_last_keys(self, raw: NDArray[np.uint8], counts: NDArray[Any]) -> None:
-        """Check the key behind the last entry of each node, which the HDF5 library reads too."""
+    def _last_keys(self, raw: NDArray[np.uint8], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give the key behind the last entry of each node, which the HDF5 library reads too: as `_keys`."""
         width = self._key - 8
         windows = np.ndarray((raw.size - width + 1,), f"V{width}", raw, 0, (1,))
-        keys = windows[np.arange(len(raw)) * self.size + self._head + counts.astype(np.int64) * self.entry + 8]
-        axes = keys.view("<u8").reshape(-1, len(self._steps))
-        for axis, step in enumerate(self._steps):
-            check(not (axes[:, axis] % step).any(), "a key of a B-tree of chunks is no place of a chunk")
+        keys = windows[np.arange(len(raw)) * self.size + self._head + counts * self.entry + 8]
+        axes: NDArray[np.int64] = keys.view("<i8").reshape(-1, len(self._steps))
+        check(not (axes.view("<u8") % np.array(self._steps, np.uint64)).any(), _NO_PLACE)
+        check(int(axes.min()) >= 0, _NO_PLACE)
+        return axes

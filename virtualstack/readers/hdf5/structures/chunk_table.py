@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout
-from virtualstack.readers.hdf5.structures.requests import StructureError, Widths
+from virtualstack.readers.hdf5.structures.requests import OutsideError, StructureError, Widths
 
 __all__ = ["ChunkSpace", "ChunkTable", "TableBuilder", "chunk_space", "empty_table"]
 
@@ -273,7 +273,7 @@ class TableBuilder:
             raise StructureError("the chunk index has a chunk of no bytes")
         greatest = int(offset.view(np.uint64).max())  # negative ones are the greatest
         if greatest > last and (greatest > end or length is None or (offset > end - length).any()):
-            raise StructureError("the chunk index has a chunk past the end of the file")
+            raise OutsideError("the chunk index has a chunk past the end of the file")
 
     def _check_edges(self, cell: NDArray[np.int64], length: NDArray[np.int64]) -> None:
         space = self._space

@@ -13,11 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Blocks", "Parse", "Span", "StructureError", "Widths", "read_blocks", "read_span"]
+__all__ = ["Blocks", "OutsideError", "Parse", "Span", "StructureError", "Widths", "read_blocks", "read_span"]
 
 
 class StructureError(Exception):
     """The bytes contradict the file format, or are of a form that is not known here; the message is half a sentence."""
+
+
+class OutsideError(StructureError):
+    """Bytes would lie past the end of the file: it is cut short, or an address is wrong."""
 
 
 class Span(NamedTuple):

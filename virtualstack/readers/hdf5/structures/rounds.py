@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, StructureError
+from virtualstack.readers.hdf5.structures.requests import Blocks, OutsideError, Parse, StructureError
 
 __all__ = ["ROUND_BYTES", "SLICE_BYTES", "check_places", "read_in_rounds"]
 
@@ -76,7 +76,7 @@ def check_places(places: Sequence[Blocks], end: int, what: str, /) -> None:
         Name of the structures, for the error.
     """
     if sum(len(addresses) * size for addresses, size in places) > end:
-        raise StructureError(f"{what} have more bytes than the file")
+        raise OutsideError(f"{what} have more bytes than the file")
     if sum(len(addresses) for addresses, _ in places) <= _FEW:
         _check_few(sorted((address, size) for addresses, size in places for address in addresses.tolist()), end, what)
         return
@@ -85,7 +85,7 @@ def check_places(places: Sequence[Blocks], end: int, what: str, /) -> None:
     order = np.argsort(addresses, kind="stable")
     addresses, sizes = addresses[order], sizes[order]
     if len(addresses) and (addresses[0] < 0 or (addresses > end - sizes).any()):
-        raise StructureError(f"{what} lie past the end of the file")
+        raise OutsideError(f"{what} lie past the end of the file")
     if (addresses[1:] - addresses[:-1] < sizes[:-1]).any():
         raise StructureError(f"{what} overlap")
 
@@ -93,6 +93,6 @@ def check_places(places: Sequence[Blocks], end: int, what: str, /) -> None:
 def _check_few(places: list[tuple[int, int]], end: int, what: str) -> None:
     """Do the same with numbers of Python, which are faster for a few blocks."""
     if places and (places[0][0] < 0 or any(address > end - size for address, size in places)):
-        raise StructureError(f"{what} lie past the end of the file")
+        raise OutsideError(f"{what} lie past the end of the file")
     if any(following - address < size for (address, size), (following, _) in pairwise(places)):
         raise StructureError(f"{what} overlap")
