@@ -1,5 +1,6 @@
 """The command line: what it prints, writes and exits with."""
 
+import io
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import warnings
 import h5py
 import netCDF4
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -393,6 +395,60 @@ def test_inspect_shows_groups_or_one_of_them(tmp_path, capsys):
 def test_runs_of_numbers_are_drawn_together():
     """As people write them."""
     assert cli._ranges([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
+
+
+# -- survey -----------------------------------------------------------------------------------------------------
+
+
+def test_survey_shows_what_files_share(files, tmp_path, capsys):
+    """In the order of their dimension, whatever the order given."""
+    assert main(["survey", str(tmp_path / "*.nc")]) == 0
+    seen = capsys.readouterr()
+    assert seen.out.startswith("3 files, along 'time'; 0 failed\n")
+    assert "era 1: 2000-01-01 to 2000-01-06, 3 files\n" in seen.out
+    assert seen.err == ""
+
+
+def test_survey_goes_on_after_a_bad_file_and_exits_with_1(files, tmp_path, capsys):
+    """The file is named with the reason."""
+    assert main(["survey", *files, str(tmp_path / "gone.nc")]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("3 files, along 'time'; 1 failed\n")
+    assert re.search(r"failed\n  file://.*gone\.nc: SourceNotFoundError: ", out)
+
+
+def test_survey_reads_lists(files, tmp_path, capsys, monkeypatch):
+    """Of a file, or of stdin, one name a line."""
+    (tmp_path / "list.txt").write_text("\n".join(files[:2]) + "\n\n")
+    assert main(["survey", f"@{tmp_path}/list.txt", files[2]]) == 0
+    assert capsys.readouterr().out.startswith("3 files")
+    monkeypatch.setattr("sys.stdin", io.StringIO(files[0]))
+    assert main(["survey", "@-"]) == 0
+    assert capsys.readouterr().out.startswith("1 file,")
+    assert main(["survey", f"@{tmp_path}/gone.txt"]) == 1
+    assert re.search(r"^the list '.*gone\.txt' cannot be read: ", error_of(capsys))
+
+
+def test_survey_writes_a_table(files, tmp_path, capsys):
+    """One line a file."""
+    assert main(["survey", *files, "--table", str(tmp_path / "files.csv"), "--cache", str(tmp_path / "cache")]) == 0
+    table = pd.read_csv(tmp_path / "files.csv")
+    assert table["url"].tolist() == [f"file://{path}" for path in files]
+    assert table["steps"].tolist() == [2, 2, 2]
+    assert any((tmp_path / "cache").iterdir())
+    assert main(["survey", *files, "--table", str(tmp_path)]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_survey_takes_a_dimension_and_shows_all(files, tmp_path, capsys):
+    """An unknown one is an error; all lines on request."""
+    assert main(["survey", *files, "--dim", "y"]) == 1
+    assert error_of(capsys) == "no file has a dimension 'y'; they have ['time', 'x']"
+    gone = [str(tmp_path / f"gone{i}.nc") for i in range(20)]
+    main(["survey", *gone])
+    assert "... and 8 more" in capsys.readouterr().out
+    main(["survey", *gone, "--all"])
+    assert "more" not in capsys.readouterr().out
 
 
 # -- readers ----------------------------------------------------------------------------------------------------

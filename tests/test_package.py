@@ -71,6 +71,7 @@ def test_the_public_names_are_these():
         "ManifestGroup",
         "ManifestStore",
         "ScanResult",
+        "Survey",
         "errors",
         "list_readers",
         "open_virtual_dataset",
@@ -79,6 +80,7 @@ def test_the_public_names_are_these():
         "open_virtual_mfdatatree",
         "readers",
         "scan",
+        "survey",
     ]
     assert all(hasattr(virtualstack, name) for name in virtualstack.__all__)
 

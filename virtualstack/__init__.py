@@ -20,6 +20,7 @@ from virtualstack.manifests import (
 from virtualstack.readers.registry import list_readers
 from virtualstack.scan import ScanResult, scan
 from virtualstack.store import ManifestStore
+from virtualstack.survey import Survey, survey
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ __all__ = [
     "ManifestGroup",
     "ManifestStore",
     "ScanResult",
+    "Survey",
     "errors",
     "list_readers",
     "open_virtual_dataset",
@@ -42,4 +44,5 @@ __all__ = [
     "open_virtual_mfdatatree",
     "readers",
     "scan",
+    "survey",
 ]

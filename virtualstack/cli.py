@@ -1,4 +1,4 @@
-"""The command ``virtualstack``: build references, look into files, list readers."""
+"""The command ``virtualstack``: build references, look into files and archives, list readers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from virtualstack.errors import (
     MissingDependencyError,
     ReaderError,
     SourceNotFoundError,
+    StorageError,
     VirtualStackError,
 )
 from virtualstack.location import absolute_url, local_path
@@ -38,6 +40,7 @@ from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.registry import Format, list_readers, load_reader
 from virtualstack.sample import SAMPLES, sample_files
 from virtualstack.scan import scan
+from virtualstack.survey import survey
 from virtualstack.verify import require_library, verify_against_files
 
 __all__ = ["main"]
@@ -114,6 +117,17 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("file", metavar="FILE", help="path or URL of a file, or of references")
     inspect.add_argument("--group", metavar="PATH", help="only this group and those in it")
     inspect.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")
+
+    survey = commands.add_parser("survey", parents=[common], help="show what many files share, and what stands out")
+    survey.set_defaults(run=_survey)
+    survey.add_argument(
+        "files", nargs="+", metavar="FILE", help="path, glob or URL; @LIST for a file of such lines, @- for stdin"
+    )
+    survey.add_argument("--dim", metavar="DIM", help="dimension along which files follow each other (default: found)")
+    survey.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")
+    survey.add_argument("--cache", metavar="DIR", help="keep what was found; a later survey reads what has changed")
+    survey.add_argument("--all", action="store_true", help="show every line, not the first ones of each part")
+    survey.add_argument("--table", metavar="FILE", help="write one line a file to a table, as CSV")
 
     readers = commands.add_parser("readers", parents=[common], help="list formats, and what each one needs")
     readers.set_defaults(run=_readers)
@@ -311,6 +325,34 @@ def _print_refusals(start: ManifestGroup) -> None:
     if refusals:
         print("\nnot taken over as references")
         print("\n".join(f"  {line}" for line in _table([(x.path, x.kind, x.reason) for x in refusals], right=())))
+
+
+# -- survey ---------------------------------------------------------------------------------------------------
+
+
+def _survey(options: argparse.Namespace) -> int:
+    urls = [url for text in options.files for url in _urls(text)]
+    found = survey(urls, reader=options.reader, cache=options.cache, progress=_bar("scan"), dim=options.dim)
+    print(found.text() if options.all else found)
+    if options.table:
+        try:
+            found.table.to_csv(options.table, index=False)
+        except OSError as error:
+            raise StorageError(f"'{options.table}' cannot be written: {error}", url=options.table) from error
+    return 1 if len(found.failures) else 0
+
+
+def _urls(text: str) -> Iterator[str]:
+    """Give the URLs of an argument; those in a list one a line, without empty lines."""
+    if not text.startswith("@"):
+        yield from map(absolute_url, _glob(text))
+        return
+    try:
+        listed = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"the list '{text[1:]}' cannot be read: {error}", url=text[1:]) from error
+    for line in filter(None, map(str.strip, listed.splitlines())):
+        yield absolute_url(line)
 
 
 # -- readers --------------------------------------------------------------------------------------------------

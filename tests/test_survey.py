@@ -1,0 +1,461 @@
+"""Archives at a glance: eras, outliers, duplicates and gaps, as xarray on the files sees them."""
+
+import shutil
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import virtualstack as vs
+from virtualstack.errors import CombineError
+from virtualstack.storage import MemoryTarget
+from virtualstack.survey import line as survey_line
+from virtualstack.survey.eras import find_eras
+from virtualstack.survey.line import Gap, find_gaps
+
+EPOCH = "days since 2000-01-01"
+
+
+def write(
+    path,
+    start,
+    n=5,
+    *,
+    dtype="f4",
+    chunk=1,
+    name="tas",
+    units=EPOCH,
+    offset=0,
+    calendar=None,
+    attrs=None,
+    file_attrs=None,
+    extra=(),
+    x=0,
+    format="NETCDF4",
+    **storage,
+):
+    """Write one file of a series, of days ``start`` to ``start + n - 1``."""
+    with netCDF4.Dataset(path, "w", format=format) as file:
+        file.setncatts(file_attrs or {})
+        file.createDimension("time", None)
+        file.createDimension("x", 4)
+        time = file.createVariable("time", "f8", ("time",))
+        time.units = units
+        if calendar:
+            time.calendar = calendar
+        time[:] = np.arange(start, start + n) - offset
+        file.createVariable("x", "f8", ("x",))[:] = np.arange(4) + x
+        options = {"chunksizes": (chunk, 4), "zlib": True, **storage} if format == "NETCDF4" else {}
+        v = file.createVariable(name, dtype, ("time", "x"), **options)
+        v.set_auto_maskandscale(False)
+        v.setncatts(attrs or {})
+        v[:] = np.arange(4 * n).reshape(n, 4) % 100
+        for other in extra:
+            file.createVariable(other, "f4", ("time", "x"))[:] = 1
+    return str(path)
+
+
+def series(folder, n, change=lambda i: {}, step=5, **common):
+    return [write(folder / f"f{i:03d}.nc", step * i, step, **{**common, **change(i)}) for i in range(n)]
+
+
+def names(urls):
+    return [url.rsplit("/", 1)[-1] for url in urls]
+
+
+# -- eras -----------------------------------------------------------------------------------------------------
+
+
+def test_files_that_are_alike_are_one_era(tmp_path):
+    """With first and last value as xarray decodes them."""
+    files = series(tmp_path, 6)
+    found = vs.survey(files[::-1])
+    assert found.dim == "time"
+    assert names(found.table["url"]) == [f"f{i:03d}.nc" for i in range(6)]
+    for (_, row), path in zip(found.table.iterrows(), files, strict=True):
+        with xr.open_dataset(path) as opened:
+            times = opened["time"].values.astype("M8[D]").astype(str)
+            assert (row["first"], row["last"], row["steps"]) == (times[0], times[-1], opened.sizes["time"])
+            assert row["variables"] == len(opened.variables)
+    assert found.table["size"].tolist() == [Path(path).stat().st_size for path in files]
+    ((_, era),) = found.eras.iterrows()
+    assert (era["files"], era["first"], era["last"], era["changes"]) == (6, "2000-01-01", "2000-01-30", "")
+    for part in (found.outliers, found.duplicates, found.gaps, found.failures, found.irregular):
+        assert len(part) == 0
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize(
+    ("later", "said"),
+    [
+        ({"shuffle": False}, "codecs of tas: shuffle + zlib -> zlib"),
+        ({"fletcher32": True}, "codecs of tas: shuffle + zlib -> fletcher32 + shuffle + zlib"),
+        ({"chunk": 2}, "chunks of tas: 1 x 4 -> 2 x 4"),
+        ({"dtype": "f8"}, "dtype of tas: float32 -> float64"),
+        ({"dtype": ">f4", "endian": "big"}, "dtype of tas: float32 -> float32 big-endian"),
+        ({"attrs": {"scale_factor": 0.5}}, "packing of tas: none -> scale_factor=0.5"),
+        ({"attrs": {"units": "days since 2000-01-01"}}, "time units of tas: none -> days since 2000-01-01"),
+        ({"extra": ("pr",)}, "pr: absent -> there"),
+        ({"attrs": {"missing_value": np.float32(-9)}}, "fill of tas: unwritten="),
+        ({"calendar": "noleap"}, "calendar of time: standard -> noleap"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else "+".join(value),
+)
+def test_an_era_begins_where_files_change(later, said, tmp_path):
+    """And says what has changed, once."""
+    found = vs.survey(series(tmp_path, 8, lambda i: later if i >= 5 else {}))
+    assert found.eras["files"].tolist() == [5, 3]
+    if "calendar" not in later:
+        assert found.eras["first"].tolist() == ["2000-01-01", "2000-01-26"]
+    assert found.eras["changes"][0] == ""
+    assert found.eras["changes"][1].startswith(said)
+    assert found.eras["changes"][1].count(";") == ("units" in str(later))
+    assert found.table["era"].tolist() == [1] * 5 + [2] * 3
+    assert names(found.eras["first_url"]) == ["f000.nc", "f005.nc"]
+    assert names(found.eras["last_url"]) == ["f004.nc", "f007.nc"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda i: {"complevel": 1 + i % 9},
+        lambda i: {"units": f"days since {np.datetime64('2000-01-01') + np.timedelta64(5 * i, 'D')}", "offset": 5 * i},
+        lambda i: {"attrs": {"long_name": f"of file {i}"}, "file_attrs": {"history": f"made {i}"}},
+    ],
+    ids=["level", "epoch of each file", "attributes"],
+)
+def test_what_does_not_hinder_joining_makes_no_eras(change, tmp_path):
+    """Compression levels, units of times that are loaded, texts."""
+    found = vs.survey(series(tmp_path, 12, change))
+    assert found.eras["files"].tolist() == [12]
+    assert not len(found.gaps)
+    assert found.table["first"].tolist() == [
+        str(np.datetime64("2000-01-01") + np.timedelta64(5 * i, "D")) for i in range(12)
+    ]
+
+
+def test_files_in_one_chunk_of_their_length_are_alike(tmp_path):
+    """Months are as long as they are; then chunks of one day begin an era."""
+    lengths, start, files = [31, 28, 31, 30, 31, 30], 0, []
+    for i, n in enumerate(lengths):
+        files.append(write(tmp_path / f"{i}.nc", start, n, chunk=n if i < 4 else 1))
+        start += n
+    found = vs.survey(files)
+    assert found.eras["files"].tolist() == [4, 2]
+    assert found.eras["changes"][1] == "chunks of tas: all x 4 -> 1 x 4"
+
+
+def test_a_short_last_file_in_chunks_of_the_others_is_alike(tmp_path):
+    """Its chunks are longer than the file."""
+    files = [write(tmp_path / f"{i}.nc", 24 * i, 24 if i < 3 else 5, chunk=24) for i in range(4)]
+    found = vs.survey(files)
+    assert found.eras["files"].tolist() == [4]
+    row = found.variables.set_index(["variable", "property"]).loc["tas", "chunks"]
+    assert (row["most"], row["values"]) == ("24 x 4", 1)
+
+
+def test_a_property_that_changes_too_often_makes_no_eras_but_is_told(tmp_path):
+    """Two kinds of files in turn."""
+    found = vs.survey(series(tmp_path, 20, lambda i: {"shuffle": i % 2 == 0}))
+    assert found.eras["files"].tolist() == [20]
+    row = found.variables.set_index(["variable", "property"]).loc["tas", "codecs"]
+    assert (row["values"], row["files"], row["changes"], row["varies"]) == (2, 10, 19, True)
+    assert "codecs of 'tas': 2 values, most often shuffle + zlib (10 files); 19 changes (in no era: too often)" in str(
+        found
+    )
+
+
+def test_netcdf3_and_netcdf4_are_two_eras(tmp_path):
+    """Another byte order, and no codecs."""
+    found = vs.survey(series(tmp_path, 6, lambda i: {"format": "NETCDF3_CLASSIC"} if i < 3 else {}))
+    assert found.eras["files"].tolist() == [3, 3]
+    assert "dtype of tas: float32 big-endian -> float32" in found.eras["changes"][1]
+    assert "codecs of tas: none -> shuffle + zlib" in found.eras["changes"][1]
+
+
+def test_other_data_is_another_series(tmp_path):
+    """Files of temperature and of rain, of the same days."""
+    both = [write(tmp_path / f"{name}{i}.nc", 5 * i, name=name) for i in range(3) for name in ("tas", "pr")]
+    found = vs.survey(both)
+    assert found.eras["series"].tolist() == ["tas", "pr"]
+    assert found.eras["files"].tolist() == [3, 3]
+    assert not len(found.duplicates)
+    assert "series 'pr'" in str(found)
+
+
+def test_files_without_chunks_of_a_variable_say_nothing_of_its_codecs(tmp_path):
+    """What was never written is no change."""
+    files = series(tmp_path, 5)
+    with netCDF4.Dataset(tmp_path / "f002.nc", "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 4)
+        file.createVariable("time", "f8", ("time",)).units = EPOCH
+        file["time"][:] = np.arange(10, 15)
+        file.createVariable("x", "f8", ("x",))[:] = np.arange(4)
+        file.createVariable("tas", "f4", ("time", "x"), chunksizes=(1, 4), zlib=True)
+    assert vs.survey(files).eras["files"].tolist() == [5]
+
+
+# -- outliers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("odd", [{3}, {3, 4}, {2, 6}])
+def test_one_or_two_files_unlike_their_neighbours_are_outliers(odd, tmp_path):
+    """They make no era."""
+    found = vs.survey(series(tmp_path, 9, lambda i: {"dtype": "f8"} if i in odd else {}))
+    assert names(found.outliers["url"]) == [f"f{i:03d}.nc" for i in sorted(odd)]
+    assert set(found.outliers["differs"]) == {"dtype of tas: float32 -> float64"}
+    assert found.eras["files"].tolist() == [9]
+    assert found.eras["outliers"].tolist() == [len(odd)]
+    assert np.flatnonzero(found.table["is_outlier"]).tolist() == sorted(odd)
+
+
+def test_two_different_files_side_by_side_are_outliers(tmp_path):
+    """Each is unlike in its own way."""
+    found = vs.survey(series(tmp_path, 8, lambda i: {3: {"dtype": "f8"}, 4: {"chunk": 2}}.get(i, {})))
+    assert found.outliers["differs"].tolist() == ["dtype of tas: float32 -> float64", "chunks of tas: 1 x 4 -> 2 x 4"]
+
+
+def test_three_files_are_an_era(tmp_path):
+    """And so are those at the end, which nothing follows."""
+    found = vs.survey(series(tmp_path, 10, lambda i: {"dtype": "f8"} if i in (3, 4, 5, 9) else {}))
+    assert found.eras["files"].tolist() == [3, 3, 3, 1]
+    assert not len(found.outliers)
+
+
+codes = arrays(np.int32, st.tuples(st.integers(1, 30), st.integers(0, 4)), elements=st.integers(-1, 2))
+
+
+@settings(deadline=None, max_examples=200)
+@given(codes, st.data())
+def test_files_of_an_era_are_alike_but_for_outliers(codes, data):
+    """Whatever the archive: eras are runs, and each begins with a change."""
+    is_structure = data.draw(arrays(np.bool_, codes.shape[1]))
+    found = find_eras(codes, is_structure)
+    assert set(np.diff(found.era).tolist()) <= {0, 1}
+    used = found.codes[:, is_structure & ~found.varies]
+    for era in range(int(found.era[-1]) + 1):
+        alike = used[(found.era == era) & ~found.is_outlier]
+        assert (alike == alike[0]).all()
+        assert (found.typical[era][is_structure & ~found.varies] == alike[0]).all()
+        assert (used[(found.era == era) & found.is_outlier] != alike[0]).any(axis=1).all()
+        if era:
+            assert (found.typical[era] != found.typical[era - 1])[is_structure & ~found.varies].any()
+    said = codes != -1
+    assert (found.codes[said] == codes[said]).all()
+
+
+# -- duplicates and gaps --------------------------------------------------------------------------------------
+
+
+def test_a_copy_is_there_twice(tmp_path):
+    """By its coordinate."""
+    files = series(tmp_path, 4)
+    shutil.copy(files[1], tmp_path / "copy.nc")
+    found = vs.survey([*files, tmp_path / "copy.nc"])
+    assert names(found.duplicates["url"]) == ["f001.nc"]
+    assert names(found.duplicates["other"]) == ["copy.nc"]
+    assert found.duplicates["kind"].tolist() == ["same values"]
+    assert not len(found.gaps)
+
+
+def test_the_same_bytes_are_told_by_size_and_etag(tmp_path):
+    """Once, though their values are the same too."""
+    files = series(tmp_path, 3)
+    target = MemoryTarget("memory://survey")
+    for name, path in zip(("a", "b", "c", "d"), (*files, files[0]), strict=True):
+        target.put(f"{name}.nc", Path(path).read_bytes())
+    found = vs.survey([f"memory://survey/{name}.nc" for name in "abcd"])
+    assert found.duplicates.values.tolist() == [
+        ["memory://survey/a.nc", "memory://survey/d.nc", "same bytes"],
+    ]
+
+
+def test_overlaps_are_told(tmp_path):
+    """Some values are in two files."""
+    files = [write(tmp_path / "a.nc", 0, 5), write(tmp_path / "b.nc", 4, 5), write(tmp_path / "c.nc", 9, 5)]
+    found = vs.survey(files).duplicates
+    assert [[*names(row[:2]), row[2]] for row in found.values.tolist()] == [["a.nc", "b.nc", "overlap"]]
+
+
+def test_tiles_are_no_duplicates(tmp_path):
+    """Another coordinate tells them apart."""
+    found = vs.survey([write(tmp_path / "a.nc", 0), write(tmp_path / "b.nc", 0, x=4)]).duplicates
+    assert found["kind"].tolist() == ["same values, other place"]
+
+
+def test_gaps_are_missing_steps(tmp_path):
+    """With the values around them."""
+    files = series(tmp_path, 6)
+    found = vs.survey([path for i, path in enumerate(files) if i not in (2, 3)])
+    assert found.gaps.values.tolist() == [["tas", "2000-01-10", "2000-01-21", 10]]
+    assert "10 steps between 2000-01-10 and 2000-01-21" in str(found)
+
+
+def test_gaps_in_other_calendars_have_their_dates(tmp_path):
+    """There is a 30th of February."""
+    files = [write(tmp_path / f"{i}.nc", 20 * i, 20, calendar="360_day") for i in range(5) if i != 2]
+    found = vs.survey(files)
+    with xr.open_dataset(files[-1]) as opened:
+        assert found.table["last"].tolist()[-1] == str(opened["time"].values[-1])
+    assert found.gaps.values.tolist() == [["tas", "2000-02-10 00:00:00", "2000-03-01 00:00:00", 20]]
+
+
+@pytest.mark.parametrize("missing", [set(), {7}, {3, 4, 15}])
+def test_months_are_regular(missing):
+    """Of 28 to 31 days; a missing one is found."""
+    months = pd.date_range("2001-01-01", periods=36, freq="MS")
+    kept = [i for i in range(36) if i not in missing]
+    gaps = find_gaps(months[kept].values.astype("M8[ns]").view("i8"))
+    assert sum(gap.n_steps for gap in gaps) == len(missing)
+
+
+def test_steps_that_are_not_regular_have_no_gaps(tmp_path):
+    """Orbits come when they come, which is said."""
+    starts = np.cumsum([0, 3, 9, 20, 4, 35, 6, 17])
+    found = vs.survey([write(tmp_path / f"{i}.nc", start, 1) for i, start in enumerate(starts)])
+    assert found.irregular == ("tas",)
+    assert not len(found.gaps)
+    assert "no regular steps" in str(found)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(8, 60), st.data())
+def test_a_run_without_some_steps_has_these_gaps(n, data):
+    """As many steps are missing as were taken out."""
+    inner = st.sets(st.integers(1, n - 2), max_size=n // 8)
+    missing = data.draw(inner)
+    kept = np.array([i for i in range(n) if i not in missing]) * 7.5
+    gaps = find_gaps(np.random.default_rng(0).permutation(kept))
+    assert sum(gap.n_steps for gap in gaps) == len(missing)
+    assert all(gap == Gap(gap.after, gap.after + 7.5 * (gap.n_steps + 1), gap.n_steps) for gap in gaps)
+
+
+# -- what it reads, and what fails ----------------------------------------------------------------------------
+
+
+def test_bad_files_do_not_stop_it(tmp_path):
+    """They are named with the reason."""
+    files = series(tmp_path, 3)
+    (tmp_path / "bad.nc").write_bytes(Path(files[0]).read_bytes()[:700])
+    (tmp_path / "odd.txt").write_text("no data")
+    found = vs.survey([tmp_path / "gone.nc", files[0], tmp_path / "bad.nc", *files[1:], tmp_path / "odd.txt"])
+    assert len(found) == 3
+    assert dict(zip(names(found.failures["url"]), found.failures["error"], strict=True)) == {
+        "gone.nc": "SourceNotFoundError",
+        "bad.nc": "MalformedFileError",
+        "odd.txt": "UnknownFormatError",
+    }
+    assert "3 failed" in str(found)
+
+
+def test_a_coordinate_that_cannot_be_read_or_decoded_is_a_failure(tmp_path):
+    """The file stays in the table."""
+    files = series(tmp_path, 3)
+    with netCDF4.Dataset(files[1], "a") as file:
+        file["time"].units = "days since the flood"
+    found = vs.survey(files)
+    assert found.failures["error"].tolist() == ["ValueError"]
+    assert "coordinate 'time' cannot be decoded" in found.failures["message"][0]
+    assert len(found) == 3
+    assert found.table["first"].tolist() == ["2000-01-01", "2000-01-11", ""]
+
+
+def test_the_coordinate_alone_is_read(tmp_path, monkeypatch):
+    """Metadata, and one small array a file; others where they must tell duplicates apart."""
+    read, asked = survey_line.read_array, []
+
+    def recorded(array, *arguments, **options):
+        asked.append(array.name.strip("/"))
+        return read(array, *arguments, **options)
+
+    monkeypatch.setattr(survey_line, "read_array", recorded)
+    files = series(tmp_path, 4)
+    vs.survey(files)
+    assert asked == ["time"] * 4
+    vs.survey([files[0], files[0]])
+    assert asked[4:] == ["time", "time", "x", "x"]
+
+
+def test_remote_coordinates_are_read_in_threads(tmp_path):
+    """With the same result."""
+    target = MemoryTarget("memory://survey-threads")
+    for i, path in enumerate(series(tmp_path, 5)):
+        target.put(f"{i}.nc", Path(path).read_bytes())
+    found = vs.survey([f"memory://survey-threads/{i}.nc" for i in range(5)])
+    assert found.table["first"].tolist() == [f"2000-01-{1 + 5 * i:02d}" for i in range(5)]
+
+
+# -- the dimension --------------------------------------------------------------------------------------------
+
+
+def test_files_without_a_dimension_stay_in_the_order_given(tmp_path):
+    """They have eras all the same."""
+    paths = []
+    for i in range(4):
+        paths.append(tmp_path / f"{3 - i}.nc")
+        xr.Dataset({"v": ("x", np.ones(3, "f4" if i < 2 else "f8"))}).to_netcdf(paths[-1], engine="h5netcdf")
+    found = vs.survey(paths)
+    assert found.dim is None
+    assert names(found.table["url"]) == ["3.nc", "2.nc", "1.nc", "0.nc"]
+    assert found.eras["files"].tolist() == [2, 2]
+    assert "in the order given" in str(found)
+    assert "era 1: 3.nc on, 2 files" in str(found)
+
+
+def test_the_dimension_can_be_named(tmp_path):
+    """Then it is that one, and another one is an error."""
+    files = [write(tmp_path / f"{i}.nc", 0, x=4 * i) for i in (2, 0, 1)]
+    found = vs.survey(files, dim="x")
+    assert found.table["first"].tolist() == ["0", "4", "8"]
+    assert not len(found.gaps)
+    with pytest.raises(CombineError, match=r"no file has a dimension 'y'; they have \['time', 'x'\]"):
+        vs.survey(files, dim="y")
+
+
+def test_text_and_falling_coordinates(tmp_path):
+    """Text has no order and no gaps; falling numbers are put in order of their least."""
+    paths = []
+    for i, station in enumerate(("b", "a")):
+        paths.append(tmp_path / f"{i}.nc")
+        xr.Dataset(coords={"station": [station], "z": np.arange(4.0)[::-1] + 4 * (1 - i)}).to_netcdf(paths[-1])
+    found = vs.survey(paths, dim="station")
+    assert found.table["first"].tolist() == ["b", "a"]
+    found = vs.survey(paths, dim="z")
+    assert found.table[["first", "last"]].values.tolist() == [["3", "0"], ["7", "4"]]
+
+
+def test_no_files_are_no_error():
+    """There is nothing to tell."""
+    found = vs.survey([])
+    assert len(found) == 0
+    assert str(found).startswith("0 files")
+
+
+def test_options_reach_the_scan(tmp_path):
+    """Reader, cache and progress."""
+    done = []
+    files = series(tmp_path, 3)
+    for _ in range(2):
+        found = vs.survey(
+            files, reader="hdf5", cache=tmp_path / "cache", progress=lambda *numbers: done.append(numbers)
+        )
+    assert len(found) == 3
+    assert done[-1] == (3, 3)
+
+
+def test_the_text_is_short_and_can_be_whole(tmp_path):
+    """Of each part the first lines."""
+    (tmp_path / "bad").mkdir()
+    bad = [tmp_path / "bad" / f"{i}.nc" for i in range(20)]
+    found = vs.survey([*series(tmp_path, 2), *bad])
+    assert "... and 8 more" in str(found)
+    assert repr(found) == str(found)
+    assert "more" not in found.text()
+    assert found.text().count("SourceNotFoundError") == 20

@@ -1,0 +1,231 @@
+"""What each file says of its variables, as numbers that can be compared by whole columns."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.metadata import Codec, decoding_part
+from virtualstack.manifests import ChunkEncoding, ChunkManifest, ManifestArray, ManifestGroup
+
+__all__ = ["ATTRIBUTE", "NONE", "STRUCTURE", "UNKNOWN", "Facts", "Key", "collect_facts", "describe_fact"]
+
+type Key = tuple[str, str]
+"""Path of a variable (``""`` for the file itself) and name of one of its properties."""
+
+STRUCTURE = ("present", "dims", "dtype", "chunks", "codecs", "packing", "time units", "calendar", "fill")
+"""Properties that decide how files join and are read; in the order in which they are told."""
+
+ATTRIBUTE = "attribute "
+"""Property of an attribute: this, and its name."""
+
+UNKNOWN = -1
+NONE = "none"
+_SHUFFLE = "numcodecs.shuffle"
+_FILLS = ("_FillValue", "missing_value")
+_TIMES = ("units", "calendar")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """Properties of variables in files.
+
+    Parameters
+    ----------
+    keys
+        One a column.
+    codes
+        Shape ``(files, keys)``: number of the value; ``-1`` where a file has nothing to say, such as the codecs of a
+        variable that it does not have, or has no chunk of.
+    values
+        For each column the values by their number.
+    """
+
+    keys: tuple[Key, ...]
+    codes: NDArray[np.int32]
+    values: tuple[tuple[Hashable, ...], ...]
+
+
+def collect_facts(groups: Sequence[ManifestGroup], dim: str | None, /) -> Facts:
+    """Compare groups; lengths along ``dim``, along which files are joined, are no facts."""
+    columns: dict[Key, dict[Hashable, int]] = {}
+    order: dict[Key, int] = {}
+    known: dict[Hashable, tuple[tuple[int, int], ...]] = {}
+
+    def numbered(facts: Iterable[tuple[Key, Hashable]]) -> tuple[tuple[int, int], ...]:
+        pairs = []
+        for key, value in facts:
+            numbers = columns.setdefault(key, {})
+            pairs.append((order.setdefault(key, len(order)), numbers.setdefault(value, len(numbers))))
+        return tuple(pairs)
+
+    rows: list[list[tuple[int, int]]] = []
+    for group in groups:
+        row: list[tuple[int, int]] = []
+        for path, node in group.walk():
+            at = path[1:]
+            row += numbered(((at, ATTRIBUTE + name), _hashable(x)) for name, x in node.attributes.items())
+            for name, array in node.arrays.items():
+                signature = (at, name, _signature(array))
+                if signature not in known:  # most arrays are what they are in another file
+                    known[signature] = numbered(_facts_of_array(f"{at}/{name}" if at else name, name, array, dim))
+                row += known[signature]
+        rows.append(row)
+    codes = np.full((len(rows), len(order)), UNKNOWN, np.int32)
+    for line, row in zip(codes, rows, strict=True):
+        pairs = np.array(row, np.int32).reshape(-1, 2)
+        line[pairs[:, 0]] = pairs[:, 1]
+    for key, column in order.items():
+        if key[1] == "present":
+            absent = columns[key].setdefault(False, len(columns[key]))
+            codes[:, column] = np.where(codes[:, column] == UNKNOWN, absent, codes[:, column])
+    values = tuple(tuple(columns[key]) for key in order)
+    return _whole_chunks(Facts(tuple(order), codes, values))
+
+
+def _whole_chunks(facts: Facts) -> Facts:
+    """Call chunks that are as long as their file, whatever its length, ``"all"``; other lengths are no facts."""
+    codes, values = facts.codes.copy(), list(facts.values)
+    for column, (_, name) in enumerate(facts.keys):
+        if name != "chunks":
+            continue
+        chunks: list[Any] = list(values[column])  # pairs of chunk shape and (axis, length) along the dimension
+        lengths: dict[Any, set[int]] = {}
+        for shape, along in chunks:
+            if along is not None:
+                lengths.setdefault((shape, along[0]), set()).add(along[1])
+        known: dict[Hashable, int] = {}
+        new = []
+        for shape, along in chunks:
+            if along is not None and shape[along[0]] > 1 and lengths[shape, along[0]] == {shape[along[0]]}:
+                shape = (*shape[: along[0]], "all", *shape[along[0] + 1 :])
+            new.append(known.setdefault(shape, len(known)))
+        codes[:, column] = np.where(codes[:, column] == UNKNOWN, UNKNOWN, np.array([*new, UNKNOWN])[codes[:, column]])
+        values[column] = tuple(known)
+    return Facts(facts.keys, codes, tuple(values))
+
+
+def _signature(array: ManifestArray) -> Hashable:
+    """Give all that the facts of an array depend on."""
+    manifest = array.manifest if isinstance(array.manifest, ChunkManifest) else _tables(array)
+    attributes = array.attributes
+    return (
+        array.dimension_names,
+        array.shape,
+        array.dtype,
+        manifest.fill,
+        manifest.encodings,
+        tuple(attributes),
+        tuple([x if type(x) is str else _hashable(x) for x in attributes.values()]),
+        () if not array.cf else tuple([(k, _hashable(x)) for k, x in array.cf.items()]),
+    )
+
+
+def _tables(array: ManifestArray) -> ChunkManifest:
+    return array.manifest.read(tuple(slice(0, 0) for _ in array.shape))
+
+
+def _facts_of_array(variable: str, name: str, array: ManifestArray, dim: str | None) -> Iterator[tuple[Key, Hashable]]:
+    dims = array.dimension_names or ()
+    yield (variable, "present"), True
+    yield (variable, "dims"), tuple((x, None if x == dim else n) for x, n in zip(dims, array.shape, strict=True))
+    cf = array.cf
+    for key, value in array.attributes.items():
+        if key not in cf:
+            yield (variable, ATTRIBUTE + key), _hashable(value)
+    yield (variable, "calendar"), _hashable(cf.get("calendar", "standard")) if "units" in cf else NONE
+    manifest = _tables(array)
+    encodings = manifest.encodings
+    if dims == (name,):  # loaded and decoded file by file: how it is stored is of no account
+        yield (variable, "dtype"), (array.dtype.str,)
+        return
+    yield (variable, "time units"), _hashable(cf.get("units", NONE))
+    yield (variable, "packing"), tuple((k, _hashable(cf[k])) for k in sorted(cf) if k not in _FILLS + _TIMES)
+    fills = [(key, cf[key]) for key in _FILLS if key in cf]
+    yield (variable, "fill"), tuple((key, _number(x)) for key, x in (*fills, ("unwritten", manifest.fill.value)))
+    if encodings:
+        yield (variable, "dtype"), tuple(sorted({x.dtype.str for x in encodings}))
+        yield (variable, "codecs"), tuple(sorted({_codecs(x.codecs, x.dtype.itemsize) for x in encodings}, key=str))
+        yield (variable, "chunks"), _chunks(array, encodings[0], dim)
+
+
+def _chunks(array: ManifestArray, encoding: ChunkEncoding, dim: str | None) -> Hashable:
+    dims = array.dimension_names or ()
+    shape = encoding.shape
+    if len(shape) != len(dims):
+        shape = tuple(axis.chunk or int(axis.lengths().max()) for axis in array.grid.axes)
+    axis = dims.index(dim) if dim in dims else None
+    return shape, None if axis is None else (axis, array.shape[axis])
+
+
+@lru_cache(maxsize=4096)
+def _codecs(codecs: tuple[Codec, ...], itemsize: int) -> tuple[Codec, ...]:
+    """Leave out what does not change decoding, or says the size of elements again."""
+    usual = Codec.of(_SHUFFLE, elementsize=itemsize)
+    return tuple(Codec(_SHUFFLE) if codec == usual else codec for codec in decoding_part(codecs))
+
+
+def _number(value: Any) -> str:
+    """Write a fill value; of two dtypes alike, where it is one number."""
+    return f"{value:.6g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def _hashable(value: Any) -> Hashable:
+    """Give what is equal where values are, dtype and shape included."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, np.generic) and not value.dtype.hasobject:
+        return value.dtype.str, None, value.tobytes()
+    return repr(value)
+
+
+# -- as text --------------------------------------------------------------------------------------------------
+
+
+def describe_fact(name: str, value: Any, /) -> str:
+    """Write the value of a property for people."""
+    match name:
+        case "present":
+            return "there" if value else "absent"
+        case "dims":
+            return ", ".join(dim if n is None else f"{dim}={n}" for dim, n in value) or "scalar"
+        case "dtype":
+            return "; ".join(map(_dtype, value))
+        case "chunks":
+            return " x ".join(map(str, value)) or "1"
+        case "codecs":
+            return "; ".join(" + ".join(map(_codec, chain)) or "none" for chain in value)
+        case "packing" | "fill":
+            return ", ".join(f"{key}={_plain(x)}" for key, x in value) or "none"
+    return _plain(value)
+
+
+def _dtype(text: str) -> str:
+    dtype = np.dtype(text) if "T" not in text else np.dtypes.StringDType()
+    return f"{dtype.newbyteorder('=')} big-endian" if text.startswith(">") else str(dtype)
+
+
+def _codec(codec: Codec) -> str:
+    options = codec.options()
+    name = codec.name.removeprefix("numcodecs.")
+    return f"{name}({', '.join(f'{k}={v}' for k, v in options.items())})" if options else name
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple) and len(value) == 3 and isinstance(value[2], bytes):  # of _hashable
+        array = np.frombuffer(value[2], value[0]) if np.dtype(value[0]).itemsize else np.zeros(1)
+        shown = array.tolist() if value[1] else array.tolist()[0] if array.size else ""
+        return _shortened(str(shown))
+    return _shortened(str(value))
+
+
+def _shortened(text: str, most: int = 60) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"
