@@ -126,7 +126,9 @@ def judge(path: Path) -> tuple[str, str]:
     if lib_how == "died":
         return "library died, own reads", str(lib)
     if lib_how != "group":
-        return "DIFFERENT", f"library: {lib}"
+        # what the library's view finds wrong with the file is one variable that ours refuses
+        named = [x.path for _, group in own.walk() for x in group.refusals if f"'{x.path}'" in str(lib)]
+        return ("refused by name", str(named)) if named else ("DIFFERENT", f"library: {lib}")
     # phony dimensions of a dataset that neither gives are numbered where it could be opened at all
     refused = any(x.kind == "refused" for x in (*own.refusals, *lib.refusals))
     numbered = ("has the dimensions", "has the dimension_names", "has the unlimited")
