@@ -155,7 +155,7 @@ def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None,
         return array  # its codecs or order have no form, which is said where they are written
     raise WriterError(
         f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be encoded "
-        f"anew and put into the references, which rewrite='{plan.least_budget()}' allows. Or give its values by "
+        f"anew and put into the references, which rewrite='{plan.budget()}' allows. Or give its values by "
         "vds.virtual.open() or ManifestStore, leave the variable out, or join only files that are stored alike",
         variable=array.name,
         feature=reason,
@@ -194,7 +194,7 @@ def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
         return f"inline: {array.nbytes:,} bytes"
     if plan.n_missing:
         return f"no: {plan} are to be encoded anew, and show {plan.n_missing} MISSING ones"
-    return f"rewrite='{plan.least_budget()}': {plan}"
+    return f"rewrite='{plan.budget()}': {plan}"
 
 
 def _relative_to(base: str) -> Callable[[str], str]:

@@ -118,17 +118,21 @@ class RewritePlan:
         """Elements that are encoded anew."""
         return len(self.cells) * math.prod(self.chunks)
 
-    def least_budget(self, nbytes: int | None = None, /) -> str:
-        """Write the budget that does, rounded up, as it is given: ``"0.3%"``, or bytes where nothing is stored."""
-        nbytes = self.nbytes if nbytes is None else nbytes
+    def part(self, nbytes: int, /) -> str:
+        """Write bytes as a budget is given, rounded up: as a part of the stored ones, ``"0.3%"``, if there are any."""
         percent = 100 * nbytes / self.stored if self.stored else 0.0
         if not percent:
             return f"{nbytes} B"
         unit = 10.0 ** (math.floor(math.log10(percent)) - 1)
         return f"{math.ceil(percent / unit * (1 - 1e-12)) * unit:.10g}%"
 
+    def budget(self, nbytes: int | None = None, /) -> str:
+        """Write a budget that does; a tenth more than ``nbytes``, or than was planned, where that is an estimate."""
+        nbytes = self.nbytes if nbytes is None else nbytes
+        return self.part(math.ceil(nbytes * 1.1) if self.encoding.codecs else nbytes)
+
     def __str__(self) -> str:
-        part = f"{self.least_budget()} of " if self.stored else ""
+        part = f"{self.part(self.nbytes)} of " if self.stored else ""
         return (
             f"{len(self.cells):,} of {self.n_chunks:,} chunks (about {self.nbytes:,} bytes, {part}{self.stored:,} "
             "stored ones)"
@@ -490,7 +494,7 @@ def _over_budget(plan: RewritePlan, nbytes: int, limit: int) -> WriterError:
     name = plan.array.name or ""
     return WriterError(
         f"variable '{name}' has {plan} that must be encoded anew; this takes about {nbytes:,} bytes, more than the "
-        f"{limit:,} allowed: allow rewrite='{plan.least_budget(nbytes)}', or read it by vds.virtual.open() or "
+        f"{limit:,} allowed: allow rewrite='{plan.budget(nbytes)}', or read it by vds.virtual.open() or "
         "ManifestStore, which take it as it is",
         variable=name,
         feature="rewrite",
