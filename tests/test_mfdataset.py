@@ -248,6 +248,23 @@ def test_a_gap_in_the_grid_is_named_or_missing(tmp_path):
         vds.virtual.open(missing="raise")["v"].load()
 
 
+def test_a_gap_in_a_grid_whose_other_coordinates_differ(tmp_path):
+    """Tiles are aligned before those that are not there are made."""
+    places = ((0, 0, (10.0, 20.0)), (0, 1, (20.0, 30.0)), (1, 1, (10.0, 40.0)))
+    paths = [
+        write(tmp_path / f"{t}{x}.nc", time=days(2 * t, 2), x=days(3 * x, 3), lat=lat, names=("v", "w"))
+        for t, x, lat in places
+    ]
+    for path in paths:
+        with netCDF4.Dataset(path, "a") as file:
+            file.createVariable("u", "f4", ("time", "lat"))[:] = np.outer(file["time"][:], file["lat"][:])
+    vds = vs.open_virtual_mfdataset(paths, join="outer", drop_variables=["area", "u"])
+    opened = [xr.load_dataset(path, drop_variables=["area", "u"]) for path in paths]
+    check(vds, xr.combine_nested(opened, None, join="outer", compat="no_conflicts"))
+    with pytest.raises(CombineError, match=r"'u' has not the dimension .* differs between"):
+        vs.open_virtual_mfdataset(paths, join="outer", drop_variables="area")
+
+
 # -- what must be the same ------------------------------------------------------------------------------------
 
 

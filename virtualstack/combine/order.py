@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Any
@@ -13,6 +13,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.labels import Distinct, distance, distinct_labels, misfit
 from virtualstack.combine.merge import merge_parts
@@ -320,28 +321,51 @@ def _complete(
             left=tuple(shape),
             right=len(tiles),
         )
+    others = dict.fromkeys(dim for part in tiles.values() for dim in part.sizes if dim not in dims)
+    tiles = dict(zip(tiles, align(list(tiles.values()), others, rules), strict=True))
     some = next(iter(tiles.values()))
-    return {**tiles, **{x: _absent_tile(some, dims, lines, x, rules) for x in absent}}
+    in_line = _InLine(tiles, dims)
+    return {**tiles, **{place: _absent_tile(some, place, in_line, rules) for place in absent}}
 
 
-def _absent_tile(
-    like: Part, dims: Sequence[str], lines: Sequence[Mapping[int, Part]], place: tuple[int, ...], rules: Rules
-) -> Part:
-    """Make a tile without values, with the labels of those in line with it."""
-    in_line = {dim: line[i] for dim, line, i in zip(dims, lines, place, strict=True)}
-    sizes = {**like.sizes, **{dim: part.sizes[dim] for dim, part in in_line.items()}}
+class _InLine:
+    """Finds a tile with the same place along some dimensions.
+
+    Parameters
+    ----------
+    tiles, dims
+        Tiles by their place along each dimension.
+    """
+
+    def __init__(self, tiles: Mapping[tuple[int, ...], Part], dims: Sequence[str]) -> None:
+        self.tiles = tiles
+        self.dims = dims
+        self._found: dict[tuple[int, ...], dict[tuple[int, ...], Part]] = {}
+
+    def find(self, place: tuple[int, ...], dims: Iterable[Hashable]) -> Part | None:
+        """Give a tile, or ``None`` where there is none."""
+        wanted = set(dims)
+        axes = tuple(axis for axis, dim in enumerate(self.dims) if dim in wanted)
+        if axes not in self._found:
+            self._found[axes] = {tuple(x[axis] for axis in axes): part for x, part in self.tiles.items()}
+        return self._found[axes].get(tuple(place[axis] for axis in axes))
+
+
+def _absent_tile(like: Part, place: tuple[int, ...], in_line: _InLine, rules: Rules) -> Part:
+    """Make a tile without values; what does not vary along all dimensions is that of a tile in line with it."""
+    ends = {dim: part for dim in in_line.dims if (part := in_line.find(place, [dim])) is not None}
+    sizes = {**like.sizes, **{dim: part.sizes[dim] for dim, part in ends.items()}}
     variables = {}
     for name, variable in like.variables.items():
+        having = in_line.find(place, variable.dims)
         array = virtual_array(variable)
-        if name in in_line:
-            variables[name] = in_line[name].variables[name]
-        elif not in_line.keys() & set(map(str, variable.dims)):
-            variables[name] = variable
+        if having is not None and name in having.variables:
+            variables[name] = having.variables[name]
         elif array is None:
             variables[name] = missing_variable(variable, sizes, rules.fill(name))
         else:
             array, fill = with_missing_value(array, rules.fill(name), name=name)
             data = hole(array, [sizes[str(dim)] for dim in variable.dims], fill, code=MISSING)
             variables[name] = xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
-    indexes = {**like.indexes, **{dim: part.indexes[dim] for dim, part in in_line.items()}}
+    indexes = {**like.indexes, **{dim: part.indexes[dim] for dim, part in ends.items()}}
     return replace(like, variables=variables, sizes=sizes, indexes=indexes, refusals=(), source=None)
