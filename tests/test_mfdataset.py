@@ -369,6 +369,82 @@ def test_units_that_differ_are_an_error_and_other_attributes_a_note(tmp_path):
     assert "units" not in vs.open_virtual_mfdataset(paths, combine_options={"combine_attrs": "drop_conflicts"}).v.attrs
 
 
+def test_variables_without_the_dimension_get_it_on_request(tmp_path):
+    """As xarray's data_vars and coords; a scalar that differs from file to file is such."""
+    paths = [write(tmp_path / f"{i}.nc", time=days(2 * i, 1 + i)) for i in range(3)]
+    for i, path in enumerate(paths):
+        with netCDF4.Dataset(path, "a") as file:
+            file.createVariable("run", "i4", ())[...] = i
+            file.createVariable("height", "f4", ())[...] = 2 + i
+            file["v"].coordinates = "height"
+    with pytest.raises(CombineError, match=r"1 of 1 values differ.*join it too \(combine_options=\{'data_vars'"):
+        vs.open_virtual_mfdataset(paths)
+    for data_vars, coords in (("all", "all"), (["run"], ["height"]), (["run", "area"], "all")):
+        vds = vs.open_virtual_mfdataset(paths, combine_options={"data_vars": data_vars, "coords": coords})
+        expected = plain(paths, combine="nested", concat_dim="time", data_vars=data_vars, coords=coords)
+        check(vds, expected)
+        assert vds.run.dims == ("time",)
+
+
+def test_coordinates_of_two_dimensions_are_compared_and_kept(tmp_path):
+    """They are virtual, and equal by value."""
+    paths = [write(tmp_path / f"{i}.nc", time=[i], x=[0.0, 1.0]) for i in range(3)]
+    for path in paths:
+        with netCDF4.Dataset(path, "a") as file:
+            file.createVariable("where", "f4", ("lat", "x"), zlib=True)[:] = np.arange(6).reshape(3, 2)
+            file["v"].coordinates = "where"
+    vds = vs.open_virtual_mfdataset(paths)
+    check(vds, plain(paths, combine="by_coords"))
+    assert "where" in vds.coords
+    with netCDF4.Dataset(paths[1], "a") as file:
+        file["where"][0, 0] = 1e-6
+    with pytest.raises(CombineError, match=r"'where' .* by up to 1e-06"):
+        vs.open_virtual_mfdataset(paths)
+    check(vs.open_virtual_mfdataset(paths, tolerance=1e-5), plain(paths, combine="by_coords"))
+
+
+def test_axes_in_another_order_are_turned(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=days(2 * i, 2)) for i in range(2)]
+    vds = vs.open_virtual_mfdataset(paths, preprocess=lambda ds: ds.transpose() if ds.time.dt.day[0] > 1 else ds)
+    check(vds, plain(paths, combine="by_coords"))
+
+
+def test_labels_of_the_first_file_override_on_request(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=[i], lat=np.arange(3.0) + i) for i in range(2)]
+    options = {"join": "override", "combine": "nested", "concat_dim": "time", "drop_variables": "area"}
+    check(vs.open_virtual_mfdataset(paths, **options), plain(paths, **options))
+    paths.append(write(tmp_path / "2.nc", time=[2], lat=(1.0,)))
+    with pytest.raises(CombineError, match="'lat' differs in 2 of 3 files: 3 labels"):
+        vs.open_virtual_mfdataset(paths, **options)
+
+
+def test_dates_within_a_timedelta_are_those_of_the_first_file(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=np.arange(3) + i * 1e-4, lat=[10.0 * i]) for i in range(2)]
+    vds = vs.open_virtual_mfdataset(paths, tolerance=np.timedelta64(1, "m"), drop_variables="area")
+    check(vds, plain(paths, combine="nested", concat_dim="lat", join="override", drop_variables="area"))
+    with pytest.raises(CombineError, match=r"'time' differs in 1 of 2 files, by at most 0 days 00:00:08\.64"):
+        vs.open_virtual_mfdataset(paths, tolerance=1e-3, drop_variables="area")
+
+
+def test_indexes_that_are_no_plain_ones_are_refused(tmp_path):
+    path = write(tmp_path / "a.nc", time=days(0, 2), x=[0.0])
+    with pytest.raises(
+        CombineError, match=r"coordinate 'p' of '.*a.nc' has a PandasMultiIndex; .* drop_indexes\('p'\)"
+    ):
+        vs.open_virtual_mfdataset([path], preprocess=lambda ds: ds.drop_vars(["area", "v"]).stack(p=["x", "lat"]))
+
+
+def test_files_of_two_formats_and_eras_are_one(tmp_path):
+    """A netCDF-3 file beside netCDF-4 ones, packed in another way, with other units of time and longer."""
+    a = write(tmp_path / "a.nc", time=days(0, 3), dtype="i2", packing={"_FillValue": np.int16(-9), "scale_factor": 0.5})
+    b = write(tmp_path / "b.nc", time=[96, 120], units="hours since 2000-01-01", dtype="f4")
+    c = tmp_path / "c.nc"
+    later = xr.load_dataset(b).assign_coords(time=xr.load_dataset(b).time + np.timedelta64(9, "D"))
+    later.to_netcdf(c, format="NETCDF3_64BIT", engine="netcdf4")
+    vds = vs.open_virtual_mfdataset([c, b, a], unpack="differing")
+    check(vds, plain([a, b, c], combine="by_coords"))
+
+
 # -- outer joins ----------------------------------------------------------------------------------------------
 
 PACKINGS = {

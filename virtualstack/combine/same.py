@@ -75,7 +75,7 @@ def check_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules,
 def _differs(name: str, why: str, first: Part, other: Part, how: str) -> CombineError:
     return CombineError(
         f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {how}; leave it out with "
-        "drop_variables, or join the files that agree",
+        "drop_variables, join it too (combine_options={'data_vars': [...]} or 'coords'), or join the files that agree",
         variable=name,
         property="values",
         left_url=first.source,
