@@ -82,6 +82,10 @@ OPERATIONS = {
     "swap and rename": lambda a, b, c: a.assign_coords(s=("t", list("abcde"))).swap_dims(t="s").rename(x="lon"),
     "broadcast": lambda a, b, c: xr.broadcast(a, xr.Dataset(coords={"e": [1, 2]}))[0],
     "broadcast like": lambda a, b, c: a.v.broadcast_like(xr.DataArray(np.zeros((2, 5)), dims=("e", "t"))).to_dataset(),
+    "full like": lambda a, b, c: xr.full_like(a, 3),
+    "zeros like": lambda a, b, c: xr.zeros_like(a, dtype="i2"),
+    "unstack what is not full": lambda a, b, c: a.stack(z=("t", "y")).isel(z=[0, 7, 3]).unstack("z"),
+    "unstack": lambda a, b, c: a.stack(z=("t", "x")).unstack("z"),
     "astype": lambda a, b, c: a.astype("f8"),
     "combine_first of one": lambda a, b, c: a.isel(x=slice(0, 5)).combine_first(a.isel(x=slice(0, 5))),
     "tile of slices": lambda a, b, c: xr.combine_nested(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
 
-__all__ = ["CAST", "cast_codec", "cast_dtypes"]
+__all__ = ["CAST", "cast_codec", "cast_dtypes", "cast_numbers"]
 
 CAST = "numcodecs.astype"
 """Name of the codec in zarr v3 metadata; numcodecs has it, so other readers know it too."""
@@ -31,3 +32,26 @@ def cast_dtypes(codec: Codec, /) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
     except (KeyError, TypeError, ValueError):
         return None
     return (stored, dtype) if stored.kind in "biufc" and dtype.kind in "biufc" else None
+
+
+def cast_numbers(numbers: NDArray[Any], dtype: np.dtype[Any], /) -> NDArray[Any]:
+    """Cast as numpy does where that is defined: integers wrap, fractions are cut off, too large floats are infinite.
+
+    Raises
+    ------
+    ValueError
+        A float has no place among the integers: NaN, infinity, or out of their range. What C makes of it is no number.
+
+    >>> cast_numbers(np.array([1.9, -1.9]), np.dtype("i2"))
+    array([ 1, -1], dtype=int16)
+    """
+    if numbers.dtype.kind == "f" and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        fits = (numbers > float(limits.min) - 1) & (numbers < float(limits.max) + 1)
+        if limits.bits == 64:  # 2^63 less one is no float
+            fits = (numbers >= float(limits.min)) & (numbers < 2.0 ** (limits.bits - (limits.min < 0)))
+        if not fits.all():
+            odd = numbers[~fits].reshape(-1)[0]
+            raise ValueError(f"{odd} has no place in dtype '{dtype}'")
+    with np.errstate(all="ignore"):
+        return numbers.astype(dtype)

@@ -16,7 +16,7 @@ from numcodecs.vlen import VLenBytes, VLenUTF8
 from numpy.typing import NDArray
 
 from virtualstack.codecs.bounded import BytesDecoder, CodecError, bounded_decoder, encoded_size, raw_bytes
-from virtualstack.codecs.cast import CAST, cast_dtypes
+from virtualstack.codecs.cast import CAST, cast_dtypes, cast_numbers
 from virtualstack.codecs.cf import CF, packing_of
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.registered import Spec, Step, step_of
@@ -294,8 +294,10 @@ def _step(codec: Codec, spec: Spec) -> Step:
 
 
 def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    with np.errstate(all="ignore"):
-        return array.astype(dtype)
+    try:
+        return cast_numbers(array, dtype)
+    except ValueError as error:
+        raise CodecError(str(error)) from error
 
 
 def _unpack(codec: Codec, spec: Spec) -> Step:

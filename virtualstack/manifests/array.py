@@ -183,6 +183,9 @@ class ManifestArray(NDArrayOperatorsMixin):
         except ChunkAlignmentError as error:
             raise ChunkAlignmentError(f"variable '{self.name}': {error}", axis=error.axis, variable=self.name) from None
 
+    def __setitem__(self, key: object, value: object, /) -> NoReturn:
+        self._refuse_values("values cannot be assigned to it")
+
     def transpose(self, *axes: Any) -> ManifestArray:
         """Permute axes; without arguments they are reversed, as numpy has it."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], (int, np.integer)) else axes or None
@@ -199,33 +202,41 @@ class ManifestArray(NDArrayOperatorsMixin):
     def astype(self, dtype: Any, /, *, copy: bool = True) -> ManifestArray:
         """Cast to another dtype: chunks are cast when they are read.
 
-        Numbers are cast to a dtype of their kind or a wider one, as ``np.can_cast`` has "same_kind".
+        As numpy casts: integers wrap, fractions are cut off. A float that has no place among integers (NaN, infinity)
+        is an error when it is read.
 
         Raises
         ------
         CombineError
-            They are no numbers, would lose what they are, or are packed: stored numbers mean nothing in another dtype.
+            They are no numbers, are complex and would lose a part, are packed (stored numbers mean nothing in another
+            dtype), or a hole reads as what has no place in the dtype.
         """
         wanted = np.dtype(dtype)
         if wanted == self.dtype or (wanted.kind == self.dtype.kind and wanted.kind in "SU" and not wanted.itemsize):
             return self
-        if self.cf or not can_cast(self.dtype, wanted):
-            why = "which is no cast between numbers that keeps what they are: use .virtual.open()"
-            if self.cf:
-                why = (
-                    f"but its numbers are packed by {sorted(self.cf)}: open the files with unpack=True, which decodes "
-                    "each by its own attributes"
-                )
-            raise CombineError(
-                f"variable '{self.name}' has dtype '{self.dtype}', and '{wanted}' is asked for (joining arrays of "
-                f"two dtypes asks for their common one), {why}",
-                variable=self.name,
-                property="dtype",
-                left=self.dtype,
-                right=wanted,
-                left_url=self.a_url(),
+        if self.cf:
+            why = (
+                f"but its numbers are packed by {sorted(self.cf)}: open the files with unpack=True, which decodes each "
+                "by its own attributes"
             )
-        return replace(self, manifest=cast(self.in_memory(), native(wanted)), dtype=native(wanted))
+            raise self._no_cast(wanted, why)
+        if not can_cast(self.dtype, wanted):
+            raise self._no_cast(wanted, "which is no cast between numbers: use .virtual.open()")
+        try:
+            return replace(self, manifest=cast(self.in_memory(), native(wanted)), dtype=native(wanted))
+        except ValueError as error:
+            raise self._no_cast(wanted, f"but its holes read as a value that has no place there: {error}") from error
+
+    def _no_cast(self, wanted: np.dtype[Any], why: str) -> CombineError:
+        return CombineError(
+            f"variable '{self.name}' has dtype '{self.dtype}', and '{wanted}' is asked for (joining arrays of two "
+            f"dtypes asks for their common one), {why}",
+            variable=self.name,
+            property="dtype",
+            left=self.dtype,
+            right=wanted,
+            left_url=self.a_url(),
+        )
 
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> ManifestArray:
         """Rename sources; see :meth:`ChunkManifest.rename`."""

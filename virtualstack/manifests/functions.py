@@ -155,11 +155,34 @@ def moveaxis(a: ManifestArray, source: int | Sequence[int], destination: int | S
 
 
 @implements(np.full_like)
-def full_like(a: ManifestArray, fill_value: Any, dtype: Any = None, **unsupported: Any) -> Verdict:
-    """Answer xarray's question which elements are missing values: not known, taken as none by comparisons alone."""
-    if dtype is not None and np.dtype(dtype) == np.bool_ and not fill_value:
+def full_like(
+    a: ManifestArray, fill_value: Any, dtype: Any = None, *unsupported: Any, shape: Any = None, **more: Any
+) -> Verdict | ManifestArray:
+    """Give an array of holes that read as a value; or the answer to xarray's question which elements are missing.
+
+    xarray asks with ``False`` and bool. That is not known of a virtual array, and taken as none by comparisons alone.
+    """
+    if dtype is not None and np.dtype(dtype) == np.bool_ and not fill_value and shape is None:
         return Verdict(value=False, shape=a.shape, is_known=False)
-    raise CombineError(f"np.full_like on virtual variable '{a.name}' is not supported yet", variable=a.name)
+    kind = a.dtype if dtype is None else np.dtype(dtype).newbyteorder("=")
+    axes = a.grid.axes
+    if shape is not None:
+        wanted = (shape,) if isinstance(shape, (int, np.integer)) else shape
+        axes = tuple(ChunkAxis.regular(int(n), max(int(n), 1)) for n in wanted)
+    chunks = holes(axes, Fill.of(_number(fill_value), kind))
+    return replace(a, manifest=chunks.manifest, grid=chunks.grid, dtype=kind, dimension_names=None, cf={})
+
+
+@implements(np.zeros_like)
+def zeros_like(a: ManifestArray, dtype: Any = None, *unsupported: Any, shape: Any = None, **more: Any) -> Any:
+    """Give an array of holes that read as 0."""
+    return full_like(a, 0, dtype, shape=shape)
+
+
+@implements(np.ones_like)
+def ones_like(a: ManifestArray, dtype: Any = None, *unsupported: Any, shape: Any = None, **more: Any) -> Any:
+    """Give an array of holes that read as 1."""
+    return full_like(a, 1, dtype, shape=shape)
 
 
 @implements(np.shape)
