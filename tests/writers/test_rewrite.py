@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from virtualstack.codecs.metadata import Codec
@@ -25,9 +25,11 @@ from virtualstack.readers.kerchunk import read_references
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import ZLIB, basic_keys, known_arrays, store_array
+from virtualstack.writers import split as splitting
 from virtualstack.writers.encode import encode_chunk
 from virtualstack.writers.kerchunk import how_taken, write_kerchunk
 from virtualstack.writers.rewrite import Budget, plan_rewrite, rewrite
+from virtualstack.writers.split import split_uncompressed
 
 ALL = Budget(nbytes=10**9)
 
@@ -234,6 +236,74 @@ def test_plain_arrays_stay_as_they_are(known):
     if why_not_plain(known.array) is None:
         assert not plan.cells.size
         assert rewrite(plan, 0).equals(known.array)
+
+
+# -- uncompressed chunks --------------------------------------------------------------------------------------
+
+
+def test_months_in_one_piece_become_days():
+    """Uncompressed values are cut into ranges of bytes; nothing is encoded anew."""
+    months = [stored(np.random.default_rng(n).random((n, 50, 50)), (n, 50, 50), f"month{n}") for n in (31, 28, 30)]
+    array, values = joined(*months)
+    plan = plan_of(array)
+    assert (plan.chunks, plan.cells.size) == ((1, 50, 50), 0)
+    new = rewrite(plan, 0)
+    assert why_not_plain(new) is None
+    assert new.manifest.summary().n_references == 89
+    np.testing.assert_array_equal(read_array(new, ()), values)
+    np.testing.assert_array_equal(read_array(rewrite(plan_of(array[5:]), 0), ()), values[5:])
+
+
+def test_parts_are_as_long_as_lines_allow():
+    """The longest that all files can be cut into."""
+    parts = [stored(np.random.default_rng(n).random((n, 600)), (n, 600), f"part{n}") for n in (60, 40, 100)]
+    array, values = joined(*parts)
+    plan = plan_of(array)
+    assert (plan.chunks, plan.cells.size) == ((20, 600), 0)
+    np.testing.assert_array_equal(read_array(rewrite(plan, 0), ()), values)
+
+
+def test_parts_are_not_too_small():
+    """Eight bytes are no chunk: the lines of the first file are kept, and the second one is encoded anew."""
+    array, _ = joined(stored(np.arange(365.0), (365,), "long0"), stored(np.arange(366.0), (366,), "long1"))
+    plan = plan_of(array)
+    assert plan.chunks == (365,)
+    assert plan.cells.tolist() == [1, 2]
+
+
+def test_compressed_chunks_are_not_cut():
+    """Their parts have no place."""
+    months = [stored(np.ones((n, 50, 50)), (n, 50, 50), f"zip{n}", codecs=(ZLIB,)) for n in (31, 28, 30)]
+    assert split_uncompressed(joined(*months)[0]) is None
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_cut_chunks_have_the_same_values(data, monkeypatch):
+    """Of any join and slice, were parts allowed to be of any size."""
+    monkeypatch.setattr(splitting, "_SMALLEST", 1)
+    inner = tuple(data.draw(st.lists(st.integers(1, 4), max_size=2)))
+    parts = [
+        data.draw(
+            known_arrays(shape=(data.draw(st.integers(1, 7)), *inner), dtype=data.draw(st.sampled_from(["<f4", "<i2"])))
+        )
+        for _ in range(data.draw(st.integers(1, 3)))
+    ]
+    for part in parts:
+        publish(part.sources)
+    array, values = joined(*parts)
+    if data.draw(st.booleans()):
+        order = data.draw(st.permutations(range(values.ndim)))
+        array, values = array.transpose(order), values.transpose(order)
+    key = data.draw(basic_keys(values.shape))
+    array, values = array[key], values[key]
+    split = split_uncompressed(array)
+    if split is not None:
+        split.validate()
+        np.testing.assert_array_equal(read_array(split, ()), values)
+    plan = plan_of(array)
+    if not plan.n_missing:
+        np.testing.assert_array_equal(read_array(rewrite(plan, 10**9), ()), values)
 
 
 # -- budgets --------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from virtualstack.manifests.plain import longest_cells, match_axes
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.writers.encode import encode_chunk
+from virtualstack.writers.split import split_uncompressed
 
 __all__ = ["Budget", "RewritePlan", "plan_rewrite", "rewrite"]
 
@@ -140,10 +141,9 @@ class RewritePlan:
 
 
 def plan_rewrite(array: ManifestArray, /, *, takes: Takes) -> RewritePlan:
-    """Choose chunk shape, encoding and fill value so that the fewest elements are encoded anew; reads nothing.
+    """Find the form of an array that costs least: as its chunks are, or with uncompressed ones cut into smaller ones.
 
-    The chunk shapes and encodings that occur are tried, the most frequent ones first; where a target takes none of
-    them, all chunks are encoded by zlib.
+    Reads nothing; see :func:`_cheapest`.
 
     Parameters
     ----------
@@ -151,6 +151,19 @@ def plan_rewrite(array: ManifestArray, /, *, takes: Takes) -> RewritePlan:
         Any virtual array; best after :func:`~virtualstack.manifests.repack`.
     takes
         What the target can express.
+    """
+    plan = _cheapest(array, takes)
+    if not len(plan.cells) or (split := split_uncompressed(array)) is None:
+        return plan
+    other = _cheapest(split, takes)
+    return other if other.n_elements < plan.n_elements else plan
+
+
+def _cheapest(array: ManifestArray, takes: Takes) -> RewritePlan:
+    """Choose chunk shape, encoding and fill value so that the fewest elements are encoded anew.
+
+    The chunk shapes and encodings that occur are tried, the most frequent ones first; where a target takes none of
+    them, all chunks are encoded by zlib.
     """
     manifest = array.in_memory().compact()
     holes = manifest.holes

@@ -1,0 +1,125 @@
+"""Uncompressed chunks as several smaller ones: a part of them is a range of bytes, too."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.pipeline import split_elementwise
+from virtualstack.manifests import INLINE, ChunkEncoding, ChunkManifest, ManifestArray
+from virtualstack.manifests.indexing import refine
+from virtualstack.manifests.plain import longest_cells, match_axes
+
+__all__ = ["split_uncompressed"]
+
+_MOST_CELLS = 1024
+"""Cells after cutting, as a multiple of those before."""
+_SMALLEST = 1 << 14
+"""Bytes of a part: smaller ones take longer to find than to read."""
+
+
+def split_uncompressed(array: ManifestArray, /) -> ManifestArray | None:
+    """Cut uncompressed chunks along their slowest axis into equal parts that lie on lines of one regular grid.
+
+    Files of 31, 28 and 31 days that each hold a variable in one piece become chunks of one day. A slice along that
+    axis that cuts such chunks becomes a shift of their offsets.
+
+    Parameters
+    ----------
+    array
+        Any virtual array.
+
+    Returns
+    -------
+    ManifestArray or None
+        With the same values; ``None`` where there is nothing to cut, or parts would have less than 16 KiB.
+    """
+    manifest = array.in_memory().compact()
+    rows = _raw_rows(manifest, array)
+    if not rows:
+        return None
+    entries = manifest.entries
+    is_raw = np.isin(entries["encoding"], list(rows)) & ~manifest.holes & (entries["location"] != INLINE)
+    counts = np.bincount(entries["encoding"][is_raw], minlength=len(manifest.encodings))
+    axis = rows[int(counts.argmax())] if counts.any() else -1
+    rows = {row: a for row, a in rows.items() if a == axis}
+    is_raw &= np.isin(entries["encoding"], list(rows))
+    if not is_raw.any():
+        return None
+    cells = array.grid.axes[axis]
+    has_raw = is_raw.any(tuple(i for i in range(array.ndim) if i != axis))
+    lines = cells.lines()
+    chunk = math.gcd(*np.unique(np.concatenate([lines[:-1][has_raw], lines[1:][has_raw]])).tolist())
+    least = min(_row_bytes(manifest.encodings[row], axis) for row in rows)
+    inner = np.arange(0, cells.length, chunk, dtype=np.int64)
+    new_lines = np.union1d(lines, inner[has_raw[cells.find(inner)]])
+    n_cells = manifest.entries.size // cells.n_cells * (new_lines.size - 1)
+    if chunk * least < _SMALLEST or n_cells > _MOST_CELLS * max(manifest.entries.size, 1024):
+        return None
+    cut = refine(array.chunks_of(), axis, new_lines)
+    return replace(array, manifest=_parts(cut.manifest, axis, chunk), grid=cut.grid)
+
+
+def _raw_rows(manifest: ChunkManifest, array: ManifestArray) -> dict[int, int]:
+    """Give the axis along which chunks of each uncompressed encoding can be cut, by the row of the encoding."""
+    found = {}
+    longest = longest_cells(manifest, array.grid)
+    for row, encoding in enumerate(manifest.encodings):
+        if not _is_raw(encoding) or match_axes(encoding, longest[row].tolist()) is None:
+            continue
+        steps = [step if n > 1 else 0 for step, n in zip(encoding.strides, longest[row].tolist(), strict=True)]
+        if any(steps):
+            found[row] = int(np.argmax(steps))
+    return found
+
+
+def _is_raw(encoding: ChunkEncoding) -> bool:
+    if encoding.dtype.kind == "T":
+        return False
+    return not split_elementwise(encoding.codecs, encoding.dtype).codecs
+
+
+def _row_bytes(encoding: ChunkEncoding, axis: int) -> int:
+    """Bytes of all that lies under one index along the axis."""
+    return encoding.strides[axis] * split_elementwise(encoding.codecs, encoding.dtype).stored.itemsize
+
+
+def _parts(manifest: ChunkManifest, axis: int, chunk: int) -> ChunkManifest:
+    """Let entries that begin within an uncompressed chunk point to their part of it."""
+    entries = manifest.entries.copy()
+    starts = np.zeros(manifest.shape, np.int64) if manifest.starts is None else manifest.starts.copy()
+    encodings = list(manifest.encodings)
+    points = ~manifest.holes & (entries["location"] != INLINE)
+    for row, encoding in enumerate(manifest.encodings):
+        step = encoding.strides[axis]
+        if not _is_raw(encoding) or step < 1 or encoding.size % step or step * chunk > encoding.size:
+            continue
+        at: NDArray[np.bool_] = points & (entries["encoding"] == row) & (starts % step == 0)
+        at &= starts <= encoding.size - step * chunk  # a part that the stored chunk does not hold whole stays
+        if not at.any():
+            continue
+        part = _part_of(encoding, step, chunk)
+        if part is None:
+            continue
+        itemsize = split_elementwise(encoding.codecs, encoding.dtype).stored.itemsize
+        entries["offset"][at] += starts[at] * itemsize
+        entries["length"][at] = step * chunk * itemsize
+        entries["encoding"][at] = len(encodings)
+        starts[at] = 0
+        encodings.append(part)
+    return replace(manifest, entries=entries, starts=starts if starts.any() else None, encodings=tuple(encodings))
+
+
+def _part_of(encoding: ChunkEncoding, step: int, chunk: int) -> ChunkEncoding | None:
+    """Give the encoding of a part: shorter along the stored axis that advances by ``step`` elements."""
+    inner = 1
+    for i in range(len(encoding.shape) - 1, -1, -1):
+        if inner == step and encoding.shape[i] > 1:
+            if math.prod(encoding.shape[:i]) != 1:
+                return None  # it is not the slowest axis
+            return replace(encoding, shape=(*encoding.shape[:i], chunk, *encoding.shape[i + 1 :]))
+        inner *= encoding.shape[i]
+    return None
