@@ -66,3 +66,17 @@ def test_no_elements_have_no_place(tmp_path):
     (refusal,) = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions()).refusals
     assert refusal.path == "/x"
     assert refusal.kind == "refused"
+
+
+def test_an_old_header_counts_its_references_itself(tmp_path):
+    """A message that does so has no place there: a time of modification whose type was damaged."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        made = file.create_dataset("x", data=np.arange(4), track_times=True)
+        address = h5py.h5o.get_info(made.id).addr
+    data = bytearray(path.read_bytes())
+    at = data.index(b"\x12\0\x08\0", address)
+    data[at] = 0x16
+    path.write_bytes(data)
+    (refusal,) = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions()).refusals
+    assert (refusal.path, refusal.kind) == ("/x", "refused")

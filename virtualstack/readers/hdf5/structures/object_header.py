@@ -13,6 +13,7 @@ __all__ = ["Message", "read_object_header"]
 _GUESS = 512
 """Bytes to ask for first: the headers of most datasets are shorter."""
 _CONTINUATION = 0x10
+_REFERENCE_COUNT = 0x16
 _LAST_KNOWN = 0x18
 _FAIL_IF_UNKNOWN = 0x80
 _SHARED = 0x42  # shared, or may be
@@ -91,6 +92,7 @@ def _split_old(block: bytes, messages: list[Message], following: list[tuple[int,
         if at + size > end or size % 8:
             raise StructureError("a header message reaches past its block")
         _check_flags(kind, flags)
+        check(kind != _REFERENCE_COUNT, "an object header of version 1 has no message of a reference count")
         if kind == _CONTINUATION:
             following.append(_continuation(block[at : at + size], widths))
         elif kind:
