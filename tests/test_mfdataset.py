@@ -352,7 +352,9 @@ def test_units_that_differ_are_an_error_and_other_attributes_a_note(tmp_path):
     assert vds.attrs == {"title": "t"}
     report = vds.virtual.report()
     assert (
-        report[report["state"] == "noted"]["detail"].str.contains(r"'history' of the dataset is left out.*1.nc").sum()
+        report[report["state"] == "noted"]["detail"]
+        .str.contains(r"'history' of the dataset differs between files and is left out")
+        .sum()
         == 1
     )
     kept = vs.open_virtual_mfdataset(paths, combine_options={"combine_attrs": "override"})
@@ -443,6 +445,15 @@ def test_files_of_two_formats_and_eras_are_one(tmp_path):
     later.to_netcdf(c, format="NETCDF3_64BIT", engine="netcdf4")
     vds = vs.open_virtual_mfdataset([c, b, a], unpack="differing")
     check(vds, plain([a, b, c], combine="by_coords"))
+
+
+def test_what_differs_in_a_row_of_tiles_stays_left_out(tmp_path):
+    """The only file of another row has an attribute, which is not that of all."""
+    places = [(0, 0, "a"), (0, 1, "b"), (1, 0, "c"), (1, 1, "c")]
+    paths = [write(tmp_path / f"{t}{x}.nc", time=[t], x=[float(x)], attrs={"run": run}) for t, x, run in places]
+    vds = vs.open_virtual_mfdataset(paths)
+    assert vds.attrs == {}
+    assert vds.virtual.report()["state"].tolist().count("noted") == 1
 
 
 # -- outer joins ----------------------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from virtualstack.combine.part import Part
+from virtualstack.combine.part import Attribute, Part
 from virtualstack.combine.rules import Rules
 from virtualstack.errors import CombineError
-from virtualstack.manifests import Refusal, same_value
+from virtualstack.manifests import same_value
 
 __all__ = ["merge_attributes"]
 
@@ -18,8 +18,8 @@ _MEANING = ("units", "positive")
 
 def merge_attributes(
     attributes: Sequence[Mapping[str, Any]], rules: Rules, /, *, name: str | None, sources: Sequence[Part]
-) -> tuple[dict[str, Any], tuple[Refusal, ...]]:
-    """Give the attributes that hold for all, and a note on each that was left out.
+) -> tuple[dict[str, Any], frozenset[Attribute]]:
+    """Give the attributes that hold for all, and which were left out.
 
     Attributes that some files lack are kept, as with xarray's ``"drop_conflicts"``.
 
@@ -42,41 +42,30 @@ def merge_attributes(
     how = rules.combine_attrs
     first = attributes[0]
     if how == "drop":
-        return {}, ()
+        return {}, frozenset()
     if how == "override":
-        return dict(first), ()
+        return dict(first), frozenset()
     if callable(how):
-        return dict(how([dict(x) for x in attributes], None)), ()
-    merged = dict(first)
-    conflicts: dict[str, int] = {}
-    for number, other in enumerate(attributes):
+        return dict(how([dict(x) for x in attributes], None)), frozenset()
+    left_out = {x.key for part in sources for x in part.left_out if x.name == name}
+    merged = {key: value for key, value in first.items() if key not in left_out}
+    for other, source in zip(attributes, sources, strict=True):
         if other is first or _is_equal(other, first):
             continue
         if how == "identical" and other.keys() != first.keys():
             key = sorted(other.keys() ^ first.keys())[0]
-            _refuse(key, name, first.get(key), other.get(key), sources[0], sources[number])
+            _refuse(key, name, first.get(key), other.get(key), sources[0], source)
         for key, value in other.items():
+            if key in left_out:
+                continue
             if key not in merged:
-                if key not in conflicts:
-                    merged[key] = value
+                merged[key] = value
             elif not _same(merged[key], value):
-                if how is not None and how != "drop_conflicts":
-                    _refuse(key, name, merged[key], value, sources[0], sources[number])
-                if how is None and name is not None and key in _MEANING:
-                    _refuse(key, name, merged[key], value, sources[0], sources[number])
+                if how in ("identical", "no_conflicts") or (how is None and name is not None and key in _MEANING):
+                    _refuse(key, name, merged[key], value, sources[0], source)
                 del merged[key]
-                conflicts[key] = number
-    where = "the dataset" if name is None else f"'{name}'"
-    notes = [
-        Refusal(
-            path=name or "/",
-            reason=f"attribute '{key}' of {where} is left out: it differs between files, first in "
-            f"{sources[number].called}",
-            kind="noted",
-        )
-        for key, number in conflicts.items()
-    ]
-    return merged, tuple(notes)
+                left_out.add(key)
+    return merged, frozenset(Attribute(name, key) for key in left_out)
 
 
 def _is_equal(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

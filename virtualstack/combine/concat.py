@@ -13,12 +13,12 @@ from xarray.indexes import PandasIndex
 from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes
 from virtualstack.combine.missing import hole, missing_variable, with_missing_value
-from virtualstack.combine.part import Part, index_of, over_index
+from virtualstack.combine.part import Attribute, Part, index_of, over_index
 from virtualstack.combine.rules import Rules
 from virtualstack.combine.same import check_same
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import MISSING, Refusal
+from virtualstack.manifests import MISSING
 from virtualstack.storage import Storage
 
 __all__ = ["concat_parts", "unite_parts"]
@@ -58,7 +58,7 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
     parts = _of_all_variables(parts, dim, rules)
     joined_names = _joined(parts, dim, rules, is_new=is_new)
     variables, indexes = {}, {}
-    notes: list[Refusal] = []
+    left_out: set[Attribute] = set()
     for name in parts[0].variables:
         members = [part.variables[name] for part in parts]
         if name not in joined_names:
@@ -75,8 +75,8 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
                 indexes[name], variables[name] = index_of(name, variables[name])
         attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=parts)
         variables[name] = _with_attributes(variables[name], attributes)
-        notes += found
-    return unite_parts(parts, variables, indexes, rules, notes)
+        left_out |= found
+    return unite_parts(parts, variables, indexes, rules, left_out)
 
 
 def unite_parts(
@@ -84,12 +84,12 @@ def unite_parts(
     variables: Mapping[str, xr.Variable],
     indexes: Mapping[str, PandasIndex],
     rules: Rules,
-    notes: Iterable[Refusal],
+    left_out: Iterable[Attribute],
     /,
 ) -> Part:
     """Give the part of joined variables: attributes that hold for all, and everything that reports are to say."""
     attributes, found = merge_attributes([part.attributes for part in parts], rules, name=None, sources=parts)
-    refusals = dict.fromkeys([*(x for part in parts for x in part.refusals), *notes, *found])
+    refusals = dict.fromkeys(x for part in parts for x in part.refusals)
     sizes: dict[str, int] = {}
     for variable in variables.values():
         sizes.update({str(dim): n for dim, n in variable.sizes.items()})
@@ -102,6 +102,7 @@ def unite_parts(
         encoding=parts[0].encoding,
         refusals=tuple(refusals),
         source=parts[0].source if len(parts) == 1 else None,
+        left_out=found.union(left_out),
     )
 
 

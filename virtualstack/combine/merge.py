@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes
 from virtualstack.combine.concat import unite_parts
-from virtualstack.combine.part import Part
+from virtualstack.combine.part import Attribute, Part
 from virtualstack.combine.rules import Rules
 from virtualstack.combine.same import check_same
 from virtualstack.errors import CombineError
-from virtualstack.manifests import Refusal
 from virtualstack.storage import Storage
 
 __all__ = ["merge_parts"]
@@ -32,7 +31,7 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
     parts = align(parts, dict.fromkeys(dim for part in parts for dim in part.sizes), rules)
     _check_lengths(parts)
     variables, indexes = {}, {}
-    notes: list[Refusal] = []
+    left_out: set[Attribute] = set()
     for name in dict.fromkeys(name for part in parts for name in part.variables):
         having = [part for part in parts if name in part.variables]
         if not all(name in part.indexes for part in having):  # else they are aligned
@@ -43,8 +42,8 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
         attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=having)
         variables[name] = members[0].copy(deep=False)
         variables[name].attrs = attributes
-        notes += found
-    return unite_parts(parts, variables, indexes, rules, notes)
+        left_out |= found
+    return unite_parts(parts, variables, indexes, rules, left_out)
 
 
 def _check_lengths(parts: Sequence[Part]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,20 @@ from virtualstack.dataset import refusals_of, virtual_array, with_refusals
 from virtualstack.errors import CombineError
 from virtualstack.manifests import Refusal
 
-__all__ = ["Part", "index_of", "over_index", "relabelled"]
+__all__ = ["Attribute", "Part", "index_of", "over_index", "relabelled"]
+
+
+class Attribute(NamedTuple):
+    """An attribute of a variable, or of the dataset where ``name`` is ``None``."""
+
+    name: str | None
+    key: str
+
+    def note(self) -> Refusal:
+        """Say that it was left out."""
+        where = "the dataset" if self.name is None else f"'{self.name}'"
+        reason = f"attribute '{self.key}' of {where} differs between files and is left out"
+        return Refusal(path=self.name or "/", reason=reason, kind="noted")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -38,6 +51,8 @@ class Part:
         What the report on it says beside its variables.
     source
         Where it is from, for messages; or ``None``.
+    left_out
+        Attributes in which the files that it is made of differ.
     """
 
     variables: Mapping[str, xr.Variable]
@@ -48,6 +63,7 @@ class Part:
     encoding: Mapping[str, Any] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] = ()
     source: str | None = None
+    left_out: frozenset[Attribute] = frozenset()
 
     @classmethod
     def of(cls, dataset: xr.Dataset, /) -> Part:
@@ -87,7 +103,8 @@ class Part:
         dataset.encoding = dict(self.encoding)
         if self.source is not None:
             dataset.encoding["source"] = self.source
-        return with_refusals(dataset, self.refusals)
+        notes = (x.note() for x in sorted(self.left_out, key=lambda x: (x.name or "", x.key)))
+        return with_refusals(dataset, dict.fromkeys((*self.refusals, *notes)))
 
     @property
     def called(self) -> str:
