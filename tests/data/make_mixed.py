@@ -50,8 +50,8 @@ class Recipe:
     dtype, endian
         Of the stored numbers of ``v``; only netCDF-4 has ``big`` beside ``native``.
     chunks
-        Chunk shape of ``v`` in the order of ``dims``; ``None`` leaves it to the library,
-        and ``"contiguous"`` asks for no chunks.
+        Lengths of the chunks of ``v`` along ``time``, ``y`` and ``x``; ``None`` leaves them to the library, and
+        ``"contiguous"`` asks for no chunks.
     codec, shuffle, fletcher32
         Filters of ``v``; a codec of :data:`CODECS`.
     scale, offset
@@ -200,6 +200,7 @@ def _cube(recipe: Recipe) -> Stored:
     for i, key in enumerate(("_FillValue", "missing_value")):
         if key in recipe.packing:
             values[i::2, i, i::3] = recipe.packing[key]
+    axes = [("time", *SIZES).index(dim) for dim in recipe.dims]
     options = {}
     if recipe.is_hdf5:
         options = {"shuffle": recipe.shuffle, "fletcher32": recipe.fletcher32, **CODECS[recipe.codec]}
@@ -207,12 +208,12 @@ def _cube(recipe: Recipe) -> Stored:
         if recipe.chunks == "contiguous":
             options["contiguous"] = True
         elif recipe.chunks is not None:
-            options["chunksizes"] = recipe.chunks
+            options["chunksizes"] = [recipe.chunks[axis] for axis in axes]
     coordinates = {} if recipe.height is None else {"coordinates": "height"}
     return Stored(
         name="v",
         dims=recipe.dims,
-        values=values.transpose([("time", *SIZES).index(dim) for dim in recipe.dims]),
+        values=values.transpose(axes),
         attributes={**dict(recipe.attributes), **recipe.packing, **coordinates},
         options=options,
         written=recipe.written,
