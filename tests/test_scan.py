@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import h5py
 import numpy as np
@@ -195,12 +195,47 @@ def test_a_given_pool_that_breaks_is_replaced(tmp_path, files):
     assert names(result) == [path.name for path in files]
 
 
-def test_a_worker_that_exits_is_one_failure(tmp_path, files, pool):
-    """SystemExit is no Exception; in a pool it ends the task, not the process."""
+@pytest.mark.parametrize("executor", [None, "threads", "given processes"])
+def test_a_reader_that_exits_is_one_failure(tmp_path, files, pool, executor):
+    """SystemExit is no Exception."""
     quitter = make(tmp_path / "exit.h5")
-    result = vs.scan([*files, quitter], reader=Troubled(), executor=pool, on_error="skip")
+    given = pool if executor == "given processes" else executor
+    result = vs.scan([*files, quitter], reader=Troubled(), executor=given, on_error="skip")
     assert len(result) == N
-    assert "SystemExit: 3" in result.failures.message[0]
+    assert result.failures.error.tolist() == ["ReaderError"]
+    assert "its reader asked the process to end: SystemExit(3)" in result.failures.message[0]
+
+
+class Flaky(Executor):
+    """Loses each task of several sources."""
+
+    def submit(self, function, job, urls):
+        future = Future()
+        if len(urls) > 1:
+            future.set_exception(OSError("lost"))
+        else:
+            future.set_result(function(job, urls))
+        return future
+
+
+class Cancelling(Executor):
+    """Cancels each task."""
+
+    def submit(self, function, job, urls):
+        future = Future()
+        future.cancel()
+        future.set_running_or_notify_cancel()
+        return future
+
+
+def test_tasks_that_are_lost_are_split_and_then_listed(tmp_path):
+    paths = [make(tmp_path / f"f{i:03}.h5", i) for i in range(130)]
+    result = vs.scan(paths, executor=Flaky(), on_error="skip")
+    assert result.failures.empty
+    assert names(result) == [path.name for path in paths]
+    failures = vs.scan(paths[:3], executor=Cancelling(), on_error="skip").failures
+    assert len(failures) == 3
+    assert failures.message.str.contains("CancelledError: the task was cancelled").all()
 
 
 SCRIPT = """

@@ -68,6 +68,8 @@ class Job:
             if not isinstance(error, VirtualStackError):
                 error.add_note(f"while '{url}' was scanned")
             return error
+        except SystemExit as error:  # a task of dask that exits never comes to its end
+            return ReaderError(f"'{url}': its reader asked the process to end: {error!r}", url=url)
 
     def read_all(self, urls: Sequence[str], /) -> list[Outcome]:
         """Describe several sources, remote ones side by side."""

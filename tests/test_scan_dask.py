@@ -1,0 +1,106 @@
+"""A real cluster of dask: two processes on this machine."""
+
+import os
+import sys
+
+import pytest
+
+import virtualstack as vs
+from tests.scan_groups import assert_same, make
+from tests.scan_readers import Troubled
+from tests.servers import RangeServer
+from virtualstack.errors import MissingDependencyError
+from virtualstack.storage import open_source
+
+distributed = pytest.importorskip("distributed", reason="needs distributed: pip install 'virtualstack[dask]'")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:tornado"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of workers that died
+]
+
+N = 40
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def files(tmp_path):
+    return [make(tmp_path / f"f{i:02}.h5", i) for i in range(N)]
+
+
+@pytest.mark.parametrize("executor", ["client", "dask"])
+def test_a_cluster_gives_the_same_groups_in_order(client, files, executor):
+    seen = []
+    result = vs.scan(
+        files,
+        executor=client if executor == "client" else "dask",
+        progress=lambda done, total: seen.append(done),
+    )
+    assert seen == list(range(1, N + 1))
+    for a, b in zip(vs.scan(files), result, strict=True):
+        assert_same(a, b)
+
+
+def test_options_of_storage_reach_the_cluster_and_are_remembered_here(client, files):
+    with RangeServer(files[0].parent, mode="refuse_anonymous") as server:
+        urls = [server.url(path.name) for path in files]
+        result = vs.scan(urls, executor=client, storage={server.root: {"headers": {"Authorization": "letmein"}}})
+        assert result.urls == tuple(urls)
+        assert open_source(urls[0]).size == files[0].stat().st_size
+
+
+def test_errors_are_listed_or_raised(client, files, tmp_path):
+    bad = [make(tmp_path / name) for name in ("bug.h5", "odd.h5", "exit.h5")]
+    given = [*files[:5], *bad, tmp_path / "gone.h5", *files[5:]]
+    result = vs.scan(given, reader=Troubled(), executor=client, on_error="skip")
+    assert len(result) == N
+    assert result.failures.error.tolist() == ["KeyError", "ReaderError", "ReaderError", "SourceNotFoundError"]
+    with pytest.raises(KeyError, match="a bug"):
+        vs.scan(given, reader=Troubled(), executor=client)
+
+
+def test_a_second_scan_uses_the_cache(client, files, tmp_path):
+    first = vs.scan(files, executor=client, cache=tmp_path / "cache")
+    for path in files:
+        path.unlink()
+    for a, b in zip(first, vs.scan(files, executor=client, cache=tmp_path / "cache", recheck=False), strict=True):
+        assert_same(a, b)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_loses_its_file_alone(client, files, tmp_path):
+    """Dask tries a task on some workers before it gives it up; the cluster lives on."""
+    killer = make(tmp_path / "killer.h5")
+    given = [*files[:10], killer, *files[10:]]
+    result = vs.scan(given, reader=Troubled(parent=os.getpid()), executor=client, on_error="skip")
+    assert [url.rpartition("/")[2] for url in result.urls] == [path.name for path in files]
+    assert result.failures.url.str.endswith("killer.h5").tolist() == [True]
+    assert "KilledWorker" in result.failures.message[0]
+    assert len(vs.scan(files, executor=client)) == N
+
+
+def test_without_a_client_dask_says_how_to_make_one(files, monkeypatch):
+    def none():
+        raise ValueError("No clients found")
+
+    module = pytest.importorskip("virtualstack.scan.dask")
+    monkeypatch.setattr(module, "default_client", none)
+    with pytest.raises(ValueError, match=r"make one first, client = distributed\.Client\(\)"):
+        vs.scan(files, executor="dask")
+
+
+def test_without_distributed_the_extra_is_named(files, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "virtualstack.scan.dask", raising=False)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'virtualstack\[dask\]'$"):
+        vs.scan(files, executor="dask")
