@@ -10,9 +10,9 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 
 import xarray as xr
 
+from virtualstack.api.concurrently import concurrently
 from virtualstack.api.one import Unsupported, account_for, read_options, select_group, to_tree
 from virtualstack.combine import Combine, Join, Labelling, Nested, combine_datasets, combine_trees, flatten
-from virtualstack.combine.concurrently import concurrently
 from virtualstack.dataset import refusals_of, to_dataset, with_refusals
 from virtualstack.errors import ReaderError, SourceNotFoundError, StorageError
 from virtualstack.manifests import ManifestGroup, Refusal

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.combine.concurrently import concurrently
 from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
 from virtualstack.dataset import virtual_array
@@ -19,6 +18,8 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
 __all__ = ["check_same"]
+
+_BATCH = 1 << 26  # bytes of values that are compared at a time
 
 
 def check_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /, *, why: str) -> None:
@@ -62,14 +63,12 @@ def check_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules,
     if not unsettled:
         return
     values = _values(first, storage)
-
-    def difference(other: Part) -> str:
-        return _value_difference(values, _values(other.variables[name], storage), rules.tolerance)
-
-    sources = [part.source for part in unsettled if virtual_array(part.variables[name]) is not None]
-    for other, found in zip(unsettled, concurrently(difference, unsettled, urls=sources), strict=True):
-        if found:
-            raise _differs(name, why, parts[0], other, found)
+    for batch in _batches(unsettled, values.nbytes):
+        read = _values_of_all([part.variables[name] for part in batch], storage)
+        for other, its in zip(batch, read, strict=True):
+            how = _value_difference(values, np.asarray(its), rules.tolerance)
+            if how:
+                raise _differs(name, why, parts[0], other, how)
 
 
 def _differs(name: str, why: str, first: Part, other: Part, how: str) -> CombineError:
@@ -100,6 +99,26 @@ def _cf_difference(a: ManifestArray, b: ManifestArray) -> str:
         if not same_meaning(key, a.cf.get(key), b.cf.get(key)):
             return f"{key} is {a.cf.get(key)!r} and {b.cf.get(key)!r} (unpack='differing' decodes both)"
     return ""
+
+
+def _batches(parts: Sequence[Part], nbytes: int) -> Iterator[Sequence[Part]]:
+    """Give so many parts at a time that their values fit into memory; ``nbytes`` is the size of those of one."""
+    n = max(_BATCH // max(nbytes, 1), 1)
+    for begin in range(0, len(parts), n):
+        yield parts[begin : begin + n]
+
+
+def _values_of_all(variables: Sequence[xr.Variable], storage: Storage) -> Iterable[NDArray[Any]]:
+    """Read virtual variables of one shape and packing in one go: their sources are fetched at the same time."""
+    arrays = [virtual_array(variable) for variable in variables]
+    if any(array is None for array in arrays):
+        return [_values(variable, storage) for variable in variables]
+    try:
+        stacked: Any = np.stack(cast(Any, arrays))
+    except CombineError:  # too many lines of chunks that do not meet
+        return (_values(variable, storage) for variable in variables)
+    values: NDArray[Any] = read_array(stacked, (), storage)
+    return values
 
 
 def _values(variable: xr.Variable, storage: Storage) -> NDArray[Any]:

@@ -20,7 +20,7 @@ def concurrently[T, R](work: Callable[[T], R], items: Sequence[T], /, urls: Iter
     if len(items) < 2 or not any(map(is_remote, urls)):
         yield from map(work, items)
         return
-    pool = ThreadPoolExecutor(min(_N_THREADS, len(items)), thread_name_prefix="virtualstack-combine")
+    pool = ThreadPoolExecutor(min(_N_THREADS, len(items)), thread_name_prefix="virtualstack-open")
     try:
         yield from pool.map(work, items)
     finally:
