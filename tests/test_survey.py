@@ -1,5 +1,6 @@
 """Archives at a glance: eras, outliers, duplicates and gaps, as xarray on the files sees them."""
 
+import copy
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from virtualstack.errors import CombineError
 from virtualstack.storage import MemoryTarget
 from virtualstack.survey import line as survey_line
 from virtualstack.survey.eras import find_eras
+from virtualstack.survey.facts import collect_facts, describe_fact
 from virtualstack.survey.line import Gap, find_gaps
 
 EPOCH = "days since 2000-01-01"
@@ -138,6 +140,13 @@ def test_what_does_not_hinder_joining_makes_no_eras(change, tmp_path):
     assert found.table["first"].tolist() == [
         str(np.datetime64("2000-01-01") + np.timedelta64(5 * i, "D")) for i in range(12)
     ]
+
+
+def test_numbers_that_differ_in_dtype_alone_are_told_apart(tmp_path):
+    """A scale of float32 unpacks to other values than one of float64, and so joining takes them for different."""
+    scales = [np.float64(0.5)] * 3 + [np.float32(0.5)] * 3
+    found = vs.survey(series(tmp_path, 6, lambda i: {"dtype": "i2", "attrs": {"scale_factor": scales[i]}}))
+    assert found.eras["changes"][1] == "packing of tas: scale_factor=0.5 -> scale_factor=0.5 (float32)"
 
 
 def test_files_in_one_chunk_of_their_length_are_alike(tmp_path):
@@ -429,6 +438,32 @@ def test_text_and_falling_coordinates(tmp_path):
     assert found.table["first"].tolist() == ["b", "a"]
     found = vs.survey(paths, dim="z")
     assert found.table[["first", "last"]].values.tolist() == [["3", "0"], ["7", "4"]]
+
+
+ATTRIBUTES = [
+    np.array([1, 2], "i2"),
+    np.float32(0.1),
+    [1, 2],
+    np.array([], "f4"),
+    b"x",
+    np.bytes_(b"abc"),
+    np.array([(1, 2.0)], [("a", "i2"), ("b", "f4")]),
+    np.array(["ab", "c"], np.dtypes.StringDType()),
+    np.array("", "S0"),
+    None,
+    "two\nlines " + 100 * "x",
+]
+
+
+@pytest.mark.parametrize("value", ATTRIBUTES, ids=repr)
+def test_attributes_of_every_kind_compare_and_have_a_text(value):
+    """By value, not by object; a long text is cut."""
+    groups = [vs.ManifestGroup(attributes={"a": copy.deepcopy(value)}, url=f"memory://{i}") for i in range(2)]
+    facts = collect_facts([*groups, vs.ManifestGroup(attributes={"a": "other"})], None)
+    assert facts.codes[:, 0].tolist() == [0, 0, 1]
+    text = describe_fact("attribute a", facts.values[0][0])
+    assert 0 < len(text) <= 60
+    assert "\n" not in text
 
 
 def test_no_files_are_no_error():

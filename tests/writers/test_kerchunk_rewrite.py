@@ -99,6 +99,29 @@ def test_the_report_tells_the_budget(series):
     assert row["chunks"] > 0
 
 
+@pytest.mark.parametrize("engine", ["kerchunk", "virtualstack"])
+@pytest.mark.parametrize("format", ["NETCDF4", "NETCDF3_CLASSIC"])
+def test_months_of_uncompressed_values_are_referenced_day_by_day(format, engine, tmp_path):
+    """Each in one piece in its file; nothing is rewritten, and a slice needs nothing either."""
+    paths = []
+    for i, n in enumerate((31, 28, 31)):
+        paths.append(tmp_path / f"{i}.nc")
+        values = np.random.default_rng(i).random((n, 50, 60))
+        made = xr.Dataset({"v": (("time", "y", "x"), values)}, coords={"time": np.arange(n) + 31.0 * i})
+        made.to_netcdf(paths[-1], format=format, engine="netcdf4")
+    virtual = xr.concat([vs.open_virtual_dataset(path) for path in paths], "time").isel(time=slice(3, None))
+    assert virtual.virtual.report().set_index("variable").loc["v", "kerchunk"] == "as it is"
+    references = virtual.virtual.to_kerchunk(inline_limit=0)
+    chunks = [value for key, value in references["refs"].items() if key.startswith("v/") and "/." not in key]
+    assert len(chunks) == 87
+    assert all(isinstance(chunk, list) for chunk in chunks)
+    with (
+        xr.open_mfdataset(paths, engine="netcdf4") as expected,
+        xr.open_dataset(references, engine=engine) as got,
+    ):
+        np.testing.assert_array_equal(got["v"].values, expected["v"].values[3:])
+
+
 @pytest.mark.parametrize("wrong", ["many", "x%", "-1%", -0.5, 1.5, "5 furlongs"])
 def test_a_budget_that_is_none_is_refused(wrong, tmp_path):
     """By name."""

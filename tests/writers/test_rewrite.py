@@ -283,14 +283,20 @@ def test_cut_chunks_have_the_same_values(data, monkeypatch):
     """Of any join and slice, were parts allowed to be of any size."""
     monkeypatch.setattr(splitting, "_SMALLEST", 1)
     inner = tuple(data.draw(st.lists(st.integers(1, 4), max_size=2)))
-    parts = [
-        data.draw(
-            known_arrays(shape=(data.draw(st.integers(1, 7)), *inner), dtype=data.draw(st.sampled_from(["<f4", "<i2"])))
-        )
-        for _ in range(data.draw(st.integers(1, 3)))
-    ]
-    for part in parts:
-        publish(part.sources)
+    parts = []
+    for i in range(data.draw(st.integers(1, 3))):
+        shape = (data.draw(st.integers(1, 12)), *inner)
+        if data.draw(st.integers(0, 3)):
+            options = {
+                "codecs": (ZLIB,) if not data.draw(st.integers(0, 5)) else (),
+                "is_padded": data.draw(st.booleans()),
+            }
+            chunks = (data.draw(st.integers(1, 12)), *inner)
+            parts.append(stored(np.random.default_rng(i).random(shape), chunks, f"cut{i}", **options))
+        else:
+            known = data.draw(known_arrays(shape=shape, dtype="<f8"))
+            publish(known.sources)
+            parts.append(known[:2])
     array, values = joined(*parts)
     if data.draw(st.booleans()):
         order = data.draw(st.permutations(range(values.ndim)))

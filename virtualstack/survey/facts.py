@@ -220,9 +220,12 @@ def _codec(codec: Codec) -> str:
 
 def _plain(value: Any) -> str:
     if isinstance(value, tuple) and len(value) == 3 and isinstance(value[2], bytes):  # of _hashable
-        array = np.frombuffer(value[2], value[0]) if np.dtype(value[0]).itemsize else np.zeros(1)
-        shown = array.tolist() if value[1] else array.tolist()[0] if array.size else ""
-        return _shortened(str(shown))
+        dtype = np.dtype(value[0])
+        numbers = np.frombuffer(value[2], dtype) if dtype.itemsize else np.zeros(1, dtype)
+        if value[1] is None:
+            value = f"{numbers[0]!s}" + (f" ({dtype})" if dtype.kind == "f" and dtype.itemsize < 8 else "")
+        else:
+            value = numbers.tolist()
     return _shortened(str(value))
 
 
