@@ -88,6 +88,24 @@ def test_verify_fails_where_a_value_differs(files, tmp_path, capsys, monkeypatch
     )
 
 
+def test_build_rewrites_within_a_budget(tmp_path, capsys):
+    """Files of an odd length in longer chunks, which kerchunk cannot take."""
+    files = []
+    for i in range(3):
+        files.append(tmp_path / f"{i}.nc")
+        with netCDF4.Dataset(files[-1], "w") as file:
+            file.createDimension("time", None)
+            file.createDimension("x", 4000)
+            file.createVariable("time", "f8", ("time",))[:] = np.arange(25 if i < 2 else 20) + 25 * i
+            t = file.createVariable("t", "f8", ("time", "x"), zlib=True, chunksizes=(10, 4000))
+            t[:] = np.random.default_rng(i).random((25 if i < 2 else 20, 4000))
+    build = ["build", *map(str, files), "-o", str(tmp_path / "refs.json"), "--verify"]
+    assert main(build) == 1
+    assert re.search(r"'t' cannot be written .* 3 of 7 chunks .* rewrite='[0-9]+%' allows", error_of(capsys))
+    assert main([*build, "--rewrite", "60%"]) == 0
+    assert "verified: 2 variables equal in 3 files" in capsys.readouterr().out
+
+
 def test_build_takes_one_file(files, tmp_path, capsys):
     """There is nothing to join then."""
     assert main(["build", files[0], "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
@@ -503,6 +521,7 @@ def test_the_version_is_that_of_the_package(capsys):
         (["build", "a.nc"], "the following arguments are required: -o/--output"),
         (["build", "a.nc", "-o", "refs.zarr"], "'refs.zarr' ends in none of .json, .parq, .parquet"),
         (["build", "a.nc", "-o", "refs.json", "--unsupported", "drop"], "invalid choice: 'drop'"),
+        (["build", "a.nc", "-o", "refs.json", "--rewrite", "much"], "rewrite='much'"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments, reason, capsys):

@@ -23,7 +23,7 @@ from virtualstack.readers.base import byte_count
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.writers.rewrite import Budget
 
-__all__ = ["VirtualAccessor", "VirtualTreeAccessor"]
+__all__ = ["VirtualAccessor", "VirtualTreeAccessor", "rewrite_budget"]
 
 
 class _Writers:
@@ -80,7 +80,7 @@ class _Writers:
         ValueError
             ``rewrite`` is no budget.
         """
-        budget = None if rewrite is None else _budget(rewrite)
+        budget = None if rewrite is None else rewrite_budget(rewrite)
         writer = importlib.import_module("virtualstack.writers.kerchunk")
         written: dict[str, Any] | None = writer.write_kerchunk(
             self.to_group(),
@@ -94,7 +94,17 @@ class _Writers:
         return written
 
 
-def _budget(rewrite: str | float) -> Budget:
+def rewrite_budget(rewrite: str | float, /) -> Budget:
+    """Read a budget of :meth:`VirtualAccessor.to_kerchunk`, such as ``"1%"``, ``0.01``, ``65536`` or ``"64 MiB"``.
+
+    >>> rewrite_budget("1%")
+    Budget(nbytes=None, fraction=0.01)
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
     if isinstance(rewrite, float) or (isinstance(rewrite, str) and rewrite.strip().endswith("%")):
         try:
             fraction = rewrite if isinstance(rewrite, float) else float(rewrite.strip()[:-1]) / 100

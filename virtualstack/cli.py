@@ -22,6 +22,7 @@ import numpy as np
 import xarray as xr
 
 from virtualstack import __version__
+from virtualstack.accessor import rewrite_budget
 from virtualstack.api import open_virtual_dataset, select_group
 from virtualstack.combine import concat_datasets
 from virtualstack.dataset import groups_of, refusals_of
@@ -112,6 +113,13 @@ def _parser() -> argparse.ArgumentParser:
         help="what to do with a variable that cannot be referenced (default: inline its values if they are small)",
     )
 
+    build.add_argument(
+        "--rewrite",
+        metavar="BUDGET",
+        type=_budget,
+        help="encode anew, and put into the references, what kerchunk cannot take: 1%% of a variable, or 64MiB",
+    )
+
     inspect = commands.add_parser("inspect", parents=[common], help="show variables, chunks, and where the bytes are")
     inspect.set_defaults(run=_inspect)
     inspect.add_argument("file", metavar="FILE", help="path or URL of a file, or of references")
@@ -140,6 +148,14 @@ def _output(text: str) -> str:
     return text
 
 
+def _budget(text: str) -> str:
+    try:
+        rewrite_budget(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
 # -- build ----------------------------------------------------------------------------------------------------
 
 
@@ -158,7 +174,7 @@ def _build(options: argparse.Namespace) -> int:
         )
     with _said_by_xarray(CombineError, "the files cannot be joined"):
         joined = datasets[0] if dim is None else concat_datasets(datasets, dim)
-    joined.virtual.to_kerchunk(options.output)
+    joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite)
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
         cube = xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint)
     with cube:
