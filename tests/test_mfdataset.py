@@ -199,7 +199,7 @@ def test_overlaps_are_named_with_both_files(tmp_path):
     paths = [write(tmp_path / "a.nc", time=days(0, 4)), write(tmp_path / "b.nc", time=days(3, 4))]
     message = (
         r"'time' overlaps: 2000-01-01.* to 2000-01-04.* in '.*a.nc' and .* in '.*b.nc' "
-        r"\(1 of their labels are the same, first"
+        r"\(both have"
     )
     with pytest.raises(CombineError, match=message) as caught:
         vs.open_virtual_mfdataset(paths)
@@ -697,3 +697,34 @@ def test_cube_is_written_and_read_back(tmp_path):
     group = vds.virtual.to_group()
     xr.testing.assert_equal(xr.open_dataset(group, engine="virtualstack").load(), expected)
     assert pd.DataFrame(vds.virtual.locations).shape[0] == 2
+
+
+@pytest.mark.parametrize("packing", ["floats", "packed", "plain integers"])
+def test_an_absent_variable_is_written_as_absent_chunks(tmp_path, packing):
+    """Chunks that match stay as they are, and any reader of references sees missing values."""
+    pytest.importorskip("kerchunk")
+    dtype, attributes = PACKINGS[packing]
+    paths = [
+        write(tmp_path / f"{i}.nc", time=days(2 * i, 2), names=names, packing=attributes, dtype=dtype)
+        for i, names in enumerate([("v",), ("v", "w"), ("v", "w")])
+    ]
+    vds = vs.open_virtual_mfdataset(paths, join="outer")
+    assert set(vds.virtual.report().set_index("variable").loc[["v", "w"], "form"]) == {"plain"}
+    vds.virtual.to_kerchunk(tmp_path / "refs.json")
+    opened = [xr.load_dataset(path) for path in paths]
+    options = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "outer"}
+    with xr.open_dataset(str(tmp_path / "refs.json"), engine="kerchunk") as found:
+        xr.testing.assert_equal(found.load(), xr.concat(opened, "time", **options))
+
+
+def test_options_of_scanning_reach_the_scan(tmp_path):
+    """Workers, a cache and a progress."""
+    paths = [write(tmp_path / f"{i}.nc", time=days(2 * i, 2)) for i in range(3)]
+    seen = []
+    for _ in range(2):
+        vds = vs.open_virtual_mfdataset(
+            paths, executor="threads", cache=tmp_path / "cache", progress=lambda done, n: seen.append((done, n))
+        )
+        check(vds, plain(paths, combine="by_coords"))
+    assert seen[-1] == (3, 3)
+    assert any((tmp_path / "cache").iterdir())

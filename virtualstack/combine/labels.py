@@ -19,6 +19,9 @@ __all__ = ["Distinct", "common_labels", "distance", "distinct_labels", "misfit"]
 
 type Labels = pd.Index[Any]
 
+_MEASURABLE = "iufmM"
+"""Kinds of numbers, durations and dates: others are equal or not."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Distinct:
@@ -67,7 +70,8 @@ def distinct_labels(indexes: Sequence[Labels], /, tolerance: Any = None) -> Dist
 def _within(seen: Sequence[Labels], tolerance: Any) -> tuple[list[Labels], NDArray[np.intp]]:
     """Let labels stand for those that lie within a tolerance of them; neighbours alone are compared."""
     stand_for = np.arange(len(seen), dtype=np.intp)
-    order = sorted((n for n, x in enumerate(seen) if len(x)), key=lambda n: _sort_key(seen[n]))
+    measurable = [n for n, x in enumerate(seen) if len(x) and x.dtype.kind in _MEASURABLE]
+    order = sorted(measurable, key=lambda n: (seen[n].dtype.kind, len(seen[n]), seen[n][0]))
     begin = 0
     while begin < len(order):
         end = begin + 1
@@ -80,10 +84,6 @@ def _within(seen: Sequence[Labels], tolerance: Any) -> tuple[list[Labels], NDArr
         begin = end
     kept = np.unique(stand_for)
     return [seen[n] for n in kept.tolist()], np.searchsorted(kept, stand_for)
-
-
-def _sort_key(labels: Labels) -> tuple[str, int, Any]:
-    return str(labels.dtype.kind if hasattr(labels.dtype, "kind") else ""), len(labels), labels[0]
 
 
 def _is_within(a: Labels, b: Labels, tolerance: Any) -> bool:
@@ -104,7 +104,8 @@ def distance(a: Labels, b: Labels, /) -> Any:
     if not (kinds <= set("iuf") or kinds == {"M"} or kinds == {"m"}):
         return None
     if kinds <= {"M", "m"}:
-        return pd.Timedelta(np.abs(a.values - b.values).max())
+        delta = pd.Timedelta(np.abs(a.values - b.values).max())
+        return None if pd.isnull(delta) else delta
     far = np.abs(a.values.astype(np.float64) - b.values.astype(np.float64)).max()
     return None if np.isnan(far) else far
 
@@ -183,7 +184,7 @@ def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
     snapped = [known]
     for x in labels[1:]:
         base = known.sort_values()
-        if base.dtype == x.dtype and len(base) and base.dtype.kind in "iufmM":
+        if base.dtype == x.dtype and len(base) and base.dtype.kind in _MEASURABLE:
             try:
                 at = base.get_indexer(x, method="nearest", tolerance=tolerance)
             except (TypeError, ValueError):  # a number is no tolerance of dates

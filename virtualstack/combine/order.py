@@ -250,9 +250,8 @@ def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]],
     )
     left, right = parts[found.first(a)], parts[found.first(b)]
     common = found.labels[a].intersection(found.labels[b])
-    how = (
-        f"{len(common):,} of their labels are the same, first {common[0]}" if len(common) else "their labels alternate"
-    )
+    how = f"both have {common[0]}" if len(common) else "their labels alternate"
+    how += f" and {len(common) - 1:,} more" if len(common) > 1 else ""
     return CombineError(
         f"coordinate '{dim}' overlaps: {_range(found.labels[a])} in {left.called} and {_range(found.labels[b])} in "
         f"{right.called} ({how}); leave a file out, or cut them with preprocess=",
