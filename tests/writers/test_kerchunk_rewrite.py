@@ -1,12 +1,19 @@
 """Series that kerchunk cannot take as they lie, rewritten in part and opened unchanged by kerchunk's own engine."""
 
+from dataclasses import replace
+
 import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import virtualstack as vs
 from virtualstack.errors import WriterError
+from virtualstack.testing.strategies import basic_keys, known_arrays
+from virtualstack.writers.kerchunk import write_kerchunk
+from virtualstack.writers.rewrite import Budget
 
 pytest.importorskip("kerchunk", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
 pytest.importorskip("fastparquet", reason="fastparquet is not installed: pip install 'virtualstack[kerchunk]'")
@@ -120,6 +127,39 @@ def test_months_of_uncompressed_values_are_referenced_day_by_day(format, engine,
         xr.open_dataset(references, engine=engine) as got,
     ):
         np.testing.assert_array_equal(got["v"].values, expected["v"].values[3:])
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_engine_kerchunk_reads_any_join(data, tmp_path):
+    """Random chunks, codecs, byte orders, holes and slices, in local files."""
+    n_axes = data.draw(st.integers(1, 3))
+    inner = tuple(data.draw(st.integers(1, 5)) for _ in range(n_axes - 1))
+    dtype = data.draw(st.sampled_from(["<f4", "<i2", "|u1", "<f8"]))
+    parts = [
+        data.draw(known_arrays(shape=(data.draw(st.integers(1, 7)), *inner), dtype=dtype))
+        for _ in range(data.draw(st.integers(1, 4)))
+    ]
+    array = np.concatenate([part.array for part in parts])
+    values = np.concatenate([part.values for part in parts])
+    key = data.draw(basic_keys(values.shape)) if data.draw(st.booleans()) else ()
+    array, values = array[key], values[key]
+    paths = {url: tmp_path / url.rsplit("/", 1)[-1] for part in parts for url in part.sources}
+    for part in parts:
+        for url, raw in part.sources.items():
+            paths[url].write_bytes(raw)
+    array = array.rename_locations(lambda url: f"file://{paths[url]}")
+    array = replace(array, dimension_names=tuple(f"d{i}" for i in range(array.ndim)))
+    group = vs.ManifestGroup(arrays={"v": array})
+    budget = Budget(nbytes=10**9)
+    try:
+        references = write_kerchunk(group, None, inline_limit=0, fill_budget=1 << 30, rewrite=budget)
+    except WriterError as error:
+        assert "show MISSING ones" in str(error)
+        return
+    with xr.open_dataset(references, engine="kerchunk", open_dataset_options={"mask_and_scale": False}) as got:
+        assert got["v"].dtype == values.dtype
+        np.testing.assert_array_equal(got["v"].values, values)
 
 
 @pytest.mark.parametrize("wrong", ["many", "x%", "-1%", -0.5, 1.5, "5 furlongs"])

@@ -7,7 +7,7 @@ encoding, whole from their first element on, and absent ones have one fill value
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,9 +19,7 @@ from virtualstack.codecs.cf import CF
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import WriterError
 from virtualstack.manifests import (
-    ENTRY,
     INLINE,
-    MISSING,
     ChunkAxis,
     ChunkEncoding,
     ChunkGrid,
@@ -33,6 +31,7 @@ from virtualstack.manifests.plain import longest_cells, match_axes
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.writers.encode import encode_chunk
+from virtualstack.writers.matching import match_chunks
 from virtualstack.writers.split import split_uncompressed
 
 __all__ = ["Budget", "RewritePlan", "plan_rewrite", "rewrite"]
@@ -259,7 +258,7 @@ def _plan(
     stored: int,
 ) -> RewritePlan:
     grid = ChunkGrid.regular(array.shape, chunks)
-    entries, is_anew, n_missing = _keep(manifest, array.grid, chunks, encoding, compatible, fill)
+    entries, is_anew, n_missing = match_chunks(manifest, array.grid, chunks, encoding, compatible, fill)
     rows = manifest.entries["encoding"][~manifest.holes]
     lengths = manifest.entries["length"][~manifest.holes][compatible[rows]] if len(manifest.encodings) else rows
     decoded = encoding.size * max(encoding.dtype.itemsize, 1)
@@ -304,123 +303,6 @@ def _most_elements(axis: ChunkAxis) -> int:
         return axis.chunk
     lengths, counts = np.unique(axis.lengths(), return_counts=True)
     return int(lengths[(lengths * counts).argmax()])
-
-
-# -- which chunks stay ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _AxisMatch:
-    """Cells of the array in those chunks of the target, along one axis, whose lines both have.
-
-    Parameters
-    ----------
-    n_chunks
-        Chunks of the target along the axis.
-    whole
-        Those that begin and end at lines of the array.
-    cells
-        The cells in them, one after the other.
-    first
-        Index in ``cells`` of the first one of each chunk in ``whole``.
-    offset
-        For each of ``cells``, elements from the beginning of its chunk.
-    """
-
-    n_chunks: int
-    whole: NDArray[np.int64]
-    cells: NDArray[np.int64]
-    first: NDArray[np.int64]
-    offset: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, axis: ChunkAxis, chunk: int) -> _AxisMatch:
-        target = np.minimum(np.arange(-(-axis.length // chunk) + 1, dtype=np.int64) * chunk, axis.length)
-        lines = axis.lines()
-        at = np.searchsorted(lines, target)
-        is_line = lines[at] == target
-        whole = np.flatnonzero(is_line[:-1] & is_line[1:])
-        counts = at[whole + 1] - at[whole]
-        first = np.cumsum(counts) - counts
-        cells = np.arange(int(counts.sum())) + np.repeat(at[whole] - first, counts)
-        return cls(len(target) - 1, whole, cells, first, lines[cells] - np.repeat(target[whole], counts))
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Cells in each chunk."""
-        return np.diff(self.first, append=len(self.cells))
-
-
-def _keep(
-    manifest: ChunkManifest,
-    grid: ChunkGrid,
-    chunks: Sequence[int],
-    encoding: ChunkEncoding,
-    compatible: NDArray[np.bool_],
-    fill: int,
-) -> tuple[NDArray[Any], NDArray[np.bool_], int]:
-    """Give the target's entries, which of its chunks must be encoded anew, and the MISSING cells that these show."""
-    axes = [_AxisMatch.of(axis, n) for axis, n in zip(grid.axes, chunks, strict=True)]
-    pick = _outer(axis.cells for axis in axes)
-    cells = manifest.entries[pick]
-    holes = manifest.holes[pick]
-    row = np.where(holes, 0, cells["encoding"])
-    is_same = ~holes
-    is_same &= compatible[row] if compatible.size else False
-    is_same &= _starts_as_expected(manifest, pick, axes, encoding)
-    first = cells[_outer(axis.first for axis in axes)]
-    if any(axis.cells.size != axis.first.size for axis in axes):
-        spread = first
-        for i, axis in enumerate(axes):
-            spread = spread.repeat(axis.counts, i)
-        for name in ("location", "offset", "length"):
-            is_same &= cells[name] == spread[name]
-    for i, axis in enumerate(axes):
-        if axis.cells.size != axis.first.size:
-            is_same = np.logical_and.reduceat(is_same, axis.first, i)
-    shape = tuple(axis.n_chunks for axis in axes)
-    at = _outer(axis.whole for axis in axes)
-    entries, is_kept = np.zeros(shape, ENTRY), np.zeros(shape, np.bool_)
-    is_kept[at] = is_same
-    entries[at] = np.where(is_same, first, np.zeros((), ENTRY))
-    entries["encoding"] = 0
-    if not manifest.holes.any():
-        return entries, ~is_kept, 0
-    is_other = ~(manifest.holes & (manifest.entries["encoding"] == fill))
-    is_anew = ~is_kept & (_count_in_chunks(is_other, grid, chunks) > 0)
-    n_missing = _count_in_chunks(manifest.entries["location"] == MISSING, grid, chunks)
-    entries["location"][~is_kept & ~is_anew & (n_missing > 0)] = MISSING
-    return entries, is_anew, int(n_missing[is_anew].sum())
-
-
-def _count_in_chunks(marked: NDArray[np.bool_], grid: ChunkGrid, chunks: Sequence[int]) -> NDArray[np.int64]:
-    """Count the marked cells that each chunk of the target shows a part of."""
-    found = np.asarray(marked, np.int64)
-    for i, (axis, n) in enumerate(zip(grid.axes, chunks, strict=True)):
-        begin = np.arange(0, axis.length, n, dtype=np.int64)
-        low, high = axis.find(begin), axis.find(np.minimum(begin + n, axis.length) - 1) + 1
-        before = np.zeros((*found.shape[:i], 1, *found.shape[i + 1 :]), np.int64)
-        total = np.concatenate([before, found.cumsum(i)], i)
-        found = total.take(high, i) - total.take(low, i)
-    return found
-
-
-def _outer(indexes: Iterable[NDArray[np.int64]]) -> Any:
-    """Give the key of a box of indexes; the dots keep an array without axes an array."""
-    return (*np.ix_(*indexes), ...)
-
-
-def _starts_as_expected(
-    manifest: ChunkManifest, pick: Any, axes: Sequence[_AxisMatch], encoding: ChunkEncoding
-) -> NDArray[np.bool_] | bool:
-    """Tell which cells continue a stored chunk that begins where their chunk of the target does."""
-    if manifest.starts is None and all(axis.cells.size == axis.first.size for axis in axes):
-        return True
-    found = 0 if manifest.starts is None else manifest.starts[pick]
-    expected: NDArray[np.int64] = np.zeros((1,) * len(axes), np.int64)
-    for i, axis in enumerate(axes):
-        expected = expected + (axis.offset * encoding.strides[i]).reshape((-1,) + (1,) * (len(axes) - i - 1))
-    return np.asarray(expected == found)
 
 
 # -- encoding anew --------------------------------------------------------------------------------------------

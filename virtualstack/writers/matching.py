@@ -1,0 +1,163 @@
+"""Which chunks of a regular grid are stored chunks as they lie, whatever cells an array shows them in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.manifests import ENTRY, INLINE, MISSING, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest
+
+__all__ = ["match_chunks"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _AxisMatch:
+    """Cells of the array in those chunks of the target, along one axis, whose lines both have.
+
+    Parameters
+    ----------
+    n_chunks
+        Chunks of the target along the axis.
+    whole
+        Those that begin and end at lines of the array.
+    cells
+        The cells in them, one after the other.
+    first
+        Index in ``cells`` of the first one of each chunk in ``whole``.
+    offset
+        For each of ``cells``, elements from the beginning of its chunk.
+    """
+
+    n_chunks: int
+    whole: NDArray[np.int64]
+    cells: NDArray[np.int64]
+    first: NDArray[np.int64]
+    offset: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, axis: ChunkAxis, chunk: int) -> _AxisMatch:
+        target = np.minimum(np.arange(-(-axis.length // chunk) + 1, dtype=np.int64) * chunk, axis.length)
+        lines = axis.lines()
+        at = np.searchsorted(lines, target)
+        is_line = lines[at] == target
+        whole = np.flatnonzero(is_line[:-1] & is_line[1:])
+        counts = at[whole + 1] - at[whole]
+        first = np.cumsum(counts) - counts
+        cells = np.arange(int(counts.sum())) + np.repeat(at[whole] - first, counts)
+        return cls(len(target) - 1, whole, cells, first, lines[cells] - np.repeat(target[whole], counts))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a chunk has several cells."""
+        return self.cells.size != self.first.size
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Cells in each chunk."""
+        return np.diff(self.first, append=len(self.cells))
+
+
+def match_chunks(
+    manifest: ChunkManifest,
+    grid: ChunkGrid,
+    chunks: Sequence[int],
+    encoding: ChunkEncoding,
+    compatible: NDArray[np.bool_],
+    fill: int,
+) -> tuple[NDArray[Any], NDArray[np.bool_], int]:
+    """Find the chunks of a regular grid that are stored chunks as they lie, or holes.
+
+    Parameters
+    ----------
+    manifest, grid
+        Of the array.
+    chunks
+        Shape of the target's chunks in elements, which is that of the stored ones.
+    encoding
+        Of the target's chunks.
+    compatible
+        For each encoding of the manifest, whether it decodes alike.
+    fill
+        Row of the fill that the target's holes have.
+
+    Returns
+    -------
+    tuple
+        Entries of the target's grid, EMPTY where a chunk must be encoded anew; which these are; and how many parts of
+        MISSING chunks they show.
+    """
+    axes = [_AxisMatch.of(axis, n) for axis, n in zip(grid.axes, chunks, strict=True)]
+    cells = _pick(manifest.entries, [axis.cells for axis in axes])
+    first = _pick(cells, [axis.first for axis in axes])
+    holes = cells["location"] < INLINE
+    is_same = ~holes
+    if not compatible.all():
+        is_same &= compatible[np.where(holes, 0, cells["encoding"])] if compatible.size else False
+    if manifest.starts is not None or any(axis.is_cut for axis in axes):
+        is_same &= _starts(manifest, axes) == _expected_starts(axes, encoding)
+    if any(axis.is_cut for axis in axes):
+        spread = first
+        for i, axis in enumerate(axes):
+            spread = spread.repeat(axis.counts, i) if axis.is_cut else spread
+        for name in ("location", "offset", "length"):
+            is_same &= cells[name] == spread[name]
+        for i, axis in enumerate(axes):
+            is_same = np.logical_and.reduceat(is_same, axis.first, i) if axis.is_cut else is_same
+    shape = tuple(axis.n_chunks for axis in axes)
+    at: Any = (*np.ix_(*(axis.whole for axis in axes)), ...)  # the dots keep an array without axes an array
+    is_kept = np.zeros(shape, np.bool_)
+    is_kept[at] = is_same
+    if first.shape == shape:
+        entries = np.array(first)
+    else:
+        entries = np.zeros(shape, ENTRY)
+        entries[at] = first
+    entries["encoding"] = 0
+    if is_kept.all():
+        return entries, ~is_kept, 0
+    entries[~is_kept] = np.zeros((), ENTRY)
+    if not manifest.holes.any():
+        return entries, ~is_kept, 0
+    is_other = ~(manifest.holes & (manifest.entries["encoding"] == fill))
+    is_anew = ~is_kept & (_count_in_chunks(is_other, grid, chunks) > 0)
+    n_missing = _count_in_chunks(manifest.entries["location"] == MISSING, grid, chunks)
+    entries["location"][~is_kept & ~is_anew & (n_missing > 0)] = MISSING
+    return entries, is_anew, int(n_missing[is_anew].sum())
+
+
+def _pick[T: np.generic](array: NDArray[T], indexes: Sequence[NDArray[np.int64]]) -> NDArray[T]:
+    """Select a box of ascending indexes, as a view where they follow each other."""
+    for i, index in enumerate(indexes):
+        if index.size and int(index[-1]) - int(index[0]) + 1 == index.size:
+            array = array[(slice(None),) * i + (slice(int(index[0]), int(index[-1]) + 1),)]
+        else:
+            array = array.take(index, i)
+    return array
+
+
+def _starts(manifest: ChunkManifest, axes: Sequence[_AxisMatch]) -> NDArray[np.int64] | int:
+    return 0 if manifest.starts is None else _pick(manifest.starts, [axis.cells for axis in axes])
+
+
+def _expected_starts(axes: Sequence[_AxisMatch], encoding: ChunkEncoding) -> NDArray[np.int64]:
+    """Give the start of each cell in a stored chunk that begins where its chunk of the target does."""
+    expected = np.zeros((1,) * len(axes), np.int64)
+    for i, axis in enumerate(axes):
+        expected = expected + (axis.offset * encoding.strides[i]).reshape((-1,) + (1,) * (len(axes) - i - 1))
+    return expected
+
+
+def _count_in_chunks(marked: NDArray[np.bool_], grid: ChunkGrid, chunks: Sequence[int]) -> NDArray[np.int64]:
+    """Count the marked cells that each chunk of the target shows a part of."""
+    found = np.asarray(marked, np.int64)
+    for i, (axis, n) in enumerate(zip(grid.axes, chunks, strict=True)):
+        begin = np.arange(0, axis.length, n, dtype=np.int64)
+        low, high = axis.find(begin), axis.find(np.minimum(begin + n, axis.length) - 1) + 1
+        before = np.zeros((*found.shape[:i], 1, *found.shape[i + 1 :]), np.int64)
+        total = np.concatenate([before, found.cumsum(i)], i)
+        found = total.take(high, i) - total.take(low, i)
+    return found
