@@ -54,7 +54,7 @@ def distinct_labels(indexes: Sequence[Labels], /, tolerance: Any = None) -> Dist
     seen: list[Labels] = []
     which = np.empty(len(indexes), np.intp)
     for i, index in enumerate(indexes):
-        bucket = buckets.setdefault((len(index), index[0] if len(index) else None), [])
+        bucket = buckets.setdefault(_key(index), [])
         number = next((n for n in bucket if seen[n] is index or seen[n].equals(index)), None)
         if number is None:
             number = len(seen)
@@ -65,6 +65,16 @@ def distinct_labels(indexes: Sequence[Labels], /, tolerance: Any = None) -> Dist
         return Distinct(tuple(seen), which)
     kept, stand_for = _within(seen, tolerance)
     return Distinct(tuple(kept), stand_for[which])
+
+
+def _key(labels: Labels) -> object:
+    """Give what equal labels share and others hardly do, so that few are compared."""
+    kind = labels.dtype.kind
+    if kind in "iuf":
+        return len(labels), hash((labels.values.astype(np.float64) + 0.0).tobytes())  # -0.0 is 0.0
+    if kind in "mM":
+        return len(labels), kind, hash(labels.values.astype(f"{kind}8[ns]").tobytes())
+    return len(labels), hash(tuple(labels))
 
 
 def _within(seen: Sequence[Labels], tolerance: Any) -> tuple[list[Labels], NDArray[np.intp]]:

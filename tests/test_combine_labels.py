@@ -1,0 +1,75 @@
+"""Labels of many files: which are equal, and how far the others lie."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from virtualstack.combine.labels import distance, distinct_labels
+
+DATES = pd.date_range("2000-01-01", periods=3)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ([1, 2, 3], [1.0, 2.0, 3.0]),
+        ([0.0, 1.0], [-0.0, 1.0]),
+        ([1.0, np.nan], [1.0, np.nan]),
+        (np.array([0.5, 1.5], "f4"), [0.5, 1.5]),
+        (DATES, DATES.as_unit("s")),
+        (["a", "b"], ["a", "b"]),
+        ([], []),
+        (xr.date_range("2000", periods=2, calendar="noleap", use_cftime=True),) * 2,
+    ],
+)
+def test_equal_labels_are_found_whatever_their_dtype(a, b):
+    a, b = pd.Index(a), pd.Index(b)
+    assert a.equals(b)
+    assert distinct_labels([a, b, a]).which.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [([1, 2], [1, 3]), ([1], [1, 2]), (["a"], ["b"]), ([1], ["1"]), (DATES, DATES + pd.Timedelta(1, "ns"))]
+)
+def test_other_labels_are_kept_apart(a, b):
+    found = distinct_labels([pd.Index(a), pd.Index(b), pd.Index(b), pd.Index(a)])
+    assert found.which.tolist() == [0, 1, 1, 0]
+    assert (found.first(1), found.n_differing) == (1, 2)
+
+
+def test_thousands_that_begin_alike_are_compared_in_one_go():
+    """Each file has its own noise in all labels but the first."""
+    indexes = [pd.Index([0.0, 1 + i * 1e-9, 2.0]) for i in range(3000)]
+    assert len(distinct_labels(indexes).labels) == 3000
+    assert distinct_labels(indexes, 1e-3).which.tolist() == [0] * 3000
+
+
+def test_within_a_tolerance_the_first_file_counts():
+    indexes = [pd.Index(x) for x in ([5.0, 6.0], [1.0, 2.0], [1.1, 2.0], [5.0, 6.05], [0.9, 2.0])]
+    found = distinct_labels(indexes, 0.15)
+    assert found.which.tolist() == [0, 1, 1, 0, 1]
+    assert found.labels[1].tolist() == [1.0, 2.0]
+    chain = distinct_labels([pd.Index([x]) for x in (0.0, 1.0, 2.0)], 1.0)
+    assert chain.which.tolist() == [0, 0, 1]
+
+
+def test_labels_of_several_kinds_have_no_tolerance():
+    indexes = [
+        pd.Index(["a"]),
+        pd.Index([1.0]),
+        pd.Index([1.5]),
+        DATES[:1],
+        xr.date_range("2000", periods=1, use_cftime=True),
+    ]
+    assert distinct_labels(indexes, 1.0).which.tolist() == [0, 1, 1, 2, 3]
+    assert distance(indexes[0], indexes[1]) is None
+    assert distance(indexes[3], indexes[4]) is None
+
+
+def test_distances_are_numbers_or_timedeltas():
+    assert distance(pd.Index([1, 2]), pd.Index([1, 5])) == 3
+    assert distance(DATES, DATES + pd.Timedelta("2h")) == pd.Timedelta("2h")
+    assert distance(pd.Index([1.0, np.nan]), pd.Index([1.0, 2.0])) is None
+    assert distance(DATES, pd.DatetimeIndex(["NaT"] * 3)) is None
+    assert distance(pd.Index([1]), pd.Index([1, 2])) is None
