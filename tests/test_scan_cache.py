@@ -118,6 +118,17 @@ def test_other_versions_of_virtualstack_are_other_entries(files, reads, monkeypa
     assert len(reads(files)[1]) == N
 
 
+def test_other_libraries_are_other_entries(files, tmp_path, monkeypatch):
+    """Without one of them, a reader may refuse what it takes with it."""
+    cache = tmp_path / "cache"
+    vs.scan(files, cache=cache)
+    vs.scan(files, cache=cache)
+    assert len(entries(cache)) == N
+    monkeypatch.setattr(sys.modules["virtualstack.scan.cache"], "find_spec", lambda name: None)
+    vs.scan(files, cache=cache)
+    assert len(entries(cache)) == 2 * N
+
+
 def test_an_interrupted_scan_goes_on(files, reads, tmp_path):
     def interrupt(done, total):
         if done == 3:

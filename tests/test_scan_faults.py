@@ -14,7 +14,7 @@ from tests.scan_groups import assert_same, make
 from tests.servers import RangeServer
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.scan import retries as retries_module
-from virtualstack.scan.retries import asking_again
+from virtualstack.scan.retries import asking_again, with_retries
 from virtualstack.storage import Storage, passing
 from virtualstack.storage.passing import may_pass
 
@@ -143,6 +143,16 @@ def test_options_of_storage_say_it_first(folder):
     with RangeServer(folder, fault=lambda path: 503) as server, pytest.raises(StorageError):
         vs.scan([server.url("f001.h5")], retries=9, storage={server.root: {"max_retries": 1}})
     assert server.n_requests == 2
+
+
+def test_many_retries_get_the_time_that_they_take():
+    url, other = "https://host/a.nc", "s3://bucket/a.nc"
+    storage = Storage.of({"s3://bucket/": {"region": "x", "retry_timeout": 7}})
+    patient = with_retries(storage, [url, other, "file:///a.nc", "memory://a"], 50)
+    assert patient.find(url)[1] == {"max_retries": 50, "retry_timeout": 150.0}
+    assert patient.find(other)[1] == {"max_retries": 50, "retry_timeout": 7, "region": "x"}
+    assert patient.find("file:///a.nc")[1] is None
+    assert storage.find(url)[1] is None
 
 
 def test_a_fsspec_filesystem_is_asked_again(folder):

@@ -7,8 +7,9 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import orjson
@@ -20,6 +21,7 @@ from virtualstack.errors import ManifestError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, absolute_url, local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.readers.registry import list_readers
 from virtualstack.scan.plain_groups import from_group, from_location, to_group, to_location
 from virtualstack.scan.plain_values import Heap, UnstorableError
 from virtualstack.storage import Source, Storage, Target
@@ -28,6 +30,7 @@ __all__ = ["ScanCache", "WatchedStorage"]
 
 _FORMAT = 1  # another number, and entries of this one are not looked at
 _MAGIC = b"vs.scan\n"
+_OPTIONAL = ("eccodes", "hdf5plugin", "imagecodecs", "tifffile")  # without them, readers refuse some variables
 _MAX_SIZE = 1 << 30  # bytes of an entry, once decompressed
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by virtualstack.scan; it may be deleted at any time.\n"
 _DAMAGE = (  # all that bytes of somebody else can make of JSON, numpy and our own constructors
@@ -58,7 +61,7 @@ class WatchedStorage(Storage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanCache:
-    """One object for each source, named by a hash of its URL, the reader, its options, and the version of virtualstack.
+    """One object for each source, named by a hash of its URL, and of the reader, its options and what is installed.
 
     It holds the version (size, etag, time of modification) of every file that was opened, those that the source points
     to included, and the group: JSON and packed columns under a checksum, compressed. Nothing in it runs; what
@@ -98,13 +101,14 @@ class ScanCache:
         """
         target = storage.target(place)
         target.put_if_absent("CACHEDIR.TAG", _TAG)
-        named = None if reader is None else [type(reader).__module__, type(reader).__qualname__, repr(reader)]
-        told = [options.group, sorted(options.drop_variables), options.inline_limit]
-        return cls(
-            target=target,
-            how=json.dumps([_FORMAT, version("virtualstack"), named, told]),
-            is_checked=is_checked,
-        )
+        how = {
+            "format": _FORMAT,
+            "version": version("virtualstack"),
+            "reader": _words_of(reader),
+            "options": {field.name: getattr(options, field.name) for field in fields(options)},
+            "installed": [name for name in _OPTIONAL if find_spec(name) is not None],
+        }
+        return cls(target=target, how=json.dumps(how, default=sorted), is_checked=is_checked)
 
     def watch(self, storage: Storage, /) -> WatchedStorage:
         """Give the storage to read a source with that is to be stored."""
@@ -160,6 +164,13 @@ class ScanCache:
     def _key(self, url: str) -> str:
         name = hashlib.blake2b(self._what(url).encode(), digest_size=16).hexdigest()
         return f"{name[:2]}/{name[2:]}.scan"
+
+
+def _words_of(reader: Reader | None) -> list[str]:
+    """Say which reader it is, with its options; those that it is found among, where it is not given."""
+    if reader is None:
+        return [f"{row.name} {row.target}" for row in list_readers()]
+    return [type(reader).__module__, type(reader).__qualname__, repr(reader)]
 
 
 def _build(header: bytes, heap: Heap) -> bytes:

@@ -53,7 +53,7 @@ def scan(
     executor
         Who does the work: ``"threads"`` of this process, ``"processes"`` of this machine, ``"dask"`` (the client of
         this session), a ``distributed.Client``, or any ``concurrent.futures.Executor``. By default, remote sources are
-        read in 32 threads, as that is mostly waiting, and local ones one after the other.
+        read in 64 threads, as that is mostly waiting, and local ones one after the other.
     on_error
         ``"raise"`` the first error, in the order of the URLs; or ``"skip"`` the source and keep the error in
         ``failures``, whatever went wrong.

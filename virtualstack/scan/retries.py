@@ -15,6 +15,7 @@ from virtualstack.storage.passing import may_pass
 __all__ = ["DEFAULT", "asking_again", "with_retries"]
 
 DEFAULT = 5  # what storage does of itself, too
+_LEAST_PATIENCE, _LONGEST_BACKOFF = 10.0, 3.0  # seconds that obstore asks again at all, and waits in between
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds
 
 
@@ -41,5 +42,6 @@ def with_retries(storage: Storage, urls: Iterable[str], retries: int, /) -> Stor
     for url in roots.values():
         prefix, backend = storage.find(url)
         if backend is None or (isinstance(backend, Mapping) and "max_retries" not in backend):
-            given[prefix] = {**(backend or {}), "max_retries": retries}
+            patience = {"max_retries": retries, "retry_timeout": max(_LEAST_PATIENCE, _LONGEST_BACKOFF * retries)}
+            given[prefix] = patience | dict(backend or {})
     return replace(Storage.of(given), remembered=storage.remembered)

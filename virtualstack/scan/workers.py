@@ -20,7 +20,7 @@ __all__ = ["ExecutorLike", "Workers", "find_workers"]
 type ExecutorLike = Literal["threads", "processes", "dask"] | Executor | Any | None
 """What ``executor=`` takes; ``Any``: a ``distributed.Client``, which is not imported here."""
 
-_THREADS = 32  # remote files at a time: reading one is 3 ms of computing, and waiting for three to five answers
+_THREADS = 64  # remote files at a time: each waits for two to five answers, and computes for 3 ms
 _LONGEST = 32  # sources a task
 _PROBE_SECONDS = 120
 

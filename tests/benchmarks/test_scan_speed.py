@@ -1,0 +1,176 @@
+"""Scanning an archive beside VirtualiZarr: serial, in processes, over a slow network, a second time; and pickles.
+
+Run with VIRTUALSTACK_BENCHMARK=full for 1,000 daily files of 243 chunks: eight different ones and hard links to them.
+The rival gets a tenth of the files, and its times are multiplied by ten.
+"""
+
+import importlib.util
+import multiprocessing
+import os
+import pickle
+import resource
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+import pytest
+
+import virtualstack as vs
+from tests.latency_server import LatencyServer
+from virtualstack.manifests import ChunkEncoding, ChunkManifest, Fill
+
+sys.path.insert(0, str(Path(__file__).parent))
+from timing import IS_FULL
+
+N_FILES = 1000 if IS_FULL else 12
+SHARE = 10 if IS_FULL else 4  # the rival gets one of so many files
+needs_virtualizarr = pytest.mark.skipif(
+    importlib.util.find_spec("virtualizarr") is None, reason="VirtualiZarr is not installed: pip install virtualizarr"
+)
+quietly = pytest.mark.filterwarnings("ignore")  # of VirtualiZarr
+
+
+def day(path, number):
+    """Write one day of ten packed variables of 24 chunks each."""
+    random = np.random.default_rng(number)
+    with netCDF4.Dataset(path, "w") as file:
+        for name, length in (("time", None), ("lat", 180), ("lon", 360)):
+            file.createDimension(name, length)
+            axis = file.createVariable(name, "f8" if length is None else "f4", (name,))
+            axis.units = "days since 2000-01-01" if length is None else "degrees"
+            axis[:] = [number] if length is None else np.arange(length)
+        for i in range(10):
+            how = {"zlib": True, "shuffle": True, "chunksizes": (1, 30, 90), "fill_value": -999}
+            variable = file.createVariable(f"v{i}", "i2", ("time", "lat", "lon"), **how)
+            variable.setncatts({"units": "K", "long_name": f"variable {i}", "scale_factor": 0.01, "add_offset": 273.15})
+            variable.set_auto_maskandscale(False)
+            variable[:] = random.integers(0, 1000, (1, 180, 360))
+    return path
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("archive")
+    originals = [day(folder / f"original{i}.nc", i) for i in range(8 if IS_FULL else 2)]
+    paths = [folder / f"day{i:04}.nc" for i in range(N_FILES)]
+    for i, path in enumerate(paths):
+        os.link(originals[i % len(originals)], path)
+    return paths
+
+
+def cpu():
+    """Seconds of this process, and of its workers that came to their end."""
+    for child in multiprocessing.active_children():
+        child.join(10)
+    own, workers = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + workers.ru_utime + workers.ru_stime
+
+
+def timed(name, run, *, n_files=N_FILES, first=None):
+    """Run once; print and give wall and CPU seconds as for all files."""
+    scale = N_FILES / n_files
+    used, began = cpu(), time.perf_counter()
+    result = run()
+    wall = time.perf_counter() - began
+    spent = (wall * scale, (cpu() - used) * scale)
+    ratio = "" if first is None else f"  x{spent[0] / first[0]:.1f} wall  x{spent[1] / first[1]:.1f} cpu"
+    print(f"  {name:<26} wall {spent[0]:7.2f} s  cpu {spent[1]:7.2f} s{ratio}")
+    return spent, result
+
+
+def virtualizarr(url):
+    import virtualizarr as vz
+    from obspec_utils.registry import ObjectStoreRegistry
+    from obstore.store import HTTPStore, LocalStore
+    from virtualizarr.parsers import HDFParser
+
+    root = url.rpartition("/")[0]
+    is_local = url.startswith("file://")
+    store = LocalStore() if is_local else HTTPStore.from_url(root, client_options={"allow_http": True})
+    registry = ObjectStoreRegistry({"file://" if is_local else root: store})
+    return vz.open_virtual_dataset(url=url, parser=HDFParser(), registry=registry, loadable_variables=[])
+
+
+def n_chunks(groups):
+    return sum(array.manifest.summary().n_references for group in groups for array in group.arrays.values())
+
+
+@needs_virtualizarr
+@quietly
+def test_daily_files(archive, tmp_path):
+    print(f"\n{N_FILES} daily files")
+    vs.scan(archive[:2])
+    first, result = timed("virtualstack", lambda: vs.scan(archive))
+    total = n_chunks(result)
+    print(f"  {total} chunks")
+    assert total == 243 * N_FILES
+    _, again = timed("  processes", lambda: vs.scan(archive, executor="processes"), first=first)
+    assert n_chunks(again) == total
+    timed("  cache, first time", lambda: vs.scan(archive, cache=tmp_path / "cache"), first=first)
+    _, again = timed("  cache, second time", lambda: vs.scan(archive, cache=tmp_path / "cache"), first=first)
+    assert n_chunks(again) == total
+    some = archive[::SHARE]
+    virtualizarr(f"file://{some[0]}")
+    _, theirs = timed(
+        "VirtualiZarr", lambda: [virtualizarr(f"file://{path}") for path in some], n_files=len(some), first=first
+    )
+    same = [
+        set(map(str, dataset.variables)) == set(group.arrays) for dataset, group in zip(theirs, result, strict=False)
+    ]
+    assert all(same)
+
+
+@pytest.mark.parametrize("latency", [0.05 if IS_FULL else 0.002])
+@needs_virtualizarr
+@quietly
+def test_remote_files(archive, tmp_path, latency):
+    print(f"\n{N_FILES} daily files at {latency * 1e3:.0f} ms")
+    with LatencyServer(archive[0].parent, latency=latency) as server:
+        urls = [server.url(path.name) for path in archive]
+        vs.scan(urls[:2])
+        server.traffic()
+        first, result = timed("virtualstack", lambda: vs.scan(urls, cache=tmp_path / "cache"))
+        print(f"    {server.traffic()}")
+        timed("  cache, second time", lambda: vs.scan(urls, cache=tmp_path / "cache"), first=first)
+        print(f"    {server.traffic()}")
+        some = urls[::SHARE]
+        with ThreadPoolExecutor(64) as pool:
+            timed(
+                "VirtualiZarr, 64 threads", lambda: list(pool.map(virtualizarr, some)), n_files=len(some), first=first
+            )
+        print(f"    {server.traffic()} for {len(some)} files")
+    assert len(result) == N_FILES
+
+
+KINDS = ("compressed", "contiguous", "interleaved", "GRIB-like")
+
+
+@pytest.mark.parametrize("n", [1000, 1_000_000] if IS_FULL else [1000])
+def test_pickles_of_manifests(n):
+    """Bytes and nanoseconds a chunk, beside a pickle of the plain entries."""
+    print(f"\n{n} chunks")
+    for kind in KINDS:
+        random = np.random.default_rng(0)
+        mean = 900_000 if kind == "GRIB-like" else 120_000
+        lengths = np.full(n, 4096) if kind == "contiguous" else random.normal(mean, mean / 12, n).astype(np.int64)
+        between = random.normal(mean, mean / 12, n).astype(np.int64) if kind == "interleaved" else 0
+        ends = 10_000 + np.cumsum(lengths + between)
+        made = ChunkManifest.from_arrays(
+            ends - lengths, lengths, location="file:///a", encoding=ENCODING, fill=Fill.zero("f4")
+        )
+        began = time.perf_counter()
+        data = pickle.dumps(made)
+        middle = time.perf_counter()
+        got = pickle.loads(data)
+        end = time.perf_counter()
+        print(
+            f"  {kind:<12} {len(data) / n:5.2f} B a chunk  {(middle - began) / n * 1e9:6.1f} ns out  "
+            f"{(end - middle) / n * 1e9:6.1f} ns in  (24 B as they are in memory)"
+        )
+        assert got.entries.tobytes() == made.entries.tobytes()
+
+
+ENCODING = ChunkEncoding.of("<f4", (10,))
