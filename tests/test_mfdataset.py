@@ -666,6 +666,33 @@ def test_files_that_cannot_be_opened_are_left_out_on_request(tmp_path):
         vs.open_virtual_mfdataset(paths[1:2], on_error="skip")
 
 
+def test_files_without_the_group_are_left_out_on_request(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=[i]) for i in range(3)]
+    for path in paths[:2]:
+        with netCDF4.Dataset(path, "a") as file:
+            file.createGroup("g").createVariable("w", "f4", ("time",))[:] = 1
+    with pytest.raises(ReaderError, match=r"2\.nc.*no 'g'"):
+        vs.open_virtual_mfdataset(paths, group="g", combine="nested", concat_dim="time")
+    with pytest.warns(UserWarning, match=r"left out 1 of 3 files .* no 'g'"):
+        vds = vs.open_virtual_mfdataset(paths, group="g", combine="nested", concat_dim="time", on_error="skip")
+    assert vds.w.sizes == {"time": 2}
+
+
+def test_variables_that_cannot_be_referenced_are_skipped_with_one_warning(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=[i]) for i in range(3)]
+    for path in paths:
+        with netCDF4.Dataset(path, "a") as file:
+            file.createVariable("text", str, ("time",))[:] = np.array(["x" * 2000], object)
+    options = {"inline_limit": 100}
+    with pytest.raises(ReaderError, match=r"'/text'.*cannot be referenced|cannot be referenced: '/text'"):
+        vs.open_virtual_mfdataset(paths, **options)
+    with pytest.warns(UserWarning, match=r"0.nc': left out '/text'.*\(and of 2 more files\)") as caught:
+        vds = vs.open_virtual_mfdataset(paths, unsupported="skip", **options)
+    assert len(caught) == 1
+    assert "text" not in vds
+    assert vs.open_virtual_mfdataset(paths).virtual.open()["text"].values.tolist() == ["x" * 2000] * 3
+
+
 def test_options_of_opening_reach_each_file(tmp_path):
     paths = [write(tmp_path / f"{i}.nc", time=[i]) for i in range(2)]
     vds = vs.open_virtual_mfdataset(

@@ -281,12 +281,12 @@ def _open_all[T](
     errors: dict[str, Exception] = dict(result.errors)
     groups = iter(result)
     roots = [None if url in errors else next(groups) for url in listed]
-    nodes = [None if root is None else select_group(root, options.get("group")) for root in roots]
-    if unsupported == "skip":
-        _warn_of_refused([node for node in nodes if node is not None], with_children=with_children)
+    nodes: list[ManifestGroup] = []
 
-    def attempt(node: ManifestGroup) -> T | Exception:
+    def attempt(root: ManifestGroup) -> T | Exception:
         try:
+            node = select_group(root, options.get("group"))
+            nodes.append(node)
             if unsupported != "skip":
                 account_for(node, unsupported, with_children=with_children)
             return open_one(node)
@@ -295,14 +295,16 @@ def _open_all[T](
                 raise
             return error
 
-    outcomes = concurrently(attempt, [node for node in nodes if node is not None], urls=listed)
+    outcomes = concurrently(attempt, [root for root in roots if root is not None], urls=listed)
     opened: list[T | None] = []
-    for url, node in zip(listed, nodes, strict=True):
-        outcome = None if node is None else next(outcomes)
+    for url, root in zip(listed, roots, strict=True):
+        outcome = None if root is None else next(outcomes)
         if isinstance(outcome, Exception):
             errors[url] = outcome
             outcome = None
         opened.append(outcome)
+    if unsupported == "skip":
+        _warn_of_refused(nodes, with_children=with_children)
     if errors:
         _warn_of_errors(errors, n=len(listed))
     left_out = tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items())
