@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from numcodecs import zstd
+
 from virtualstack.errors import ReaderError, VirtualStackError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
@@ -15,7 +17,7 @@ from virtualstack.scan.cache import ScanCache
 from virtualstack.scan.retries import asking_again
 from virtualstack.storage import Storage
 
-__all__ = ["Job", "Outcome", "is_remote", "run", "unpickle"]
+__all__ = ["Job", "Outcome", "is_remote", "outcomes_of", "run"]
 
 type Outcome = ManifestGroup | Exception
 
@@ -84,9 +86,19 @@ def is_remote(url: str, /) -> bool:
     return not url.startswith(("file://", "memory://"))
 
 
-def run(job: Job, urls: Sequence[str], /) -> list[bytes]:
-    """Do the job in a worker; each outcome is pickled by itself, so that one that does not loses its file alone."""
-    return [_pickle(url, outcome) for url, outcome in zip(urls, job.read_all(urls), strict=True)]
+def run(job: Job, urls: Sequence[str], /) -> bytes:
+    """Do the job in a worker; each outcome is pickled by itself, so that one that does not loses its file alone.
+
+    Compressed: of files that are alike, little is left but where their chunks are.
+    """
+    outcomes = [_pickle(url, outcome) for url, outcome in zip(urls, job.read_all(urls), strict=True)]
+    compressed: bytes = zstd.compress(pickle.dumps(outcomes), 1)
+    return compressed
+
+
+def outcomes_of(data: bytes, urls: Sequence[str], /) -> list[Outcome]:
+    """Give what a worker has made of each source."""
+    return [_unpickle(outcome, url) for outcome, url in zip(pickle.loads(zstd.decompress(data)), urls, strict=True)]
 
 
 def _pickle(url: str, outcome: Outcome) -> bytes:
@@ -100,8 +112,7 @@ def _pickle(url: str, outcome: Outcome) -> bytes:
     return data
 
 
-def unpickle(data: bytes, url: str, /) -> Outcome:
-    """Give an outcome that a worker has pickled."""
+def _unpickle(data: bytes, url: str) -> Outcome:
     try:
         outcome: Outcome = pickle.loads(data)
     except Exception as error:  # noqa: BLE001 - as above

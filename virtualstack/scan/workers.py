@@ -13,7 +13,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecu
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from virtualstack.scan.job import Job, Outcome, is_remote, run, unpickle
+from virtualstack.scan.job import Job, Outcome, is_remote, outcomes_of, run
 
 __all__ = ["ExecutorLike", "Workers", "find_workers"]
 
@@ -63,7 +63,7 @@ class Workers:
         if self.is_here:
             outcomes: list[Outcome] = future.result()
             return outcomes
-        return [unpickle(data, url) for data, url in zip(future.result(), urls, strict=True)]
+        return outcomes_of(future.result(), urls)
 
     def renew(self) -> None:
         """Go on with another executor after one has broken down; processes of our own where it was the user's.
