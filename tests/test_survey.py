@@ -376,6 +376,22 @@ def test_a_coordinate_that_cannot_be_read_or_decoded_is_a_failure(tmp_path):
     assert found.table["first"].tolist() == ["2000-01-01", "2000-01-11", ""]
 
 
+def test_a_coordinate_that_is_gone_since_the_scan_is_a_failure(tmp_path, monkeypatch):
+    """With the error of storage."""
+    files = series(tmp_path, 3)
+    read = survey_line.read_array
+
+    def failing(array, *arguments, **options):
+        if array.a_url().endswith("f001.nc"):
+            Path(files[1]).unlink()
+        return read(array, *arguments, **options)
+
+    monkeypatch.setattr(survey_line, "read_array", failing)
+    found = vs.survey(files)
+    assert found.failures["error"].tolist() == ["SourceNotFoundError"]
+    assert len(found) == 3
+
+
 def test_the_coordinate_alone_is_read(tmp_path, monkeypatch):
     """Metadata, and one small array a file; others where they must tell duplicates apart."""
     read, asked = survey_line.read_array, []
@@ -471,6 +487,13 @@ def test_no_files_are_no_error():
     found = vs.survey([])
     assert len(found) == 0
     assert str(found).startswith("0 files")
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_workers_scan(executor, tmp_path):
+    """The survey is the same."""
+    files = series(tmp_path, 4, lambda i: {"shuffle": i < 2})
+    assert str(vs.survey(files, executor=executor)) == str(vs.survey(files))
 
 
 def test_options_reach_the_scan(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.errors import WriterError
+from virtualstack.errors import SourceNotFoundError, WriterError
 from virtualstack.manifests import (
     INLINE,
     MISSING,
@@ -354,6 +354,13 @@ def test_nothing_is_read_where_the_budget_is_too_small(odd):
     array = odd[0].rename_locations(lambda url: "memory://nowhere/x")
     with pytest.raises(WriterError, match="allow rewrite="):
         rewrite(plan_of(array), 100)
+
+
+def test_a_source_that_is_gone_is_an_error_of_storage(odd):
+    """Whichever thread finds out."""
+    array = odd[0].rename_locations(lambda url: "memory://nowhere/x")
+    with pytest.raises(SourceNotFoundError, match="nowhere"):
+        rewrite(plan_of(array), 10**6)
 
 
 def test_small_arrays_are_inlined_where_the_budget_is_too_small(odd):

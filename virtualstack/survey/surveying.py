@@ -16,6 +16,8 @@ from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.readers.base import Reader
 from virtualstack.scan import scan
+from virtualstack.scan.progress import Progress
+from virtualstack.scan.workers import ExecutorLike
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.survey.eras import Eras, find_eras
 from virtualstack.survey.facts import NONE, STRUCTURE, Facts, collect_facts, describe_fact
@@ -33,9 +35,9 @@ def survey(
     *,
     reader: str | Reader | None = None,
     storage: StorageLike = None,
-    executor: Any = None,
+    executor: ExecutorLike = None,
     cache: str | os.PathLike[str] | None = None,
-    progress: Any = None,
+    progress: Progress | bool | None = None,
     dim: str | None = None,
 ) -> Survey:
     """Look over many files before they are joined: what they share, where that changes, and what stands out.
@@ -68,9 +70,9 @@ def survey(
     >>> survey(["/nowhere/a.nc"]).failures["error"].tolist()
     ['SourceNotFoundError']
     """
-    given = {"executor": executor, "cache": cache, "progress": progress}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    scanned = scan(files, reader=reader, storage=storage, on_error="skip", **options)
+    scanned = scan(
+        files, reader=reader, storage=storage, executor=executor, on_error="skip", cache=cache, progress=progress
+    )
     groups = list(scanned)
     if dim is None:
         dim = common_dimension(groups)
