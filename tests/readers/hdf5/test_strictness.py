@@ -1,5 +1,7 @@
 """What the HDF5 library refuses though the values could be guessed: found by flipping bits."""
 
+import struct
+
 import h5py
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from virtualstack.location import absolute_url
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.readers.hdf5.filters import Filter, is_nonsense
+from virtualstack.readers.hdf5.structures.datatype_message import parse_datatype
 from virtualstack.readers.hdf5.structures.messages import parse_dataspace
 from virtualstack.readers.hdf5.structures.requests import StructureError, Widths
 from virtualstack.storage import Storage
@@ -41,6 +44,7 @@ def test_parameters_of_a_filter_that_nothing_decodes_are_not_left_to_the_library
         values = file.create_dataset("x", data=np.arange(40), chunks=(40,), scaleoffset=0)
         steps = values.id.get_create_plist()
         parameters = steps.get_filter(0)[2]
+    assert is_nonsense((Filter(id=6, name="scaleoffset", values=(*parameters[:7], 129, *parameters[8:])),))
     right = Filter(id=6, name="scaleoffset", values=tuple(parameters))
     assert not is_nonsense((right,))
     wrong = (*parameters[:4], 0, *parameters[5:])
@@ -80,3 +84,11 @@ def test_an_old_header_counts_its_references_itself(tmp_path):
     path.write_bytes(data)
     (refusal,) = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions()).refusals
     assert (refusal.path, refusal.kind) == ("/x", "refused")
+
+
+def test_numbers_that_leave_most_of_their_bytes_unused_are_left_to_the_library():
+    """It refuses them (2.0), as such a size is most often a damaged one; 24 bits in 4 bytes are usual."""
+    usual = struct.pack("<4BIHH", 0x10, 0, 0, 0, 4, 0, 24)
+    assert parse_datatype(usual)[0].size == 4
+    with pytest.raises(StructureError, match="24 bits from bit 0 leave much of 7 bytes unused"):
+        parse_datatype(struct.pack("<4BIHH", 0x10, 0, 0, 0, 7, 0, 24))

@@ -66,6 +66,8 @@ def parse_scaling(values: Sequence[int], /) -> Scaling | None:
     sizes = {0: (1, 2, 4, 8), 1: (4, 8)}.get(kind, ())
     if size not in sizes or sign not in (0, 1) or order not in (0, 1):
         raise ValueError(f"has numbers of class {kind} with {size} bytes, sign {sign}, byte order {order}")
+    if has_fill not in (0, 1):
+        raise ValueError(f"has a fill value that is there in the way {has_fill}, not 0 or 1")
     if scaling != (_DECIMALS if kind else _INTEGERS):
         raise ValueError(f"has scaling {scaling} of numbers of class {kind}")
     if not kind and factor > 8 * size:
