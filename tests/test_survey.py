@@ -180,6 +180,14 @@ def test_a_property_that_changes_too_often_makes_no_eras_but_is_told(tmp_path):
     )
 
 
+def test_variables_that_change_together_are_one_line(tmp_path):
+    """Of many the first ones are named."""
+    names = tuple(f"v{i}" for i in range(6))
+    text = str(vs.survey(series(tmp_path, 6, lambda i: {"extra": names if i >= 3 else ()})))
+    assert "  'v0', 'v1', 'v2', 'v3' and 2 more: 2 values, most often there (3 files); 1 change\n" in text + "\n"
+    assert "era 2: 2000-01-16 to 2000-01-30, 3 files: v0, v1, v2, v3 and 2 more: absent -> there\n" in text
+
+
 def test_netcdf3_and_netcdf4_are_two_eras(tmp_path):
     """Another byte order, and no codecs."""
     found = vs.survey(series(tmp_path, 6, lambda i: {"format": "NETCDF3_CLASSIC"} if i < 3 else {}))

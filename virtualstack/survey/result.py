@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-__all__ = ["Survey"]
+__all__ = ["Survey", "shortened"]
 
 _MOST_LINES = 12
 
@@ -86,8 +86,7 @@ class Survey:
         yield from _part("missing", self.gaps, most, _gap)
         if self.irregular:
             yield f"\nno regular steps, so no gaps are known: {', '.join(map(repr, self.irregular))}"
-        differing = self.variables[self.variables["values"] > 1]
-        yield from _part("properties that differ", differing, most, _property)
+        yield from _part("properties that differ", _differing(self.variables), most, _property)
         yield from _part("failed", self.failures, most, lambda x: f"{x['url']}: {x['error']}: {x['message']}")
 
 
@@ -129,14 +128,31 @@ def _gap(row: pd.Series) -> str:
     return f"{_count(row['steps'], 'step')} between {row['after']} and {row['before']}"
 
 
+def _differing(variables: pd.DataFrame) -> pd.DataFrame:
+    """Give the properties with several values, variables of which all is the same together."""
+    alike = ["property", "values", "most", "files", "changes", "varies"]
+    rows = variables[variables["values"] > 1]
+    return rows.groupby(alike, sort=False)["variable"].agg(list).reset_index()
+
+
 def _property(row: pd.Series) -> str:
-    of = f"'{row['variable']}'" if row["variable"] else "the file"
+    names = [repr(name) if name else "the file" for name in row["variable"]]
+    of = shortened(names)
+    what = of if row["property"] == "present" else f"{row['property']} of {of}"
     often = " (in no era: too often)" if row["varies"] else ""
-    what = f"{of}" if row["property"] == "present" else f"{row['property']} of {of}"
     return (
         f"{what}: {_count(row['values'], 'value')}, most often {row['most']} "
         f"({_count(row['files'], 'file')}); {_count(row['changes'], 'change')}{often}"
     )
+
+
+def shortened(names: Sequence[str], /, most: int = 4) -> str:
+    """List the first names, and say how many more there are.
+
+    >>> shortened(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _name(url: str) -> str:

@@ -22,7 +22,7 @@ from virtualstack.storage import Storage, StorageLike
 from virtualstack.survey.eras import Eras, find_eras
 from virtualstack.survey.facts import NONE, STRUCTURE, Facts, collect_facts, describe_fact
 from virtualstack.survey.line import Line, common_dimension, find_gaps, read_line, read_values
-from virtualstack.survey.result import Survey
+from virtualstack.survey.result import Survey, shortened
 
 __all__ = ["survey"]
 
@@ -327,11 +327,7 @@ def _split(groups: Sequence[ManifestGroup], dim: str | None) -> dict[str, list[i
     named: dict[str, list[str]] = {}
     for name in sorted(parent):
         named.setdefault(root(name), []).append(name)
-    return {_series_name(named[name]): files for name, files in members.items()}
-
-
-def _series_name(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return {shortened(named[name]): files for name, files in members.items()}
 
 
 def _data_variables(group: ManifestGroup, dim: str | None) -> list[str]:
@@ -371,8 +367,7 @@ def _changes(facts: Facts, changed: NDArray[np.bool_], old: NDArray[np.int32], n
     rank = {name: i for i, name in enumerate(STRUCTURE)}
     lines = sorted(said.items(), key=lambda item: (rank[item[0][0]], item[1]))
     told = (
-        (_series_name(names) if name == "present" else f"{name} of {_series_name(names)}", x)
-        for (name, x), names in lines
+        (shortened(names) if name == "present" else f"{name} of {shortened(names)}", x) for (name, x), names in lines
     )
     return "; ".join(f"{what}: {change}" for what, change in told)
 
