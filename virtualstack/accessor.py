@@ -110,10 +110,11 @@ def rewrite_budget(rewrite: str | float, /) -> Budget:
             fraction = rewrite if isinstance(rewrite, float) else float(rewrite.strip()[:-1]) / 100
         except ValueError:
             fraction = -1.0
-        if 0 <= fraction <= (1 if isinstance(rewrite, float) else float("inf")):
+        if 0 <= fraction <= (1 if isinstance(rewrite, float) else 1e9):
             return Budget(fraction=fraction)
-        raise ValueError(f"rewrite={rewrite!r}; it is such as '1%', 0.01, 65536 (bytes) or '64 MiB'")
-    return Budget(nbytes=byte_count(rewrite, option="rewrite"))
+    elif not isinstance(rewrite, bool):
+        return Budget(nbytes=byte_count(rewrite, option="rewrite"))
+    raise ValueError(f"rewrite={rewrite!r}; it is such as '1%', 0.01, 65536 (bytes) or '64 MiB'")
 
 
 def _require_dask(chunks: object) -> None:

@@ -162,7 +162,7 @@ def test_engine_kerchunk_reads_any_join(data, tmp_path):
         np.testing.assert_array_equal(got["v"].values, values)
 
 
-@pytest.mark.parametrize("wrong", ["many", "x%", "-1%", -0.5, 1.5, "5 furlongs"])
+@pytest.mark.parametrize("wrong", ["many", "x%", "-1%", "nan%", "inf%", -0.5, 1.5, True, "5 furlongs"])
 def test_a_budget_that_is_none_is_refused(wrong, tmp_path):
     """By name."""
     write(tmp_path / "a.nc", 0, 30)

@@ -397,8 +397,11 @@ def packed(numbers, name, **attributes):
         ({"scale_factor": 0.1, "add_offset": 3.0}, {"scale_factor": 0.1, "add_offset": 3.0, "_FillValue": np.int16(0)}),
         ({"units": "days since 2000-01-01"}, {"units": "days since 1999-12-25"}),
         ({"units": "hours since 2000-01-01", "_FillValue": np.int16(-9)}, {"units": "days since 1999-12-25"}),
+        ({"units": "hours", "dtype": "timedelta64[ns]"}, {"units": "days", "dtype": "timedelta64[ns]"}),
+        ({"_Unsigned": "true", "scale_factor": 0.5}, {"scale_factor": 1.5, "add_offset": 10.0}),
+        ({"missing_value": np.int16(-9), "scale_factor": 2.0}, {"scale_factor": 4.0}),
     ],
-    ids=["scale", "no fill", "epoch", "unit"],
+    ids=["scale", "no fill", "epoch", "unit", "duration", "unsigned", "missing"],
 )
 def test_values_packed_otherwise_are_packed_as_most_are(main, odd):
     """Or refused, where a value has no number."""
@@ -419,6 +422,16 @@ def test_values_without_a_packed_number_are_refused():
     parts = [packed(np.arange(4, dtype="i2"), f"q{i}", scale_factor=0.5) for i in range(3)]
     array, _ = joined(*parts, packed(np.arange(4, dtype="i2"), "q9", scale_factor=0.25))
     with pytest.raises(WriterError, match="they would read back as others"):
+        written(array)
+
+
+def test_dates_that_have_no_sure_number_are_refused():
+    """Those that only cftime decodes: their reference date is before the reform of the calendar."""
+    old, new = {"units": "days since 1500-01-01"}, {"units": "days since 2000-01-01"}
+    numbers = np.array([182620, 182621, 182622, 182623], "i4")
+    parts = [packed(numbers + i, f"o{i}", **old) for i in range(3)]
+    array, _ = joined(*parts, packed(np.arange(4, dtype="i4"), "o9", **new))
+    with pytest.raises(WriterError, match="dates in 'days since 1500-01-01' have no numbers that are sure"):
         written(array)
 
 
