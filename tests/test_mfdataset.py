@@ -258,11 +258,9 @@ def test_a_gap_in_a_grid_whose_other_coordinates_differ(tmp_path):
     for path in paths:
         with netCDF4.Dataset(path, "a") as file:
             file.createVariable("u", "f4", ("time", "lat"))[:] = np.outer(file["time"][:], file["lat"][:])
-    vds = vs.open_virtual_mfdataset(paths, join="outer", drop_variables=["area", "u"])
-    opened = [xr.load_dataset(path, drop_variables=["area", "u"]) for path in paths]
+    vds = vs.open_virtual_mfdataset(paths, join="outer")
+    opened = [xr.load_dataset(path) for path in paths]
     check(vds, xr.combine_nested(opened, None, join="outer", compat="no_conflicts"))
-    with pytest.raises(CombineError, match=r"'u' has not the dimension .* differs between"):
-        vs.open_virtual_mfdataset(paths, join="outer", drop_variables="area")
 
 
 # -- what must be the same ------------------------------------------------------------------------------------
@@ -488,6 +486,27 @@ def test_joins_give_what_xarray_gives(tmp_path, join, packing, unpack):
     check(vds, expected)
     by_coords = vs.open_virtual_mfdataset(paths, join=join, drop_variables="area", unpack=unpack)
     check(by_coords, expected)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+@pytest.mark.parametrize("loaded", [[], ["bounds"]])
+def test_what_files_share_is_put_together_from_all(tmp_path, dtype, loaded):
+    """Bounds of latitudes: each file has those of its own, and the result has them all."""
+    lats = [(10.0, 20.0, 30.0), (20.0, 30.0, 40.0), (10.0, 50.0)]
+    paths = [write(tmp_path / f"{i}.nc", time=[i], lat=lat) for i, lat in enumerate(lats)]
+    for path, lat in zip(paths, lats, strict=True):
+        with netCDF4.Dataset(path, "a") as file:
+            file.createDimension("n", 2)
+            file.createVariable("bounds", dtype, ("lat", "n"), zlib=True)[:] = np.outer(lat, [1, 2])
+    options = {"join": "outer", "combine": "nested", "concat_dim": "time"}
+    vds = vs.open_virtual_mfdataset(paths, loadable_variables=["time", "lat", *loaded], **options)
+    check(vds, plain(paths, **options | {"compat": "no_conflicts"}))
+    assert not np.isnan(vds.virtual.open()["bounds"].values).any()
+    with netCDF4.Dataset(paths[1], "a") as file:
+        file["bounds"][0, 1] = 41
+    with pytest.raises(CombineError, match=r"'bounds' .* '.*1.nc': 1 of 4 values differ, by up to 1"):
+        vs.open_virtual_mfdataset(paths, **options)
+    assert vs.open_virtual_mfdataset(paths, combine_options={"compat": "override"}, **options).sizes["lat"] == 5
 
 
 def test_an_outer_join_of_descending_labels(tmp_path):

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
 from virtualstack.combine.align import align
@@ -15,7 +16,7 @@ from virtualstack.combine.attributes import merge_attributes
 from virtualstack.combine.missing import hole, missing_variable, with_missing_value
 from virtualstack.combine.part import Attribute, Part, index_of, over_index
 from virtualstack.combine.rules import Rules
-from virtualstack.combine.same import check_same
+from virtualstack.combine.same import the_same
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import MISSING
@@ -62,9 +63,9 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
     for name in parts[0].variables:
         members = [part.variables[name] for part in parts]
         if name not in joined_names:
-            if not all(name in part.indexes for part in parts):  # else they are aligned
-                check_same(name, parts, storage, rules, why=_LACKS_DIM)
             variables[name] = members[0]
+            if not all(name in part.indexes for part in parts):  # else they are aligned
+                variables[name] = the_same(name, parts, storage, rules, why=_LACKS_DIM)
             if name in parts[0].indexes:
                 indexes[name] = parts[0].indexes[name]
         elif name in parts[0].indexes and not is_new:
@@ -103,7 +104,19 @@ def unite_parts(
         refusals=tuple(refusals),
         source=parts[0].source if len(parts) == 1 else None,
         left_out=found.union(left_out),
+        absent=_absent_in_all(parts, sizes),
     )
+
+
+def _absent_in_all(parts: Sequence[Part], sizes: Mapping[str, int]) -> dict[str, NDArray[np.bool_]]:
+    absent = {}
+    for dim, own in parts[0].absent.items():
+        others = [part.absent.get(dim) for part in parts]
+        if all(x is not None and x.shape == own.shape == (sizes.get(dim),) for x in others):
+            shared = np.logical_and.reduce(cast(Any, others))
+            if shared.any():
+                absent[dim] = shared
+    return absent
 
 
 def _is_new(parts: Sequence[Part], dim: str) -> bool:

@@ -15,7 +15,7 @@ from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
 from virtualstack.errors import CombineError
 
-__all__ = ["Distinct", "common_labels", "distance", "distinct_labels", "misfit"]
+__all__ = ["Distinct", "common_labels", "distance", "distinct_labels", "is_jitter", "misfit"]
 
 type Labels = pd.Index[Any]
 
@@ -120,6 +120,15 @@ def distance(a: Labels, b: Labels, /) -> Any:
     return None if np.isnan(far) else far
 
 
+def is_jitter(found: Distinct, /) -> bool:
+    """Tell whether labels are those of the first file but for less than half a step."""
+    first = found.labels[0]
+    if len(first) < 2 or any(distance(first, x) is None for x in found.labels[1:]):
+        return False
+    step = np.abs(np.diff(first.values)).min()
+    return all(distance(first, x) < step / 2 for x in found.labels[1:])
+
+
 def misfit(dim: str, parts: Sequence[Part], found: Distinct, /) -> CombineError:
     """Explain how the labels of files differ, in how many, and what can be done."""
     n = f"{found.n_differing:,} of {len(parts):,} files"
@@ -127,13 +136,14 @@ def misfit(dim: str, parts: Sequence[Part], found: Distinct, /) -> CombineError:
     first, other = parts[0], parts[found.first(number)]
     a, b = found.labels[0], found.labels[number]
     far = [distance(a, x) for x in found.labels[1:]]
+    how, remedy = f"differs in {n}", "join="
     if all(x is not None for x in far):
         most = max(far)
-        how = f"differs in {n}, by at most {most if isinstance(most, pd.Timedelta) else format(most, '.3g')}"
+        how += f", by at most {most if isinstance(most, pd.Timedelta) else format(most, '.3g')}"
+    if is_jitter(found):
         remedy = f"tolerance= takes the labels of {first.called} where all lie as close, join="
     else:
-        how = f"differs in {n}: {_extent(a)} in {first.called}, {_extent(b)} there"
-        remedy = "join="
+        how += f": {_extent(a)} in {first.called}, {_extent(b)} there"
     return CombineError(
         f"coordinate '{dim}' {how}, first in {other.called}; {remedy}'outer' fills what files lack with missing "
         "values, 'inner' keeps what all have",

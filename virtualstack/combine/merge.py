@@ -9,7 +9,7 @@ from virtualstack.combine.attributes import merge_attributes
 from virtualstack.combine.concat import unite_parts
 from virtualstack.combine.part import Attribute, Part
 from virtualstack.combine.rules import Rules
-from virtualstack.combine.same import check_same
+from virtualstack.combine.same import the_same
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage
 
@@ -34,13 +34,14 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
     left_out: set[Attribute] = set()
     for name in dict.fromkeys(name for part in parts for name in part.variables):
         having = [part for part in parts if name in part.variables]
+        same = having[0].variables[name]
         if not all(name in part.indexes for part in having):  # else they are aligned
-            check_same(name, having, storage, rules, why="is in several files that are put side by side")
+            same = the_same(name, having, storage, rules, why="is in several files that are put side by side")
         if name in having[0].indexes:
             indexes[name] = having[0].indexes[name]
         members = [part.variables[name] for part in having]
         attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=having)
-        variables[name] = members[0].copy(deep=False)
+        variables[name] = same.copy(deep=False)
         variables[name].attrs = attributes
         left_out |= found
     return unite_parts(parts, variables, indexes, rules, left_out)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts
-from virtualstack.combine.labels import Distinct, distance, distinct_labels, misfit
+from virtualstack.combine.labels import Distinct, distinct_labels, is_jitter, misfit
 from virtualstack.combine.merge import merge_parts
 from virtualstack.combine.missing import hole, missing_variable, with_missing_value
 from virtualstack.combine.part import Part
@@ -241,7 +241,7 @@ def _highest(labels: pd.Index[Any]) -> Any:
 
 def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]], tolerance: Any) -> CombineError:
     for dim, found in overlapping:
-        if _is_jitter(found):
+        if is_jitter(found):
             return misfit(dim, parts, found)
     dim, found = overlapping[0]
     order = sorted(range(len(found.labels)), key=lambda n: _lowest(found.labels[n]))
@@ -262,15 +262,6 @@ def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]],
         left_url=left.source,
         right_url=right.source,
     )
-
-
-def _is_jitter(found: Distinct) -> bool:
-    """Whether labels are those of the first file but for less than half a step."""
-    first = found.labels[0]
-    if len(first) < 2 or any(distance(first, x) is None for x in found.labels[1:]):
-        return False
-    step = np.abs(np.diff(first.values)).min()
-    return all(distance(first, x) < step / 2 for x in found.labels[1:])
 
 
 def _range(labels: pd.Index[Any]) -> str:
@@ -355,11 +346,13 @@ def _absent_tile(like: Part, place: tuple[int, ...], in_line: _InLine, rules: Ru
     ends = {dim: part for dim in in_line.dims if (part := in_line.find(place, [dim])) is not None}
     sizes = {**like.sizes, **{dim: part.sizes[dim] for dim, part in ends.items()}}
     variables = {}
+    used = [like]
     for name, variable in like.variables.items():
         having = in_line.find(place, variable.dims)
         array = virtual_array(variable)
         if having is not None and name in having.variables:
             variables[name] = having.variables[name]
+            used.append(having)
         elif array is None:
             variables[name] = missing_variable(variable, sizes, rules.fill(name))
         else:
@@ -367,4 +360,8 @@ def _absent_tile(like: Part, place: tuple[int, ...], in_line: _InLine, rules: Ru
             data = hole(array, [sizes[str(dim)] for dim in variable.dims], fill, code=MISSING)
             variables[name] = xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
     indexes = {**like.indexes, **{dim: part.indexes[dim] for dim, part in ends.items()}}
-    return replace(like, variables=variables, sizes=sizes, indexes=indexes, refusals=(), source=None)
+    absent: dict[str, NDArray[np.bool_]] = {}
+    for part in used:
+        for dim, mask in part.absent.items():
+            absent[dim] = absent[dim] | mask if dim in absent else mask
+    return replace(like, variables=variables, sizes=sizes, indexes=indexes, refusals=(), source=None, absent=absent)

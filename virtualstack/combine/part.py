@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
 from virtualstack.dataset import refusals_of, virtual_array, with_refusals
@@ -53,6 +54,8 @@ class Part:
         Where it is from, for messages; or ``None``.
     left_out
         Attributes in which the files that it is made of differ.
+    absent
+        By dimension, shape ``(labels,)``: whether none of its files has the label; only where that is so for any.
     """
 
     variables: Mapping[str, xr.Variable]
@@ -64,6 +67,7 @@ class Part:
     refusals: tuple[Refusal, ...] = ()
     source: str | None = None
     left_out: frozenset[Attribute] = frozenset()
+    absent: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, dataset: xr.Dataset, /) -> Part:

@@ -124,7 +124,14 @@ def reindex_part(part: Part, targets: Mapping[str, Target], rules: Rules, /) -> 
         elif any(dim in moved for dim in variable.dims):
             changed[name] = reindex_variable(name, variable, moved, rules.fill(name))
     sizes = {dim: len(targets[dim].labels) if dim in targets else n for dim, n in part.sizes.items()}
-    return replace(part, variables={**part.variables, **changed}, sizes=sizes, indexes=indexes)
+    absent = dict(part.absent)
+    for dim, target in moved.items():
+        is_absent = target.positions < 0
+        if dim in part.absent:
+            is_absent |= absent.pop(dim)[target.positions]
+        if is_absent.any():
+            absent[dim] = is_absent
+    return replace(part, variables={**part.variables, **changed}, sizes=sizes, indexes=indexes, absent=absent)
 
 
 def reindex_variable(

@@ -17,16 +17,16 @@ from virtualstack.manifests import ManifestArray, same_meaning
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-__all__ = ["check_same"]
+__all__ = ["the_same"]
 
 _BATCH = 1 << 26  # bytes of values that are compared at a time
 
 
-def check_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /, *, why: str) -> None:
-    """Check that a variable is the same in all parts.
+def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /, *, why: str) -> xr.Variable:
+    """Give a variable that is the same in all parts, and check that it is.
 
     Virtual ones are compared by what they point to or, where that does not settle it, by their values, which are
-    read. Values of the first are read once.
+    read. Values of the first are read once. Elements that a part lacks, as its labels were not there, are another's.
 
     Parameters
     ----------
@@ -48,10 +48,11 @@ def check_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules,
     StorageError
         Values cannot be read.
     """
-    if rules.compat == "override":
-        return
     first = parts[0].variables[name]
-
+    if rules.compat == "override":
+        return first
+    if any(dim in part.absent for part in parts for dim in part.variables[name].dims):
+        return _united(name, parts, storage, rules, why)
     others = [part for part in parts[1:] if part.variables[name] is not first]
     unsettled = []
     for other in others:
@@ -61,7 +62,7 @@ def check_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules,
         elif found:
             raise _differs(name, why, parts[0], other, found)
     if not unsettled:
-        return
+        return first
     values = _values(first, storage)
     for batch in _batches(unsettled, values.nbytes):
         read = _values_of_all([part.variables[name] for part in batch], storage)
@@ -69,6 +70,54 @@ def check_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules,
             how = _value_difference(values, np.asarray(its), rules.tolerance)
             if how:
                 raise _differs(name, why, parts[0], other, how)
+    return first
+
+
+def _united(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, why: str) -> xr.Variable:
+    """Put together what each part has of a variable; where several have an element it must be the same."""
+    united, *others = _of_one_dtype([part.variables[name] for part in parts])
+    values = _values(united, storage)
+    covered = _is_there(parts[0], united)
+    for part, variable in zip(parts[1:], others, strict=True):
+        how = _structural_difference(united, variable)
+        if how:
+            raise _differs(name, why, parts[0], part, how)
+        is_there = _is_there(part, variable)
+        its = _values(variable, storage)
+        both, more = covered & is_there, is_there & ~covered
+        how = _value_difference(values[both], its[both], rules.tolerance)
+        if how:
+            raise _differs(name, why, parts[0], part, how)
+        if more.any():
+            values = np.where(more, its, values)
+            left, right = (cast(Any, virtual_array(x)) for x in (united, variable))
+            data: Any = values if left is None else np.where(more, right, left)
+            united = xr.Variable(united.dims, data, united.attrs, united.encoding)
+            covered |= more
+    return united
+
+
+def _is_there(part: Part, variable: xr.Variable) -> NDArray[np.bool_]:
+    """Give which elements a part has."""
+    is_there = np.ones(variable.shape, np.bool_)
+    for axis, dim in enumerate(variable.dims):
+        if dim in part.absent:
+            is_there &= ~part.absent[str(dim)].reshape((-1,) + (1,) * (variable.ndim - axis - 1))
+    return is_there
+
+
+def _of_one_dtype(variables: Sequence[xr.Variable]) -> list[xr.Variable]:
+    """Cast to a common dtype: integers that lack elements are floats."""
+    dtypes = {variable.dtype for variable in variables}
+    if len(dtypes) == 1 or any(dtype.kind not in "iuf" for dtype in dtypes):
+        return list(variables)
+    dtype = np.result_type(*dtypes)
+    made = []
+    for x in variables:
+        array = virtual_array(x)
+        data: Any = x.values.astype(dtype) if array is None else array.astype(dtype)
+        made.append(xr.Variable(x.dims, data, x.attrs, x.encoding))
+    return made
 
 
 def _differs(name: str, why: str, first: Part, other: Part, how: str) -> CombineError:
@@ -137,6 +186,8 @@ def _value_difference(a: NDArray[Any], b: NDArray[Any], tolerance: Any) -> str:
     if a.dtype.kind in "iufc":
         wide = np.complex128 if a.dtype.kind == "c" else np.float64
         far = np.abs(a[~same].astype(wide) - b[~same].astype(wide)).max()
+        if np.isnan(far):
+            return f"{n_different} of {same.size} values differ, some of them missing in one"
         if a.dtype.kind == "f" and isinstance(tolerance, (int, float)) and far <= tolerance:
             return ""
         return f"{n_different} of {same.size} values differ, by up to {far:g}"
