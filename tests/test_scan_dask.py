@@ -38,12 +38,12 @@ def files(tmp_path):
     return [make(tmp_path / f"f{i:02}.h5", i) for i in range(N)]
 
 
-@pytest.mark.parametrize("executor", ["client", "dask"])
+@pytest.mark.parametrize("executor", ["client", "dask", "its executor"])
 def test_a_cluster_gives_the_same_groups_in_order(client, files, executor):
     seen = []
     result = vs.scan(
         files,
-        executor=client if executor == "client" else "dask",
+        executor={"client": client, "its executor": client.get_executor()}.get(executor, executor),
         progress=lambda done, total: seen.append(done),
     )
     assert seen == list(range(1, N + 1))

@@ -116,16 +116,16 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
         length = _task_length(n, 4 * n_processes)
         make_pool = functools.partial(_processes, n_processes)
         return Workers(job, make_pool(), make_pool, 2 * n_processes, length)
-    if executor == "dask" or type(executor).__module__.partition(".")[0] == "distributed":
-        _check_pickles(job)
-        dask = importlib.import_module("virtualstack.scan.dask")
-        given, n_threads = dask.open_executor(None if executor == "dask" else executor)
-        return Workers(job, given, None, max(2 * n_threads, 16), _task_length(n, 4 * n_threads))
     if isinstance(executor, ThreadPoolExecutor):
         return Workers(job, executor, None, 256, 1, is_here=True)
     if isinstance(executor, Executor):
         _check_pickles(job)
         return Workers(job, executor, None, 64, _task_length(n, 64))
+    if executor == "dask" or type(executor).__module__.partition(".")[0] == "distributed":
+        _check_pickles(job)
+        dask = importlib.import_module("virtualstack.scan.dask")
+        given, n_threads = dask.open_executor(None if executor == "dask" else executor)
+        return Workers(job, given, None, max(2 * n_threads, 16), _task_length(n, 4 * n_threads))
     if isinstance(executor, str):
         raise ValueError(f"executor={executor!r}; it is 'threads', 'processes', 'dask', or an executor")
     raise TypeError(
