@@ -15,7 +15,7 @@ from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
 from virtualstack.errors import CombineError
 
-__all__ = ["Distinct", "common_labels", "distance", "distinct_labels", "is_jitter", "misfit"]
+__all__ = ["Distinct", "common_labels", "distance", "distinct_labels", "is_jitter", "misfit", "span"]
 
 type Labels = pd.Index[Any]
 
@@ -214,3 +214,8 @@ def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
         snapped.append(x)
         known = known.union(x)
     return snapped
+
+
+def span(labels: Labels, /) -> str:
+    """Write the first and the last label."""
+    return f"{labels[0]} to {labels[-1]}" if len(labels) > 1 else f"{labels[0]}"

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts
-from virtualstack.combine.labels import Distinct, distinct_labels, is_jitter, misfit
+from virtualstack.combine.labels import Distinct, distinct_labels, is_jitter, misfit, span
 from virtualstack.combine.merge import merge_parts
-from virtualstack.combine.missing import hole, missing_variable, with_missing_value
 from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
-from virtualstack.dataset import virtual_array
+from virtualstack.combine.tiles import complete
 from virtualstack.errors import CombineError
-from virtualstack.manifests import MISSING
 from virtualstack.storage import Storage
 
 __all__ = ["combine_by_coords", "have_an_order"]
@@ -127,7 +123,7 @@ def _join_all(parts: Sequence[Part], rules: Rules, storage: Storage) -> Part:
         tiles[place] = part
     shape = [int(axis.rank.max()) + 1 for axis in axes]
     if len(tiles) != math.prod(shape):
-        tiles = _complete(tiles, shape, [axis.dim for axis in axes], rules)
+        tiles = complete(tiles, shape, [axis.dim for axis in axes], rules)
     return _nest(tiles, (), shape, [axis.dim for axis in axes], rules, storage)
 
 
@@ -253,7 +249,7 @@ def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]],
     how = f"both have {common[0]}" if len(common) else "their labels alternate"
     how += f" and {len(common) - 1:,} more" if len(common) > 1 else ""
     return CombineError(
-        f"coordinate '{dim}' overlaps: {_range(found.labels[a])} in {left.called} and {_range(found.labels[b])} in "
+        f"coordinate '{dim}' overlaps: {span(found.labels[a])} in {left.called} and {span(found.labels[b])} in "
         f"{right.called} ({how}); leave a file out, or cut them with preprocess=",
         variable=dim,
         property="labels",
@@ -264,104 +260,11 @@ def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]],
     )
 
 
-def _range(labels: pd.Index[Any]) -> str:
-    return f"{labels[0]} to {labels[-1]}" if len(labels) > 1 else f"{labels[0]}"
-
-
 def _same_place(a: Part, b: Part, dims: Sequence[str]) -> CombineError:
-    where = ", ".join(f"{dim} {_range(a.indexes[dim].index)}" for dim in dims)
+    where = ", ".join(f"{dim} {span(a.indexes[dim].index)}" for dim in dims)
     return CombineError(
         f"{a.called} and {b.called} both hold {where}; leave one of them out",
         property="labels",
         left_url=a.source,
         right_url=b.source,
     )
-
-
-# -- tiles that are not there ---------------------------------------------------------------------------------
-
-_MAX_ABSENT = 100_000
-
-
-def _complete(
-    tiles: Mapping[tuple[int, ...], Part], shape: Sequence[int], dims: Sequence[str], rules: Rules
-) -> dict[tuple[int, ...], Part]:
-    """Put MISSING tiles where no file is.
-
-    Raises
-    ------
-    CombineError
-        ``join`` is not "outer".
-    """
-    absent = islice((place for place in np.ndindex(*shape) if place not in tiles), _MAX_ABSENT)
-    n_absent = math.prod(shape) - len(tiles)
-    lines = [{place[axis]: part for place, part in tiles.items()} for axis in range(len(dims))]
-
-    def where(place: tuple[int, ...]) -> str:
-        at = zip(dims, lines, place, strict=True)
-        return ", ".join(f"{dim} {_range(line[i].indexes[dim].index)}" for dim, line, i in at)
-
-    if rules.join != "outer" or n_absent > _MAX_ABSENT:
-        first = where(next(absent))
-        raise CombineError(
-            f"{len(tiles):,} files do not fill a grid of {' x '.join(map(str, shape))} along {list(dims)}: there is "
-            f"none for {first}{f', and for {n_absent - 1:,} more' if n_absent > 1 else ''}; join='outer' fills up to "
-            f"{_MAX_ABSENT:,} with missing values",
-            property="hypercube",
-            left=tuple(shape),
-            right=len(tiles),
-        )
-    others = dict.fromkeys(dim for part in tiles.values() for dim in part.sizes if dim not in dims)
-    tiles = dict(zip(tiles, align(list(tiles.values()), others, rules), strict=True))
-    some = next(iter(tiles.values()))
-    in_line = _InLine(tiles, dims)
-    return {**tiles, **{place: _absent_tile(some, place, in_line, rules) for place in absent}}
-
-
-class _InLine:
-    """Finds a tile with the same place along some dimensions.
-
-    Parameters
-    ----------
-    tiles, dims
-        Tiles by their place along each dimension.
-    """
-
-    def __init__(self, tiles: Mapping[tuple[int, ...], Part], dims: Sequence[str]) -> None:
-        self.tiles = tiles
-        self.dims = dims
-        self._found: dict[tuple[int, ...], dict[tuple[int, ...], Part]] = {}
-
-    def find(self, place: tuple[int, ...], dims: Iterable[Hashable]) -> Part | None:
-        """Give a tile, or ``None`` where there is none."""
-        wanted = set(dims)
-        axes = tuple(axis for axis, dim in enumerate(self.dims) if dim in wanted)
-        if axes not in self._found:
-            self._found[axes] = {tuple(x[axis] for axis in axes): part for x, part in self.tiles.items()}
-        return self._found[axes].get(tuple(place[axis] for axis in axes))
-
-
-def _absent_tile(like: Part, place: tuple[int, ...], in_line: _InLine, rules: Rules) -> Part:
-    """Make a tile without values; what does not vary along all dimensions is that of a tile in line with it."""
-    ends = {dim: part for dim in in_line.dims if (part := in_line.find(place, [dim])) is not None}
-    sizes = {**like.sizes, **{dim: part.sizes[dim] for dim, part in ends.items()}}
-    variables = {}
-    used = [like]
-    for name, variable in like.variables.items():
-        having = in_line.find(place, variable.dims)
-        array = virtual_array(variable)
-        if having is not None and name in having.variables:
-            variables[name] = having.variables[name]
-            used.append(having)
-        elif array is None:
-            variables[name] = missing_variable(variable, sizes, rules.fill(name))
-        else:
-            array, fill = with_missing_value(array, rules.fill(name), name=name)
-            data = hole(array, [sizes[str(dim)] for dim in variable.dims], fill, code=MISSING)
-            variables[name] = xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
-    indexes = {**like.indexes, **{dim: part.indexes[dim] for dim, part in ends.items()}}
-    absent: dict[str, NDArray[np.bool_]] = {}
-    for part in used:
-        for dim, mask in part.absent.items():
-            absent[dim] = absent[dim] | mask if dim in absent else mask
-    return replace(like, variables=variables, sizes=sizes, indexes=indexes, refusals=(), source=None, absent=absent)

@@ -1,0 +1,109 @@
+"""Tiles of a grid for which there is no file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from virtualstack.combine.align import align
+from virtualstack.combine.labels import span
+from virtualstack.combine.missing import hole, missing_variable, with_missing_value
+from virtualstack.combine.part import Part
+from virtualstack.combine.rules import Rules
+from virtualstack.dataset import virtual_array
+from virtualstack.errors import CombineError
+from virtualstack.manifests import MISSING
+
+__all__ = ["complete"]
+
+_MAX_ABSENT = 100_000
+
+
+def complete(
+    tiles: Mapping[tuple[int, ...], Part], shape: Sequence[int], dims: Sequence[str], rules: Rules, /
+) -> dict[tuple[int, ...], Part]:
+    """Put MISSING tiles where no file is.
+
+    Raises
+    ------
+    CombineError
+        ``join`` is not "outer".
+    """
+    absent = islice((place for place in np.ndindex(*shape) if place not in tiles), _MAX_ABSENT)
+    n_absent = math.prod(shape) - len(tiles)
+    lines = [{place[axis]: part for place, part in tiles.items()} for axis in range(len(dims))]
+
+    def where(place: tuple[int, ...]) -> str:
+        at = zip(dims, lines, place, strict=True)
+        return ", ".join(f"{dim} {span(line[i].indexes[dim].index)}" for dim, line, i in at)
+
+    if rules.join != "outer" or n_absent > _MAX_ABSENT:
+        first = where(next(absent))
+        raise CombineError(
+            f"{len(tiles):,} files do not fill a grid of {' x '.join(map(str, shape))} along {list(dims)}: there is "
+            f"none for {first}{f', and for {n_absent - 1:,} more' if n_absent > 1 else ''}; join='outer' fills up to "
+            f"{_MAX_ABSENT:,} with missing values",
+            property="hypercube",
+            left=tuple(shape),
+            right=len(tiles),
+        )
+    others = dict.fromkeys(dim for part in tiles.values() for dim in part.sizes if dim not in dims)
+    tiles = dict(zip(tiles, align(list(tiles.values()), others, rules), strict=True))
+    some = next(iter(tiles.values()))
+    in_line = _InLine(tiles, dims)
+    return {**tiles, **{place: _absent_tile(some, place, in_line, rules) for place in absent}}
+
+
+class _InLine:
+    """Finds a tile with the same place along some dimensions.
+
+    Parameters
+    ----------
+    tiles, dims
+        Tiles by their place along each dimension.
+    """
+
+    def __init__(self, tiles: Mapping[tuple[int, ...], Part], dims: Sequence[str]) -> None:
+        self.tiles = tiles
+        self.dims = dims
+        self._found: dict[tuple[int, ...], dict[tuple[int, ...], Part]] = {}
+
+    def find(self, place: tuple[int, ...], dims: Iterable[Hashable]) -> Part | None:
+        """Give a tile, or ``None`` where there is none."""
+        wanted = set(dims)
+        axes = tuple(axis for axis, dim in enumerate(self.dims) if dim in wanted)
+        if axes not in self._found:
+            self._found[axes] = {tuple(x[axis] for axis in axes): part for x, part in self.tiles.items()}
+        return self._found[axes].get(tuple(place[axis] for axis in axes))
+
+
+def _absent_tile(like: Part, place: tuple[int, ...], in_line: _InLine, rules: Rules) -> Part:
+    """Make a tile without values; what does not vary along all dimensions is that of a tile in line with it."""
+    ends = {dim: part for dim in in_line.dims if (part := in_line.find(place, [dim])) is not None}
+    sizes = {**like.sizes, **{dim: part.sizes[dim] for dim, part in ends.items()}}
+    variables = {}
+    used = [like]
+    for name, variable in like.variables.items():
+        having = in_line.find(place, variable.dims)
+        array = virtual_array(variable)
+        if having is not None and name in having.variables:
+            variables[name] = having.variables[name]
+            used.append(having)
+        elif array is None:
+            variables[name] = missing_variable(variable, sizes, rules.fill(name))
+        else:
+            array, fill = with_missing_value(array, rules.fill(name), name=name)
+            data = hole(array, [sizes[str(dim)] for dim in variable.dims], fill, code=MISSING)
+            variables[name] = xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
+    indexes = {**like.indexes, **{dim: part.indexes[dim] for dim, part in ends.items()}}
+    absent: dict[str, NDArray[np.bool_]] = {}
+    for part in used:
+        for dim, mask in part.absent.items():
+            absent[dim] = absent[dim] | mask if dim in absent else mask
+    return replace(like, variables=variables, sizes=sizes, indexes=indexes, refusals=(), source=None, absent=absent)
