@@ -238,6 +238,19 @@ def test_tasks_that_are_lost_are_split_and_then_listed(tmp_path):
     assert failures.message.str.contains("CancelledError: the task was cancelled").all()
 
 
+def test_errors_that_are_listed_hold_no_frames(tmp_path):
+    """Those that say where a bug is do."""
+    paths = [tmp_path / "gone.h5", make(tmp_path / "bug.h5")]
+    (_, ours), (_, bug) = vs.scan(paths, reader=Troubled(), on_error="skip").errors
+    while ours is not None:
+        assert ours.__traceback__ is None
+        ours = ours.__cause__ or ours.__context__
+    assert bug.__traceback__ is not None
+    with pytest.raises(StorageError) as caught:
+        vs.scan(paths)
+    assert caught.value.__cause__.__traceback__ is not None
+
+
 SCRIPT = """
 import sys
 import virtualstack as vs

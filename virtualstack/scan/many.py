@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from typing import Literal
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import StorageError, VirtualStackError
 from virtualstack.location import absolute_url, split_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
@@ -148,6 +148,8 @@ def _collect(
                 if schedule is None:
                     break
                 schedule.drop_after(i)  # an earlier one may fail still, and that is the one to raise
+            elif isinstance(outcome, VirtualStackError):
+                _forget_frames(outcome)
             if show is not None and first_failed == len(urls):
                 show(done, len(urls))
     if first_failed < len(urls):
@@ -155,6 +157,14 @@ def _collect(
         if isinstance(error, Exception):
             raise error
     return outcomes
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Let go of what the frames hold that an error went through: the first bytes of each of 10^5 files, perhaps."""
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
 
 
 def _in_turn(job: Job, urls: Sequence[str]) -> Generator[tuple[int, Outcome]]:
