@@ -22,6 +22,7 @@ from virtualstack.manifests.indexing import Chunks, transpose
 from virtualstack.manifests.joining import equal
 from virtualstack.manifests.keys import index_chunks
 from virtualstack.manifests.manifest import Box, Manifest
+from virtualstack.manifests.plain import describe
 from virtualstack.manifests.verdict import Verdict
 
 __all__ = ["ManifestArray", "implements"]
@@ -134,6 +135,10 @@ class ManifestArray(NDArrayOperatorsMixin):
         """Give the URL of one of its sources, for messages."""
         manifest = self.manifest
         return manifest.locations[0].url if isinstance(manifest, ChunkManifest) and manifest.locations else None
+
+    def describe(self) -> str:
+        """Say what it holds, where its bytes are, and which targets take it as it is."""
+        return describe(self)
 
     def validate(self) -> None:
         """Check entries against tables and every cell against its stored chunk; for arrays that come from outside.

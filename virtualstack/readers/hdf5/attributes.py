@@ -144,8 +144,8 @@ class AttributeReader:
         heap = self._heaps[pointer.heap]
         if isinstance(heap, StructureError):
             raise heap
-        raw = heap.get(pointer.number, b"")
-        if len(raw) != pointer.length * width:  # the HDF5 library (2.0) checks that, too
+        raw = heap.get(pointer.number)
+        if raw is None or len(raw) != pointer.length * width:  # the HDF5 library (2.0) checks that, too
             raise StructureError("an element of variable length is not in its heap, or has another length there")
         return raw
 

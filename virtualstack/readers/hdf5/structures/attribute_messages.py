@@ -164,7 +164,7 @@ class Pointer(NamedTuple):
     length
         Elements.
     heap
-        Address of the global heap collection; ``None`` where there are no elements.
+        Address of the global heap collection; ``None`` where there is none, and so no elements.
     number
         Of the object in it.
     """
@@ -193,4 +193,4 @@ def pointers(data: bytes, count: int, superblock: Superblock, /) -> list[Pointer
     found = list(struct.iter_unpack(_FORMATS[width], data[:size]))
     if any(heap >= superblock.end and heap not in nowhere for _, heap, _ in found):
         raise StructureError("an element of variable length lies past the end of the file")
-    return [Pointer(length, heap if length and heap not in nowhere else None, number) for length, heap, number in found]
+    return [Pointer(length, None if heap in nowhere else heap, number) for length, heap, number in found]
