@@ -6,9 +6,9 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from virtualstack.combine import concat_datasets
+from virtualstack.combine import combine_datasets, concat_datasets
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ManifestArray
+from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
 
 
 def make_file(path, start, *, lat_shift=0.0, mask=0, extra=None, n=2, scale=None):
@@ -94,3 +94,27 @@ def test_other_lengths_of_joined_variables_are_named(tmp_path):
     assert caught.value.property == "dimensions"
     with pytest.raises(CombineError, match="'v' has dimensions"):
         concat_datasets([a, b.rename(y="row")], "time")
+
+
+def test_what_is_too_large_to_be_compared_is_named():
+    """Constant fields of gigabytes are not read from all files unasked."""
+
+    def part(i):
+        grid = ChunkGrid.regular((40_000, 40_000), (1000, 1000))
+        offsets = np.arange(1600).reshape(40, 40)
+        manifest = ChunkManifest.from_arrays(
+            offsets,
+            np.full((40, 40), 9),
+            location=f"s3://bucket/{i}.nc",
+            encoding=ChunkEncoding.of("f4", (1000, 1000)),
+            fill=Fill.of(0, "f4"),
+        )
+        array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name="depth")
+        return xr.Dataset({"depth": (("y", "x"), array), "v": ("time", [i])}, coords={"time": [i]})
+
+    with pytest.raises(
+        CombineError, match=r"6\.4 GB of it would have to be read from each of 3 files .*'compat': 'override'"
+    ):
+        combine_datasets([part(i) for i in range(3)])
+    made = combine_datasets([part(i) for i in range(3)], combine_options={"compat": "override"})
+    assert made.depth.variable._data.a_url() == "s3://bucket/0.nc"

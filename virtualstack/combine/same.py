@@ -20,6 +20,7 @@ from virtualstack.storage import Storage
 __all__ = ["the_same"]
 
 _BATCH = 1 << 26  # bytes of values that are compared at a time
+_MOST = 1 << 30  # bytes of values of a variable that are read unasked
 
 
 def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /, *, why: str) -> xr.Variable:
@@ -63,6 +64,7 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
             raise _differs(name, why, parts[0], other, found)
     if not unsettled:
         return first
+    _check_size(name, first, parts)
     values = _values(first, storage)
     for batch in _batches(unsettled, values.nbytes):
         read = _values_of_all([part.variables[name] for part in batch], storage)
@@ -73,9 +75,22 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
     return first
 
 
+def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part]) -> None:
+    """Refuse to read what does not fit into memory."""
+    if variable.nbytes > _MOST:
+        raise CombineError(
+            f"variable '{name}' must be the same in all files, and {variable.nbytes / 1e9:.3g} GB of it would have to be read from each of {len(parts):,} files to see that it is; take the first's "
+            "unseen with combine_options={'compat': 'override'}, leave it out with drop_variables, or join it too",
+            variable=name,
+            property="values",
+            left_url=parts[0].source,
+        )
+
+
 def _united(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, why: str) -> xr.Variable:
     """Put together what each part has of a variable; where several have an element it must be the same."""
     united, *others = _of_one_dtype([part.variables[name] for part in parts])
+    _check_size(name, united, parts)
     values = _values(united, storage)
     covered = _is_there(parts[0], united)
     for part, variable in zip(parts[1:], others, strict=True):
