@@ -79,7 +79,8 @@ def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part]) -> None
     """Refuse to read what does not fit into memory."""
     if variable.nbytes > _MOST:
         raise CombineError(
-            f"variable '{name}' must be the same in all files, and {variable.nbytes / 1e9:.3g} GB of it would have to be read from each of {len(parts):,} files to see that it is; take the first's "
+            f"variable '{name}' must be the same in all files, and {variable.nbytes / 1e9:.3g} GB of it would "
+            f"have to be read from each of {len(parts):,} files to see that it is; take the first's "
             "unseen with combine_options={'compat': 'override'}, leave it out with drop_variables, or join it too",
             variable=name,
             property="values",
