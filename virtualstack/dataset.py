@@ -407,6 +407,7 @@ def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
             try:
                 encoded = conventions.encode_cf_variable(loaded, name=name)
                 if encoded.attrs.keys() == loaded.attrs.keys() and encoded.dtype == loaded.dtype:
+                    _check_unpacked(name, loaded)
                     return encoded  # as stored: there was nothing to encode
                 decoded = conventions.decode_cf_variable(name, encoded, stack_char_dim=False)
             except (ValueError, TypeError, OverflowError, NotImplementedError):
@@ -418,6 +419,30 @@ def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
         "drop it, or give it a dtype that CF conventions can express",
         variable=name,
         feature=str(variable.dtype),
+    )
+
+
+def _check_unpacked(name: str, loaded: xr.Variable) -> None:
+    """Refuse a loaded variable whose attributes say that its values are packed, so that readers would unpack them.
+
+    xarray leaves such attributes where it makes values of a virtual variable that has no elements.
+    """
+    packing = {key: value for key, value in loaded.attrs.items() if key in _PACKING and key != "units"}
+    if str(packing.get("dtype", "")).startswith("timedelta64"):
+        del packing["dtype"]  # a duration that was opened with decode_times=False
+    if not packing:
+        return
+    try:
+        decoded = conventions.decode_cf_variable(name, xr.Variable(loaded.dims, loaded.values, packing))
+        if _same_values(decoded, loaded):
+            return
+    except (ValueError, TypeError, OverflowError, NotImplementedError):
+        pass
+    raise WriterError(
+        f"loaded variable '{name}' has the attributes {packing}, by which readers would unpack its values; remove them "
+        "where the values are what they should be, or join files with vs.open_virtual_mfdataset(..., join='outer')",
+        variable=name,
+        feature=", ".join(packing),
     )
 
 

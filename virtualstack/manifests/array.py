@@ -258,7 +258,12 @@ class ManifestArray(NDArrayOperatorsMixin):
         return equal(self.chunks_of(), other.chunks_of())
 
     def __eq__(self, other: object) -> Verdict:  # type: ignore[override]
-        return Verdict(self.equals(other), self.shape)
+        if not isinstance(other, ManifestArray):
+            self._refuse_values(f"comparing it with {type(other).__name__} needs its values")
+        return Verdict(self.equals(other) or None, self.shape, self.name)
+
+    def __contains__(self, value: object) -> NoReturn:
+        self._refuse_values("looking for a value in it needs its values")
 
     def __ne__(self, other: object) -> Verdict:  # type: ignore[override]
         return ~(self == other)
@@ -274,10 +279,10 @@ class ManifestArray(NDArrayOperatorsMixin):
         if method == "__call__" and not kwargs:
             if ufunc is np.equal or ufunc is np.not_equal:
                 left, right = inputs
-                same = left.equals(right) if isinstance(left, ManifestArray) else right.equals(left)
-                return Verdict(same is (ufunc is np.equal), self.shape)
+                verdict = left == right if isinstance(left, ManifestArray) else right == left
+                return verdict if ufunc is np.equal else ~verdict
             if ufunc is np.isnan or ufunc is np.isnat:
-                return Verdict(value=False, shape=self.shape, is_known=False)
+                return Verdict(None, self.shape, self.name)
         return self._refuse_values(f"'np.{ufunc.__name__}' needs its values")
 
     def __array_function__(

@@ -39,9 +39,16 @@ def same_meaning(key: str, a: object, b: object, /) -> bool:
     >>> same_meaning("scale_factor", np.float32(0.5), 0.5), same_meaning("missing_value", np.int16(-1), -1)
     (False, True)
     """
+    if key == "calendar":
+        return _calendar(a) == _calendar(b)
     if not same_value(a, b):
         return False
     return key not in _PACKING or a is None or np.asarray(a).dtype == np.asarray(b).dtype
+
+
+def _calendar(name: object) -> object:
+    """CF conventions 4.4.1: the default is "standard", of which "gregorian" is the old name."""
+    return "standard" if name is None or str(name).lower() in ("standard", "gregorian") else str(name).lower()
 
 
 def same_value(a: object, b: object, /) -> bool:

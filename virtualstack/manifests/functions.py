@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from virtualstack.errors import ChunkAlignmentError, CombineError, VirtualValuesError
 from virtualstack.manifests import joining
+from virtualstack.manifests.agreement import (
+    check_joinable,
+    check_unpacked,
+    common_dtype,
+    fill_of,
+    of_one_dtype,
+    reference,
+)
 from virtualstack.manifests.array import ManifestArray, implements
-from virtualstack.manifests.cf import same_meaning
 from virtualstack.manifests.collapsing import collapse
 from virtualstack.manifests.encoding import Fill
 from virtualstack.manifests.filling import choose, holes, pad_axis
@@ -40,14 +47,7 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     CombineError
         There is none.
     """
-    try:
-        return np.result_type(*(x.dtype if isinstance(x, ManifestArray) else x for x in arrays_and_dtypes))
-    except np.exceptions.DTypePromotionError:
-        first, *others = [x for x in arrays_and_dtypes if isinstance(x, ManifestArray)]
-        odd = next((x for x in others if x.dtype != first.dtype), None)
-        if odd is None:
-            raise
-        _clash("dtype", first, odd, first.dtype, odd.dtype, "they have no dtype in common")
+    return common_dtype(*arrays_and_dtypes)
 
 
 @implements(np.concatenate)
@@ -64,14 +64,23 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     if axis is None:
         raise CombineError("concatenating virtual arrays with axis=None would flatten them; name an axis")
     axis = _axis(axis, parts[0].ndim)
-    parts = _of_one_dtype(parts)
-    _check_joinable(parts, axis)
+    parts = of_one_dtype(parts)
+    check_joinable(parts, axis)
     used = [part for part in parts if part.shape[axis]] or parts[:1]
+    if len(used) > 1 and axis == parts[0].ndim - 1 and parts[0].dtype == np.dtype("S1"):
+        raise CombineError(
+            f"variable '{parts[0].name}' holds single characters, and would be joined along its last axis, along which "
+            "they are text: text of several files would become one; load it with loadable_variables=[...]",
+            variable=parts[0].name,
+            property="text length",
+            left=used[0].shape,
+            right=used[1].shape,
+        )
     if len(used) == 1 and used[0].manifest is parts[0].manifest:
         return replace(parts[0])
     first = parts[0]
     joined = first.with_chunks(joining.concatenate([part.chunks_of() for part in used], axis))
-    return replace(joined, cf=_reference(parts).cf)
+    return replace(joined, cf=reference(parts).cf)
 
 
 @implements(np.stack)
@@ -160,16 +169,16 @@ def full_like(
 ) -> Verdict | ManifestArray:
     """Give an array of holes that read as a value; or the answer to xarray's question which elements are missing.
 
-    xarray asks with ``False`` and bool. That is not known of a virtual array, and taken as none by comparisons alone.
+    xarray asks with ``False`` and bool. That is not known of a virtual array.
     """
     if dtype is not None and np.dtype(dtype) == np.bool_ and not fill_value and shape is None:
-        return Verdict(value=False, shape=a.shape, is_known=False)
+        return Verdict(None, a.shape, a.name)
     kind = a.dtype if dtype is None else np.dtype(dtype).newbyteorder("=")
     axes = a.grid.axes
     if shape is not None:
         wanted = (shape,) if isinstance(shape, (int, np.integer)) else shape
         axes = tuple(ChunkAxis.regular(int(n), max(int(n), 1)) for n in wanted)
-    chunks = holes(axes, Fill.of(_number(fill_value), kind))
+    chunks = holes(axes, fill_of(a, fill_value, kind))
     return replace(a, manifest=chunks.manifest, grid=chunks.grid, dtype=kind, dimension_names=None, cf={})
 
 
@@ -255,8 +264,8 @@ def where(condition: Any, *values: Any) -> ManifestArray:
     """
     array = next((x for x in values if isinstance(x, ManifestArray)), condition)
     if isinstance(condition, Verdict):
-        if len(values) == 2 and array.equals(values[1]):
-            return array
+        if len(values) == 2 and isinstance(values[0], ManifestArray) and values[0].equals(values[1]):
+            return values[0]
         raise VirtualValuesError(
             f"variable '{array.name}' is virtual: which of its values are missing is not known; "
             "use vds.virtual.open() for a lazy dataset with values"
@@ -270,7 +279,7 @@ def where(condition: Any, *values: Any) -> ManifestArray:
     shape = np.broadcast_shapes(wanted.shape, *(x.shape for x in values if isinstance(x, ManifestArray)))
     parts = [_with_shape(x, array, dtype, shape) for x in values]
     if all(isinstance(x, ManifestArray) for x in values):
-        _check_joinable(parts, axis=len(shape))
+        check_joinable(parts, len(shape))
     chosen = array.with_chunks(choose(np.broadcast_to(wanted, shape), *(x.chunks_of() for x in parts)))
     return replace(chosen, dtype=dtype)
 
@@ -283,11 +292,8 @@ def _with_shape(value: Any, array: ManifestArray, dtype: np.dtype[Any], shape: t
     if np.ndim(value):
         _virtual([array, value], "where", {})
     axes = array.grid.axes if array.shape == shape else tuple(ChunkAxis.regular(n, max(n, 1)) for n in shape)
-    return array.astype(dtype).with_chunks(holes(axes, Fill.of(_number(value), dtype)))
-
-
-def _number(value: Any) -> Any:
-    return value.item() if isinstance(value, np.ndarray) and value.dtype.kind in "biufc" else value
+    check_unpacked(array, value)
+    return array.astype(dtype).with_chunks(holes(axes, fill_of(array, value, dtype)))
 
 
 @implements(np.pad)
@@ -316,7 +322,9 @@ def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options:
         if mode == "constant":
             constants = _pairs(options.get("constant_values", 0), array.ndim)
         for axis, (width, values) in enumerate(zip(widths, constants, strict=True)):
-            fills = [array.in_memory().fill if mode == "empty" else Fill.of(_number(x), array.dtype) for x in values]
+            fills = [array.in_memory().fill if mode == "empty" else fill_of(array, x) for x in values]
+            if mode == "constant" and any(width):
+                check_unpacked(array, values)
             chunks = pad_axis(chunks, axis, int(width[0]), int(width[1]), (fills[0], fills[1]))
         return array.with_chunks(chunks)
     if mode not in ("edge", "wrap", "reflect", "symmetric") or options.get("reflect_type", "even") != "even":
@@ -353,6 +361,8 @@ def reshape(a: ManifestArray, /, shape: Any = None, order: str = "C", **unsuppor
     ChunkAlignmentError
         There would be too many cells; or another order than C.
     """
+    if shape is None:
+        raise TypeError("np.reshape needs a shape")
     wanted = [int(n) for n in ((shape,) if isinstance(shape, (int, np.integer)) else shape)]
     if order != "C":
         raise ChunkAlignmentError(f"virtual variable '{a.name}' is reshaped in C order alone", variable=a.name)
@@ -360,7 +370,7 @@ def reshape(a: ManifestArray, /, shape: Any = None, order: str = "C", **unsuppor
         known = math.prod(n for n in wanted if n != -1)
         wanted[wanted.index(-1)] = a.size // known if known else 0
     if math.prod(wanted) != a.size or any(n < 0 for n in wanted):
-        raise ValueError(f"cannot reshape a virtual array of shape {a.shape} into shape {tuple(shape)}")
+        raise ValueError(f"cannot reshape a virtual array of shape {a.shape} into shape {shape}")
     if tuple(wanted) == a.shape:
         return a
     if not a.size:
@@ -373,9 +383,16 @@ def _virtual(arrays: Sequence[Any], what: str, unsupported: dict[str, Any]) -> l
     if any(value is not None for key, value in unsupported.items() if key in ("out", "dtype")):
         raise CombineError(f"np.{what} of virtual arrays takes neither 'out' nor 'dtype'")
     parts = list(arrays)
-    for part in parts:
+    like = next(x for x in parts if isinstance(x, ManifestArray))
+    for number, part in enumerate(parts):
         if not isinstance(part, ManifestArray):
-            name = next(x.name for x in parts if isinstance(x, ManifestArray))
+            if isinstance(part, np.ndarray) and not part.size and part.dtype.kind in "biufcmM":
+                axes = tuple(ChunkAxis.regular(n, max(n, 1)) for n in part.shape)
+                dtype = part.dtype.newbyteorder("=")
+                chunks = holes(axes, Fill.zero(dtype))
+                parts[number] = replace(like.with_chunks(chunks), dtype=dtype)
+                continue
+            name = like.name
             raise CombineError(
                 f"variable '{name}' is virtual in one dataset and loaded in another ({type(part).__name__}); "
                 "open all of them with the same loadable_variables",
@@ -385,62 +402,3 @@ def _virtual(arrays: Sequence[Any], what: str, unsupported: dict[str, Any]) -> l
                 right="loaded",
             )
     return parts
-
-
-def _of_one_dtype(parts: list[ManifestArray]) -> list[ManifestArray]:
-    """Cast to the dtype that numpy finds for all."""
-    first = parts[0].dtype
-    if all(x.dtype is first or x.dtype == first for x in parts):
-        return parts
-    dtype = result_type(*parts)
-    return [x.astype(dtype) for x in parts]
-
-
-def _check_joinable(parts: Sequence[ManifestArray], axis: int) -> None:
-    first = parts[0]
-    shape = first.shape
-    for other in parts[1:]:
-        if other.shape == shape:
-            continue
-        left, right = (x.shape[:axis] + x.shape[axis + 1 :] for x in (first, other))
-        if left != right:
-            raise CombineError(
-                f"variable '{first.name}' has shape {first.shape} in {first.a_url()!r} and {other.shape} in "
-                f"{other.a_url()!r}; they must be equal but for axis {axis}",
-                variable=first.name,
-                property="shape",
-                left=first.shape,
-                right=other.shape,
-                left_url=first.a_url(),
-                right_url=other.a_url(),
-            )
-    reference = _reference(parts)
-    for other in parts:
-        if other.cf is not reference.cf:
-            _check_cf(reference, other)
-
-
-def _reference(parts: Sequence[ManifestArray]) -> ManifestArray:
-    """Give the first operand that holds any chunk from a file."""
-    return next((part for part in parts if part.cf), parts[0])
-
-
-def _check_cf(left: ManifestArray, right: ManifestArray) -> None:
-    for key in sorted(left.cf.keys() | right.cf.keys()):
-        a, b = left.cf.get(key), right.cf.get(key)
-        if not same_meaning(key, a, b):
-            _clash(key, left, right, a, b, "they change what the stored numbers mean")
-
-
-def _clash(key: str, left: ManifestArray, right: ManifestArray, a: object, b: object, why: str) -> NoReturn:
-    raise CombineError(
-        f"variable '{left.name}' has {key} = {a!r} in {left.a_url()!r} and {b!r} in {right.a_url()!r}; {why}: "
-        "open the files with unpack=True, which decodes each by its own attributes, load the variable with "
-        "loadable_variables=[...] if it is small, or join only files that agree",
-        variable=left.name,
-        property=key,
-        left=a,
-        right=b,
-        left_url=left.a_url(),
-        right_url=right.a_url(),
-    )

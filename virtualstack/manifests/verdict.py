@@ -17,23 +17,22 @@ __all__ = ["Verdict"]
 class Verdict:
     """What ``a == b`` gives for virtual arrays: one truth value of the shape of the arrays, without a mask in memory.
 
-    xarray combines such results with ``|``, ``&`` and ``~`` and asks ``all()``; it asks for its elements nowhere where
-    a virtual array can answer, and everywhere else it is refused.
+    xarray combines such results with ``|``, ``&`` and ``~`` and asks ``all()``. Arrays are provably equal, or it is not
+    known without reading them: then the question is refused, as either answer might be wrong.
 
     Parameters
     ----------
     value
-        True where the arrays are provably equal.
+        Whether it provably holds for all elements (true) or for none (false); ``None`` where that is not known.
     shape
         Shape of the arrays compared, in elements.
-    is_known
-        False where it stands for "which elements are missing values", which no virtual array knows: then it gives way
-        to a verdict that is known, and is refused where it stands alone.
+    name
+        Of the variable, for messages.
     """
 
-    value: bool
+    value: bool | None
     shape: tuple[int, ...] = ()
-    is_known: bool = True
+    name: str | None = None
 
     @property
     def ndim(self) -> int:
@@ -49,21 +48,45 @@ class Verdict:
         """Give itself as bool; another dtype would need its elements."""
         return self if np.dtype(dtype) == np.bool_ else self._refuse()
 
-    def __or__(self, other: Verdict) -> Verdict:
-        return Verdict(self.value or other.value, self.shape, self.is_known or other.is_known)
+    def __or__(self, other: object) -> Verdict:
+        if not isinstance(other, Verdict):
+            return self._refuse()
+        both = {self.value, other.value}
+        return Verdict(True if True in both else None if None in both else False, self.shape, self.name)
 
-    def __and__(self, other: Verdict) -> Verdict:
-        return Verdict(self.value and other.value, self.shape, self.is_known or other.is_known)
+    def __and__(self, other: object) -> Verdict:
+        if not isinstance(other, Verdict):
+            return self._refuse()
+        both = {self.value, other.value}
+        return Verdict(False if False in both else None if None in both else True, self.shape, self.name)
 
     def __invert__(self) -> Verdict:
-        return Verdict(not self.value, self.shape, self.is_known)
+        return Verdict(None if self.value is None else not self.value, self.shape, self.name)
+
+    __ror__, __rand__ = __or__, __and__
+
+    def __xor__(self, other: object) -> NoReturn:
+        self._refuse()
+
+    __rxor__ = __xor__
+
+    def __getitem__(self, key: object, /) -> NoReturn:
+        self._refuse()
+
+    def transpose(self, *axes: Any) -> Verdict:
+        """Give itself: it is the same for all elements."""
+        return self
 
     def __bool__(self) -> bool:
         return self.all()
 
     def all(self) -> bool:
         """Tell whether it holds for every element."""
-        return self.value if self.is_known else self._refuse()
+        return self._refuse() if self.value is None else self.value
+
+    def any(self) -> bool:
+        """Tell whether it holds for any element."""
+        return self.all()
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NoReturn:
         self._refuse()
@@ -78,12 +101,14 @@ class Verdict:
     ) -> Any:
         if any(not issubclass(kind, Verdict) for kind in types):
             return NotImplemented  # the virtual array beside it knows
-        if function is np.all and len(args) == 1 and kwargs.get("axis") is None:
+        if function in (np.all, np.any) and len(args) == 1 and kwargs.get("axis") is None:
             return self.all()
         return self._refuse()
 
     def _refuse(self) -> NoReturn:
         raise VirtualValuesError(
-            "a comparison of virtual arrays has one answer for the whole array, not one an element; "
-            "use vds.virtual.open() for a lazy dataset with values"
+            f"variable '{self.name}' is virtual: what its elements are compared with others is not known without "
+            "reading them; use vds.virtual.open() for a lazy dataset with values, load it with "
+            f"loadable_variables=['{self.name}'], or, where xarray joins datasets, leave it as it is with "
+            "compat='override' and coords='minimal', or join the files with open_virtual_mfdataset"
         )

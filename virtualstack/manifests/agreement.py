@@ -1,0 +1,188 @@
+"""What arrays must have in common to be joined, and the errors that say what clashes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from virtualstack.errors import CombineError, ManifestError
+from virtualstack.manifests.array import ManifestArray
+from virtualstack.manifests.cf import same_meaning
+from virtualstack.manifests.encoding import Fill
+
+__all__ = ["check_joinable", "check_unpacked", "common_dtype", "fill_of", "of_one_dtype", "reference"]
+
+_MISSING = ("_FillValue", "missing_value")
+_NO_PACKING = frozenset({*_MISSING, "_Encoding"})
+_USUAL = (None, "standard", "gregorian", "proleptic_gregorian")
+
+
+def common_dtype(*operands: Any) -> np.dtype[Any]:
+    """Give the dtype that operands have in common, as :func:`numpy.result_type`.
+
+    Raises
+    ------
+    CombineError
+        There is none.
+    """
+    dtypes = [x.dtype if isinstance(x, ManifestArray) else _operand(x) for x in operands]
+    try:
+        return np.result_type(*dtypes)
+    except (np.exceptions.DTypePromotionError, TypeError):
+        at = next(i for i, x in enumerate(operands) if isinstance(x, ManifestArray))
+        first, dtype = operands[at], dtypes[at]
+        others = [(x, getattr(d, "dtype", d)) for x, d in zip(operands, dtypes, strict=True)]
+        odd, other = next(((x, d) for x, d in others if d != dtype), others[-1])
+        _clash("dtype", first, odd, dtype, other, "they have no dtype in common")
+
+
+def _operand(value: Any) -> Any:
+    """Give what stands for a value in :func:`numpy.result_type`, which takes text for the name of a dtype."""
+    return np.asarray(value).dtype if isinstance(value, str | bytes) else value
+
+
+def fill_of(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = None, /) -> Fill:
+    """Take a value as what holes of an array read as, by default in its dtype.
+
+    Raises
+    ------
+    CombineError
+        It has no place there.
+    """
+    dtype = array.dtype if dtype is None else dtype
+    number = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+    try:
+        return Fill.of(value if dtype.kind in "mMSUTV" else number, dtype)
+    except ManifestError as error:
+        raise CombineError(
+            f"variable '{array.name}' of dtype '{dtype}' cannot be filled with {value!r}: {error}; give a value of "
+            "that dtype, or cast the variable with astype first",
+            variable=array.name,
+            property="fill_value",
+            left=dtype,
+            right=value,
+        ) from error
+
+
+def check_unpacked(array: ManifestArray, value: object, /) -> None:
+    """Refuse to bring a value among packed numbers, where it would be taken for one of them and read otherwise.
+
+    Missing values alone do not pack: every other number reads as itself.
+
+    Raises
+    ------
+    CombineError
+        Attributes of the array say how its numbers are to be unpacked.
+    """
+    changing = sorted(array.cf.keys() - _NO_PACKING)
+    if changing:
+        raise CombineError(
+            f"variable '{array.name}' is packed by {sorted(array.cf)}, and {value!r} would be taken for a stored "
+            "number: open the files with unpack=True, which decodes each by its own attributes, or use vds.virtual.reindex and "
+            "open_virtual_mfdataset, which find the stored number that reads as a value",
+            variable=array.name,
+            property=changing[0],
+            right=value,
+            left_url=array.a_url(),
+        )
+
+
+def of_one_dtype(parts: list[ManifestArray], /) -> list[ManifestArray]:
+    """Cast to the dtype that numpy finds for all."""
+    first = parts[0].dtype
+    if all(x.dtype is first or x.dtype == first for x in parts):
+        return parts
+    dtype = common_dtype(*parts)
+    cast = []
+    for part in parts:
+        try:
+            cast.append(part.astype(dtype))
+        except CombineError as error:
+            other = next(x for x in parts if x.dtype != part.dtype)
+            why = f"their common dtype is '{dtype}', and stored numbers mean nothing in another one than theirs"
+            if not part.cf:
+                why = f"their common dtype is '{dtype}', to which no chunk can be cast"
+            try:
+                _clash("dtype", part, other, part.dtype, other.dtype, why)
+            except CombineError as clash:
+                raise clash from error
+    return cast
+
+
+def check_joinable(parts: Sequence[ManifestArray], axis: int, /) -> None:
+    """Check that shapes agree but for an axis, and that stored numbers mean the same.
+
+    Raises
+    ------
+    CombineError
+        They do not; the message has both values and both files.
+    """
+    first = parts[0]
+    shape = first.shape
+    for other in parts[1:]:
+        if other.shape == shape:
+            continue
+        left, right = (x.shape[:axis] + x.shape[axis + 1 :] for x in (first, other))
+        if left != right:
+            raise CombineError(
+                f"variable '{first.name}' has shape {first.shape} in {_place(first)} and {other.shape} in "
+                f"{_place(other)}; they must be equal but for axis {axis}",
+                variable=first.name,
+                property="shape",
+                left=first.shape,
+                right=other.shape,
+                left_url=first.a_url(),
+                right_url=other.a_url(),
+            )
+    like = reference(parts)
+    for other in parts:
+        if other.cf is not like.cf:
+            _check_cf(like, other)
+
+
+def reference(parts: Sequence[ManifestArray], /) -> ManifestArray:
+    """Give the first operand whose numbers are packed, whose attributes hold for all."""
+    return next((part for part in parts if part.cf), parts[0])
+
+
+def _check_cf(left: ManifestArray, right: ManifestArray) -> None:
+    for key in sorted(left.cf.keys() | right.cf.keys()):
+        a, b = left.cf.get(key), right.cf.get(key)
+        if same_meaning(key, a, b) or (key in _MISSING and left.dtype.kind == "f" and _is_nan(a) and _is_nan(b)):
+            continue
+        _clash(key, left, right, a, b, "they change what the stored numbers mean")
+
+
+def _is_nan(value: object) -> bool:
+    """Tell whether a missing value is none, or one that a float is in any case."""
+    found = np.asarray(value) if value is not None else None
+    return found is None or (found.dtype.kind == "f" and bool(np.isnan(found).all()))
+
+
+def _place(array: object) -> str:
+    if not isinstance(array, ManifestArray):
+        return "another one, where it is loaded"
+    url = array.a_url()
+    return "a file that has no chunk of it" if url is None else repr(url)
+
+
+def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, why: str) -> NoReturn:
+    calendars = [x.cf.get("calendar") for x in (left, right) if isinstance(x, ManifestArray)]
+    remedy = (
+        "open the files with unpack=True, or join them with open_virtual_mfdataset(..., unpack='differing'), which "
+        "decode each by its own attributes; "
+    )
+    if any(calendar not in _USUAL for calendar in calendars):
+        remedy = ""  # dates of such calendars are objects, which no chunk decodes to
+    remedy += "load the variable with loadable_variables=[...] if it is small; or join only files that agree"
+    raise CombineError(
+        f"variable '{left.name}' has {key} = {a!r} in {_place(left)} and {b!r} in {_place(right)}; {why}: {remedy}",
+        variable=left.name,
+        property=key,
+        left=a,
+        right=b,
+        left_url=left.a_url(),
+        right_url=right.a_url() if isinstance(right, ManifestArray) else None,
+    )
