@@ -398,6 +398,7 @@ def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
     """
     encoding = {key: value for key, value in variable.encoding.items() if key in _CF_ENCODING}
     loaded = xr.Variable(variable.dims, np.asarray(variable.values), variable.attrs)
+    _check_unpacked(name, loaded)
     for drop in ((), _PACKING):
         kept = {key: value for key, value in encoding.items() if key not in drop}
         # xarray adds a _FillValue of NaN to floats where the encoding says nothing; None says "none".
@@ -407,7 +408,6 @@ def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
             try:
                 encoded = conventions.encode_cf_variable(loaded, name=name)
                 if encoded.attrs.keys() == loaded.attrs.keys() and encoded.dtype == loaded.dtype:
-                    _check_unpacked(name, loaded)
                     return encoded  # as stored: there was nothing to encode
                 decoded = conventions.decode_cf_variable(name, encoded, stack_char_dim=False)
             except (ValueError, TypeError, OverflowError, NotImplementedError):

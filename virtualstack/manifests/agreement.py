@@ -69,7 +69,8 @@ def fill_of(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = None
 def check_unpacked(array: ManifestArray, value: object, /) -> None:
     """Refuse to bring a value among packed numbers, where it would be taken for one of them and read otherwise.
 
-    Missing values alone do not pack: every other number reads as itself.
+    Missing values alone do not pack: every other number reads as itself. NaN among floats is missing however they are
+    packed.
 
     Raises
     ------
@@ -77,11 +78,11 @@ def check_unpacked(array: ManifestArray, value: object, /) -> None:
         Attributes of the array say how its numbers are to be unpacked.
     """
     changing = sorted(array.cf.keys() - _NO_PACKING)
-    if changing:
+    if changing and not (array.dtype.kind == "f" and _is_nan(value)):
         raise CombineError(
             f"variable '{array.name}' is packed by {sorted(array.cf)}, and {value!r} would be taken for a stored "
-            "number: open the files with unpack=True, which decodes each by its own attributes, or use vds.virtual.reindex and "
-            "open_virtual_mfdataset, which find the stored number that reads as a value",
+            "number: open the files with unpack=True, which decodes each by its own attributes, or use "
+            "vds.virtual.reindex and open_virtual_mfdataset, which find the stored number that reads as a value",
             variable=array.name,
             property=changing[0],
             right=value,

@@ -10,6 +10,7 @@ from virtualstack.location import absolute_url
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.readers.hdf5.filters import Filter, is_nonsense
 from virtualstack.readers.hdf5.structures.datatype_message import parse_datatype
+from virtualstack.readers.hdf5.structures.layout_message import parse_layout
 from virtualstack.readers.hdf5.structures.messages import parse_dataspace
 from virtualstack.readers.hdf5.structures.requests import StructureError, Widths
 from virtualstack.storage import Storage
@@ -92,3 +93,12 @@ def test_numbers_that_leave_most_of_their_bytes_unused_are_left_to_the_library()
     assert parse_datatype(usual)[0].size == 4
     with pytest.raises(StructureError, match="24 bits from bit 0 leave much of 7 bytes unused"):
         parse_datatype(struct.pack("<4BIHH", 0x10, 0, 0, 0, 7, 0, 24))
+
+
+def test_an_old_layout_has_a_number_of_dimensions_that_there_may_be():
+    """Also where it is contiguous, and they are not needed."""
+    usual = bytes([1, 2, 1, 0, 0, 0, 0, 0]) + struct.pack("<QII", 2048, 8, 4)
+    assert parse_layout(usual, Widths()).address == 2048
+    for n in (0, 34):
+        with pytest.raises(StructureError, match=f"has {n} dimensions"):
+            parse_layout(usual[:1] + bytes([n]) + usual[2:], Widths())

@@ -198,6 +198,8 @@ def _chunked(
     context: FileContext,
 ) -> tuple[ChunkManifest, ChunkGrid]:
     filters, chunks = variable.filters, (*layout.chunk, *variable.element.subshape)
+    if len(chunks) != len(shape):
+        raise LostValuesError(f"its chunks have {len(chunks)} axes, and it has {len(shape)}: it is damaged")
     grid = ChunkGrid.regular(shape, chunks)
     if not math.prod(shape):
         return ChunkManifest.empty(grid.shape, fill), grid

@@ -219,6 +219,8 @@ def _unknown_class(kind: int) -> StructureError:
 def _parse_old(fields: _Fields, version: int) -> Layout:
     # HDF5 spec IV.A.2.i, versions 1 and 2
     n_dims, kind = fields.number(1), fields.number(1)
+    if not 0 < n_dims <= _MAX_DIMENSIONS:
+        raise StructureError(f"the data layout message has {n_dims} dimensions")
     fields.take(5)
     if kind == _CONTIGUOUS:
         return ContiguousLayout(address=fields.address(), size=None)
