@@ -85,6 +85,6 @@ def test_a_pattern_in_a_bucket_is_opened(s3, tmp_path):
     for i in range(3):
         path = tmp_path / f"{i}.nc"
         xr.Dataset({"v": (("t", "x"), np.full((2, 3), i))}, {"t": [2 * i, 2 * i + 1]}).to_netcdf(path, engine="netcdf4")
-        s3.put(f"cube/{i}.nc", path.read_bytes())
-    vds = vs.open_virtual_mfdataset("s3://bucket/cube/*.nc", storage={"s3://bucket/": s3.options})
+        s3.put(f"listed/{i}.nc", path.read_bytes())
+    vds = vs.open_virtual_mfdataset("s3://bucket/listed/*.nc", storage={"s3://bucket/": s3.options})
     assert vds.virtual.open()["v"].values[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
