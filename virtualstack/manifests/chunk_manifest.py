@@ -17,7 +17,7 @@ from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.manifest import Box, ManifestSummary
 
-__all__ = ["EMPTY", "ENTRY", "FIRST", "INLINE", "MISSING", "ChunkManifest", "blocks", "first_cell"]
+__all__ = ["EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "MISSING", "ChunkManifest", "blocks", "first_cell"]
 
 _BLOCK = 1 << 16  # cells that are checked at a time: their 1.5 MB stay in the cache of a processor
 
@@ -26,6 +26,9 @@ ENTRY: np.dtype[Any] = np.dtype([("location", "<u4"), ("encoding", "<u4"), ("off
 
 EMPTY, MISSING, INLINE, FIRST = 0, 1, 2, 3
 """Codes in ``location``: never written; should be there and is not; in the manifest's heap; first row of locations."""
+
+FEW = 16
+"""Rows of a table that are kept whether chunks use them or not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +79,13 @@ class ChunkManifest:
             object.__setattr__(self, "starts", _read_only(self.starts))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        columns = pack(self.entries, self.starts)
-        return _restore, (type(self), columns, self.shape, self.fills, self.encodings, self.locations, self.inline)
+        x = self.compact() if self._is_loose() else self
+        return _restore, (type(x), pack(x.entries, x.starts), x.shape, x.fills, x.encodings, x.locations, x.inline)
+
+    def _is_loose(self) -> bool:
+        """Whether tables are longer than the entries, or most of the heap is not shown: as of a part of an array."""
+        n_rows = len(self.locations) + len(self.encodings) + len(self.fills)
+        return n_rows > FEW + self.entries.size or (bool(self.inline) and len(self.inline) > 2 * self.inline_nbytes())
 
     def __deepcopy__(self, memo: object) -> ChunkManifest:
         return self  # nothing of it can change; a copy would be packed and unpacked
@@ -239,6 +247,10 @@ class ChunkManifest:
         """Which cells are EMPTY or MISSING; shape of the grid."""
         return np.asarray(self.entries["location"] < INLINE)
 
+    def inline_nbytes(self) -> int:
+        """Count the bytes of INLINE chunks; a chunk counts once a cell that shows it."""
+        return int(self.entries["length"][self.entries["location"] == INLINE].sum())
+
     def read(self, box: Box, /) -> ChunkManifest:
         """Give the entries of a box of the grid, with all tables; nothing is copied."""
         view: Any = (*box, ...)  # the dots keep an array without axes an array
@@ -341,16 +353,19 @@ class ChunkManifest:
         if not (rows_used.all() and fills_used.all()):
             row[holes] = (np.cumsum(fills_used) - 1)[row[holes]]
             row[~holes] = (np.cumsum(rows_used) - 1)[row[~holes]]
-        inline = self._compact_heap(entries)
-        starts = self.starts if self.starts is not None and self.starts.any() else None
         return ChunkManifest(
             entries=entries,
-            fills=tuple(x for x, keep in zip(self.fills, fills_used, strict=True) if keep),
-            encodings=tuple(x for x, keep in zip(self.encodings, rows_used, strict=True) if keep),
-            locations=tuple(x for x, keep in zip(self.locations, used[FIRST:], strict=True) if keep),
-            starts=starts,
-            inline=inline,
+            fills=_picked(self.fills, fills_used),
+            encodings=_picked(self.encodings, rows_used),
+            locations=_picked(self.locations, used[FIRST:]),
+            starts=self.starts if self.starts is not None and self.starts.any() else None,
+            inline=self._compact_heap(entries),
         )
+
+    def compact_heap(self) -> ChunkManifest:
+        """Drop bytes of the heap that no entry shows; of equal chunks one is kept."""
+        entries = self.entries.copy()
+        return replace(self, entries=entries, inline=self._compact_heap(entries))
 
     def _compact_heap(self, entries: NDArray[np.void]) -> bytes:
         """Rewrite INLINE offsets in ``entries`` onto a heap that holds what they show, once."""
@@ -361,9 +376,23 @@ class ChunkManifest:
         spans, which = np.unique(spans, axis=0, return_inverse=True)
         if int(spans[:, 1].sum()) == len(self.inline):
             return self.inline
-        entries["offset"][inline] = (np.cumsum(spans[:, 1]) - spans[:, 1])[which.reshape(-1)]
-        heap = memoryview(self.inline)
-        return b"".join(heap[offset : offset + length] for offset, length in spans.tolist())
+        place: dict[bytes, int] = {}
+        size, offsets = 0, []
+        for offset, length in spans.tolist():
+            chunk = self.inline[offset : offset + length]
+            at = place.setdefault(chunk, size)
+            size += length if at == size else 0
+            offsets.append(at)
+        entries["offset"][inline] = np.array(offsets, np.int64)[which.reshape(-1)]
+        return b"".join(place)
+
+    def drop_unused_encodings(self) -> ChunkManifest:
+        """Drop rows of the table of encodings that no entry uses, where they are many: more than there are entries."""
+        if len(self.encodings) <= FEW + self.entries.size:
+            return self
+        entries, chunks = self.entries.copy(), ~self.holes
+        rows, entries["encoding"][chunks] = np.unique(entries["encoding"][chunks], return_inverse=True)
+        return replace(self, entries=entries, encodings=tuple(self.encodings[i] for i in rows.tolist()))
 
     def __repr__(self) -> str:
         count = self.summary()
@@ -422,6 +451,10 @@ def _read_only[T: np.generic](array: NDArray[T]) -> NDArray[T]:
 
 def _used(codes: NDArray[np.unsignedinteger[Any]], n: int) -> NDArray[np.bool_]:
     return np.bincount(codes, minlength=n)[:n] > 0
+
+
+def _picked[T](table: tuple[T, ...], used: NDArray[np.bool_]) -> tuple[T, ...]:
+    return table if used.all() else tuple(table[i] for i in np.flatnonzero(used).tolist())
 
 
 def _cell_of_key(key: str, shape: tuple[int, ...], separator: str) -> tuple[int, ...]:

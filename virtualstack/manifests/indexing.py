@@ -67,7 +67,8 @@ def select(
     cell, first, lengths
         Shape ``(n,)``; lengths are 1 and more.
     step
-        Of all cells, or of each: shape ``(n,)``; 0 repeats an element.
+        Of all cells, or of each: shape ``(n,)``; 0 repeats an element. A cell of one element has none: its stride
+        stays, so that strides are never more than a chunk is long.
 
     Raises
     ------
@@ -77,17 +78,21 @@ def select(
     manifest, grid = chunks
     ndim = manifest.entries.ndim
     check_cells(grid, axis, len(cell))
-    entries = manifest.entries.take(cell, axis)
     starts = None if manifest.starts is None else manifest.starts.take(cell, axis)
+    manifest = replace(manifest, entries=manifest.entries.take(cell, axis), starts=starts).drop_unused_encodings()
     if first.any() and manifest.encodings:
         strides = np.array([x.strides[axis] for x in manifest.encodings], np.int64)
-        holes = manifest.holes.take(cell, axis)
-        moved = along(first, axis, ndim) * strides[np.where(holes, 0, entries["encoding"])]
-        moved = np.where(holes, 0, moved)
-        starts = moved if starts is None else starts + moved
-    manifest = replace(manifest, entries=entries, starts=starts)
-    if isinstance(step, np.ndarray) and step.size and (step == step[0]).all():
-        step = int(step[0])
+        moved = along(first, axis, ndim) * strides[np.where(manifest.holes, 0, manifest.entries["encoding"])]
+        moved[manifest.holes] = 0
+        if starts is not None:
+            moved += starts
+        manifest = replace(manifest, starts=moved)
+    is_long = lengths > 1
+    if not is_long.any():
+        step = 1
+    elif isinstance(step, np.ndarray):
+        step = np.where(is_long, step, 1)
+        step = int(step[0]) if (step == step[0]).all() else step
     if isinstance(step, np.ndarray):
         manifest = _with_steps(manifest, axis, step)
     elif step != 1:
@@ -96,19 +101,24 @@ def select(
 
 
 def _stepped(encoding: ChunkEncoding, axis: int, step: int) -> ChunkEncoding:
-    strides = encoding.strides
-    return encoding.with_strides((*strides[:axis], strides[axis] * step, *strides[axis + 1 :]))
+    """Multiply a stride; one that is longer than the chunk, which no cell of two elements can have, is cut down."""
+    strides, most = encoding.strides, max(encoding.size, 1)
+    stride = min(max(strides[axis] * step, -most), most)
+    return encoding.with_strides((*strides[:axis], stride, *strides[axis + 1 :]))
 
 
 def _with_steps(manifest: ChunkManifest, axis: int, steps: NDArray[np.int64]) -> ChunkManifest:
-    """Multiply strides along one axis, by a factor for each cell of it: each pair of factor and encoding is a row."""
-    if not steps.size or not manifest.encodings:
-        return manifest
+    """Multiply strides along one axis, by a factor for each cell of it: each pair that occurs is an encoding."""
     distinct, number = np.unique(steps, return_inverse=True)
-    entries = manifest.entries.copy()
-    row = entries["encoding"].astype(np.int64) * distinct.size + along(number, axis, entries.ndim)
-    entries["encoding"] = np.where(manifest.holes, entries["encoding"], row)
-    encodings = tuple(_stepped(x, axis, int(step)) for x in manifest.encodings for step in distinct)
+    entries, chunks = manifest.entries.copy(), ~manifest.holes
+    pairs = entries["encoding"].astype(np.int64) * distinct.size + along(number, axis, entries.ndim)
+    used = np.zeros(len(manifest.encodings) * distinct.size, np.bool_)
+    used[pairs[chunks]] = True
+    entries["encoding"][chunks] = (np.cumsum(used) - 1)[pairs[chunks]]
+    encodings = tuple(
+        _stepped(manifest.encodings[i // distinct.size], axis, int(distinct[i % distinct.size]))
+        for i in np.flatnonzero(used).tolist()
+    )
     return replace(manifest, entries=entries, encodings=encodings)
 
 
@@ -148,7 +158,8 @@ def slice_axis(chunks: Chunks, axis: int, key: slice, /) -> Chunks:
     if not len(picked):
         none = np.zeros(0, np.int64)
         return select(chunks, axis, none, none, none)
-    low, high, step = min(picked[0], picked[-1]), max(picked[0], picked[-1]), picked.step
+    low, high = min(picked[0], picked[-1]), max(picked[0], picked[-1])
+    step = picked.step if len(picked) > 1 else 1
     if step == 1 and old.is_regular and low % (old.chunk or 1) == 0:
         return _slice_cells(chunks, axis, low, high)
     lines = old.lines()

@@ -14,11 +14,15 @@ from virtualstack.manifests.indexing import Chunks, check_cells, select, slice_a
 
 __all__ = ["take_axis", "take_points"]
 
+_MAX_STEPS = 256
+"""Steps along an axis, but for 1, that a take keeps: each one is a Python object in the table of encodings."""
+
 
 def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     """Take elements along one axis, in any order and any number of times.
 
-    Elements that follow each other with one step (0 and negative ones too) inside a chunk become one cell.
+    Elements that follow each other with one step (0 and negative ones too) inside a chunk become one cell. A step but 1
+    is kept where three elements follow each other so; of more than 256 such steps, those that spare most cells.
 
     Parameters
     ----------
@@ -39,10 +43,10 @@ def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
         return slice_axis(chunks, axis, found)
     old = chunks.grid.axes[axis]
     cell = old.find(index)
-    begin = _runs(index, cell)
+    steps, is_cut = np.diff(index), cell[1:] != cell[:-1]
+    begin = _runs(steps, is_cut | ~_is_kept(steps, is_cut))
     lengths = np.diff(begin, append=index.size)
-    following = index[np.minimum(begin + 1, index.size - 1)]
-    step = np.where(lengths > 1, following - index[begin], 1)
+    step = np.where(lengths > 1, steps[np.minimum(begin, steps.size - 1)], 1)
     cell = cell[begin]
     first = index[begin] - (old.lines()[cell] if old.chunk is None else cell * old.chunk)
     return select(chunks, axis, cell, first, lengths, step)
@@ -59,24 +63,43 @@ def _as_slice(index: NDArray[np.int64]) -> slice | None:
     return slice(int(index[0]), None if stop < 0 else stop, step)
 
 
-def _runs(index: NDArray[np.int64], cell: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give where runs begin: of indices with one step, in one cell, each as long as it can be.
+def _is_kept(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Tell which steps are worth an encoding: 1, which needs none, and the most frequent of three elements in a row.
 
-    The difference between the last element of a run and the first of the next belongs to neither. So of differences
-    that are all unlike their neighbours every other one makes a run of two; a longer series of equal ones makes a run
-    wherever it begins.
+    >>> _is_kept(np.array([1, 7, 7, 5, 1, 9]), np.zeros(6, np.bool_)).tolist()
+    [True, True, True, False, True, False]
+    """
+    series = _series(steps, is_cut)
+    length = np.diff(series, append=steps.size)
+    is_long = (length > 1) & ~is_cut[series] & (steps[series] != 1)
+    distinct, number = np.unique(steps[series[is_long]], return_inverse=True)
+    if distinct.size > _MAX_STEPS:
+        spared = np.bincount(number, weights=length[is_long])
+        distinct = distinct[np.argsort(-spared, kind="stable")[:_MAX_STEPS]]
+    found: NDArray[np.bool_] = np.isin(steps, np.append(distinct, 1))
+    return found
 
-    >>> _runs(np.array([3, 4, 5, 9, 11, 2]), np.zeros(6, np.int64)).tolist()
+
+def _series(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Give where series of equal steps in one cell begin; a step from cell to cell is a series of its own."""
+    is_new = np.ones(steps.size, np.bool_)
+    is_new[1:] = (steps[1:] != steps[:-1]) | is_cut[1:] | is_cut[:-1]
+    return np.flatnonzero(is_new)
+
+
+def _runs(steps: NDArray[np.int64], is_cut: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Give where runs begin: of elements with one step between them and no cut, each as long as it can be.
+
+    The step from the last element of a run to the first of the next belongs to neither. So of steps that are all unlike
+    their neighbours every other one makes a run of two; a longer series of equal ones makes a run wherever it begins.
+
+    >>> _runs(np.diff([3, 4, 5, 9, 11, 2]), np.zeros(5, np.bool_)).tolist()
     [0, 3, 5]
     """
-    step, is_cut = np.diff(index), cell[1:] != cell[:-1]
-    # series of equal differences in one cell: where they begin (a cut between cells is a series of its own)
-    is_new = np.ones(step.size, np.bool_)
-    is_new[1:] = (step[1:] != step[:-1]) | is_cut[1:] | is_cut[:-1]
-    series = np.flatnonzero(is_new)
-    length = np.diff(series, append=step.size)
+    series = _series(steps, is_cut)
+    length = np.diff(series, append=steps.size)
     cut = is_cut[series]
-    # A series is free where its first difference belongs to no gap: behind a cut, and behind a series of one that was
+    # A series is free where its first step belongs to no gap: behind a cut, and behind a series of one that was
     # not free. Whether it is depends on how many series back that is certain.
     is_known = np.ones(series.size, np.bool_)
     is_known[1:] = cut[:-1] | (length[:-1] > 1)
@@ -115,12 +138,13 @@ def take_points(chunks: Chunks, index: Sequence[NDArray[np.int64]], /) -> Chunks
     cells = tuple(axis.find(at) for axis, at in zip(grid.axes, index, strict=False))
     entries, holes = manifest.entries[cells], manifest.holes[cells]
     starts = np.zeros(entries.shape, np.int64) if manifest.starts is None else manifest.starts[cells]
+    manifest = replace(manifest, entries=entries, starts=starts).drop_unused_encodings()
     if manifest.encodings:
-        row = np.where(holes, 0, entries["encoding"])
+        row = np.where(holes, 0, manifest.entries["encoding"])
         for i, (axis, at) in enumerate(zip(grid.axes, index, strict=False)):
             strides = np.array([x.strides[i] for x in manifest.encodings], np.int64)[row]
             first = (at - axis.lines()[cells[i]]).reshape(shape + (1,) * len(rest))
             starts = starts + np.where(holes, 0, first * strides)
     encodings = tuple(x.with_strides((*(0 for _ in shape), *x.strides[k:])) for x in manifest.encodings)
-    manifest = replace(manifest, entries=entries, starts=starts if starts.any() else None, encodings=encodings)
+    manifest = replace(manifest, starts=starts if starts.any() else None, encodings=encodings)
     return Chunks(manifest, ChunkGrid((*(ChunkAxis.regular(n, 1) for n in shape), *rest)))

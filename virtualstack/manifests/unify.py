@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location
-from virtualstack.manifests.chunk_manifest import ENTRY, FIRST, INLINE, ChunkManifest
+from virtualstack.manifests.chunk_manifest import ENTRY, FEW, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
 __all__ = ["join", "unify"]
@@ -28,9 +28,9 @@ class _Tables(TypedDict):
 class _Recoding:
     """Maps from the codes of one manifest to those of the shared tables; ``None`` where nothing changes."""
 
-    locations: list[int] | None
-    rows: list[int] | None
-    fills: list[int] | None
+    locations: NDArray[np.uint32] | None
+    rows: NDArray[np.uint32] | None
+    fills: NDArray[np.uint32] | None
     heap_offset: int
 
     @property
@@ -44,61 +44,125 @@ class _Recoding:
             entries["offset"] += np.where(location == INLINE, self.heap_offset, 0)
         if self.rows is not None or self.fills is not None:
             holes = manifest.holes
-            rows = np.arange(len(manifest.encodings)) if self.rows is None else np.array(self.rows)
-            fills = np.arange(len(manifest.fills)) if self.fills is None else np.array(self.fills)
+            rows = np.arange(len(manifest.encodings)) if self.rows is None else self.rows
+            fills = np.arange(len(manifest.fills)) if self.fills is None else self.fills
             if rows.size:
                 row[...] = np.where(holes, fills[np.where(holes, row, 0)], rows[np.where(holes, 0, row)])
             else:
                 row[...] = fills[row]
         if self.locations is not None:
-            if len(self.locations) == FIRST + 1 and location.size and location.min() >= FIRST:
-                location[...] = self.locations[FIRST]  # the usual file: one source, no holes
+            if len(self.locations) == 1 and location.size and location.min() >= FIRST:
+                location[...] = self.locations[0] + FIRST  # the usual file: one source, no holes
             else:
-                location[...] = np.array(self.locations, np.uint32)[location]
+                codes = np.concatenate([np.arange(FIRST, dtype=np.uint32), self.locations + np.uint32(FIRST)])
+                location[...] = codes[location]
 
 
-def _share(manifests: Sequence[ChunkManifest]) -> tuple[_Tables, list[_Recoding]]:
-    """Collect the tables of all manifests, and how the codes of each change; loops over manifests, not chunks."""
+def _number[T](
+    manifests: Sequence[ChunkManifest],
+    table_of: Callable[[ChunkManifest], tuple[T, ...]],
+    used: Callable[[ChunkManifest], NDArray[np.uint32]],
+    number: Callable[[T], int],
+) -> list[NDArray[np.uint32] | None]:
+    """Give the new number of each row of a table, for each manifest; ``None`` where none changes.
+
+    Tables that are one object are looked at once. Of a table that is longer than all chunks that point into it, rows
+    that none uses get no number.
+
+    Parameters
+    ----------
+    manifests
+        What is put onto shared tables.
+    table_of, used
+        Give the table of a manifest, and the rows of it that its entries point to, repeated or not.
+    number
+        Gives the number of an item in the shared table, where it is entered if it is new.
+    """
+    users: dict[int, list[ChunkManifest]] = {}
+    for manifest in manifests:
+        users.setdefault(id(table_of(manifest)), []).append(manifest)
+    found: dict[int, NDArray[np.uint32] | None] = {}
+    for key, sharing in users.items():
+        table = table_of(sharing[0])
+        if len(table) > FEW + sum(x.entries.size for x in sharing):
+            is_used = np.zeros(len(table), np.bool_)
+            for manifest in sharing:
+                is_used[used(manifest)] = True
+            rows = np.flatnonzero(is_used)
+            numbers = np.zeros(len(table), np.uint32)
+            numbers[rows] = [number(table[i]) for i in rows.tolist()]
+            found[key] = numbers
+        else:
+            new = [number(item) for item in table]
+            found[key] = None if new == list(range(len(new))) else np.array(new, np.uint32)
+    return [found[id(table_of(manifest))] for manifest in manifests]
+
+
+def _share(manifests: Sequence[ChunkManifest]) -> tuple[_Tables, list[ChunkManifest], list[_Recoding]]:
+    """Collect the tables of all manifests; loops over manifests and tables, not chunks.
+
+    Returns
+    -------
+    tuple
+        The shared tables; the manifests, of whose heaps what none shows has gone; and how the codes of each change.
+    """
+    manifests = list(_without_unseen_bytes(manifests))
     locations: dict[Location, int] = {}
-    rows: dict[ChunkEncoding, int] = {}
     kept: list[ChunkEncoding] = []
     decodings: dict[ChunkEncoding, int] = {}
     fills: dict[Fill, int] = {}
-    heap: list[bytes] = []
-    heap_size = 0
-    recodings = []
+
+    def number_encoding(encoding: ChunkEncoding) -> int:
+        number = decodings.setdefault(encoding.decoding(), len(decodings))
+        if number == len(kept):
+            kept.append(encoding)
+        return number
+
+    of_locations = _number(
+        manifests,
+        lambda x: x.locations,
+        lambda x: x.entries["location"][x.entries["location"] >= FIRST] - FIRST,
+        lambda x: locations.setdefault(x, len(locations)),
+    )
+    of_rows = _number(manifests, lambda x: x.encodings, lambda x: x.entries["encoding"][~x.holes], number_encoding)
+    of_fills = _number(
+        manifests,
+        lambda x: x.fills,
+        lambda x: np.append(x.entries["encoding"][x.holes], np.uint32(0)),
+        lambda x: fills.setdefault(x, len(fills)),
+    )
+    heaps: dict[bytes, int] = {}  # where each begins; equal ones are one (bytes remember their hash)
+    size = 0
     for manifest in manifests:
-        location_map = [0, 1, 2, *(locations.setdefault(x, len(locations) + FIRST) for x in manifest.locations)]
-        for encoding in manifest.encodings:
-            if encoding not in rows:
-                rows[encoding] = decodings.setdefault(encoding.decoding(), len(decodings))
-                if rows[encoding] == len(kept):
-                    kept.append(encoding)
-        row_map = [rows[x] for x in manifest.encodings]
-        fill_map = [fills.setdefault(x, len(fills)) for x in manifest.fills]
-        recodings.append(
-            _Recoding(
-                locations=None if _is_identity(location_map) else location_map,
-                rows=None if _is_identity(row_map) else row_map,
-                fills=None if _is_identity(fill_map) else fill_map,
-                heap_offset=heap_size if manifest.inline else 0,
-            )
-        )
-        if manifest.inline:
-            heap.append(manifest.inline)
-            heap_size += len(manifest.inline)
+        if manifest.inline and manifest.inline not in heaps:
+            heaps[manifest.inline] = size
+            size += len(manifest.inline)
     if max(len(locations), len(kept), len(fills)) >= 2**32 - FIRST:
         raise ManifestError(f"{len(locations)} sources are more than a manifest can number; 2^32 is the limit")
-    tables = _Tables(
-        locations=tuple(locations), encodings=tuple(kept), fills=tuple(fills), inline=b"".join(heap) if heap else b""
-    )
-    return tables, recodings
+    tables = _Tables(locations=tuple(locations), encodings=tuple(kept), fills=tuple(fills), inline=b"".join(heaps))
+    recodings = [
+        _Recoding(location_map, row_map, fill_map, heap_offset=heaps.get(manifest.inline, 0))
+        for location_map, row_map, fill_map, manifest in zip(of_locations, of_rows, of_fills, manifests, strict=True)
+    ]
+    return tables, manifests, recodings
+
+
+def _without_unseen_bytes(manifests: Sequence[ChunkManifest]) -> Sequence[ChunkManifest]:
+    """Cut down heaps of which all that share them show less than half."""
+    shown: dict[int, int] = {}
+    for manifest in manifests:
+        if manifest.inline:
+            shown[id(manifest.inline)] = shown.get(id(manifest.inline), 0) + manifest.inline_nbytes()
+    if not shown:
+        return manifests
+    return [x.compact_heap() if x.inline and len(x.inline) > 2 * shown[id(x.inline)] else x for x in manifests]
 
 
 def unify(manifests: Sequence[ChunkManifest], /) -> list[ChunkManifest]:
     """Rewrite several manifests onto shared tables.
 
     The first manifest's fill becomes row 0. Encodings that decode alike share a row. Equal locations share one.
+    Tables that are one object are looked at once, and rows that no chunk uses are left out where they are many.
 
     Parameters
     ----------
@@ -112,7 +176,7 @@ def unify(manifests: Sequence[ChunkManifest], /) -> list[ChunkManifest]:
     """
     if all(_same_tables(manifests[0], other) for other in manifests[1:]):
         return list(manifests)
-    tables, recodings = _share(manifests)
+    tables, manifests, recodings = _share(manifests)
     unified = []
     for manifest, recoding in zip(manifests, recodings, strict=True):
         entries = manifest.entries
@@ -135,7 +199,7 @@ def join(manifests: Sequence[ChunkManifest], axis: int, /) -> ChunkManifest:
     axis
         Axis of the chunk grid.
     """
-    tables, recodings = _share(manifests)
+    tables, manifests, recodings = _share(manifests)
     first = manifests[0].shape
     ends = np.cumsum([manifest.shape[axis] for manifest in manifests]).tolist()
     shape = (*first[:axis], ends[-1], *first[axis + 1 :])
@@ -152,10 +216,6 @@ def join(manifests: Sequence[ChunkManifest], axis: int, /) -> ChunkManifest:
             starts[(*before, slice(begin, end))] = manifest.starts
         begin = end
     return ChunkManifest(entries=entries, starts=starts, **tables)
-
-
-def _is_identity(codes: list[int]) -> bool:
-    return codes == list(range(len(codes)))
 
 
 def _same_tables(a: ChunkManifest, b: ChunkManifest) -> bool:
