@@ -1,5 +1,6 @@
 """How many cells operations leave: chunks are cut where they must be, and nowhere else."""
 
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -13,10 +14,12 @@ from virtualstack.manifests import (
     ChunkManifest,
     Fill,
     ManifestArray,
+    inline_array,
     reindex,
     why_not_plain,
 )
 from virtualstack.manifests.taking import _runs
+from virtualstack.testing.strategies import model_read, store_array
 
 
 def array(shape=(100, 40, 60), chunks=(10, 20, 20), url="file:///a.nc"):
@@ -58,6 +61,69 @@ def test_runs_are_as_long_as_a_greedy_search_finds(seed):
     assert _runs(np.diff(index), cell[1:] != cell[:-1]).tolist() == begin
 
 
+def test_a_shuffle_of_a_large_chunk_takes_few_encodings():
+    """Steps that occur in no three elements in a row make no encoding, and encodings that no cell has are dropped."""
+    rng = np.random.default_rng(0)
+    v = array((10_000,), (10_000,))
+    shuffled = v[rng.permutation(10_000)]
+    assert 9_900 <= shuffled.manifest.entries.size <= 10_000
+    assert len(shuffled.manifest.encodings) < 10
+    assert len(pickle.dumps(shuffled[5:15])) < 2000
+    plane = array((300, 300), (300, 300))
+    assert len(plane[np.ix_(rng.permutation(300), rng.permutation(300))].manifest.encodings) < 50
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_too_many_steps_those_that_spare_most_cells_are_kept(seed, monkeypatch):
+    """All others are cut to single elements; values are the same."""
+    rng = np.random.default_rng(seed)
+    known = store_array(np.arange(900, dtype="i4"), (250,), url="memory://steps")
+    runs = [rng.integers(100, 300) + step * np.arange(n) for step in (2, 3, -2, 5) for n in (1, 2, 3, 20 * abs(step))]
+    index = np.concatenate([runs[i] for i in rng.permutation(len(runs))])
+    whole = known.array[index]
+    monkeypatch.setattr("virtualstack.manifests.taking._MAX_STEPS", 1)
+    cut = known.array[index]
+    cut.validate()
+    np.testing.assert_array_equal(model_read(cut, known.sources), known.values[index])
+    assert len(cut.manifest.encodings) <= 2 < len(whole.manifest.encodings)
+    assert cut.manifest.entries.size > whole.manifest.entries.size
+
+
+def test_encodings_that_no_chunk_has_go_with_the_chunks():
+    """A few elements of an array that has many encodings have few; one that is a view keeps the table."""
+    many = np.concatenate([array((2 * n,), (2 * n,), f"file:///{n}.nc")[:5] for n in range(5, 65)])
+    assert len(many.manifest.encodings) == 60
+    assert many[5:10].manifest.encodings is many.manifest.encodings
+    assert len(many[1:4].manifest.encodings) == 1
+    assert len(many[np.array([1, 40, 7])].manifest.encodings) == 3
+
+
+@pytest.mark.parametrize("step", [2**62, 2**63, 2**70, -(2**62), -(2**63), -(2**70)])
+def test_steps_have_no_limit(step):
+    """As of numpy: one element is left, and its chunk is seen as before."""
+    known = store_array(np.arange(12.0).reshape(3, 4), (2, 2), url="memory://steps")
+    taken = known.array[::step]
+    taken.validate()
+    np.testing.assert_array_equal(model_read(taken, known.sources), known.values[::step])
+    assert taken.equals(known.array[:1] if step > 0 else known.array[2:])
+    assert taken[:, ::step].manifest.encodings[0].strides == known.array.manifest.encodings[0].strides
+
+
+def test_strides_do_not_multiply_up():
+    """Steps over cells of one element each leave strides as they are; others are never longer than a chunk."""
+    v = array((10**15,), (10**13,))
+    for _ in range(3):
+        v = v[:: 10**4]
+    assert v.shape == (1000,)
+    assert all(abs(step) <= 10**13 for x in v.manifest.encodings for step in x.strides)
+    v.validate()
+    mixed = np.concatenate([array((10**12,), (10**12,)), array((100,), (1,), "file:///b.nc")])
+    for _ in range(3):
+        mixed = mixed[:: 10**3][::-1]
+    mixed.validate()
+    assert mixed.shape == (1001,)
+
+
 def test_a_hole_is_one_cell_however_long():
     """Reindexing to 10^9 elements takes no memory for them; the holes keep what they are."""
     tracemalloc.start()
@@ -88,6 +154,21 @@ def test_conditions_cut_only_where_they_change():
     assert np.where(t < 200, v, w).equals(v)
     assert np.where(t < 200, v, w).grid == v.grid
     assert np.where(t < 0, v, w).equals(w)
+
+
+def test_values_in_the_manifest_stand_there_once():
+    """However often they are cut, repeated and joined; lines that divide nothing go, as with those of files."""
+    v = inline_array(np.arange(5000.0), name="v", dims=("t",), attributes={})
+    assert len(np.concatenate([v, v]).manifest.inline) == 40_000
+    for cuts in ([20], [1, 2, 4000], range(1, 200)):
+        joined = np.concatenate([v[a:b] for a, b in zip([0, *cuts], [*cuts, None], strict=True)])
+        assert joined.grid == v.grid
+        assert why_not_plain(joined) is None
+        assert joined.manifest.inline == v.manifest.inline
+        assert joined.equals(v)
+    other = inline_array(np.arange(5000.0), name="v", dims=("t",), attributes={})
+    assert np.concatenate([v, other]).manifest.inline == v.manifest.inline
+    assert np.concatenate([v[:20], other[20:]]).grid == v.grid
 
 
 def test_padding_by_whole_chunks_stays_regular():

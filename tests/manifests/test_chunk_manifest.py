@@ -25,6 +25,7 @@ from virtualstack.manifests import (
     unify,
 )
 from virtualstack.manifests.chunk_manifest import blocks
+from virtualstack.manifests.unify import join
 
 ENCODING = ChunkEncoding.of("<i4", (2, 2))
 FILL = Fill.of(-1, "i4")
@@ -187,6 +188,71 @@ def test_unify_rewrites_every_code():
     assert right.fills[int(right.entries["encoding"][0, 1])].value == 7
     assert left.fill == FILL
     assert np.shares_memory(left.entries, a.entries)
+
+
+def test_unify_looks_at_a_table_once_and_leaves_unused_rows_out():
+    """Of tables that are one object, and longer than the chunks that point into it."""
+    many = ChunkManifest.from_arrays(
+        np.arange(100).reshape(50, 2) * 16,
+        np.full((50, 2), 16),
+        location=[Location(f"file:///{i}") for i in range(100)],
+        location_codes=np.arange(FIRST, 100 + FIRST).reshape(50, 2),
+        encoding=[ChunkEncoding.of("<i4", (2, 2 + i)) for i in range(100)],
+        encoding_codes=np.arange(100).reshape(50, 2),
+        fill=FILL,
+    )
+    rows = [many.read((slice(i, i + 1), slice(0, 2))) for i in (7, 3)]
+    joined = join(rows, 0)
+    assert [x.url for x in joined.locations] == [f"file:///{i}" for i in (6, 7, 14, 15)]
+    assert joined.entries["location"].tolist() == [[FIRST + 2, FIRST + 3], [FIRST, FIRST + 1]]
+    assert [x.shape[1] for x in joined.encodings] == [8, 9, 16, 17]
+    assert joined.fills == (FILL,)
+    whole = join([many.read((slice(i, i + 1), slice(0, 2))) for i in range(50)], 0)
+    assert whole.locations == many.locations
+    assert (whole.entries == many.entries).all()
+    left, right = unify([rows[0], manifest("file:///14")])
+    assert left.locations is right.locations
+    assert [x.url for x in left.locations] == ["file:///14", "file:///15"]
+    assert right.entries["location"].tolist() == [[FIRST] * 2] * 2
+
+
+def test_heaps_that_are_equal_are_shared_and_unseen_bytes_dropped():
+    """One object, or the same bytes; a part that shows little brings what it shows."""
+    encoding = ChunkEncoding.of("<i4", (1,))
+
+    def heap(*chunks):
+        return ChunkManifest.from_bytes(chunks, shape=(len(chunks),), encoding=encoding, fill=FILL)
+
+    letters = heap(b"aaaa", b"bbbb", b"cccc", b"dddd")
+    joined = join([letters, heap(b"eeee"), heap(b"aaaa", b"bbbb", b"cccc", b"dddd"), letters], 0)
+    assert joined.inline == b"aaaabbbbccccddddeeee"
+    assert joined.entries["offset"].tolist() == [0, 4, 8, 12, 16, 0, 4, 8, 12, 0, 4, 8, 12]
+    part = letters.read((slice(2, 3),))
+    assert join([heap(b"eeee"), part], 0).inline == b"eeeecccc"
+    assert join([part, heap(b"eeee")], 0).inline == b"cccceeee"
+    assert unify([heap(b"eeee"), letters.read((slice(0, 0),))])[1].inline == b"eeee"
+    assert heap(b"aaaa", b"bbbb", b"aaaa", b"cccc").read((slice(0, 3),)).compact().inline == b"aaaabbbb"
+
+
+def test_a_part_pickles_without_what_the_whole_has():
+    """Of tables longer than its entries it takes the rows in use."""
+    n = 1000
+    whole = ChunkManifest.from_arrays(
+        np.arange(n),
+        np.ones(n, int),
+        location=[Location(f"file:///{i}") for i in range(n)],
+        location_codes=np.arange(FIRST, n + FIRST),
+        encoding=ChunkEncoding.of("<i4", (1,)),
+        fill=FILL,
+    )
+    data = pickle.dumps(whole.read((slice(5, 7),)))
+    assert len(data) < 1000
+    assert [x.url for x in pickle.loads(data).locations] == ["file:///5", "file:///6"]
+    assert pickle.loads(pickle.dumps(whole)).locations == whole.locations
+    values = ChunkManifest.from_bytes(
+        [bytes([i]) * 1000 for i in range(9)], shape=(9,), encoding=ChunkEncoding.of("<i4", (250,)), fill=FILL
+    )
+    assert pickle.loads(pickle.dumps(values.read((slice(3, 4),)))).inline == b"\3" * 1000
 
 
 def test_compact_drops_what_no_chunk_uses():

@@ -7,12 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.decoder import CodecError
 from virtualstack.codecs.metadata import Codec
 
-__all__ = ["CAST", "cast_codec", "cast_dtypes", "cast_numbers"]
+__all__ = ["CAST", "UnfitNumberError", "cast_codec", "cast_dtypes", "cast_numbers"]
 
 CAST = "numcodecs.astype"
 """Name of the codec in zarr v3 metadata; numcodecs has it, so other readers know it too."""
+
+
+class UnfitNumberError(CodecError):
+    """A float that has no place among integers."""
+
+    remedy = (
+        "The source is not at fault, but .astype(): leave it out, read floats, and replace such values before they are "
+        "cast to integers"
+    )
 
 
 def cast_codec(stored: np.dtype[Any], dtype: np.dtype[Any], /) -> Codec:
@@ -39,7 +49,7 @@ def cast_numbers(numbers: NDArray[Any], dtype: np.dtype[Any], /) -> NDArray[Any]
 
     Raises
     ------
-    ValueError
+    UnfitNumberError
         A float has no place among the integers: NaN, infinity, or out of their range. What C makes of it is no number.
 
     >>> cast_numbers(np.array([1.9, -1.9]), np.dtype("i2"))
@@ -52,6 +62,6 @@ def cast_numbers(numbers: NDArray[Any], dtype: np.dtype[Any], /) -> NDArray[Any]
             fits = (numbers >= float(limits.min)) & (numbers < 2.0 ** (limits.bits - (limits.min < 0)))
         if not fits.all():
             odd = numbers[~fits].reshape(-1)[0]
-            raise ValueError(f"{odd} has no place in dtype '{dtype}'")
+            raise UnfitNumberError(f"{odd} has no place in dtype '{dtype}'")
     with np.errstate(all="ignore"):
         return numbers.astype(dtype)

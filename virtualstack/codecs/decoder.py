@@ -13,7 +13,15 @@ type Bytes = bytes | memoryview | NDArray[np.uint8]
 
 
 class CodecError(ValueError):
-    """Stored bytes do not decode; the caller knows which chunk they are."""
+    """Stored bytes do not decode; the caller knows which chunk they are.
+
+    Attributes
+    ----------
+    remedy
+        What to do about it, where the bytes are not to blame; else ``None``.
+    """
+
+    remedy: str | None = None
 
 
 class BytesDecoder(Protocol):

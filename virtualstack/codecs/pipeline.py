@@ -289,15 +289,8 @@ def _step(codec: Codec, spec: Spec) -> Step:
     if codec.name == CF:
         return _unpack(codec, spec)
     if codec.name == CAST and (dtypes := cast_dtypes(codec)) and dtypes[1] == spec.dtype:
-        return Step("array-array", lambda array: _cast(array, spec.dtype), Spec(dtypes[0], spec.shape))
+        return Step("array-array", lambda array: cast_numbers(array, spec.dtype), Spec(dtypes[0], spec.shape))
     return step_of(codec, spec)
-
-
-def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    try:
-        return cast_numbers(array, dtype)
-    except ValueError as error:
-        raise CodecError(str(error)) from error
 
 
 def _unpack(codec: Codec, spec: Spec) -> Step:

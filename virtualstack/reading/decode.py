@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.cf_times import UnfitTimeError
 from virtualstack.codecs.pipeline import CodecError, Elementwise, decode
 from virtualstack.errors import ChunkDecodeError
 from virtualstack.manifests import FIRST
@@ -54,7 +53,7 @@ def place_chunk(plan: Plan, chunk: int, raw: bytes | memoryview, out: NDArray[An
         raise ChunkDecodeError(
             f"cell {cell} of variable '{plan.name}', bytes {offset} to {offset + length} of "
             f"{'the manifest' if url is None else repr(url)}, does not decode: {error}. "
-            f"{error.remedy if isinstance(error, UnfitTimeError) else _DAMAGED}",
+            f"{error.remedy or _DAMAGED}",
             variable=plan.name,
             cell=cell,
             url=url,
