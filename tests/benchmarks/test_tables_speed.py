@@ -13,6 +13,9 @@ import xarray as xr
 
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, inline_array
+from virtualstack.reading import read_array
+from virtualstack.storage import MemoryTarget
+from virtualstack.testing.strategies import store_array
 
 sys.path.insert(0, str(Path(__file__).parent))
 from timing import IS_FULL, interleaved
@@ -78,3 +81,16 @@ def test_loops_over_parts_that_share_tables():
     if IS_FULL:
         assert best["300 steps"].cpu < 0.5
         assert best["by day of year"].cpu < 1
+
+
+def test_reading_a_shuffled_chunk():
+    """Single elements of one chunk are written together."""
+    rng = np.random.default_rng(0)
+    known = store_array(rng.integers(0, 99, (N_SIDE, N_SIDE)).astype("i2"), (N_SIDE, N_SIDE), url="memory://tables/a")
+    MemoryTarget("memory://tables").put("a", known.sources["memory://tables/a"])
+    rows, columns = rng.permutation(N_SIDE), rng.permutation(N_SIDE)
+    shuffled = known.array[np.ix_(rows, columns)]
+    best = interleaved(
+        f"read {N_SIDE} rows and columns of one chunk, shuffled", {"read": lambda: read_array(shuffled, ())}
+    )
+    np.testing.assert_array_equal(best["read"].result, known.values[np.ix_(rows, columns)])

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from virtualstack.reading import decode as decoding
 from virtualstack.reading import plan as planning
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget
@@ -64,9 +65,13 @@ def test_any_selection_equals_numpy(data):
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])
 def test_any_selection_of_any_operation(monkeypatch, limit):
-    """Reading what operations made gives the operations on the values, large raw chunks cut into pieces or not."""
+    """Reading what operations made gives the operations on the values.
+
+    Large raw chunks are cut into pieces or not, and single elements are written together or not.
+    """
     for name in ("_SPARSE", "_CUT", "_NEAR"):
         monkeypatch.setattr(planning, name, limit)
+    monkeypatch.setattr(decoding, "_MANY_ELEMENTS", limit)
     any_selection_of_any_operation_equals_numpy()
 
 
@@ -76,10 +81,16 @@ def any_selection_of_any_operation_equals_numpy(data):
     array, values, sources = data.draw(known_arrays())
     publish(sources)
     for _ in range(data.draw(st.integers(1, 5))):
-        kind = data.draw(st.sampled_from(["index", "transpose", "expand", "concatenate", "broadcast", "stack"]))
+        kind = data.draw(
+            st.sampled_from(["index", "shuffle", "transpose", "expand", "concatenate", "broadcast", "stack"])
+        )
         if kind == "index":
             key = data.draw(basic_keys(values.shape))
             array, values = array[key], values[(*key, ...)]
+        elif kind == "shuffle" and values.size:
+            picked = (data.draw(st.lists(st.integers(0, n - 1), max_size=8)) for n in values.shape)
+            index = np.ix_(*(np.array(x, np.int64) for x in picked))
+            array, values = array[index], values[index]
         elif kind == "transpose":
             order = data.draw(st.permutations(range(values.ndim)))
             array, values = array.transpose(order), values.transpose(order)

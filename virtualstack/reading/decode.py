@@ -15,6 +15,7 @@ from virtualstack.reading.plan import Decoding, Plan
 __all__ = ["fill_holes", "place_chunk"]
 
 _MANY_HOLES = 64
+_MANY_ELEMENTS = 16  # parts of a chunk from which on those that are single elements are written together
 _DAMAGED = "The source is damaged or is not the one that was indexed: restore it or scan it again"
 
 
@@ -76,10 +77,11 @@ def _place(plan: Plan, chunk: int, flat: NDArray[Any], unpack: Elementwise, out:
     """Write what is shown of a chunk; only that is unpacked, since numbers beyond the array need not mean anything."""
     parts, axes = plan.parts, plan.selection.axes
     begin, end = plan.chunks.first[chunk : chunk + 2].tolist()
-    bases, strides = parts.base[begin:end].tolist(), parts.strides[begin:end].tolist()
-    positions = (
-        zip(*(at[begin:end].tolist() for at in parts.position), strict=True) if axes else iter([()] * len(bases))
-    )
+    which: slice | NDArray[np.intp] = slice(begin, end)
+    if axes and end - begin > _MANY_ELEMENTS:
+        which = begin + _place_elements(plan, begin, end, flat, unpack, out)
+    bases, strides = parts.base[which].tolist(), parts.strides[which].tolist()
+    positions = zip(*(at[which].tolist() for at in parts.position), strict=True) if axes else iter([()] * len(bases))
     for base, steps, position in zip(bases, strides, positions, strict=True):
         shape = tuple(int(axis.count[at]) for axis, at in zip(axes, position, strict=True))
         view = _view(flat, base, shape, steps)
@@ -87,6 +89,23 @@ def _place(plan: Plan, chunk: int, flat: NDArray[Any], unpack: Elementwise, out:
         if any(source is not None for source in sources):
             view = view[_outer(tuple(slice(0, n) if x is None else x for x, n in zip(sources, shape, strict=True)))]
         out[_outer(tuple(axis.target[at] for axis, at in zip(axes, position, strict=True)))] = unpack(view)
+
+
+def _place_elements(
+    plan: Plan, begin: int, end: int, flat: NDArray[Any], unpack: Elementwise, out: NDArray[Any]
+) -> NDArray[np.intp]:
+    """Write those of some parts that are single elements, all at once; give the numbers of all others."""
+    is_single = np.ones(end - begin, np.bool_)
+    places = []
+    for axis, position in zip(plan.selection.axes, plan.parts.position, strict=True):
+        if axis.begin is None:
+            return np.arange(end - begin)
+        at = position[begin:end]
+        is_single &= axis.count[at] == 1
+        places.append(axis.begin[at])
+    if is_single.any():
+        out[tuple(at[is_single] for at in places)] = unpack(flat[plan.parts.base[begin:end][is_single]])
+    return np.flatnonzero(~is_single)
 
 
 def _view(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[int]) -> NDArray[Any]:

@@ -35,6 +35,8 @@ class Segments:
         For each segment a slice or an index array.
     length
         Elements of the result along the axis.
+    begin
+        Shape ``(k,)``: where segments go, if each takes all its elements to a slice; else ``None``.
     """
 
     cells: NDArray[np.int64]
@@ -44,6 +46,7 @@ class Segments:
     source: Sequence[NDArray[np.int64] | None]
     target: Sequence[slice | NDArray[np.int64]]
     length: int
+    begin: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +158,7 @@ def _of_range(axis: ChunkAxis, picked: range) -> Segments:
         first, at = end - start, (high - end) // k
     target = [slice(i, i + n) for i, n in zip(at.tolist(), count.tolist(), strict=True)]
     step = np.full(cells.size, picked.step, np.int64)
-    return Segments(cells, first, step, count, (None,) * cells.size, target, len(picked))
+    return Segments(cells, first, step, count, (None,) * cells.size, target, len(picked), at)
 
 
 def _cut(segments: Segments, n: int) -> Segments:
