@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec, decoding_part
 from virtualstack.errors import ManifestError
@@ -93,7 +95,10 @@ class Fill:
 
     @classmethod
     def of(cls, value: object, dtype: np.dtype[Any] | str | type, /) -> Fill:
-        """Take a value as a fill of a dtype.
+        """Take a value as a fill of a dtype, without changing it.
+
+        Numbers among floats are rounded, as numpy rounds those of Python. Text among bytes is ASCII, bytes among text
+        are UTF-8, and an integer among them is its digits, as with numpy.
 
         >>> Fill.of(-1, "int16").value
         np.int16(-1)
@@ -101,23 +106,13 @@ class Fill:
         Raises
         ------
         ManifestError
-            The value has no place in the dtype.
+            The value has no place in the dtype: it would become another one.
         """
         dtype = native(np.dtype(dtype))
-        if dtype.kind == "T":
-            return cls(dtype, value if isinstance(value, bytes) else str(value).encode())
-        cell = np.zeros((), dtype)
         try:
-            array = np.asarray(value)
-            with np.errstate(all="ignore"):
-                cell[...] = array
+            return cls(dtype, _raw(value, dtype))
         except (ValueError, TypeError, OverflowError) as error:
             raise ManifestError(f"fill value {value!r} does not fit dtype '{dtype}': {error}") from error
-        if array.dtype.kind in "iuf" and dtype.kind in "iuf":
-            is_lost = cell != array if dtype.kind in "iu" else np.isinf(cell) & np.isfinite(array)
-            if bool(is_lost):
-                raise ManifestError(f"fill value {value!r} does not fit dtype '{dtype}': it would become {cell}")
-        return cls(dtype, cell.tobytes())
 
     @classmethod
     def zero(cls, dtype: np.dtype[Any] | str | type, /) -> Fill:
@@ -131,3 +126,89 @@ class Fill:
         if self.dtype.kind == "T":
             return self.raw.decode()
         return np.frombuffer(self.raw, self.dtype)[0] if self.dtype.itemsize else np.zeros((), self.dtype)[()]
+
+
+def _raw(value: object, dtype: np.dtype[Any]) -> bytes:
+    """Give the bytes of a value in a native dtype."""
+    if value is np.ma.masked:
+        raise TypeError("it is masked")
+    array = np.asarray(value)
+    if array.size != 1:
+        raise ValueError(f"it is not one value, but {array.size}")
+    array = array.reshape(())
+    match dtype.kind:
+        case "b" | "i" | "u" | "f" | "c":
+            return _raw_number(array, dtype)
+        case "S" | "U" | "T":
+            return _raw_text(value if isinstance(value, str | bytes) else array, dtype)
+        case "M" | "m":
+            return _raw_time(value, array, dtype)
+    if isinstance(value, bytes) and dtype.names is None and len(value) == dtype.itemsize:
+        return value
+    if dtype.hasobject or not np.can_cast(array.dtype, dtype, "equiv"):
+        raise TypeError(f"it is of dtype '{array.dtype}'")
+    return array.astype(dtype).tobytes()
+
+
+def _raw_number(array: NDArray[Any], dtype: np.dtype[Any]) -> bytes:
+    kind, number = array.dtype.kind, array.item()
+    is_long = kind == "O" and isinstance(number, int)  # has more bits than numpy's own
+    if kind not in "biufc" and not is_long:
+        raise TypeError(f"it is of dtype '{array.dtype}'")
+    if kind == "c" and dtype.kind != "c":
+        if number.imag != 0:
+            raise ValueError("it has an imaginary part")
+        array, number = array.real, number.real
+    cell = np.zeros((), dtype)
+    with np.errstate(all="ignore"):
+        cell[...] = array
+    if dtype.kind in "biu":
+        is_kept = cell.item() == number  # Python compares integers and floats exactly
+    else:
+        is_kept = bool(np.isfinite(cell)) or not (is_long or np.isfinite(array))
+    if not is_kept:
+        raise ValueError(f"it would become {cell}")
+    return cell.tobytes()
+
+
+def _raw_text(value: str | bytes | NDArray[Any], dtype: np.dtype[Any]) -> bytes:
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "SUTiu":
+            raise TypeError(f"it is of dtype '{value.dtype}'")
+        value = value.item() if value.dtype.kind in "SUT" else str(value)
+    if dtype.kind == "T":
+        return (value if isinstance(value, str) else value.decode()).encode()
+    if dtype.kind == "S":
+        raw = value.encode("ascii") if isinstance(value, str) else value
+    else:
+        raw = np.asarray(value if isinstance(value, str) else value.decode()).tobytes()
+    if len(raw) > dtype.itemsize and any(raw[dtype.itemsize :]):
+        raise ValueError(f"it is longer than {dtype.itemsize} bytes")
+    return raw[: dtype.itemsize].ljust(dtype.itemsize, b"\0")
+
+
+def _raw_time(value: object, array: NDArray[Any], dtype: np.dtype[Any]) -> bytes:
+    if isinstance(value, datetime.date | datetime.timedelta):
+        array = _time(value)
+    cell = np.zeros((), dtype)
+    is_number = array.dtype.kind in "iu" and dtype.kind == "m"  # numpy takes it in the unit of the others
+    if array.dtype.kind != dtype.kind and not is_number:
+        raise TypeError(f"it is of dtype '{array.dtype}'")
+    cell[...] = array
+    if is_number or np.datetime_data(array.dtype)[0] == "generic":
+        is_kept = cell.view(np.int64).item() == (array if is_number else array.astype(np.int64)).item()
+    else:
+        with np.errstate(all="ignore"):
+            is_kept = cell.astype(array.dtype).tobytes() == array.tobytes()
+    if not is_kept:
+        raise ValueError(f"it would become {cell}")
+    return cell.tobytes()
+
+
+def _time(value: datetime.date | datetime.timedelta) -> NDArray[Any]:
+    """Give a time of Python or pandas as numpy's."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        raise TypeError("it has a time zone")
+    if hasattr(value, "to_numpy"):  # pandas: of nanoseconds
+        return np.asarray(value.to_numpy())
+    return np.asarray(np.timedelta64(value) if isinstance(value, datetime.timedelta) else np.datetime64(value))

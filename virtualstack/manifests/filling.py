@@ -7,16 +7,17 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.errors import ManifestError
 from virtualstack.manifests.chunk_manifest import EMPTY, ChunkManifest
 from virtualstack.manifests.collapsing import collapse
 from virtualstack.manifests.encoding import Fill
-from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
-from virtualstack.manifests.indexing import Chunks, check_cells, refine
+from virtualstack.manifests.grid import MAX_LENGTH, ChunkAxis, ChunkGrid, union
+from virtualstack.manifests.indexing import Chunks, check_cells, refine, repeat_axis, slice_axis
 from virtualstack.manifests.joining import align, concatenate
 from virtualstack.manifests.taking import take_axis
 from virtualstack.manifests.unify import unify
 
-__all__ = ["choose", "holes", "pad_axis", "reindex_axis"]
+__all__ = ["choose", "holes", "pad_axis", "pad_axis_by_elements", "reindex_axis"]
 
 _BLOCK = 1 << 24  # elements of a condition that are compared at a time
 
@@ -44,6 +45,61 @@ def pad_axis(chunks: Chunks, axis: int, before: int, after: int, fills: tuple[Fi
     if after:
         parts.append(_holes_beside(chunks, axis, after, fills[1]))
     return _joined(parts, axis, chunks)
+
+
+def pad_axis_by_elements(chunks: Chunks, axis: int, before: int, after: int, mode: str, /) -> Chunks:
+    """Put elements of an axis before and behind it. Costs the elements that are put there, of ``"edge"`` none.
+
+    Parameters
+    ----------
+    chunks
+        Manifest and grid.
+    axis
+        Of the grid.
+    before, after
+        Elements to put there, 0 and more.
+    mode
+        ``"edge"``, ``"wrap"``, ``"reflect"`` or ``"symmetric"`` of even type, as :func:`numpy.pad` has them.
+
+    Raises
+    ------
+    ValueError
+        The axis has no elements.
+    ManifestError
+        The axis would be too long.
+    ChunkAlignmentError
+        There would be too many cells.
+    """
+    n = chunks.grid.axes[axis].length
+    if not n and (before or after):
+        raise ValueError(f"axis {axis} has no elements to pad it with by mode={mode!r}")
+    if before + n + after > MAX_LENGTH:
+        raise ManifestError(
+            f"axis {axis} of {n} elements cannot be padded by {before} and {after}: it would be too long"
+        )
+    parts = [chunks]
+    if before:
+        parts.insert(0, _beyond(chunks, axis, -before, before, mode))
+    if after:
+        parts.append(_beyond(chunks, axis, n, after, mode))
+    return _joined(parts, axis, chunks)
+
+
+def _beyond(chunks: Chunks, axis: int, begin: int, width: int, mode: str) -> Chunks:
+    """Give the elements that continue an axis on one side, of which the first stands at ``begin``."""
+    n = chunks.grid.axes[axis].length
+    if mode == "edge" or n == 1:
+        at = 0 if begin < 0 else n - 1
+        return repeat_axis(slice_axis(chunks, axis, slice(at, at + 1)), axis, width)
+    skipped = 1 if mode == "reflect" else 0  # the element at the edge
+    if width <= n - skipped:
+        low = skipped if (begin < 0) is (mode != "wrap") else n - skipped - width
+        found = slice_axis(chunks, axis, slice(low, low + width))
+        return found if mode == "wrap" else slice_axis(found, axis, slice(None, None, -1))
+    check_cells(chunks.grid, axis, width // n)
+    period = n if mode == "wrap" else 2 * (n - skipped)  # forth, and back
+    index = (begin % period + np.arange(width)) % period
+    return take_axis(chunks, axis, np.where(index < n, index, 2 * n - 1 - skipped - index))
 
 
 def _joined(parts: list[Chunks], axis: int, own: Chunks) -> Chunks:

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ManifestError
 
-__all__ = ["ChunkAxis", "ChunkGrid", "union"]
+__all__ = ["MAX_LENGTH", "ChunkAxis", "ChunkGrid", "union"]
+
+MAX_LENGTH = (1 << 63) - 1
+"""Elements along an axis: what numpy and every index here can count."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,11 +29,20 @@ class ChunkAxis:
         Elements of each cell but the last, which may be shorter; ``None`` where cells differ.
     edges
         Where cells begin, and the length: int64, strictly increasing from 0 to ``length``; only where they differ.
+
+    Raises
+    ------
+    ManifestError
+        More than :data:`MAX_LENGTH` elements.
     """
 
     length: int
     chunk: int | None
     edges: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        if self.length > MAX_LENGTH:
+            raise _too_long(self.length)
 
     @classmethod
     def regular(cls, length: int, chunk: int, /) -> ChunkAxis:
@@ -39,7 +51,7 @@ class ChunkAxis:
         Raises
         ------
         ManifestError
-            A negative length, or a chunk of less than one element.
+            A negative length, more than :data:`MAX_LENGTH`, or a chunk of less than one element.
         """
         if length < 0 or chunk < 1:
             raise ManifestError(f"an axis of {length} elements cannot have chunks of {chunk}; chunks have at least one")
@@ -55,18 +67,23 @@ class ChunkAxis:
         Raises
         ------
         ManifestError
-            A cell without elements.
+            A cell without elements, or more than :data:`MAX_LENGTH` of all cells.
         """
-        lengths = np.asarray(lengths, np.int64)
+        try:
+            lengths = np.asarray(lengths, np.int64)
+        except OverflowError:
+            raise _too_long(max(lengths)) from None
         if not lengths.size:
             return cls(0, 1)
         if lengths.min() < 1:
             raise ManifestError(f"cells of {int(lengths.min())} elements; each cell has at least one")
         first = int(lengths[0])
         if lengths[-1] <= first and bool((lengths[:-1] == first).all()):
-            return cls(int(lengths.sum()), first)
+            return cls(first * (lengths.size - 1) + int(lengths[-1]), first)
         edges = np.zeros(lengths.size + 1, np.int64)
         np.cumsum(lengths, out=edges[1:])
+        if edges.min() < 0:  # the first sum that overflows is negative, as each length is less than 2^63
+            raise _too_long(sum(lengths.tolist()))
         edges.flags.writeable = False
         return cls(int(edges[-1]), None, edges)
 
@@ -86,7 +103,10 @@ class ChunkAxis:
         """Where cells begin, and the length: shape ``(n_cells + 1,)``."""
         if self.edges is not None:
             return self.edges
-        return np.minimum(np.arange(self.n_cells + 1, dtype=np.int64) * (self.chunk or 1), self.length)
+        lines = np.arange(self.n_cells + 1, dtype=np.int64)
+        lines[:-1] *= self.chunk or 1
+        lines[-1] = self.length  # the last chunk may end past what can be counted
+        return lines
 
     def lengths(self) -> NDArray[np.int64]:
         """Elements of each cell: shape ``(n_cells,)``."""
@@ -177,6 +197,10 @@ class ChunkGrid:
 
     def __repr__(self) -> str:
         return f"ChunkGrid({' x '.join(map(repr, self.axes)) or 'scalar'})"
+
+
+def _too_long(length: int) -> ManifestError:
+    return ManifestError(f"an axis of {length} elements is longer than the {MAX_LENGTH} that can be counted")
 
 
 def union(*lines: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

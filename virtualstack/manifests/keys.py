@@ -1,9 +1,14 @@
-"""Keys of ``array[key]`` as numpy reads them: integers, slices, ``None``, ``...``, arrays of integers or booleans."""
+"""Keys of ``array[key]`` as numpy reads them: integers, slices, ``None``, ``...``, arrays of integers or booleans.
+
+Lists, tuples inside of a key, ranges and whatever else numpy makes an array of, are arrays.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from types import EllipsisType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,20 +146,22 @@ def _width(item: object) -> int:
 def _item(item: object) -> int | slice | NDArray[Any] | EllipsisType | None:
     if item is None or isinstance(item, slice | EllipsisType):
         return item
-    if isinstance(item, bool | np.bool_):
-        raise ChunkAlignmentError("a boolean scalar is no index of a virtual array; use None or 0:0")
-    if isinstance(item, int | np.integer):
-        return int(item)
-    if isinstance(item, np.ndarray | list):
+    if isinstance(item, np.integer) or not (isinstance(item, bool) or hasattr(item, "__array__")):
+        with contextlib.suppress(TypeError):  # it is no integer
+            return operator.index(cast(Any, item))
+    try:
         array = np.asarray(item)
-        if not array.size and not isinstance(item, np.ndarray):
-            array = array.astype(np.int64)
-        if array.dtype.kind not in "iub":
+    except ValueError:  # of lists of other lengths
+        raise IndexError(f"{item!r} is no array of indices") from None
+    if not array.size and array.ndim and not isinstance(item, np.ndarray):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iub":
+        if array.ndim:
             raise IndexError(f"arrays used as indices must be of integers or booleans, not '{array.dtype}'")
-        if array.ndim == 0 and array.dtype.kind == "b":
-            raise ChunkAlignmentError("a boolean scalar is no index of a virtual array; use None or 0:0")
-        return int(array) if array.ndim == 0 else array
-    raise IndexError(f"{item!r} is no index of a virtual array; use integers, slices, None, '...' and arrays")
+        raise IndexError(f"{item!r} is no index of a virtual array; use integers, slices, None, '...' and arrays")
+    if array.ndim == 0 and array.dtype.kind == "b":
+        raise ChunkAlignmentError("a boolean scalar is no index of a virtual array; use None or 0:0")
+    return int(array) if array.ndim == 0 else array
 
 
 def _check_mask(mask: NDArray[np.bool_], axis: int, shape: tuple[int, ...]) -> None:
