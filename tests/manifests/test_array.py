@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -17,6 +18,7 @@ from virtualstack.manifests import (
     ManifestArray,
     PlainArray,
     describe,
+    reindex,
     why_not_plain,
 )
 from virtualstack.testing.strategies import ZLIB, model_read, store_array
@@ -286,13 +288,72 @@ def packed_array(number):
         ((np.array([40]),), "out of bounds"),
         ((np.array([True, False]),), "boolean index of 2 elements"),
         ((np.array([0.5]),), "integers or booleans"),
+        (([0.5],), "integers or booleans"),
         (("t",), "no index"),
+        ((1.0,), "no index"),
+        ((2**70,), "out of bounds"),
+        (([[1], [1, 2]],), "no array of indices"),
     ],
 )
 def test_wrong_indices_raise_index_errors(key, message):
     """Indexing mistakes are those of numpy."""
     with pytest.raises(IndexError, match=message):
         array()[key]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ((0, 1),),
+        (range(4, 0, -2),),
+        range(2),
+        (pd.Index([1, 3]), pd.RangeIndex(2)),
+        ((),),
+        (range(0), slice(2)),
+        (xr.DataArray([2, 0], dims="p"), 1),
+        (((0, 1), (2, 3)),),
+        ((True, False, True, True, False),),
+        (pd.Series([True, False] * 2 + [True]),),
+        (np.uint8(3), np.array(2)),
+    ],
+)
+def test_whatever_numpy_takes_for_an_array_of_indices_is_one(key):
+    """Tuples inside of a key, ranges, and the indices of pandas."""
+    known = store_array(np.arange(60).reshape(5, 12).astype("i4"), (2, 5), url="memory://indices")
+    got = known.array[key]
+    got.validate()
+    np.testing.assert_array_equal(model_read(got, known.sources), known.values[key])
+
+
+@pytest.mark.parametrize(
+    ("indexers", "message"),
+    [
+        ({3: [0]}, "3 is no axis"),
+        ({-4: [0]}, "-4 is no axis"),
+        ({"t": [0]}, "'t' is no axis"),
+        ({True: [0]}, "True is no axis"),
+        ({0: [0], -3: [0]}, "axis 0 .* two indexers"),
+        ({0: [[0, 1]]}, r"'int64' of shape \(1, 2\)"),
+        ({0: 1}, r"of shape \(\)"),
+        ({0: [0.7]}, "'float64'"),
+        ({0: [True]}, "'bool'"),
+    ],
+)
+def test_positions_that_are_none_are_refused(indexers, message):
+    """Reindexing asks for integers along axes that are there, each once."""
+    with pytest.raises(ManifestError, match=message):
+        reindex(array(), indexers, 0)
+
+
+def test_axes_to_reindex_count_from_the_end_too():
+    """As with numpy; and no position is one along an axis without any."""
+    known = store_array(np.arange(60).reshape(5, 12).astype("i4"), (2, 5), url="memory://reindex")
+    got = reindex(known.array, {-1: np.array([3, -1], "i1"), 0: []}, 7)
+    assert got.shape == (0, 2)
+    got = reindex(known.array, {-1: [3, -1]}, 7)
+    np.testing.assert_array_equal(model_read(got, known.sources), [[x, 7] for x in known.values[:, 3]])
+    with pytest.raises(IndexError, match="out of bounds"):
+        reindex(known.array, {0: np.array([2**64 - 1], "u8")}, 7)
 
 
 def test_arrays_of_indices_that_are_slices_are_slices():

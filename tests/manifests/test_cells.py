@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from virtualstack.errors import ManifestError
+from virtualstack.errors import ChunkAlignmentError, ManifestError
 from virtualstack.manifests import (
     MISSING,
     ChunkEncoding,
@@ -18,6 +18,7 @@ from virtualstack.manifests import (
     reindex,
     why_not_plain,
 )
+from virtualstack.manifests.filling import pad_axis_by_elements
 from virtualstack.manifests.taking import _runs
 from virtualstack.testing.strategies import model_read, store_array
 
@@ -178,6 +179,35 @@ def test_padding_by_whole_chunks_stays_regular():
     assert why_not_plain(padded) is None
     assert why_not_plain(np.pad(array(), 10, constant_values=1)) == "holes have other fill values than the array"
     assert np.pad(array(), [(0, 10**9), (0, 0), (0, 0)]).grid.shape[0] == 11
+
+
+@pytest.mark.parametrize("length", [10**9, 2**62])
+@pytest.mark.parametrize("mode", ["edge", "wrap", "reflect", "symmetric"])
+def test_padding_by_elements_costs_those_elements(length, mode):
+    """Neither the axis that is padded nor the other one is counted out."""
+    chunks = array((length, 10), (length // 16, 5)).chunks_of()
+    tracemalloc.start()
+    padded = pad_axis_by_elements(chunks, 0, 2, 3, mode)
+    padded = pad_axis_by_elements(padded, 1, 0, 1, mode)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert padded.grid.array_shape == (length + 5, 11)
+    assert padded.grid.axes[0].n_cells <= 22
+    assert peak < 1_000_000
+
+
+def test_an_axis_that_nothing_is_put_to_is_as_it_was():
+    """Of no width, and without elements too."""
+    chunks = array().chunks_of()
+    assert pad_axis_by_elements(chunks, 0, 0, 0, "wrap") is chunks
+    empty = array()[:0].chunks_of()
+    assert pad_axis_by_elements(empty, 0, 0, 0, "edge") is empty
+    with pytest.raises(ValueError, match="no elements"):
+        pad_axis_by_elements(empty, 0, 1, 0, "edge")
+    with pytest.raises(ManifestError, match="too long"):
+        pad_axis_by_elements(chunks, 0, 2**63 - 50, 0, "edge")
+    with pytest.raises(ChunkAlignmentError, match="pieces"):
+        pad_axis_by_elements(chunks, 0, 10**12, 0, "wrap")
 
 
 def test_reshape_keeps_whole_chunks_whole():

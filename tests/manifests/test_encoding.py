@@ -1,6 +1,9 @@
 """Encodings and fills: equal where they decode alike, by bytes where values are."""
 
+import datetime
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,11 +40,101 @@ def test_structured_and_string_fills():
     assert Fill.zero("S3").value == b""
 
 
-@pytest.mark.parametrize(("value", "dtype"), [("abc", "f4"), (1e99, "i2"), (300, "u1")])
+TEXT = np.dtypes.StringDType()
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        ("abc", "f4"),
+        (1e99, "i2"),
+        (300, "u1"),
+        (-1, "u8"),
+        (1.5, "i4"),
+        (2**63, "i8"),
+        (2.0**63, "i8"),
+        (9.3e18, "i8"),
+        (10**30, "i8"),
+        (np.nan, "i4"),
+        (np.inf, "i4"),
+        (3 + 2j, "i4"),
+        (3 + 2j, "f8"),
+        (1e99, "f4"),
+        (10**39, "f4"),
+        (10**400, "f8"),
+        (complex(1e99, 0), "c8"),
+        (np.nan, "?"),
+        (2, "?"),
+        ("7", "i4"),
+        (b"7", "f4"),
+        (None, "f4"),
+        (np.ma.masked, "f4"),
+        ([1, 2], "f4"),
+        (np.datetime64("2000", "ns"), "i8"),
+        (np.timedelta64(1, "s"), "f8"),
+        (b"toolong", "S3"),
+        ("é", "S3"),
+        (12345, "S3"),
+        (np.nan, "S3"),
+        (True, "S4"),
+        ("éé", "U1"),
+        (np.nan, TEXT),
+        (None, TEXT),
+        (b"\xff", TEXT),
+        (0, "M8[ns]"),
+        ("2000", "M8[ns]"),
+        (np.nan, "M8[ns]"),
+        (np.timedelta64("NaT", "s"), "M8[ns]"),
+        (np.datetime64("9999-01-01", "D"), "M8[ns]"),
+        (np.datetime64(1, "ps"), "M8[ns]"),
+        (pd.Timestamp("2000", tz="UTC"), "M8[ns]"),
+        (2**63, "m8[ns]"),
+        (0, "V2"),
+        (b"abc", "V2"),
+        (np.void(b"abc"), "V2"),
+        (5, "O"),
+    ],
+)
 def test_values_that_do_not_fit_are_refused(value, dtype):
     """A fill value that the dtype cannot hold is an error, not another value."""
-    with pytest.raises(ManifestError, match="does not fit dtype"):
+    with pytest.raises(ManifestError, match=r"fill value .* does not fit dtype") as raised:
         Fill.of(value, dtype)
+    assert repr(value) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        (0.1, "f4", np.float32(0.1)),
+        (10**20, "f4", np.float32(1e20)),
+        (3 + 0j, "f4", np.float32(3)),
+        (-(2.0**63), "i8", np.int64(-(2**63))),
+        (2**64 - 1, "u8", np.uint64(2**64 - 1)),
+        (True, "i2", np.int16(1)),
+        (0.0, "?", np.False_),
+        (b"abc\0", "S3", b"abc"),
+        ("ab", "S3", b"ab"),
+        (5, "S3", b"5"),
+        (b"ab", "U2", "ab"),
+        (5, TEXT, "5"),
+        ("a\0", TEXT, "a\0"),
+        (np.datetime64("2000", "Y"), "M8[ns]", np.datetime64("2000-01-01", "ns")),
+        (datetime.datetime(2000, 1, 1), "M8[ns]", np.datetime64("2000-01-01", "ns")),
+        (pd.Timestamp(1), "M8[ns]", np.datetime64(1, "ns")),
+        (datetime.timedelta(1), "m8[s]", np.timedelta64(86400, "s")),
+        (3, "m8[s]", np.timedelta64(3, "s")),
+        (b"ab", "V2", np.void(b"ab")),
+    ],
+)
+def test_values_may_change_their_type_but_not_themselves(value, dtype, expected):
+    """Only floats are rounded, as numpy does."""
+    assert Fill.of(value, dtype).value == expected
+
+
+@pytest.mark.parametrize("value", [np.datetime64("NaT", "s"), np.datetime64("NaT", "D"), pd.NaT])
+def test_no_time_of_any_unit_is_no_time(value):
+    """NaT has a place in every dtype of datetimes."""
+    assert np.isnat(Fill.of(value, "M8[ns]").value)
 
 
 @given(st.integers(0, 9), st.integers(0, 9))

@@ -48,12 +48,26 @@ def test_rectilinear_axes_compare_by_their_lines():
         (lambda: ChunkAxis.regular(-1, 2), "an axis of -1 elements"),
         (lambda: ChunkAxis.regular(4, 0), "chunks of 0"),
         (lambda: ChunkAxis.from_lengths([3, 0]), "cells of 0 elements"),
+        (lambda: ChunkAxis(2**63, 1), "an axis of 9223372036854775808 elements"),
+        (lambda: ChunkAxis.regular(2**70, 1), "an axis of 1180591620717411303424 elements"),
+        (lambda: ChunkAxis.from_lengths([2**70]), "an axis of 1180591620717411303424 elements"),
+        (lambda: ChunkAxis.from_lengths([2**62, 2**62]), "an axis of 9223372036854775808 elements"),
+        (lambda: ChunkAxis.from_lengths([2**62, 5, 2**62]), "an axis of 9223372036854775813 elements"),
+        (lambda: ChunkAxis.from_lengths([2**62] * 7 + [1, 2**62]), "an axis of 36893488147419103233 elements"),
     ],
 )
 def test_impossible_axes_are_refused(make, message):
-    """Cells have at least one element."""
+    """Cells have at least one element, and an axis no more than an index can count."""
     with pytest.raises(ManifestError, match=message):
         make()
+
+
+@pytest.mark.parametrize("chunk", [2**62 + 1, 2**61, 2**63 - 1])
+def test_the_longest_axis_has_lines_in_order(chunk):
+    """The end of its last chunk may be past what can be counted."""
+    axis = ChunkAxis.regular(2**63 - 1, chunk)
+    assert np.diff(axis.lines()).min() > 0
+    assert sum(axis.lengths().tolist()) == axis.lines()[-1] == 2**63 - 1
 
 
 def test_a_grid_knows_its_cells():

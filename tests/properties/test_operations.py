@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestArray, inline_array, reindex
 from virtualstack.manifests.collapsing import collapse
+from virtualstack.manifests.filling import pad_axis_by_elements
 from virtualstack.testing.strategies import KnownArray, advanced_keys, basic_keys, known_arrays, model_read
 
 KINDS = ("index", "take", "transpose", "expand", "concatenate", "broadcast", "where", "pad", "reindex", "reshape")
@@ -112,6 +113,20 @@ def test_pad_equals_numpy(data):
     if values.size:
         mode = data.draw(st.sampled_from(["edge", "wrap", "reflect", "symmetric"]))
         check(np.pad(known.array, widths, mode=mode), np.pad(values, widths, mode=mode), known.sources)
+
+
+@MANY
+@given(st.data())
+def test_padding_an_axis_by_its_elements_equals_numpy(data):
+    """Of any width: more than the axis has, too."""
+    known = data.draw(known_arrays(shape=tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))))
+    values = known.values
+    axis = data.draw(st.integers(0, values.ndim - 1))
+    widths = [(0, 0)] * values.ndim
+    widths[axis] = tuple(data.draw(st.integers(0, 15)) for _ in range(2))
+    mode = data.draw(st.sampled_from(["edge", "wrap", "reflect", "symmetric"]))
+    padded = pad_axis_by_elements(known.array.chunks_of(), axis, *widths[axis], mode)
+    check(known.array.with_chunks(padded), np.pad(values, widths, mode=mode), known.sources)
 
 
 @MANY
