@@ -89,7 +89,7 @@ TEXT = np.dtypes.StringDType()
         (np.datetime64(1, "ps"), "M8[ns]"),
         (pd.Timestamp("2000", tz="UTC"), "M8[ns]"),
         (2**63, "m8[ns]"),
-        (0, "V2"),
+        (1, "V2"),
         (b"abc", "V2"),
         (np.void(b"abc"), "V2"),
         (5, "O"),
@@ -124,6 +124,7 @@ def test_values_that_do_not_fit_are_refused(value, dtype):
         (datetime.timedelta(1), "m8[s]", np.timedelta64(86400, "s")),
         (3, "m8[s]", np.timedelta64(3, "s")),
         (b"ab", "V2", np.void(b"ab")),
+        (0, "V2", np.void(b"\0\0")),
     ],
 )
 def test_values_may_change_their_type_but_not_themselves(value, dtype, expected):

@@ -145,6 +145,8 @@ def _raw(value: object, dtype: np.dtype[Any]) -> bytes:
             return _raw_time(value, array, dtype)
     if isinstance(value, bytes) and dtype.names is None and len(value) == dtype.itemsize:
         return value
+    if array.dtype.kind in "iu" and array.item() == 0 and not dtype.hasobject:  # which numpy takes for every field
+        return bytes(dtype.itemsize)
     if dtype.hasobject or not np.can_cast(array.dtype, dtype, "equiv"):
         raise TypeError(f"it is of dtype '{array.dtype}'")
     return array.astype(dtype).tobytes()
