@@ -80,7 +80,7 @@ TEXT = np.dtypes.StringDType()
         ("éé", "U1"),
         (np.nan, TEXT),
         (None, TEXT),
-        (b"\xff", TEXT),
+        ("\ud800", TEXT),
         (0, "M8[ns]"),
         ("2000", "M8[ns]"),
         (np.nan, "M8[ns]"),

@@ -179,7 +179,7 @@ def _raw_text(value: str | bytes | NDArray[Any], dtype: np.dtype[Any]) -> bytes:
             raise TypeError(f"it is of dtype '{value.dtype}'")
         value = value.item() if value.dtype.kind in "SUT" else str(value)
     if dtype.kind == "T":
-        return (value if isinstance(value, str) else value.decode()).encode()
+        return value.encode() if isinstance(value, str) else value  # what a file has; decoded where it is read
     if dtype.kind == "S":
         raw = value.encode("ascii") if isinstance(value, str) else value
     else:
