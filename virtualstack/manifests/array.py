@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -112,6 +112,11 @@ class ManifestArray(NDArrayOperatorsMixin):
         """Bytes of the values in memory, were they read."""
         return self.size * self.dtype.itemsize
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one value in memory."""
+        return self.dtype.itemsize
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of an array without axes")
@@ -204,19 +209,40 @@ class ManifestArray(NDArrayOperatorsMixin):
         """The array with axes reversed."""
         return self.transpose()
 
-    def astype(self, dtype: Any, /, *, copy: bool = True) -> ManifestArray:
+    @property
+    def mT(self) -> ManifestArray:  # noqa: N802 - numpy's name
+        """The array with its last two axes exchanged."""
+        if self.ndim < 2:
+            raise ValueError(f"an array of {self.ndim} axes has no last two to exchange")
+        return self.transpose(*range(self.ndim - 2), -1, -2)
+
+    def reshape(self, *shape: Any, **options: Any) -> ManifestArray:
+        """Split and merge axes, as :func:`numpy.reshape`."""
+        reshape: Callable[..., ManifestArray] = _FUNCTIONS[np.reshape]
+        return reshape(self, shape[0] if len(shape) == 1 else shape, **options)
+
+    def copy(self, order: str = "C") -> ManifestArray:
+        """Give itself: nothing in it changes."""
+        return self
+
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> ManifestArray:
         """Cast to another dtype: chunks are cast when they are read.
 
         As numpy casts: integers wrap, fractions are cut off. A float that has no place among integers (NaN, infinity)
-        is an error when it is read.
+        is an error when it is read. ``order``, ``subok`` and ``copy`` mean nothing here.
 
         Raises
         ------
         CombineError
-            They are no numbers, are complex and would lose a part, are packed (stored numbers mean nothing in another
-            dtype), or a hole reads as what has no place in the dtype.
+            ``casting`` does not allow it (see :func:`numpy.can_cast`), they are no numbers, are complex and would
+            lose a part, are packed (stored numbers mean nothing in another dtype), or a hole reads as what has no
+            place in the dtype.
         """
         wanted = np.dtype(dtype)
+        if not np.can_cast(self.dtype, wanted, casting):  # type: ignore[arg-type]
+            raise self._no_cast(wanted, f"which casting={casting!r} does not allow")
         if wanted == self.dtype or (wanted.kind == self.dtype.kind and wanted.kind in "SU" and not wanted.itemsize):
             return self
         if self.cf:
@@ -293,6 +319,35 @@ class ManifestArray(NDArrayOperatorsMixin):
             self._refuse_values(f"'np.{function.__name__}' needs its values")
         return implementation(*args, **kwargs)
 
+    def __getattr__(self, name: str) -> Any:
+        """Give methods of numpy's arrays, those that need values too: they are refused when they are called."""
+        if name in _OF_VALUES:
+            self._refuse_values(f"'.{name}' needs its values")
+        if name not in _METHODS:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        function = getattr(np, name, None)
+        if function in _FUNCTIONS:
+            return partial(function, self)
+        return partial(self._refuse_method, name)
+
+    def _refuse_method(self, name: str, *_: Any, **__: Any) -> NoReturn:
+        self._refuse_values(f"'.{name}()' needs its values")
+
+    def __format__(self, spec: str) -> str:
+        return self._refuse_values("its values were to be formatted") if spec else str(self)
+
+    def __bool__(self) -> NoReturn:
+        self._refuse_values("its truth was asked for")
+
+    def __int__(self) -> NoReturn:
+        self._refuse_values("its value was asked for")
+
+    def __float__(self) -> NoReturn:
+        self._refuse_values("its value was asked for")
+
+    def __complex__(self) -> NoReturn:
+        self._refuse_values("its value was asked for")
+
     def _refuse_values(self, what: str) -> NoReturn:
         raise VirtualValuesError(
             f"variable '{self.name}' is virtual: {what}; use vds.virtual.open() for a lazy dataset with values, "
@@ -316,13 +371,17 @@ class ManifestArray(NDArrayOperatorsMixin):
         return to_html(self)
 
 
+_OF_VALUES = frozenset({"flat", "imag", "real"})
+_METHODS = frozenset(
+    name for name in dir(np.ndarray) if not name.startswith("_") and callable(getattr(np.ndarray, name))
+)
+
+
 def _lengths(axis: ChunkAxis, cells: slice) -> NDArray[np.int64]:
     """Elements of some cells of an axis; of a regular one, without the lines of the others."""
     if axis.chunk is None:
         return np.diff(axis.lines()[cells.start : cells.stop + 1])
-    lines = np.arange(cells.start, cells.stop + 1, dtype=np.int64) * axis.chunk
-    lengths: NDArray[np.int64] = np.diff(np.minimum(lines, axis.length))
-    return lengths
+    return axis.lengths_of(np.arange(cells.start, cells.stop))
 
 
 def _fits(encoding: ChunkEncoding, largest: list[int]) -> bool:

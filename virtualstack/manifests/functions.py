@@ -21,12 +21,11 @@ from virtualstack.manifests.agreement import (
 )
 from virtualstack.manifests.array import ManifestArray, implements
 from virtualstack.manifests.collapsing import collapse
-from virtualstack.manifests.encoding import Fill
-from virtualstack.manifests.filling import choose, holes, pad_axis
+from virtualstack.manifests.encoding import Fill, native
+from virtualstack.manifests.filling import choose, holes, pad_axis, pad_axis_by_elements
 from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.manifests.indexing import insert_axis, repeat_axis
 from virtualstack.manifests.reshaping import reshape as reshape_chunks
-from virtualstack.manifests.taking import take_axis
 from virtualstack.manifests.verdict import Verdict
 
 __all__ = ["broadcast_to", "concatenate", "expand_dims", "moveaxis", "result_type", "squeeze", "stack"]
@@ -123,7 +122,9 @@ def squeeze(a: ManifestArray, axis: int | tuple[int, ...] | None = None) -> Mani
 @implements(np.broadcast_to)
 def broadcast_to(array: ManifestArray, shape: int | Sequence[int], subok: bool = False) -> ManifestArray:
     """Stretch axes of one element and put new axes in front."""
-    wanted = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    wanted = tuple(
+        ChunkAxis.regular(n, 1).length for n in ((shape,) if isinstance(shape, (int, np.integer)) else shape)
+    )
     chunks = array.chunks_of()
     for _ in range(len(wanted) - array.ndim):
         chunks = insert_axis(chunks, 0)
@@ -173,7 +174,7 @@ def full_like(
     """
     if dtype is not None and np.dtype(dtype) == np.bool_ and not fill_value and shape is None:
         return Verdict(None, a.shape, a.name)
-    kind = a.dtype if dtype is None else np.dtype(dtype).newbyteorder("=")
+    kind = a.dtype if dtype is None else native(np.dtype(dtype))
     axes = a.grid.axes
     if shape is not None:
         wanted = (shape,) if isinstance(shape, (int, np.integer)) else shape
@@ -184,8 +185,9 @@ def full_like(
 
 @implements(np.zeros_like)
 def zeros_like(a: ManifestArray, dtype: Any = None, *unsupported: Any, shape: Any = None, **more: Any) -> Any:
-    """Give an array of holes that read as 0."""
-    return full_like(a, 0, dtype, shape=shape)
+    """Give an array of holes that read as 0; empty text, and the zero of times."""
+    kind = a.dtype if dtype is None else np.dtype(dtype)
+    return full_like(a, Fill.zero(kind).value, kind, shape=shape)
 
 
 @implements(np.ones_like)
@@ -316,6 +318,8 @@ def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options:
         Any other mode, which computes with values.
     """
     widths = _pairs(pad_width, array.ndim)
+    if any(not isinstance(n, int | np.integer) or n < 0 for width in widths for n in width):
+        raise ValueError(f"pad_width {pad_width!r} is not of integers of 0 and more")
     chunks = array.chunks_of()
     if mode in ("constant", "empty"):
         constants = [(0, 0)] * array.ndim
@@ -333,8 +337,7 @@ def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options:
             "vds.virtual.open()"
         )
     for axis, width in enumerate(widths):
-        index = np.pad(np.arange(chunks.grid.axes[axis].length), [tuple(map(int, width))], mode=mode)
-        chunks = take_axis(chunks, axis, index)
+        chunks = pad_axis_by_elements(chunks, axis, int(width[0]), int(width[1]), mode)
     return array.with_chunks(collapse(chunks))
 
 

@@ -62,10 +62,13 @@ def merge_axes(chunks: Chunks, axis: int, /) -> Chunks:
     ------
     ChunkAlignmentError
         There would be too many cells.
+    ManifestError
+        The axis would be too long.
     """
     manifest, grid = chunks
     outer, inner = grid.axes[axis : axis + 2]
     n = inner.length
+    ChunkAxis.regular(outer.length * n, 1)  # refuses what is too long
     if inner.n_cells == 1 and all(x.strides[axis] == x.strides[axis + 1] * n for x in manifest.encodings):
         merged = ChunkAxis.from_lengths(outer.lengths() * n)
         encodings = tuple(x.with_strides((*x.strides[:axis], *x.strides[axis + 1 :])) for x in manifest.encodings)
