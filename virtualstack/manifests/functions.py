@@ -66,15 +66,6 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     parts = of_one_dtype(parts)
     check_joinable(parts, axis)
     used = [part for part in parts if part.shape[axis]] or parts[:1]
-    if len(used) > 1 and axis == parts[0].ndim - 1 and parts[0].dtype == np.dtype("S1"):
-        raise CombineError(
-            f"variable '{parts[0].name}' holds single characters, and would be joined along its last axis, along which "
-            "they are text: text of several files would become one; load it with loadable_variables=[...]",
-            variable=parts[0].name,
-            property="text length",
-            left=used[0].shape,
-            right=used[1].shape,
-        )
     if len(used) == 1 and used[0].manifest is parts[0].manifest:
         return replace(parts[0])
     first = parts[0]

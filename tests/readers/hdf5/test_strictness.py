@@ -9,7 +9,6 @@ import pytest
 from virtualstack.location import absolute_url
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.readers.hdf5.filters import Filter, is_nonsense
-from virtualstack.readers.hdf5.structures.datatype_message import parse_datatype
 from virtualstack.readers.hdf5.structures.layout_message import parse_layout
 from virtualstack.readers.hdf5.structures.messages import parse_dataspace
 from virtualstack.readers.hdf5.structures.requests import StructureError, Widths
@@ -87,12 +86,24 @@ def test_an_old_header_counts_its_references_itself(tmp_path):
     assert (refusal.path, refusal.kind) == ("/x", "refused")
 
 
-def test_numbers_that_leave_most_of_their_bytes_unused_are_left_to_the_library():
+def test_numbers_that_leave_most_of_their_bytes_unused_are_left_to_the_library(tmp_path):
     """It refuses them (2.0), as such a size is most often a damaged one; 24 bits in 4 bytes are usual."""
-    usual = struct.pack("<4BIHH", 0x10, 0, 0, 0, 4, 0, 24)
-    assert parse_datatype(usual)[0].size == 4
-    with pytest.raises(StructureError, match="24 bits from bit 0 leave much of 7 bytes unused"):
-        parse_datatype(struct.pack("<4BIHH", 0x10, 0, 0, 0, 7, 0, 24))
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        kind = h5py.h5t.STD_I32LE.copy()
+        kind.set_precision(24)
+        space = h5py.h5s.create_simple((5,))
+        h5py.h5d.create(file.id, b"x", kind, space).write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(5, dtype="i4"))
+    usual = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions())
+    assert list(usual.arrays) == ["x"]
+    data = bytearray(path.read_bytes())
+    stored = struct.pack("<IHH", 4, 0, 24)
+    assert data.count(stored) == 1
+    at = data.index(stored)
+    data[at : at + 8] = struct.pack("<IHH", 4, 0, 9)
+    path.write_bytes(data)
+    (refusal,) = HDF5().read(absolute_url(path), Storage.of(None), ReadOptions()).refusals
+    assert (refusal.path, refusal.kind) == ("/x", "refused")
 
 
 def test_an_old_layout_has_a_number_of_dimensions_that_there_may_be():

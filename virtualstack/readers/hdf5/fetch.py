@@ -211,7 +211,7 @@ class Crawl:
     >>> crawl.spawn(read_span(9, 2), found.append)
     >>> crawl.run()
     >>> found
-    [b'bc', StructureError("2 bytes at address 9 are none of the file's")]
+    [b'bc', OutsideError("2 bytes at address 9 are none of the file's")]
     """
 
     def __init__(self, metadata: Metadata, /) -> None:

@@ -299,6 +299,7 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
             external = tuple((name_in_heap(heap, name), offset, size) for name, offset, size in files.slots)
     if datatype is None or space is None or layout is None:
         raise StructureError("a dataset has no datatype, dataspace or layout")
+    _check_usual(datatype)
     n_bytes = 0 if space.shape is None else math.prod(space.shape) * datatype.size
     if isinstance(layout, ChunkedLayout):
         rank = None if space.shape is None else len(space.shape)
@@ -318,6 +319,15 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
         fill=fill or old_fill or FillMessage(),
         external=external,
     )
+
+
+def _check_usual(datatype: Datatype) -> None:
+    """Leave numbers that do not use half of their bits to the HDF5 library, which refuses them (2.0) by default."""
+    is_number = datatype.kind in ("integer", "float", "bitfield")
+    if is_number and datatype.size > 1 and 8 * datatype.size > 2 * (datatype.bit_offset + datatype.precision):
+        raise StructureError(
+            f"{datatype.precision} bits from bit {datatype.bit_offset} leave much of {datatype.size} bytes unused"
+        )
 
 
 _OF_DATASETS = frozenset({_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS})

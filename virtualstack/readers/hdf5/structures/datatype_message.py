@@ -235,9 +235,6 @@ def _bits(kind: Literal["integer", "bitfield"], body: bytes, at: int, flags: int
 def _check_precision(offset: int, precision: int, size: int) -> None:
     if not precision or offset + precision > 8 * size:
         raise StructureError(f"{precision} bits from bit {offset} are none of {size} bytes")
-    # as the HDF5 library (2.0) is seen to do, which leaves it to its user whether to read such a file
-    if size > 1 and 8 * size > 2 * (offset + precision):
-        raise StructureError(f"{precision} bits from bit {offset} leave much of {size} bytes unused")
 
 
 def _float(body: bytes, at: int, flags: int, size: int, version: int, depth: int) -> tuple[Datatype, int]:
