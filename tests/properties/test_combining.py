@@ -86,6 +86,8 @@ def test_files_along_time_join_as_with_xarray(made, join, random, cut):
     expected = expected.assign(edges=("x", expected.x.values.astype("f4") * 2))  # each label is in a file
     assert all(virtual_array(found[name].variable) is not None for name in ("v", "c"))
     opened = found.virtual.open().load()
+    if join == "outer":  # labels that descend in all files and do not overlap stay so; xarray sorts those it unites
+        opened, expected = opened.sortby("x"), expected.sortby("x")
     xr.testing.assert_equal(opened, expected)
     assert {name: x.dtype for name, x in opened.variables.items()} == {
         name: x.dtype for name, x in expected.variables.items()
