@@ -189,7 +189,7 @@ class AttributeReader:
             except StructureError as error:  # the HDF5 library may hang there
                 raw, fault = b"", f"the list of its dimension scales is damaged: {error}"
             axes.append(tuple(int.from_bytes(raw[at : at + width], "little") for at in range(0, len(raw), width)))
-        return tuple(axes), fault
+        return tuple(() for _ in axes) if fault else tuple(axes), fault
 
 
 @functools.lru_cache(maxsize=4096)

@@ -133,7 +133,7 @@ def _split(body: bytes) -> _Parts:
         at += -(-size // 8) * 8 if version == 1 else size
     check(version == 1 or not flags & 2, "a dataspace is shared")
     name, nul, _ = parts[0].partition(b"\0")
-    check(bool(nul), "the name of an attribute has no end")
+    check(bool(nul) and len(name) + 1 == sizes[0], "the name of an attribute has no end, or another length")
     return _Parts(name, parts[1], parts[2], body[at:], version > 1 and bool(flags & 1))
 
 
