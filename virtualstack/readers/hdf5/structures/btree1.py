@@ -62,9 +62,9 @@ def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
         places.append(Blocks(addresses, nodes.size))
         check_places(places, space.end, _NODES)
     builder = TableBuilder(space, len(places[-1].addresses) * nodes.most)
-    yield from read_in_rounds(
-        places[-1:], lambda _, first, raw: nodes.add_chunks(raw, _part(bounds, first, len(raw)), builder)
-    )
+    edges = _Edges([], [])
+    yield from read_in_rounds(places[-1:], lambda _number, _first, raw: nodes.add_chunks(raw, edges, builder))
+    nodes.check_edges(edges, bounds)
     builder.check_increasing()
     return builder.finish()
 
@@ -82,6 +82,21 @@ class _Bounds(NamedTuple):
 
     left: NDArray[np.int64]
     right: NDArray[np.int64]
+
+
+class _Edges(NamedTuple):
+    """The keys at the edges of leaves: they are checked all at once, as a slice of leaves has few.
+
+    Parameters
+    ----------
+    keys
+        Of the first and of the last chunk, and behind it: each of shape ``(3, n, axes + 1)``.
+    counts
+        Chunks of each leaf: each of shape ``(n,)``.
+    """
+
+    keys: list[NDArray[np.int64]]
+    counts: list[NDArray[np.int64]]
 
 
 def _part(bounds: _Bounds | None, first: int, n: int) -> _Bounds | None:
@@ -154,7 +169,8 @@ class _Nodes:
         ends = np.cumsum(counts)
         right = np.empty_like(left)
         right[:-1] = left[1:]
-        right[ends - 1] = last = self._last_keys(raw, counts)
+        right[ends - 1] = last = self._keys_at(raw, counts)
+        self._check_places(last)
         _check_order(left, right)
         if bounds is not None:
             _check_order(bounds.left, left[ends - counts], may_be_equal=True)
@@ -180,43 +196,36 @@ class _Nodes:
                 raise StructureError(_NO_PLACE)
         return key
 
-    def add_chunks(self, raw: NDArray[np.uint8], bounds: _Bounds | None, builder: TableBuilder) -> None:
-        """Add the chunks of some leaves."""
+    def add_chunks(self, raw: NDArray[np.uint8], edges: _Edges, builder: TableBuilder) -> None:
+        """Add the chunks of some leaves; the keys at their edges are left to `check_edges`."""
         (entries, counts), space = self._entries(raw, 0), self._space
+        last = np.maximum(counts - 1, 0)
+        edges.keys.append(self._keys_at(raw, np.stack([np.zeros_like(last), last, counts])))
+        edges.counts.append(counts)
         if not len(entries):
             return
         length, mask = self._column(entries, 0, 4), self._column(entries, 4, 4)
         if not space.is_filtered:
             check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has not its size")
         cell, is_inside = space.cells_at(self._places(entries))
-        self._check_keys(raw, entries, counts, bounds, is_all=is_inside is not None)
+        if is_inside is not None:  # the builder sees only those inside
+            keys = self._keys(entries)
+            _check_order(keys[:-1], keys[1:])
         offset = self._column(entries, self._key, space.widths.address)
         if space.is_filtered:
             builder.add(cell, is_inside, offset, length, mask)
         else:
             builder.add(cell, is_inside, offset, None, None)
 
-    def _check_keys(
-        self,
-        raw: NDArray[np.uint8],
-        entries: NDArray[np.uint8],
-        counts: NDArray[np.int64],
-        bounds: _Bounds | None,
-        *,
-        is_all: bool,
-    ) -> None:
-        """Check the keys at the edges of leaves, and the order of all where the builder does not see all of them."""
-        used = np.flatnonzero(counts)
-        ends = np.cumsum(counts)[used]
-        edges = self._keys(np.concatenate([entries[ends - counts[used]], entries[ends - 1]]))
-        first, last = edges[: used.size], edges[used.size :]
-        _check_order(last, self._last_keys(raw, counts)[used])
+    def check_edges(self, edges: _Edges, bounds: _Bounds | None) -> None:
+        """Check the keys at the edges of leaves against each other, and against those of the nodes above."""
+        first, last, behind = np.concatenate(edges.keys, axis=1)
+        self._check_places(behind)
+        used = np.flatnonzero(np.concatenate(edges.counts))
+        _check_order(last[used], behind[used])
         if bounds is not None:
-            _check_order(bounds.left[used], first, may_be_equal=True)
-            _check_order(last, bounds.right[used])
-        if is_all:
-            keys = self._keys(entries)
-            _check_order(keys[:-1], keys[1:])
+            _check_order(bounds.left[used], first[used], may_be_equal=True)
+            _check_order(last[used], bounds.right[used])
 
     def some_chunks(self, leaves: Sequence[bytes], keys: Sequence[tuple[int, ...]] | None = None) -> ChunkTable:
         """List the chunks of a tree of some leaves, with entries of whole 8 bytes; the rules are those of `add_chunks`.
@@ -341,12 +350,14 @@ class _Nodes:
         used = slots if emptiest == fullest else slots[np.arange(fullest) < counts[:, None]]
         return np.ascontiguousarray(used).reshape(-1).view(np.uint8).reshape(-1, self.entry), counts
 
-    def _last_keys(self, raw: NDArray[np.uint8], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give the key behind the last entry of each node, which the HDF5 library reads too: as `_keys`."""
+    def _keys_at(self, raw: NDArray[np.uint8], number: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give keys of nodes by their numbers: of shape ``(..., n)`` for n nodes, the axes come last."""
         width = self._key - 8
         windows = np.ndarray((raw.size - width + 1,), f"V{width}", raw, 0, (1,))
-        keys = windows[np.arange(len(raw)) * self.size + self._head + counts * self.entry + 8]
-        axes: NDArray[np.int64] = keys.view("<i8").reshape(-1, len(self._steps))
-        check(not (axes.view("<u8") % np.array(self._steps, np.uint64)).any(), _NO_PLACE)
-        check(int(axes.min()) >= 0, _NO_PLACE)
+        keys = windows[number * self.entry + (np.arange(len(raw)) * self.size + self._head + 8)]
+        axes: NDArray[np.int64] = keys.view("<i8").reshape(*number.shape, len(self._steps))
         return axes
+
+    def _check_places(self, keys: NDArray[np.int64]) -> None:
+        is_place = int(keys.min()) >= 0 and not (keys.view(np.uint64) % np.array(self._steps, np.uint64)).any()
+        check(is_place, _NO_PLACE)
