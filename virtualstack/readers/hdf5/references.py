@@ -263,7 +263,9 @@ def _codecs(filters: tuple[Filter, ...]) -> tuple[Codec, ...]:
 def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, context: FileContext) -> None:
     """Raise `MalformedFileError` where a byte range lies outside of the file."""
     size = context.location.size
-    if size is None:
+    if size is None or not len(offsets):
+        return
+    if offsets.min() >= 0 and lengths.min() >= 0 and int(offsets.max()) <= size - int(lengths.max()):
         return
     is_outside = (offsets < 0) | (lengths < 0) | (offsets > size - lengths)
     if not is_outside.any():
