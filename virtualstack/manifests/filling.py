@@ -106,10 +106,8 @@ def _joined(parts: list[Chunks], axis: int, own: Chunks) -> Chunks:
     """Join parts; the fill value of the array stays the one of ``own``."""
     if len(parts) == 1:
         return own
-    none, *manifests = unify(
-        [own.manifest.read(tuple(slice(0, 0) for _ in own.grid.axes)), *(x.manifest for x in parts)]
-    )
-    del none
+    nothing = own.manifest.read(tuple(slice(0, 0) for _ in own.grid.axes))  # its fill becomes the first one
+    manifests = unify([nothing, *(x.manifest for x in parts)])[1:]
     return concatenate([Chunks(x, part.grid) for x, part in zip(manifests, parts, strict=True)], axis)
 
 
