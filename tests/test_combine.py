@@ -8,7 +8,7 @@ import xarray as xr
 import virtualstack as vs
 from virtualstack.combine import combine_datasets, concat_datasets
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
+from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, inline_array
 
 
 def make_file(path, start, *, lat_shift=0.0, mask=0, extra=None, n=2, scale=None):
@@ -118,3 +118,20 @@ def test_what_is_too_large_to_be_compared_is_named():
         combine_datasets([part(i) for i in range(3)])
     made = combine_datasets([part(i) for i in range(3)], combine_options={"compat": "override"})
     assert made.depth.variable._data.a_url() == "s3://bucket/0.nc"
+
+
+def test_labels_of_one_file_are_taken_along_one_dimension_alone():
+    """Along the second one, what the first step has dropped would be filled in."""
+
+    def tile(t, x, lat):
+        values = inline_array(np.ones((1, len(lat), 1)), name="v", dims=("t", "lat", "x"), attributes={})
+        return xr.Dataset({"v": (("t", "lat", "x"), values)}, {"t": [t], "lat": lat, "x": [x]})
+
+    tiles = [[tile(0, 0, [10, 20]), tile(0, 1, [0, 10])], [tile(1, 0, [10, 20]), tile(1, 1, [10, 20])]]
+    for join in ("left", "right"):
+        with pytest.raises(CombineError, match=rf"labels of 'lat' differ, and join='{join}'"):
+            combine_datasets(tiles, combine="nested", concat_dim=["t", "x"], join=join)
+        with pytest.raises(CombineError, match=rf"labels of 'lat' differ, and join='{join}'"):
+            combine_datasets([x for row in tiles for x in row], join=join)
+    assert combine_datasets(tiles, combine="nested", concat_dim=["t", "x"], join="outer").sizes["lat"] == 3
+    assert combine_datasets(tiles[0], combine="nested", concat_dim="x", join="right").lat.values.tolist() == [0, 10]

@@ -10,7 +10,7 @@ import xarray as xr
 
 import virtualstack as vs
 from virtualstack.dataset import virtual_array
-from virtualstack.errors import CombineError, ReaderError, SourceNotFoundError, StorageError
+from virtualstack.errors import CombineError, MalformedFileError, ReaderError, SourceNotFoundError, StorageError
 from virtualstack.manifests import ManifestArray
 
 
@@ -774,3 +774,44 @@ def test_options_of_scanning_reach_the_scan(tmp_path):
         check(vds, plain(paths, combine="by_coords"))
     assert seen[-1] == (3, 3)
     assert any((tmp_path / "cache").iterdir())
+
+
+@pytest.mark.parametrize("option", ["data_vars", "engine", "loadable_variable", "chunks"])
+def test_an_unknown_keyword_is_an_error(option, tmp_path):
+    """Also one of xarray's, which would have been left out silently."""
+    path = write(tmp_path / "a.nc", time=days(0, 2))
+    for function in (vs.open_virtual_mfdataset, vs.open_virtual_mfdatatree):
+        with pytest.raises(TypeError, match=rf"unexpected keywords \['{option}'\].*combine_options"):
+            function([path], **{option: 1})
+
+
+def test_a_bad_file_keeps_its_place_in_lists_of_lists(tmp_path):
+    """Left out, the files behind it would stand in its place."""
+    good = [write(tmp_path / f"{i}.nc", time=days(2 * i, 2)) for i in range(2)]
+    bad = tmp_path / "bad.nc"
+    bad.write_bytes(b"\x89HDF\r\n\x1a\n")
+    with pytest.raises(MalformedFileError) as caught:
+        vs.open_virtual_mfdataset(
+            [[good[0], bad], [good[1], bad]], combine="nested", concat_dim=["time", "x"], on_error="skip"
+        )
+    assert "has a place in lists of lists" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "label"),
+    [
+        ("29990101", "%Y%m%d", None),
+        ("15000101", "%Y%m%d", None),
+        ("20200101", "%Y%m%d", "2020-01-01T00"),
+        ("20200101+0500", "%Y%m%d%z", "2019-12-31T19"),
+    ],
+)
+def test_dates_of_names_are_right_or_refused(text, format, label, tmp_path):
+    """Nanoseconds have no room for some, and zones are minded."""
+    path = write(tmp_path / f"a_{text}.nc", time=days(0, 2))
+    opened = {"combine": "nested", "concat_dim": "run", "new_dim": {"run": vs.FromName(r"_([\d+]+)\.", format=format)}}
+    if label is None:
+        with pytest.raises(CombineError, match="nanoseconds count from 1678 to 2261"):
+            vs.open_virtual_mfdataset([path], **opened)
+    else:
+        assert vs.open_virtual_mfdataset([path], **opened).run.values == [np.datetime64(label, "ns")]

@@ -116,6 +116,7 @@ def open_virtual_mfdataset(
         A file cannot be opened, and ``on_error`` is ``"raise"``; or nothing matches a pattern.
     """
     _check_unpack(unpack)
+    _check_options("open_virtual_mfdataset", open_options, OpenOptions)
     storage = Storage.of(open_options.get("storage"))
     loadable = open_options.get("loadable_variables")
     decode_times = open_options.get("decode_times")
@@ -180,6 +181,7 @@ def open_virtual_mfdatatree(
         A file cannot be opened, and ``on_error`` is ``"raise"``; or nothing matches a pattern.
     """
     _check_unpack(unpack)
+    _check_options("open_virtual_mfdatatree", open_options, _TreeOptions)
     storage = Storage.of(open_options.get("storage"))
     decode_times = open_options.get("decode_times")
 
@@ -218,6 +220,15 @@ def open_virtual_mfdatatree(
 def _check_unpack(unpack: object) -> None:
     if unpack not in (True, False, "differing"):
         raise ValueError(f"unpack={unpack!r}; it is False, True or 'differing'")
+
+
+def _check_options(function: str, options: Mapping[str, Any], known: Any) -> None:
+    unknown = sorted(options.keys() - known.__optional_keys__)
+    if unknown:
+        raise TypeError(
+            f"{function}() got the unexpected keywords {unknown}; those of how files are joined belong into "
+            f"combine_options=, and each file is opened with {sorted(known.__optional_keys__)}"
+        )
 
 
 def _of_kind[T: (xr.Dataset, xr.DataTree)](kind: type[T], made: Any, url: str | None) -> T:
@@ -306,6 +317,7 @@ def _open_all[T](
     if unsupported == "skip":
         _warn_of_refused(nodes, with_children=with_children)
     if errors:
+        _check_places(nested, errors)
         _warn_of_errors(errors, n=len(listed))
     left_out = tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items())
     return _Opened(_without_failed(nested, iter(opened)), left_out)
@@ -333,6 +345,17 @@ def _without_failed[T](nested: Sequence[Any], opened: Iterator[T | None]) -> lis
         else:
             kept.append(_without_failed(item, opened))
     return kept
+
+
+def _check_places(nested: Sequence[Any], errors: Mapping[str, Exception]) -> None:
+    """Raise the first error where each file has its place in lists of lists: the others would move up."""
+    if any(not isinstance(item, str) for item in nested):
+        url, error = next(iter(errors.items()))
+        error.add_note(
+            f"'{url}' cannot be left out with on_error='skip': it has a place in lists of lists, and others would move "
+            "there; leave its row or column out, or order files by their coordinates (combine='by_coords')"
+        )
+        raise error
 
 
 def _warn_of_errors(errors: Mapping[str, Exception], *, n: int) -> None:

@@ -15,7 +15,7 @@ from virtualstack.combine.reindex import Target, reindex_part
 from virtualstack.combine.rules import Rules
 from virtualstack.errors import CombineError
 
-__all__ = ["align"]
+__all__ = ["align", "check_sides"]
 
 
 def align(parts: Sequence[Part], dims: Iterable[str], rules: Rules, /) -> list[Part]:
@@ -41,6 +41,30 @@ def align(parts: Sequence[Part], dims: Iterable[str], rules: Rules, /) -> list[P
         if len(having) > 1:
             _align_along(aligned, having, dim, rules)
     return aligned
+
+
+def check_sides(parts: Sequence[Part], dims: Sequence[str | None], rules: Rules, /) -> None:
+    """Refuse to take the labels of the first or last file where files are joined along several dimensions.
+
+    They are joined along one after the other: what one step has dropped would be filled in by the next.
+
+    Raises
+    ------
+    CombineError
+        ``join`` is "left" or "right", there are two dimensions or more, and labels along others differ.
+    """
+    if rules.join not in ("left", "right") or sum(dim is not None for dim in dims) < 2:
+        return
+    for dim in dict.fromkeys(name for part in parts for name in part.indexes):
+        having = [part for part in parts if dim in part.indexes]
+        if dim not in dims and len(distinct_labels([x.indexes[dim].index for x in having], rules.tolerance).labels) > 1:
+            raise CombineError(
+                f"files are joined along {[x for x in dims if x]}, labels of '{dim}' differ, and join={rules.join!r} "
+                "takes those of one file: it does so along one dimension alone; use join='outer' or 'inner', and "
+                "select labels from the result",
+                variable=dim,
+                property="labels",
+            )
 
 
 def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rules) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 from virtualstack.combine.part import Attribute, Part
 from virtualstack.combine.rules import Rules
 from virtualstack.errors import CombineError
-from virtualstack.manifests import same_value
+from virtualstack.manifests import same_meaning, same_value
 
 __all__ = ["merge_attributes"]
 
-_MEANING = ("units", "positive")
+_MEANING = ("units", "positive", "calendar")
 """Values of files that disagree here are other quantities, though their numbers join."""
 
 
@@ -60,7 +60,7 @@ def merge_attributes(
                 continue
             if key not in merged:
                 merged[key] = value
-            elif not _same(merged[key], value):
+            elif not (_same(merged[key], value) or (key == "calendar" and same_meaning(key, merged[key], value))):
                 if how in ("identical", "no_conflicts") or (how is None and name is not None and key in _MEANING):
                     _refuse(key, name, merged[key], value, sources[0], source)
                 del merged[key]

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 import xarray as xr
 
+from virtualstack.combine.align import check_sides
 from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.differing import unpack_differing
 from virtualstack.combine.merge import merge_parts
@@ -129,6 +130,8 @@ def combine_parts(
     nested: Nested[Part], flat: Sequence[Part], dims: Sequence[str | None] | None, rules: Rules, storage: Storage, /
 ) -> Part:
     """Combine parts by their coordinates, or as they are nested."""
+    if dims is not None:
+        check_sides(flat, dims, rules)
     combined = combine_by_coords(flat, rules, storage) if dims is None else _nest(nested, dims, rules, storage)
     return combined if len(flat) == 1 else replace(combined, source=None)
 

@@ -42,6 +42,8 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
         No stored value reads as that.
     """
     dtype = array.dtype
+    if dtype.kind in "iufcmM" and np.ndim(fill_value) == 0 and pd.isnull(fill_value):
+        fill_value = None
     if array.cf and dtype.kind in "iuf":
         return array, _packed(array, fill_value, name)
     if fill_value is not None:

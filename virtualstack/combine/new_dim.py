@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -131,8 +131,13 @@ def _found(dim: str, labelling: FromName | FromAttribute, part: Part) -> Any:
 
 def _date(dim: str, text: str, format: str, part: Part) -> np.datetime64:
     try:
-        return np.datetime64(datetime.strptime(text, format).replace(tzinfo=None), "ns")
-    except ValueError as error:
+        date = datetime.strptime(text, format)
+        if date.tzinfo is not None:
+            date = date.astimezone(UTC).replace(tzinfo=None)
+        if not 1678 <= date.year <= 2261:
+            raise ValueError("nanoseconds count from 1678 to 2261; give a function of the dataset for other dates")
+        return np.datetime64(date, "ns")
+    except (ValueError, OverflowError) as error:
         raise CombineError(
             f"label '{text}' of '{dim}' in {part.called} is no date of format '{format}': {error}",
             variable=dim,

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from virtualstack.combine.align import check_sides
 from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.labels import Distinct, distinct_labels, is_jitter, misfit, span
 from virtualstack.combine.merge import merge_parts
@@ -121,6 +122,7 @@ def _join_all(parts: Sequence[Part], rules: Rules, storage: Storage) -> Part:
         if place in tiles:
             raise _same_place(tiles[place], part, [axis.dim for axis in axes])
         tiles[place] = part
+    check_sides(parts, [axis.dim for axis in axes], rules)
     shape = [int(axis.rank.max()) + 1 for axis in axes]
     if len(tiles) != math.prod(shape):
         tiles = complete(tiles, shape, [axis.dim for axis in axes], rules)
