@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
+import uuid
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -170,7 +172,11 @@ def _words_of(reader: Reader | None) -> list[str]:
     """Say which reader it is, with its options; those that it is found among, where it is not given."""
     if reader is None:
         return [f"{row.name} {row.target}" for row in list_readers()]
-    return [type(reader).__module__, type(reader).__qualname__, repr(reader)]
+    try:
+        options = hashlib.blake2b(pickle.dumps(reader), digest_size=16).hexdigest()  # `repr` may leave some out
+    except Exception:  # noqa: BLE001 - classes of others raise what they like
+        options = uuid.uuid4().hex  # nothing is found again
+    return [type(reader).__module__, type(reader).__qualname__, repr(reader), options]
 
 
 def _build(header: bytes, heap: Heap) -> bytes:

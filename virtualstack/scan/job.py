@@ -53,13 +53,14 @@ class Job:
     def _read(self, url: str) -> ManifestGroup:
         once = self.storage.once(url)
         if self.cache is None:
-            return find_reader(url, once, self.reader).read(url, once, self.options)
+            return _group(find_reader(url, once, self.reader).read(url, once, self.options), url)
         kept = self.cache.load(url, once)
         if kept is not None:
             return kept
         watched = self.cache.watch(once)
-        group = find_reader(url, watched, self.reader).read(url, watched, self.options)
-        self.cache.store(url, group, watched)
+        group = _group(find_reader(url, watched, self.reader).read(url, watched, self.options), url)
+        if url in watched.seen:  # else nobody would see that it has changed
+            self.cache.store(url, group, watched)
         return group
 
     def try_read(self, url: str, /) -> Outcome:
@@ -79,6 +80,13 @@ class Job:
             with ThreadPoolExecutor(min(len(urls), _AT_ONCE), thread_name_prefix="virtualstack-scan") as pool:
                 return list(pool.map(self.try_read, urls))
         return [self.try_read(url) for url in urls]
+
+
+def _group(found: object, url: str) -> ManifestGroup:
+    """Check what a reader gives: what is none would be lost silently."""
+    if not isinstance(found, ManifestGroup):
+        raise ReaderError(f"'{url}': its reader gave a {type(found).__name__}, not a ManifestGroup", url=url)
+    return found
 
 
 def is_remote(url: str, /) -> bool:

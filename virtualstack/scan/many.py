@@ -116,6 +116,8 @@ def _absolute(
     urls: Iterable[str | os.PathLike[str]], *, is_raising: bool
 ) -> tuple[list[str], list[tuple[str, Exception]]]:
     """Give absolute URLs, and the names that cannot be one."""
+    if isinstance(urls, str | bytes | os.PathLike):
+        raise TypeError(f"scan() takes a list of URLs, not one: [{os.fspath(urls)!r}]")
     listed: list[str] = []
     bad: list[tuple[str, Exception]] = []
     for url in urls:
