@@ -653,3 +653,15 @@ def test_a_huge_coordinate_stays_virtual(tmp_path):
         file.create_dataset("x", (1 << 33,), "u1", chunks=(1 << 20,)).make_scale("x")
     assert vs.open_virtual_dataset(path).virtual.nrefs == 0
     assert not vs.open_virtual_dataset(path).indexes
+
+
+@pytest.mark.parametrize(("first", "second"), [("i4", "i8"), ("f4", "f8")])
+def test_a_joined_coordinate_keeps_its_dtype(first, second, tmp_path):
+    """The encoding of the first file holds the values, but not their dtype."""
+    for i, dtype in enumerate((first, second)):
+        with netCDF4.Dataset(tmp_path / f"{i}.nc", "w") as file:
+            file.createDimension("x", 2)
+            file.createVariable("x", dtype, ("x",))[:] = [2 * i, 2 * i + 1]
+            file.createVariable("v", "i4", ("x",))[:] = 0
+    joined = xr.concat([vs.open_virtual_dataset(tmp_path / f"{i}.nc") for i in range(2)], "x")
+    assert joined.x.dtype == joined.virtual.open().x.dtype == np.dtype(second)

@@ -113,3 +113,18 @@ def test_an_old_layout_has_a_number_of_dimensions_that_there_may_be():
     for n in (0, 34):
         with pytest.raises(StructureError, match=f"has {n} dimensions"):
             parse_layout(usual[:1] + bytes([n]) + usual[2:], Widths())
+
+
+@pytest.mark.parametrize("widths", [(4, 8), (4, 4), (8, 4)])
+def test_the_library_view_reads_headers_of_any_widths(widths, tmp_path):
+    """Check mode compares chunked datasets of such files, too."""
+    plist = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    plist.set_sizes(*widths)
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    path = tmp_path / "x.h5"
+    file = h5py.File(h5py.h5f.create(str(path).encode(), h5py.h5f.ACC_TRUNC, plist, access))
+    file.create_dataset("x", data=np.arange(40), chunks=(7,))
+    file.close()
+    group = HDF5(metadata="check").read(absolute_url(path), Storage.of(None), ReadOptions())
+    assert list(group.arrays) == ["x"]
+    assert not group.refusals
