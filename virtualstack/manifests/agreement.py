@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def common_dtype(*operands: Any) -> np.dtype[Any]:
         first, dtype = operands[at], dtypes[at]
         others = [(x, getattr(d, "dtype", d)) for x, d in zip(operands, dtypes, strict=True)]
         odd, other = next(((x, d) for x, d in others if d != dtype), others[-1])
-        _clash("dtype", first, odd, dtype, other, "they have no dtype in common")
+        raise _clash("dtype", first, odd, dtype, other, "they have no dtype in common") from None
 
 
 def _operand(value: Any) -> Any:
@@ -105,10 +105,7 @@ def of_one_dtype(parts: list[ManifestArray], /) -> list[ManifestArray]:
             why = f"their common dtype is '{dtype}', and stored numbers mean nothing in another one than theirs"
             if not part.cf:
                 why = f"their common dtype is '{dtype}', to which no chunk can be cast"
-            try:
-                _clash("dtype", part, other, part.dtype, other.dtype, why)
-            except CombineError as clash:
-                raise clash from error
+            raise _clash("dtype", part, other, part.dtype, other.dtype, why) from error
     return cast
 
 
@@ -153,7 +150,7 @@ def _check_cf(left: ManifestArray, right: ManifestArray) -> None:
         a, b = left.cf.get(key), right.cf.get(key)
         if same_meaning(key, a, b) or (key in _MISSING and left.dtype.kind == "f" and _is_nan(a) and _is_nan(b)):
             continue
-        _clash(key, left, right, a, b, "they change what the stored numbers mean")
+        raise _clash(key, left, right, a, b, "they change what the stored numbers mean")
 
 
 def _is_nan(value: object) -> bool:
@@ -169,7 +166,7 @@ def _place(array: object) -> str:
     return "a file that has no chunk of it" if url is None else repr(url)
 
 
-def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, why: str) -> NoReturn:
+def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, why: str) -> CombineError:
     calendars = [x.cf.get("calendar") for x in (left, right) if isinstance(x, ManifestArray)]
     remedy = (
         "open the files with unpack=True, or join them with open_virtual_mfdataset(..., unpack='differing'), which "
@@ -178,7 +175,7 @@ def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, w
     if any(calendar not in _USUAL for calendar in calendars):
         remedy = ""  # dates of such calendars are objects, which no chunk decodes to
     remedy += "load the variable with loadable_variables=[...] if it is small; or join only files that agree"
-    raise CombineError(
+    return CombineError(
         f"variable '{left.name}' has {key} = {a!r} in {_place(left)} and {b!r} in {_place(right)}; {why}: {remedy}",
         variable=left.name,
         property=key,
