@@ -71,12 +71,11 @@ def merge_axes(chunks: Chunks, axis: int, /) -> Chunks:
     ChunkAxis.regular(outer.length * n, 1)  # refuses what is too long
     if inner.n_cells == 1 and all(x.strides[axis] == x.strides[axis + 1] * n for x in manifest.encodings):
         merged = ChunkAxis.from_lengths(outer.lengths() * n)
-        encodings = tuple(x.with_strides((*x.strides[:axis], *x.strides[axis + 1 :])) for x in manifest.encodings)
     else:
         check_cells(grid, axis, outer.length)
         manifest, grid = refine(chunks, axis, np.arange(outer.length + 1))
         merged = ChunkAxis.from_lengths(np.tile(inner.lengths(), outer.length))
-        encodings = tuple(x.with_strides((*x.strides[:axis], *x.strides[axis + 1 :])) for x in manifest.encodings)
+    encodings = tuple(x.with_strides((*x.strides[:axis], *x.strides[axis + 1 :])) for x in manifest.encodings)
     shape = (*manifest.shape[:axis], merged.n_cells, *manifest.shape[axis + 2 :])
     return Chunks(
         replace(
