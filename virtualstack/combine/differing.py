@@ -10,7 +10,7 @@ import xarray as xr
 from virtualstack.combine.part import Part
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ManifestArray, same_meaning, unpack
+from virtualstack.manifests import ManifestArray, other_meaning, unpack
 
 __all__ = ["unpack_differing"]
 
@@ -43,11 +43,7 @@ def _differs(members: Sequence[xr.Variable]) -> bool:
 
 
 def _is_other(a: ManifestArray, b: ManifestArray) -> bool:
-    if a.cf is b.cf or not (a.cf or b.cf):
-        return False
-    return a.dtype != b.dtype or any(
-        not same_meaning(key, a.cf.get(key), b.cf.get(key)) for key in a.cf.keys() | b.cf.keys()
-    )
+    return bool(a.cf or b.cf) and (a.dtype != b.dtype or other_meaning(a, b) is not None)
 
 
 def _unpacked(part: Part, names: Sequence[str], decode_times: bool) -> Part:

@@ -13,7 +13,7 @@ from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ManifestArray, same_meaning
+from virtualstack.manifests import ManifestArray, other_meaning
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
@@ -160,10 +160,10 @@ def _structural_difference(left: xr.Variable, right: xr.Variable) -> str | None:
 
 
 def _cf_difference(a: ManifestArray, b: ManifestArray) -> str:
-    for key in sorted(a.cf.keys() | b.cf.keys()):
-        if not same_meaning(key, a.cf.get(key), b.cf.get(key)):
-            return f"{key} is {a.cf.get(key)!r} and {b.cf.get(key)!r} (unpack='differing' decodes both)"
-    return ""
+    key = other_meaning(a, b)
+    if key is None:
+        return ""
+    return f"{key} is {a.cf.get(key)!r} and {b.cf.get(key)!r} (unpack='differing' decodes both)"
 
 
 def _batches(parts: Sequence[Part], nbytes: int) -> Iterator[Sequence[Part]]:

@@ -1,6 +1,7 @@
 """Manifests, encodings, grids, arrays and groups: the data model. Nothing here reads or writes."""
 
 import virtualstack.manifests.functions  # noqa: F401 - registers what numpy functions do
+from virtualstack.manifests.agreement import other_meaning
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cf import same_meaning, same_value, value_changing
 from virtualstack.manifests.chunk_manifest import EMPTY, ENTRY, FIRST, INLINE, MISSING, ChunkManifest
@@ -40,6 +41,7 @@ __all__ = [
     "Tile",
     "describe",
     "inline_array",
+    "other_meaning",
     "packed_encoding",
     "place_tiles",
     "reindex",

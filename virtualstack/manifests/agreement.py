@@ -12,7 +12,7 @@ from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cf import same_meaning
 from virtualstack.manifests.encoding import Fill
 
-__all__ = ["check_joinable", "check_unpacked", "common_dtype", "fill_of", "of_one_dtype", "reference"]
+__all__ = ["check_joinable", "check_unpacked", "common_dtype", "fill_of", "of_one_dtype", "other_meaning", "reference"]
 
 _MISSING = ("_FillValue", "missing_value")
 _NO_PACKING = frozenset({*_MISSING, "_Encoding"})
@@ -136,8 +136,10 @@ def check_joinable(parts: Sequence[ManifestArray], axis: int, /) -> None:
             )
     like = reference(parts)
     for other in parts:
-        if other.cf is not like.cf:
-            _check_cf(like, other)
+        key = other_meaning(like, other)
+        if key is not None:
+            values = like.cf.get(key), other.cf.get(key)
+            raise _clash(key, like, other, *values, "they change what the stored numbers mean")
 
 
 def reference(parts: Sequence[ManifestArray], /) -> ManifestArray:
@@ -145,12 +147,16 @@ def reference(parts: Sequence[ManifestArray], /) -> ManifestArray:
     return next((part for part in parts if part.cf), parts[0])
 
 
-def _check_cf(left: ManifestArray, right: ManifestArray) -> None:
-    for key in sorted(left.cf.keys() | right.cf.keys()):
+def other_meaning(left: ManifestArray, right: ManifestArray, /) -> str | None:
+    """Name an attribute by which stored numbers of two arrays mean something else, if there is one.
+
+    Among floats NaN is missing in any case.
+    """
+    for key in sorted(left.cf.keys() | right.cf.keys()) if left.cf is not right.cf else ():
         a, b = left.cf.get(key), right.cf.get(key)
-        if same_meaning(key, a, b) or (key in _MISSING and left.dtype.kind == "f" and _is_nan(a) and _is_nan(b)):
-            continue
-        raise _clash(key, left, right, a, b, "they change what the stored numbers mean")
+        if not (same_meaning(key, a, b) or (key in _MISSING and left.dtype.kind == "f" and _is_nan(a) and _is_nan(b))):
+            return key
+    return None
 
 
 def _is_nan(value: object) -> bool:

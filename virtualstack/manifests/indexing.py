@@ -6,6 +6,7 @@ Everything here works on :class:`Chunks`, a manifest in memory with its grid, an
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ __all__ = [
     "check_cells",
     "drop_axis",
     "insert_axis",
+    "rearrange",
     "refine",
     "repeat_axis",
     "select",
@@ -183,35 +185,43 @@ def _slice_cells(chunks: Chunks, axis: int, low: int, high: int) -> Chunks:
     return Chunks(manifest.read(box), grid.replace(axis, ChunkAxis.regular(high - low + 1, chunk)))
 
 
+def rearrange(
+    chunks: Chunks,
+    entries: Callable[[NDArray[Any]], NDArray[Any]],
+    strides: Callable[[tuple[int, ...]], Iterable[int]],
+    axes: Iterable[ChunkAxis],
+    /,
+) -> Chunks:
+    """Arrange cells otherwise: functions of the arrays of cells and of the strides of encodings, and the axes then."""
+    manifest = chunks.manifest
+    return Chunks(
+        replace(
+            manifest,
+            entries=entries(manifest.entries),
+            starts=None if manifest.starts is None else entries(manifest.starts),
+            encodings=tuple(x.with_strides(strides(x.strides)) for x in manifest.encodings),
+        ),
+        ChunkGrid(tuple(axes)),
+    )
+
+
 def drop_axis(chunks: Chunks, axis: int, /) -> Chunks:
     """Remove an axis of one element."""
-    manifest, grid = chunks
 
     def cut[T](values: tuple[T, ...]) -> tuple[T, ...]:
         return values[:axis] + values[axis + 1 :]
 
-    return Chunks(
-        replace(
-            manifest,
-            entries=manifest.entries.reshape(cut(manifest.shape)),
-            starts=None if manifest.starts is None else manifest.starts.reshape(cut(manifest.shape)),
-            encodings=tuple(x.with_strides(cut(x.strides)) for x in manifest.encodings),
-        ),
-        ChunkGrid(cut(grid.axes)),
-    )
+    return rearrange(chunks, lambda x: x.reshape(cut(x.shape)), cut, cut(chunks.grid.axes))
 
 
 def insert_axis(chunks: Chunks, axis: int, /) -> Chunks:
     """Insert an axis of one element before ``axis``."""
-    manifest, grid = chunks
-    return Chunks(
-        replace(
-            manifest,
-            entries=np.expand_dims(manifest.entries, axis),
-            starts=None if manifest.starts is None else np.expand_dims(manifest.starts, axis),
-            encodings=tuple(x.with_strides((*x.strides[:axis], 0, *x.strides[axis:])) for x in manifest.encodings),
-        ),
-        ChunkGrid((*grid.axes[:axis], ChunkAxis.regular(1, 1), *grid.axes[axis:])),
+    axes = chunks.grid.axes
+    return rearrange(
+        chunks,
+        lambda x: np.expand_dims(x, axis),
+        lambda strides: (*strides[:axis], 0, *strides[axis:]),
+        (*axes[:axis], ChunkAxis.regular(1, 1), *axes[axis:]),
     )
 
 
@@ -224,13 +234,9 @@ def repeat_axis(chunks: Chunks, axis: int, length: int, /) -> Chunks:
 
 def transpose(chunks: Chunks, order: tuple[int, ...], /) -> Chunks:
     """Permute axes: new axis i is old axis ``order[i]``."""
-    manifest, grid = chunks
-    return Chunks(
-        replace(
-            manifest,
-            entries=manifest.entries.transpose(order),
-            starts=None if manifest.starts is None else manifest.starts.transpose(order),
-            encodings=tuple(x.with_strides(x.strides[i] for i in order) for x in manifest.encodings),
-        ),
-        ChunkGrid(tuple(grid.axes[i] for i in order)),
+    return rearrange(
+        chunks,
+        lambda x: x.transpose(order),
+        lambda strides: [strides[i] for i in order],
+        [chunks.grid.axes[i] for i in order],
     )

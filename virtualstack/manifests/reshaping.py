@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
-from virtualstack.manifests.indexing import Chunks, check_cells, drop_axis, insert_axis, refine, select
+from virtualstack.manifests.grid import ChunkAxis, union
+from virtualstack.manifests.indexing import Chunks, check_cells, drop_axis, insert_axis, rearrange, refine, select
 
 __all__ = ["merge_axes", "reshape", "split_axis"]
 
@@ -35,20 +34,12 @@ def split_axis(chunks: Chunks, axis: int, inner: int, /) -> Chunks:
     # lengths are made right below: a cell here stands for a block of rows
     manifest, _ = select(chunks, axis, cell, begin - lines[cell], np.ones(cell.size, np.int64))
     n = (outer_lines.size - 1, inner_lines.size - 1)
-    shape = (*manifest.shape[:axis], *n, *manifest.shape[axis + 1 :])
-    encodings = tuple(
-        x.with_strides((*x.strides[:axis], x.strides[axis] * inner, x.strides[axis], *x.strides[axis + 1 :]))
-        for x in manifest.encodings
-    )
     axes = [ChunkAxis.from_lengths(np.diff(x)) for x in (outer_lines, inner_lines)]
-    return Chunks(
-        replace(
-            manifest,
-            entries=manifest.entries.reshape(shape),
-            starts=None if manifest.starts is None else manifest.starts.reshape(shape),
-            encodings=encodings,
-        ),
-        ChunkGrid((*grid.axes[:axis], *axes, *grid.axes[axis + 1 :])),
+    return rearrange(
+        Chunks(manifest, grid),
+        lambda x: x.reshape(*x.shape[:axis], *n, *x.shape[axis + 1 :]),
+        lambda strides: (*strides[:axis], strides[axis] * inner, strides[axis], *strides[axis + 1 :]),
+        (*grid.axes[:axis], *axes, *grid.axes[axis + 1 :]),
     )
 
 
@@ -75,16 +66,11 @@ def merge_axes(chunks: Chunks, axis: int, /) -> Chunks:
         check_cells(grid, axis, outer.length)
         manifest, grid = refine(chunks, axis, np.arange(outer.length + 1))
         merged = ChunkAxis.from_lengths(np.tile(inner.lengths(), outer.length))
-    encodings = tuple(x.with_strides((*x.strides[:axis], *x.strides[axis + 1 :])) for x in manifest.encodings)
-    shape = (*manifest.shape[:axis], merged.n_cells, *manifest.shape[axis + 2 :])
-    return Chunks(
-        replace(
-            manifest,
-            entries=manifest.entries.reshape(shape),
-            starts=None if manifest.starts is None else manifest.starts.reshape(shape),
-            encodings=encodings,
-        ),
-        ChunkGrid((*grid.axes[:axis], merged, *grid.axes[axis + 2 :])),
+    return rearrange(
+        Chunks(manifest, grid),
+        lambda x: x.reshape(*x.shape[:axis], merged.n_cells, *x.shape[axis + 2 :]),
+        lambda strides: (*strides[:axis], *strides[axis + 1 :]),
+        (*grid.axes[:axis], merged, *grid.axes[axis + 2 :]),
     )
 
 
