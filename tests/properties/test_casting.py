@@ -34,6 +34,19 @@ def test_numbers_of_two_dtypes_join_to_the_one_that_numpy_finds(data):
 
 @MANY
 @given(st.data())
+def test_texts_of_other_lengths_join_to_the_longest(data):
+    lengths = st.sampled_from(["|S1", "|S3", "|S8"])
+    parts = [data.draw(known_arrays(dtype=data.draw(lengths), shape=(5, 3))) for _ in range(3)]
+    for part in parts:
+        publish(part.sources)
+    expected = np.concatenate([part.values for part in parts])
+    found = np.concatenate([part.array for part in parts])
+    assert found.dtype == expected.dtype
+    check(found, expected, data.draw(outer_keys(expected.shape)))
+
+
+@MANY
+@given(st.data())
 def test_a_cast_array_reads_as_its_values_cast(data):
     """With every selection of it, and after any slice."""
     known = data.draw(known_arrays(dtype=data.draw(st.sampled_from(NUMBERS[:4]))))

@@ -1,4 +1,4 @@
-"""Casting as a codec: numbers are stored in one dtype and read in another."""
+"""Casting as a codec: numbers are stored in one dtype and read in another, and text in a longer one."""
 
 from __future__ import annotations
 
@@ -35,13 +35,15 @@ def cast_codec(stored: np.dtype[Any], dtype: np.dtype[Any], /) -> Codec:
 
 
 def cast_dtypes(codec: Codec, /) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
-    """Give the stored dtype and that of values; ``None`` where they are no numbers of a fixed size."""
+    """Give the stored dtype and that of values; ``None`` where they are neither numbers nor text of a fixed length."""
     options = codec.options()
     try:
         stored, dtype = np.dtype(options["encode_dtype"]), np.dtype(options["decode_dtype"])
     except (KeyError, TypeError, ValueError):
         return None
-    return (stored, dtype) if stored.kind in "biufc" and dtype.kind in "biufc" else None
+    are_numbers = stored.kind in "biufc" and dtype.kind in "biufc"
+    are_texts = stored.kind == dtype.kind and stored.kind in "SU" and 0 < stored.itemsize <= dtype.itemsize
+    return (stored, dtype) if are_numbers or are_texts else None
 
 
 def cast_numbers(numbers: NDArray[Any], dtype: np.dtype[Any], /) -> NDArray[Any]:

@@ -236,8 +236,8 @@ class ManifestArray(NDArrayOperatorsMixin):
         Raises
         ------
         CombineError
-            ``casting`` does not allow it (see :func:`numpy.can_cast`), they are no numbers, are complex and would
-            lose a part, are packed (stored numbers mean nothing in another dtype), or a hole reads as what has no
+            ``casting`` does not allow it (see :func:`numpy.can_cast`), they are neither numbers nor text that gets
+            longer, are complex and would lose a part, are packed (stored numbers mean nothing in another dtype), or a hole reads as what has no
             place in the dtype.
         """
         wanted = np.dtype(dtype)
@@ -252,7 +252,7 @@ class ManifestArray(NDArrayOperatorsMixin):
             )
             raise self._no_cast(wanted, why)
         if not can_cast(self.dtype, wanted):
-            raise self._no_cast(wanted, "which is no cast between numbers: use .virtual.open()")
+            raise self._no_cast(wanted, "which is no cast between numbers, nor to longer text: use .virtual.open()")
         try:
             return replace(self, manifest=cast(self.in_memory(), native(wanted)), dtype=native(wanted))
         except ValueError as error:

@@ -15,11 +15,15 @@ __all__ = ["can_cast", "cast"]
 
 
 def can_cast(old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
-    """Tell whether both are numbers, or truth values; complex ones stay complex.
+    """Tell whether both are numbers, or truth values; complex ones stay complex. Text of fixed length gets longer.
 
     >>> can_cast(np.dtype("f4"), np.dtype("f8")), can_cast(np.dtype("c8"), np.dtype("f4"))
     (True, False)
+    >>> can_cast(np.dtype("S3"), np.dtype("S5")), can_cast(np.dtype("S5"), np.dtype("S3"))
+    (True, False)
     """
+    if old.kind in "SU":
+        return new.kind == old.kind and new.itemsize >= old.itemsize
     return old.kind in "biufc" and new.kind in ("c" if old.kind == "c" else "biufc")
 
 
