@@ -237,8 +237,8 @@ class ManifestArray(NDArrayOperatorsMixin):
         ------
         CombineError
             ``casting`` does not allow it (see :func:`numpy.can_cast`), they are neither numbers nor text that gets
-            longer, are complex and would lose a part, are packed (stored numbers mean nothing in another dtype), or a hole reads as what has no
-            place in the dtype.
+            longer, are complex and would lose a part, are packed (stored numbers mean nothing in another dtype), or a
+            hole reads as what has no place in the dtype.
         """
         wanted = np.dtype(dtype)
         if not np.can_cast(self.dtype, wanted, casting):  # type: ignore[arg-type]
