@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -145,3 +146,53 @@ def test_a_pickle_of_another_shape_is_refused():
     restore, (kind, columns, _, *tables) = mixed().__reduce__()
     with pytest.raises(ManifestError, match="packed entries"):
         restore(kind, columns, (3, 3), *tables)
+
+
+# -- what a few bytes may claim -----------------------------------------------------------------------------------
+
+
+def test_holes_by_the_hundred_million_take_no_memory():
+    """One entry is repeated, there and back."""
+    one = np.zeros((), ENTRY)
+    one["location"] = MISSING
+    made = ChunkManifest(np.broadcast_to(one, (10_000, 10_000)), (Fill.zero("f4"),))
+    tracemalloc.start()
+    copied = pickle.loads(pickle.dumps(made))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    assert copied.shape == made.shape
+    assert (copied.entries[9_999, ::999] == one).all()
+    assert not copied.entries.flags.writeable
+
+
+def test_entries_take_the_memory_of_their_table_alone():
+    made = chunks_of("contiguous", 1_000_000)
+    data = pack(made.entries, None)
+    tracemalloc.start()
+    got, _ = unpack(data, made.shape, ENTRY)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert got.tobytes() == made.entries.tobytes()
+    assert peak < 1.1 * got.nbytes
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(2**28 + 1,), (10**30,), (-1,), (-50, -3), (0, 2**62, 2**62), (1,) * 65, (0,) * 65, ("3",), (3.0,), (None,)],
+    ids=repr,
+)
+def test_absurd_shapes_are_refused(shape):
+    """Though entries that are all the same take no memory: what is done with them does."""
+    with pytest.raises(ManifestError, match="packed entries of shape"):
+        unpack(pack(np.zeros(3, ENTRY), None), shape, ENTRY)
+
+
+def test_what_memory_does_not_hold_is_a_typed_error(monkeypatch):
+    def full(*args):
+        raise MemoryError
+
+    data = pack(chunks_of("contiguous", 5000).entries, None)
+    monkeypatch.setattr("virtualstack.manifests.columns._all_rows", full)
+    with pytest.raises(ManifestError, match="packed entries of 5000 chunks take 0 MiB, which this machine does not"):
+        unpack(data, (5000,), ENTRY)

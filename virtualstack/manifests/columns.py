@@ -18,6 +18,9 @@ __all__ = ["pack", "unpack"]
 
 _SMALL = 4096  # planes up to this many bytes are not compressed: calling zstd costs as much as 2000 chunks
 _HEADER = struct.Struct("<BQI")
+_MAX_CELLS = 1 << 28  # that a few bytes may claim: 6 GiB, and as many as readers take
+_CELLS_A_BYTE = 64  # of more cells; files give one or less
+_MAX_AXES = 64  # of numpy
 
 
 def pack(entries: NDArray[np.void], starts: NDArray[np.int64] | None, /) -> bytes:
@@ -25,7 +28,8 @@ def pack(entries: NDArray[np.void], starts: NDArray[np.int64] | None, /) -> byte
 
     Offsets become gaps, in bytes, to the end of the chunk before. Then each byte of an entry is a column of its own, of
     which those that vary are kept, compressed with zstd: 2 to 4 bytes a chunk of a compressed file, and none of one
-    whose chunks follow each other at equal lengths. Costs about 20 ns a chunk each way.
+    whose chunks follow each other at equal lengths. Costs about 20 ns a chunk each way, and nothing where one entry
+    is repeated without memory.
 
     Parameters
     ----------
@@ -34,6 +38,8 @@ def pack(entries: NDArray[np.void], starts: NDArray[np.int64] | None, /) -> byte
     starts
         Same shape, or ``None``.
     """
+    if entries.size > 2 and not any(entries.strides):
+        entries = np.broadcast_to(entries[(0,) * entries.ndim], 2)  # packed, all that are equal are as two
     table = np.array(entries, order="C").reshape(-1)
     ends = table["offset"] + table["length"]
     table["offset"][1:] -= ends[:-1]
@@ -46,24 +52,66 @@ def pack(entries: NDArray[np.void], starts: NDArray[np.int64] | None, /) -> byte
 def unpack(
     data: bytes | memoryview, shape: tuple[int, ...], dtype: np.dtype[Any], /
 ) -> tuple[NDArray[np.void], NDArray[np.int64] | None]:
-    """Give back the entries, of dtype ``ENTRY``, and the starts; memory is taken as the data say, no more.
+    """Give back the entries, of dtype ``ENTRY``, and the starts.
+
+    Those that are all the same, as holes are, are one that is repeated without memory.
 
     Raises
     ------
     ManifestError
-        The data are no entries of this shape.
+        The data are no entries of this shape, or too few for so many, or memory is.
     """
-    n = math.prod(shape)
-    words, at = _unpack_rows(memoryview(data), 0, n, dtype.itemsize // 8)
-    table = words.reshape(-1).view(dtype)
-    ends = np.cumsum(table["offset"] + table["length"])
-    np.subtract(ends, table["length"], out=table["offset"])
-    if at == len(data):
-        return table.reshape(shape), None
-    starts, at = _unpack_rows(memoryview(data), at, n, 1)
+    n = _n_cells(shape, len(data))
+    try:
+        rows, at = _unpack_rows(memoryview(data), 0, n, dtype.itemsize // 8)
+        table = _entries(rows, n, dtype).reshape(shape)
+        if at == len(data):
+            return table, None
+        rows, at = _unpack_rows(memoryview(data), at, n, 1)
+        starts = _all_rows(rows, n)
+    except MemoryError as error:
+        raise ManifestError(
+            f"packed entries of {n} chunks take {n * dtype.itemsize >> 20} MiB, which this machine does not have"
+        ) from error
     if at != len(data):
         raise ManifestError(f"packed entries have {len(data) - at} bytes too many")
-    return table.reshape(shape), starts.view(np.int64).reshape(shape)
+    return table, starts.view(np.int64).reshape(shape)
+
+
+def _n_cells(shape: tuple[int, ...], nbytes: int) -> int:
+    """Count the cells of a grid that some bytes are said to hold."""
+    if len(shape) > _MAX_AXES or not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise ManifestError(f"packed entries of shape {str(shape)[:200]}, which no chunk grid has")
+    if math.prod(max(n, 1) for n in shape) > max(_MAX_CELLS, _CELLS_A_BYTE * nbytes):
+        raise ManifestError(f"packed entries of shape {str(shape)[:200]} in {nbytes} bytes are damaged, or a trap")
+    return math.prod(shape)
+
+
+def _entries(rows: NDArray[np.uint64], n: int, dtype: np.dtype[Any]) -> NDArray[np.void]:
+    """Give ``n`` entries of rows with gaps in the place of offsets."""
+    if len(rows) < n:
+        two = _with_offsets(rows.copy().reshape(-1).view(dtype))
+        if two[0] == two[1]:
+            return np.broadcast_to(two[0], n)
+    return _with_offsets(_all_rows(rows, n).reshape(-1).view(dtype))
+
+
+def _with_offsets(table: NDArray[np.void]) -> NDArray[np.void]:
+    """Put the offset in the place of the gap, in the same memory."""
+    offset, length = table["offset"], table["length"]
+    offset += length
+    np.cumsum(offset, out=offset)
+    offset -= length
+    return table
+
+
+def _all_rows(rows: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
+    """Give as many rows as there should be; the last one is repeated."""
+    if len(rows) == n:
+        return rows
+    table = np.empty((n, rows.shape[1]), np.uint64)
+    table[:1], table[1:] = rows[:1], rows[1]
+    return table
 
 
 def _pack_rows(rows: NDArray[np.uint64]) -> bytes:
@@ -85,7 +133,7 @@ def _pack_rows(rows: NDArray[np.uint64]) -> bytes:
 
 
 def _unpack_rows(data: memoryview, at: int, n: int, n_words: int) -> tuple[NDArray[np.uint64], int]:
-    """Give a packed table, and the byte after it."""
+    """Give a packed table, or two rows of which the second is repeated; and the byte after it."""
     if len(data) < at + _HEADER.size:
         raise ManifestError("packed entries end in their header")
     is_compressed, length, mask = _HEADER.unpack_from(data, at)
@@ -100,15 +148,15 @@ def _unpack_rows(data: memoryview, at: int, n: int, n_words: int) -> tuple[NDArr
         body = _decompress(body, size)
     if len(body) != size:
         raise ManifestError(f"packed entries are damaged: {len(body)} bytes where {size} belong")
+    first = np.frombuffer(head, np.uint64).reshape(-1, n_words)
+    if not varies:
+        return first.copy(), at + length
     planes = np.frombuffer(body, np.uint8)
     rows = np.empty((n, n_words), np.uint64)
-    first = np.frombuffer(head, np.uint64).reshape(-1, n_words)
-    rows[:2] = first
-    if n > 2:
-        rows[2:] = first[1]
-        bytes_ = rows[1:].view(np.uint8)
-        for plane, column in zip(planes.reshape(len(varies), n - 1), varies, strict=True):
-            bytes_[:, column] = plane
+    rows[0], rows[1:] = first
+    bytes_ = rows[1:].view(np.uint8)
+    for plane, column in zip(planes.reshape(len(varies), n - 1), varies, strict=True):
+        bytes_[:, column] = plane
     return rows, at + length
 
 
