@@ -83,7 +83,7 @@ def expected(series):
 def test_both_engines_read_what_xarray_reads_from_the_files(series, expected, suffix, tmp_path):
     """Values, dtypes and coordinates, with most chunks left where they are."""
     virtual = series[1]
-    with pytest.raises(WriterError, match=r"'v' cannot be written .* rewrite='[0-9.]+%' allows"):
+    with pytest.raises(WriterError, match=r"'v' cannot be written .*: allow rewrite='[0-9.]+%'"):
         virtual.virtual.to_kerchunk(inline_limit=0)
     target = None if suffix == "dict" else tmp_path / f"refs.{suffix}"
     references = virtual.virtual.to_kerchunk(target, inline_limit=0, rewrite="64 kiB")

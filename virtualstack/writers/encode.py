@@ -10,12 +10,11 @@ from virtualstack.codecs.cast import CAST, cast_dtypes
 from virtualstack.codecs.cf import Packing, packing_of
 from virtualstack.codecs.cf_times import line_of
 from virtualstack.codecs.metadata import Codec
-from virtualstack.codecs.pipeline import CodecError, decode, split_elementwise
-from virtualstack.errors import WriterError
+from virtualstack.codecs.pipeline import CodecError, Elementwise, decode, split_elementwise
 from virtualstack.formats.zarr2_codecs import codecs_to_zarr2
 from virtualstack.manifests import ChunkEncoding
 
-__all__ = ["encode_chunk"]
+__all__ = ["can_encode", "encode_chunk"]
 
 _NANOSECONDS = {
     "days": 86_400_000_000_000,
@@ -28,7 +27,10 @@ _NANOSECONDS = {
 }
 
 
-def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /, *, variable: str) -> bytes:
+_REFUSALS = CodecError, ValueError, TypeError, NotImplementedError, RuntimeError, AttributeError, ImportError
+
+
+def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /) -> bytes:
     """Give the bytes that decode to the values, bit by bit; they are decoded again to see that they do.
 
     Parameters
@@ -37,39 +39,45 @@ def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /, *, var
         A whole chunk in native byte order, its axes in the order of storage, of as many elements as ``encoding.shape``.
     encoding
         Codecs that cast or unpack each value stand in front; packed numbers are found for the values.
-    variable
-        For messages.
 
     Raises
     ------
-    WriterError
+    CodecError
         A codec has no encoder or loses something, or there is no packed number for a value.
     """
     values = np.ascontiguousarray(values).reshape(encoding.shape)
-    names = " + ".join(codec.name for codec in encoding.codecs) or "uncompressed"
     try:
         front = split_elementwise(encoding.codecs, encoding.dtype)
         stored = _stored_numbers(values, encoding.codecs[: len(encoding.codecs) - len(front.codecs)])
-        filters, compressor = codecs_to_zarr2(front.codecs, variable=variable)
-        data = stored.astype(object if front.stored.kind == "T" else front.stored).reshape(-1)
-        for config in (*(filters or ()), *([compressor] if compressor else ())):
-            data = numcodecs.get_codec(dict(config)).encode(data)
-        raw = data.tobytes() if isinstance(data, np.ndarray) else bytes(data)
+        raw = _encoded(stored, front)
         back = decode(raw, encoding.codecs, encoding.dtype, encoding.shape)
-    except (CodecError, ValueError, TypeError, NotImplementedError, RuntimeError, AttributeError, ImportError) as error:
-        raise WriterError(
-            f"a chunk of variable '{variable}' cannot be encoded as most of its chunks are ({names}): {error}",
-            variable=variable,
-            feature=names,
-        ) from error
+    except _REFUSALS as error:
+        raise CodecError(f"values cannot be stored as {_names(encoding)}: {error}") from error
     if not _are_same(values, back):
-        raise WriterError(
-            f"variable '{variable}' has values that cannot be stored as most of its chunks are ({names}): they would "
-            "read back as others",
-            variable=variable,
-            feature=names,
-        )
+        raise CodecError(f"values cannot be stored as {_names(encoding)}: they would read back as others")
     return raw
+
+
+def can_encode(encoding: ChunkEncoding, /) -> bool:
+    """Tell whether all codecs have an encoder: some are only read."""
+    try:
+        front = split_elementwise(encoding.codecs, encoding.dtype)
+        _encoded(np.zeros(1, front.stored), front)
+    except _REFUSALS:
+        return False
+    return True
+
+
+def _encoded(stored: NDArray[np.generic], front: Elementwise) -> bytes:
+    filters, compressor = codecs_to_zarr2(front.codecs, variable="")
+    data = stored.astype(object if front.stored.kind == "T" else front.stored).reshape(-1)
+    for config in (*(filters or ()), *([compressor] if compressor else ())):
+        data = numcodecs.get_codec(dict(config)).encode(data)
+    return data.tobytes() if isinstance(data, np.ndarray) else bytes(data)
+
+
+def _names(encoding: ChunkEncoding) -> str:
+    return " + ".join(codec.name for codec in encoding.codecs) or "uncompressed"
 
 
 def _are_same(values: NDArray[np.generic], back: NDArray[np.generic]) -> bool:

@@ -29,7 +29,8 @@ from virtualstack.manifests import (
 )
 from virtualstack.reading import read_array
 from virtualstack.storage import LocalTarget, Storage, StorageLike, Target
-from virtualstack.writers.rewrite import Budget, plan_rewrite
+from virtualstack.writers.plan import RewritePlan, plan_rewrite
+from virtualstack.writers.rewrite import Budget, check_missing
 from virtualstack.writers.rewrite import rewrite as rewrite_chunks
 
 __all__ = ["how_taken", "write_kerchunk"]
@@ -129,34 +130,45 @@ def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None,
     """Change as little of an array as makes it plain: nothing, some chunks, or all values as one inline chunk."""
     if _is_expressible(array):
         return array
-    is_small = array.nbytes <= inline_limit and not array.manifest.summary().n_missing
     plan = plan_rewrite(array, takes=_takes)
-    if not plan.cells.size or (budget is not None and not (is_small and plan.nbytes > budget.limit(plan.stored))):
-        try:
-            changed = repack(rewrite_chunks(plan, budget.limit(plan.stored) if budget else 0, storage))
-        except WriterError:
-            if not is_small:
-                raise
-        else:
-            # Holes may read as what no stored number unpacks to, and so the packing be none of attributes.
-            if not is_small or _is_expressible(changed):
-                return changed
-    if is_small:
-        return inline_array(
-            read_array(array, (), storage),
-            name=array.name or "",
-            dims=array.dimension_names or (),
-            attributes=array.attributes,
-            cf=array.cf,
-            fill=array.in_memory().fill,
-        )
-    reason = why_not_plain(array)
-    if reason is None:
-        return array  # its codecs or order have no form, which is said where they are written
-    raise WriterError(
+    limit = budget.limit(plan.stored) if budget else 0
+    is_small = _is_small(array, inline_limit)
+    if is_small and plan.cells.size and (plan.nbytes > limit or array.nbytes <= plan.nbytes):
+        return _inlined(array, storage)
+    if plan.cells.size and budget is None:
+        check_missing(plan)
+        raise _refused(array, plan)
+    try:
+        changed = repack(rewrite_chunks(plan, limit, storage))
+    except WriterError:
+        if not is_small:
+            raise
+        return _inlined(array, storage)
+    # Holes may read as what no stored number unpacks to, and so the packing be none of attributes.
+    return _inlined(array, storage) if is_small and not _is_expressible(changed) else changed
+
+
+def _is_small(array: ManifestArray, inline_limit: int) -> bool:
+    return array.nbytes <= inline_limit and not array.manifest.summary().n_missing
+
+
+def _inlined(array: ManifestArray, storage: StorageLike) -> ManifestArray:
+    return inline_array(
+        read_array(array, (), storage),
+        name=array.name or "",
+        dims=array.dimension_names or (),
+        attributes=array.attributes,
+        cf=array.cf,
+        fill=array.in_memory().fill,
+    )
+
+
+def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
+    reason = why_not_plain(array) or "its codecs, dtype or order of axes have no form there"
+    return WriterError(
         f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be encoded "
-        f"anew and put into the references, which rewrite='{plan.budget()}' allows. Or give its values by "
-        "vds.virtual.open() or ManifestStore, leave the variable out, or join only files that are stored alike",
+        f"anew and put into the references: {plan.remedy()}. Or give its values by vds.virtual.open() or "
+        "ManifestStore, leave the variable out, or join only files that are stored alike",
         variable=array.name,
         feature=reason,
     )
@@ -190,11 +202,13 @@ def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
     plan = plan_rewrite(array, takes=_takes)
     if not plan.cells.size:
         return "as it is"
-    if array.nbytes <= inline_limit and not array.manifest.summary().n_missing:
+    if _is_small(array, inline_limit):
         return f"inline: {array.nbytes:,} bytes"
     if plan.n_missing:
         return f"no: {plan} are to be encoded anew, and show {plan.n_missing} MISSING ones"
-    return f"rewrite='{plan.budget()}': {plan}"
+    return f"rewrite='{plan.budget()}': {plan}" + (
+        "" if plan.is_sure else ", if the packing or dtype of the others holds their values"
+    )
 
 
 def _relative_to(base: str) -> Callable[[str], str]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.manifests import ENTRY, INLINE, MISSING, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest
 
-__all__ = ["match_chunks"]
+__all__ = ["count_overlaps", "match_chunks"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,8 +123,9 @@ def match_chunks(
     if not manifest.holes.any():
         return entries, ~is_kept, 0
     is_other = ~(manifest.holes & (manifest.entries["encoding"] == fill))
-    is_anew = ~is_kept & (_count_in_chunks(is_other, grid, chunks) > 0)
-    n_missing = _count_in_chunks(manifest.entries["location"] == MISSING, grid, chunks)
+    target = ChunkGrid.regular(grid.array_shape, chunks)
+    is_anew = ~is_kept & (count_overlaps(is_other, grid, target) > 0)
+    n_missing = count_overlaps(manifest.entries["location"] == MISSING, grid, target)
     entries["location"][~is_kept & ~is_anew & (n_missing > 0)] = MISSING
     return entries, is_anew, int(n_missing[is_anew].sum())
 
@@ -151,12 +152,12 @@ def _expected_starts(axes: Sequence[_AxisMatch], encoding: ChunkEncoding) -> NDA
     return expected
 
 
-def _count_in_chunks(marked: NDArray[np.bool_], grid: ChunkGrid, chunks: Sequence[int]) -> NDArray[np.int64]:
-    """Count the marked cells that each chunk of the target shows a part of."""
+def count_overlaps(marked: NDArray[np.bool_], grid: ChunkGrid, other: ChunkGrid, /) -> NDArray[np.int64]:
+    """Count the marked cells of one grid that each cell of another one over the same elements shows a part of."""
     found = np.asarray(marked, np.int64)
-    for i, (axis, n) in enumerate(zip(grid.axes, chunks, strict=True)):
-        begin = np.arange(0, axis.length, n, dtype=np.int64)
-        low, high = axis.find(begin), axis.find(np.minimum(begin + n, axis.length) - 1) + 1
+    for i, (axis, cells) in enumerate(zip(grid.axes, other.axes, strict=True)):
+        lines = cells.lines()
+        low, high = axis.find(lines[:-1]), axis.find(lines[1:] - 1) + 1
         before = np.zeros((*found.shape[:i], 1, *found.shape[i + 1 :]), np.int64)
         total = np.concatenate([before, found.cumsum(i)], i)
         found = total.take(high, i) - total.take(low, i)
