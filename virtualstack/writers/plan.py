@@ -44,7 +44,8 @@ _CANDIDATES = 8
 _MOST_CELLS = 64
 """Chunks that a target may have, as a multiple of the array's cells: a tiny odd chunk is no measure for all."""
 _LARGEST = 64 << 20
-_MARGIN = 1.1
+_MARGIN = 1.1, 64
+"""What an estimate may be too small by: a part of it, and bytes of each chunk for headers and checksums."""
 _OVERHEAD = 1.01, 600
 """What no compressor adds more than: a part of what it is given, and bytes."""
 
@@ -123,9 +124,10 @@ class RewritePlan:
         return math.ceil(decoded * _OVERHEAD[0]) + _OVERHEAD[1] if front.codecs else decoded
 
     def budget(self) -> str:
-        """Write a budget that does: a tenth more than was planned, where that is an estimate."""
-        most = self.most_bytes * len(self.cells)
-        return self.part(max(min(math.ceil(self.nbytes * _MARGIN), most), self.nbytes))
+        """Write a budget that does: somewhat more than was planned, where that is an estimate."""
+        part, each = _MARGIN
+        enough = math.ceil(self.nbytes * part) + each * len(self.cells)
+        return self.part(max(min(enough, self.most_bytes * len(self.cells)), self.nbytes))
 
     def remedy(self) -> str:
         """Say which budget does, and which one is sure to where the values may not fit."""
