@@ -54,6 +54,27 @@ def test_within_a_tolerance_the_first_file_counts():
     assert chain.which.tolist() == [0, 0, 1]
 
 
+def test_dates_within_a_tolerance_are_found_whatever_their_unit():
+    """Files of one day each have labels of their own, and are not compared pair by pair."""
+    days = [DATES[:1] + pd.Timedelta(i, "D") for i in range(5000)]
+    assert len(distinct_labels(days, pd.Timedelta("1h")).labels) == 5000
+    near = [DATES, (DATES + pd.Timedelta("1h")).as_unit("s"), DATES - pd.Timedelta("61min")]
+    assert distinct_labels(near, pd.Timedelta("1h")).which.tolist() == [0, 0, 1]
+    far = pd.DatetimeIndex(np.array(["3000-01-01", "1000-01-01"], "M8[s]"))
+    assert distance(far, far[::-1]) == pd.Timestamp("3000-01-01").as_unit("s") - pd.Timestamp("1000-01-01").as_unit("s")
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_integers_are_compared_as_integers(dtype):
+    """Floats have no place for odd numbers above 2 ** 53."""
+    a, b = (pd.Index(np.array([2**53, x], dtype)) for x in (2**60, 2**60 + 1))
+    assert distance(a, b) == 1
+    assert distinct_labels([a, b], 0.5).which.tolist() == [0, 1]
+    assert distinct_labels([a, b], 1).which.tolist() == [0, 0]
+    assert distance(pd.Index([-(2**63)]), pd.Index([2**63 - 1])) == 2**64 - 1
+    assert distance(pd.Index([-1]), pd.Index(np.array([2**64 - 1], "u8"))) == 2**64
+
+
 def test_labels_of_several_kinds_have_no_tolerance():
     indexes = [
         pd.Index(["a"]),

@@ -269,11 +269,28 @@ def test_a_gap_in_a_grid_whose_other_coordinates_differ(tmp_path):
 def test_labels_that_differ_are_counted_and_measured(tmp_path):
     lat = np.array([10.0, 20.0, 30.0])
     paths = [write(tmp_path / f"{i}.nc", time=[i], lat=lat + (1e-6 * (i > 1))) for i in range(4)]
-    message = r"coordinate 'lat' differs in 2 of 4 files, by at most 1e-06, first in '.*2.nc'; tolerance= takes"
-    with pytest.raises(CombineError, match=message):
-        vs.open_virtual_mfdataset(paths)
-    with pytest.raises(CombineError, match=message):
-        vs.open_virtual_mfdataset(paths, tolerance=1e-7)
+    message = r"coordinate 'lat' differs in 2 of 4 files, by at most 1e-06, first in '.*2.nc'; "
+    for tolerance, remedy in (
+        (None, r"tolerance= takes the labels of '.*0.nc'"),
+        (1e-7, r"tolerance=1e-07 is less, and a greater one takes the labels of '.*0.nc'"),
+        (np.timedelta64(1, "h"), r"tolerance=Timedelta\('0 days 01:00:00'\) is no distance of numbers; one takes the"),
+    ):
+        with pytest.raises(CombineError, match=message + remedy):
+            vs.open_virtual_mfdataset(paths, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("tolerance", ["1e-6", np.nan, -1, {"lat": 1e-6}, [1, 2], True, pd.NaT, -np.inf])
+def test_what_is_no_tolerance_is_refused(tolerance, tmp_path):
+    with pytest.raises(CombineError, match=r"tolerance=.* is no distance between labels; give a number such as 1e-6"):
+        vs.open_virtual_mfdataset([write(tmp_path / "a.nc", time=[0])], tolerance=tolerance)
+
+
+def test_labels_on_both_sides_of_the_first_are_within_a_tolerance(tmp_path):
+    """Each file is compared with the one whose labels it takes, not with the others."""
+    lats = [(0.0, 10.0), (0.0, 10.000001), (0.0, 9.999999)]
+    paths = [write(tmp_path / f"{i}.nc", time=[i], lat=lat) for i, lat in enumerate(lats)]
+    vds = vs.open_virtual_mfdataset(paths, tolerance=1.5e-6, drop_variables="area")
+    check(vds, plain(paths, combine="nested", concat_dim="time", join="override", drop_variables="area"))
 
 
 def test_labels_of_other_lengths_are_explained(tmp_path):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,16 @@ from virtualstack.errors import CombineError
 __all__ = ["Distinct", "common_labels", "distance", "distinct_labels", "is_jitter", "misfit", "span"]
 
 type Labels = pd.Index[Any]
+type _Unit = Literal["ns", "us", "s"]
 
-_MEASURABLE = "iufmM"
-"""Kinds of numbers, durations and dates: others are equal or not."""
+_KINDS = {"i": "number", "u": "number", "f": "number", "m": "duration", "M": "date"}
+"""What can be measured, by the kind of its dtype: other labels are equal or not."""
+
+_UNITS: tuple[_Unit, ...] = ("ns", "us", "s")
+"""Of dates, from the finest on; all fit into the last."""
+
+_MOST = 1 << 64
+"""More than integers may lie apart."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,46 +86,99 @@ def _key(labels: Labels) -> object:
 
 
 def _within(seen: Sequence[Labels], tolerance: Any) -> tuple[list[Labels], NDArray[np.intp]]:
-    """Let labels stand for those that lie within a tolerance of them; neighbours alone are compared."""
+    """Let labels stand for those of later files that lie within a tolerance, each label of that in its place."""
     stand_for = np.arange(len(seen), dtype=np.intp)
-    measurable = [n for n, x in enumerate(seen) if len(x) and x.dtype.kind in _MEASURABLE]
-    order = sorted(measurable, key=lambda n: (seen[n].dtype.kind, len(seen[n]), seen[n][0]))
-    begin = 0
-    while begin < len(order):
-        end = begin + 1
-        while end < len(order) and _is_within(seen[order[end]], seen[order[end - 1]], tolerance):
-            end += 1
-        members = sorted(order[begin:end])
-        for n in members[1:]:
-            if _is_within(seen[n], seen[members[0]], tolerance):
-                stand_for[n] = members[0]
-        begin = end
+    groups: dict[tuple[str, int], list[int]] = {}
+    for number, x in enumerate(seen):
+        if _is_measurable(x):
+            groups.setdefault((_KINDS[x.dtype.kind], len(x)), []).append(number)
+    for members in groups.values():
+        values, unit = _measured([seen[n] for n in members])
+        limit = _limit(values, unit, tolerance)
+        if limit is not None:
+            stand_for[members] = np.array(members)[_first_near(values, limit)]
     kept = np.unique(stand_for)
     return [seen[n] for n in kept.tolist()], np.searchsorted(kept, stand_for)
 
 
-def _is_within(a: Labels, b: Labels, tolerance: Any) -> bool:
-    far = distance(a, b)
-    if far is None:
-        return False
+def _first_near(values: NDArray[Any], limit: Any) -> NDArray[np.intp]:
+    """Give, for each row of labels, the first that stands for it: none before is within the limit of it.
+
+    Rows whose first labels are too far apart are not compared: the dates of thousands of files are not, pair by pair.
+    """
+    order = np.argsort(values[:, 0], kind="stable")
+    firsts = values[order, 0]
+    found = np.full(len(values), -1, np.intp)
+    for number, own in enumerate(values):
+        if found[number] < 0:
+            low, high = _bounds(own[0], limit)
+            near = order[np.searchsorted(firsts, low) : np.searchsorted(firsts, high, side="right")]
+            near = near[found[near] < 0]
+            found[near[(_gaps(values[near], own) <= limit).all(axis=1)]] = number
+    return found
+
+
+def _bounds(label: Any, limit: Any) -> tuple[Any, Any]:
+    """Give the least and the greatest number that may be within a limit of a label, in its dtype."""
+    if isinstance(label, np.floating):
+        return np.nextafter(label - limit, -np.inf), np.nextafter(label + limit, np.inf)
+    low, high = int(label) - limit, int(label) + limit
+    if isinstance(label, np.integer):
+        known = np.iinfo(label.dtype)
+        return label.dtype.type(max(low, known.min)), label.dtype.type(min(high, known.max))
+    return low, high
+
+
+def _is_measurable(labels: Labels) -> bool:
+    return len(labels) > 0 and labels.dtype.kind in _KINDS and not labels.hasnans
+
+
+def _measured(rows: Sequence[Labels]) -> tuple[NDArray[Any], _Unit | None]:
+    """Give labels of one kind and length as rows of numbers that are exact where they are whole; dates in a unit."""
+    kinds = {x.dtype.kind for x in rows}
+    if kinds & {"m", "M"}:
+        unit = next(unit for unit in _UNITS if all(_fits(x, unit) for x in rows))
+        return np.stack([cast(Any, x).as_unit(unit).values.view(np.int64) for x in rows]), unit
+    if "f" in kinds:
+        return np.stack([x.values.astype(np.float64) for x in rows]), None
+    return np.stack([x.values if len(kinds) == 1 else x.values.astype(object) for x in rows]), None
+
+
+def _fits(labels: Labels, unit: _Unit) -> bool:
     try:
-        return bool(far <= tolerance)
-    except TypeError:  # a number is no tolerance of dates
+        cast(Any, labels).as_unit(unit)
+    except (pd.errors.OutOfBoundsDatetime, pd.errors.OutOfBoundsTimedelta):
         return False
+    return True
+
+
+def _gaps(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """Give how far numbers lie apart; of integers even where the difference exceeds their dtype."""
+    if a.dtype.kind not in "iu":
+        with np.errstate(invalid="ignore"):  # of infinities
+            return np.asarray(abs(a - b))
+    gaps: NDArray[Any] = np.where(a > b, a - b, b - a)
+    return gaps.view(f"u{gaps.itemsize}")
+
+
+def _limit(values: NDArray[Any], unit: _Unit | None, tolerance: Any) -> Any:
+    """Give a tolerance as a number like the gaps of labels, or ``None``: a number is none of dates."""
+    if isinstance(tolerance, pd.Timedelta) != (unit is not None):
+        return None
+    if unit is not None:
+        return tolerance // pd.Timedelta(1, unit)
+    return float(tolerance) if values.dtype.kind == "f" else math.floor(min(tolerance, _MOST))
 
 
 def distance(a: Labels, b: Labels, /) -> Any:
     """Give how far labels lie apart at most, or ``None`` where they cannot be compared one by one."""
-    if len(a) != len(b) or not len(a):
+    if len(a) != len(b) or not (_is_measurable(a) and _is_measurable(b)):
         return None
-    kinds = {x.dtype.kind for x in (a, b)}
-    if not (kinds <= set("iuf") or kinds == {"M"} or kinds == {"m"}):
+    if _KINDS[a.dtype.kind] != _KINDS[b.dtype.kind]:
         return None
-    if kinds <= {"M", "m"}:
-        delta = pd.Timedelta(np.abs(a.values - b.values).max())
-        return None if pd.isnull(delta) else delta
-    far = np.abs(a.values.astype(np.float64) - b.values.astype(np.float64)).max()
-    return None if np.isnan(far) else far
+    (left, right), unit = _measured([a, b])
+    far = _gaps(left, right).max()
+    return far if unit is None else pd.Timedelta(min(int(far), np.iinfo(np.int64).max), unit)
 
 
 def is_jitter(found: Distinct, /) -> bool:
@@ -129,7 +190,7 @@ def is_jitter(found: Distinct, /) -> bool:
     return all(distance(first, x) < step / 2 for x in found.labels[1:])
 
 
-def misfit(dim: str, parts: Sequence[Part], found: Distinct, /) -> CombineError:
+def misfit(dim: str, parts: Sequence[Part], found: Distinct, tolerance: Any, /) -> CombineError:
     """Explain how the labels of files differ, in how many, and what can be done."""
     n = f"{found.n_differing:,} of {len(parts):,} files"
     number = int(found.which[np.argmax(found.which != 0)])
@@ -141,7 +202,7 @@ def misfit(dim: str, parts: Sequence[Part], found: Distinct, /) -> CombineError:
         most = max(far)
         how += f", by at most {most if isinstance(most, pd.Timedelta) else format(most, '.3g')}"
     if is_jitter(found):
-        remedy = f"tolerance= takes the labels of {first.called} where all lie as close, join="
+        remedy = f"{_short_of(tolerance, far[0])}takes the labels of {first.called} where all lie as close, join="
     else:
         how += f": {_extent(a)} in {first.called}, {_extent(b)} there"
     return CombineError(
@@ -154,6 +215,14 @@ def misfit(dim: str, parts: Sequence[Part], found: Distinct, /) -> CombineError:
         left_url=first.source,
         right_url=other.source,
     )
+
+
+def _short_of(tolerance: Any, far: Any) -> str:
+    if tolerance is None:
+        return "tolerance= "
+    if isinstance(tolerance, pd.Timedelta) == isinstance(far, pd.Timedelta):
+        return f"tolerance={tolerance!r} is less, and a greater one "
+    return f"tolerance={tolerance!r} is no distance of {'dates' if isinstance(far, pd.Timedelta) else 'numbers'}; one "
 
 
 def _extent(labels: Labels) -> str:
@@ -174,7 +243,7 @@ def common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part]
     if len(labels) == 1:
         return labels[0], labels
     if rules.join == "exact" or (rules.join == "override" and any(len(x) != len(labels[0]) for x in labels)):
-        raise misfit(dim, parts, found)
+        raise misfit(dim, parts, found, rules.tolerance)
     if rules.join == "override":
         return labels[0], [labels[0]] * len(labels)
     for number, x in enumerate(labels):
@@ -204,7 +273,7 @@ def _snapped(labels: Sequence[Labels], tolerance: Any) -> list[Labels]:
     snapped = [known]
     for x in labels[1:]:
         base = known.sort_values()
-        if base.dtype == x.dtype and len(base) and base.dtype.kind in _MEASURABLE:
+        if base.dtype == x.dtype and len(base) and base.dtype.kind in _KINDS:
             try:
                 at = base.get_indexer(x, method="nearest", tolerance=tolerance)
             except (TypeError, ValueError):  # a number is no tolerance of dates

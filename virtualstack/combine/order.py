@@ -160,9 +160,11 @@ def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:
         return axes  # those that overlap are aligned, or explained, when files are joined
     if overlapping:
         raise _overlap(parts, overlapping, rules.tolerance)
+    within = "" if rules.tolerance is None else f" within tolerance={rules.tolerance!r}"
     raise CombineError(
-        f"{parts[0].called} and {parts[1].called} have the same coordinates {sorted(parts[0].indexes)}, so these do "
-        "not tell their order; join them with combine='nested' and concat_dim=, or give them a label with new_dim=",
+        f"{parts[0].called} and {parts[1].called} have the same coordinates {sorted(parts[0].indexes)}{within}, so "
+        "these do not tell their order; join them with combine='nested' and concat_dim=, or give them a label with "
+        "new_dim=",
         property="labels",
         left_url=parts[0].source,
         right_url=parts[1].source,
@@ -218,20 +220,26 @@ def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> N
 
 def _is_before(a: pd.Index[Any], b: pd.Index[Any], tolerance: Any = None) -> bool:
     """Whether all labels of one are less than those of another, by more than a tolerance."""
+    highest, lowest = _highest(a), _lowest(b)
     if tolerance is not None:
         try:
-            return bool(_highest(a) + tolerance < _lowest(b))
+            return bool(lowest - highest > tolerance)
         except TypeError:  # a number is no tolerance of dates
             pass
-    return bool(_highest(a) < _lowest(b))
+    return bool(highest < lowest)
 
 
 def _lowest(labels: pd.Index[Any]) -> Any:
-    return min(labels[0], labels[-1])
+    return min(_plain(labels[0]), _plain(labels[-1]))
 
 
 def _highest(labels: pd.Index[Any]) -> Any:
-    return max(labels[0], labels[-1])
+    return max(_plain(labels[0]), _plain(labels[-1]))
+
+
+def _plain(label: Any) -> Any:
+    """Give a Python integer for one of numpy, whose differences are exact."""
+    return int(label) if isinstance(label, np.integer) else label
 
 
 # -- what does not fit ----------------------------------------------------------------------------------------
@@ -240,7 +248,7 @@ def _highest(labels: pd.Index[Any]) -> Any:
 def _overlap(parts: Sequence[Part], overlapping: Sequence[tuple[str, Distinct]], tolerance: Any) -> CombineError:
     for dim, found in overlapping:
         if is_jitter(found):
-            return misfit(dim, parts, found)
+            return misfit(dim, parts, found, tolerance)
     dim, found = overlapping[0]
     order = sorted(range(len(found.labels)), key=lambda n: _lowest(found.labels[n]))
     a, b = next(

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from datetime import timedelta
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import pandas as pd
+
+from virtualstack.errors import CombineError
 
 __all__ = ["Join", "Rules"]
 
@@ -35,7 +41,7 @@ class Rules:
     """
 
     join: Join = "exact"
-    tolerance: Any = None
+    tolerance: int | float | pd.Timedelta | None = None
     data_vars: Literal["minimal", "all"] | frozenset[str] | None = None
     coords: Literal["minimal", "all"] | frozenset[str] = "minimal"
     compat: Literal["equals", "override"] = "equals"
@@ -50,6 +56,8 @@ class Rules:
         ------
         ValueError
             A word or an option is not known.
+        CombineError
+            The tolerance is none.
         """
         options = dict(options or {})
         known = ("data_vars", "coords", "compat", "combine_attrs", "fill_value")
@@ -64,11 +72,28 @@ class Rules:
         attrs = options.get("combine_attrs")
         if attrs is not None and not callable(attrs):
             _check("combine_attrs", attrs, _ATTRS)
-        return cls(join=join, tolerance=tolerance, **options)
+        return cls(join=join, tolerance=_tolerance(tolerance), **options)
 
     def fill(self, name: str) -> Any:
         """Give the fill value of a variable; ``None`` is a missing value."""
         return self.fill_value.get(name) if isinstance(self.fill_value, Mapping) else self.fill_value
+
+
+def _tolerance(tolerance: Any) -> int | float | pd.Timedelta | None:
+    """Give a tolerance as a number or a span of time."""
+    number: Any = None
+    if isinstance(tolerance, timedelta | np.timedelta64):
+        number = None if pd.isnull(tolerance) else pd.Timedelta(tolerance)
+    elif isinstance(tolerance, int | float | np.integer | np.floating) and not isinstance(tolerance, bool):
+        number = tolerance if isinstance(tolerance, int | float) else tolerance.item()
+    if tolerance is not None and not (number is not None and number >= type(number)(0)):
+        raise CombineError(
+            f"tolerance={tolerance!r} is no distance between labels; give a number such as 1e-6, or for dates a "
+            "timedelta such as pd.Timedelta('1min')",
+            property="tolerance",
+            left=tolerance,
+        )
+    return cast("int | float | pd.Timedelta | None", number)
 
 
 def _check(option: str, word: object, known: Collection[str]) -> None:
