@@ -120,18 +120,73 @@ def test_what_is_too_large_to_be_compared_is_named():
     assert made.depth.variable._data.a_url() == "s3://bucket/0.nc"
 
 
-def test_labels_of_one_file_are_taken_along_one_dimension_alone():
-    """Along the second one, what the first step has dropped would be filled in."""
+def virtually(dataset):
+    """Make all but the dimension coordinates virtual."""
+    made = {
+        name: (x.dims, inline_array(x.values, name=name, dims=x.dims, attributes={}))
+        for name, x in dataset.variables.items()
+        if name not in dataset.dims
+    }
+    return xr.Dataset(made, {dim: dataset[dim] for dim in dataset.dims}).set_coords(set(dataset.coords) & made.keys())
 
-    def tile(t, x, lat):
-        values = inline_array(np.ones((1, len(lat), 1)), name="v", dims=("t", "lat", "x"), attributes={})
-        return xr.Dataset({"v": (("t", "lat", "x"), values)}, {"t": [t], "lat": lat, "x": [x]})
 
-    tiles = [[tile(0, 0, [10, 20]), tile(0, 1, [0, 10])], [tile(1, 0, [10, 20]), tile(1, 1, [10, 20])]]
-    for join in ("left", "right"):
-        with pytest.raises(CombineError, match=rf"labels of 'lat' differ, and join='{join}'"):
-            combine_datasets(tiles, combine="nested", concat_dim=["t", "x"], join=join)
-        with pytest.raises(CombineError, match=rf"labels of 'lat' differ, and join='{join}'"):
-            combine_datasets([x for row in tiles for x in row], join=join)
-    assert combine_datasets(tiles, combine="nested", concat_dim=["t", "x"], join="outer").sizes["lat"] == 3
-    assert combine_datasets(tiles[0], combine="nested", concat_dim="x", join="right").lat.values.tolist() == [0, 10]
+@pytest.mark.parametrize("join", ["outer", "inner", "left", "right", "override"])
+@pytest.mark.parametrize("odd", [(0, 0), (0, 1), (1, 0), (1, 2), (2, 1), (2, 2)])
+def test_tiles_along_two_dimensions_take_common_labels_all_at_once(join, odd):
+    """What xarray gives for files that it has aligned first: no step fills in what the one before has dropped."""
+
+    def tile(t, x):
+        lat = np.array([10, 20]) + (5 if (t, x) == odd else 0)
+        coords = {"t": [t], "lat": lat, "x": [x], "lat2": (("lat", "x"), lat[:, None] + x / 100)}
+        return xr.Dataset({"v": (("t", "lat", "x"), np.random.default_rng(t * 3 + x).random((1, 2, 1)))}, coords)
+
+    tiles = [[tile(t, x) for x in range(3)] for t in range(3)]
+    flat = [x for row in tiles for x in row]
+    aligned = xr.align(*flat, join=join, exclude=["t", "x"])
+    nested = [list(aligned[i : i + 3]) for i in (0, 3, 6)]
+    compat = "override" if join == "override" else "no_conflicts"
+    how = {"data_vars": "minimal", "coords": "minimal", "compat": compat}
+    if join == "override":  # lat2 is what its file says, whatever the labels
+        nested = [[x.drop_vars("lat2") for x in row] for row in nested]
+        tiles = [[x.drop_vars("lat2") for x in row] for row in tiles]
+        flat = [x.drop_vars("lat2") for x in flat]
+    expected = xr.combine_nested(nested, ["t", "x"], join="exact", **how)
+    parts = [[virtually(x) for x in row] for row in tiles]
+    found = combine_datasets(parts, combine="nested", concat_dim=["t", "x"], join=join).virtual.open().load()
+    xr.testing.assert_identical(found, expected)
+    shuffled = [virtually(flat[i]) for i in np.random.default_rng(0).permutation(9)]
+    xr.testing.assert_identical(combine_datasets(shuffled, join=join).virtual.open().load(), expected)
+    stepwise = xr.combine_nested(tiles, ["t", "x"], join=join, **how)
+    xr.testing.assert_equal(stepwise.lat, found.lat)
+    kept = found.v.where(stepwise.v.notnull()).variable  # xarray's own steps lose values of labels that come back
+    xr.testing.assert_equal(stepwise.v.variable, kept)
+
+
+def test_a_coordinate_that_rows_of_tiles_contradict_is_named_with_their_files():
+    """What a tile lacks is no value; what two rows have must be the same."""
+
+    def tile(t, x, lat, shift=0.0):
+        lat = np.array(lat)
+        coords = {"t": [t], "lat": lat, "x": [x], "lat2": (("lat", "x"), lat[:, None] + shift)}
+        made = virtually(xr.Dataset({"v": (("t", "lat", "x"), np.ones((1, lat.size, 1)))}, coords))
+        made.encoding["source"] = f"file:///{t}{x}.nc"
+        return made
+
+    tiles = [tile(0, 0, [10, 20]), tile(0, 1, [15, 25]), tile(1, 0, [10, 20]), tile(1, 1, [10, 20])]
+    found = combine_datasets(tiles, join="outer").virtual.open()
+    np.testing.assert_array_equal(found.lat2, [[10, 10], [np.nan, 15], [20, 20], [np.nan, 25]])
+    tiles[3] = tile(1, 1, [15, 30], shift=0.5)
+    message = r"'lat2' .* '.*00.nc' \(joined with 1 more\) and '.*10.nc' \(joined with 1 more\): 1 of 3 values differ"
+    with pytest.raises(CombineError, match=message):
+        combine_datasets(tiles, join="outer")
+
+
+def test_a_variable_that_one_tile_lacks_is_taken_from_the_other_row():
+    """A hole in place of a variable is no value that contradicts."""
+
+    def tile(t, x):
+        made = xr.Dataset({"v": (("t", "x"), [[1.0]])}, {"t": [t], "x": [x], "area": ("x", [x + 0.5])})
+        return virtually(made.drop_vars("area") if (t, x) == (0, 1) else made)
+
+    found = combine_datasets([tile(t, x) for t in (0, 1) for x in (0, 1)], join="outer").virtual.open()
+    assert found.area.values.tolist() == [0.5, 1.5]

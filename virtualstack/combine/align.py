@@ -1,8 +1,12 @@
-"""Bringing many files to common labels along the dimensions that they are not joined along."""
+"""Bringing many files to common labels along the dimensions that they are not joined along.
+
+All of them at once, before they are joined: along several dimensions one after the other, what one step drops, as
+``join="left"`` does, the next would fill in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,20 +19,22 @@ from virtualstack.combine.reindex import Target, reindex_part
 from virtualstack.combine.rules import Rules
 from virtualstack.errors import CombineError
 
-__all__ = ["align", "check_sides"]
+__all__ = ["align"]
 
 
-def align(parts: Sequence[Part], dims: Iterable[str], rules: Rules, /) -> list[Part]:
-    """Give all parts the same labels along some dimensions; parts that lack one are left alone.
+def align(parts: Sequence[Part], rules: Rules, /, *, but: Collection[str | None] = ()) -> list[Part]:
+    """Give all parts the same labels; those that lack a dimension are left alone.
+
+    Dimensions without labels in all parts are not looked at: lengths are compared where variables are joined.
 
     Parameters
     ----------
     parts
         In the order of the files.
-    dims
-        Those without labels in all parts are not looked at: lengths are compared where variables are joined.
     rules
         With ``join`` and ``tolerance``.
+    but
+        Dimensions that the parts are joined along.
 
     Raises
     ------
@@ -36,35 +42,11 @@ def align(parts: Sequence[Part], dims: Iterable[str], rules: Rules, /) -> list[P
         Labels differ and ``join`` is "exact", or they cannot be brought together; the message says where and how far.
     """
     aligned = list(parts)
-    for dim in dims:
+    for dim in dict.fromkeys(name for part in parts for name in part.sizes if name not in but):
         having = [i for i, part in enumerate(aligned) if dim in part.indexes]
         if len(having) > 1:
             _align_along(aligned, having, dim, rules)
     return aligned
-
-
-def check_sides(parts: Sequence[Part], dims: Sequence[str | None], rules: Rules, /) -> None:
-    """Refuse to take the labels of the first or last file where files are joined along several dimensions.
-
-    They are joined along one after the other: what one step has dropped would be filled in by the next.
-
-    Raises
-    ------
-    CombineError
-        ``join`` is "left" or "right", there are two dimensions or more, and labels along others differ.
-    """
-    if rules.join not in ("left", "right") or sum(dim is not None for dim in dims) < 2:
-        return
-    for dim in dict.fromkeys(name for part in parts for name in part.indexes):
-        having = [part for part in parts if dim in part.indexes]
-        if dim not in dims and len(distinct_labels([x.indexes[dim].index for x in having], rules.tolerance).labels) > 1:
-            raise CombineError(
-                f"files are joined along {[x for x in dims if x]}, labels of '{dim}' differ, and join={rules.join!r} "
-                "takes those of one file: it does so along one dimension alone; use join='outer' or 'inner', and "
-                "select labels from the result",
-                variable=dim,
-                property="labels",
-            )
 
 
 def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rules) -> None:

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
+from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined
 from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes
 from virtualstack.combine.missing import hole, missing_variable, with_missing_value
@@ -54,8 +54,7 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
     if len(parts) == 0:
         raise CombineError("there are no datasets to join")
     is_new = _is_new(parts, dim)
-    others = dict.fromkeys(name for part in parts for name in part.sizes if name != dim)
-    parts = align(parts, others, rules)
+    parts = align(parts, rules, but=[dim])
     parts = _of_all_variables(parts, dim, rules)
     joined_names = _joined(parts, dim, rules, is_new=is_new)
     variables, indexes = {}, {}
@@ -77,18 +76,31 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
         attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=parts)
         variables[name] = _with_attributes(variables[name], attributes)
         left_out |= found
-    return unite_parts(parts, variables, indexes, rules, left_out)
+    return unite_parts(parts, dim, variables, indexes, rules, left_out)
 
 
 def unite_parts(
     parts: Sequence[Part],
+    dim: str | None,
     variables: Mapping[str, xr.Variable],
     indexes: Mapping[str, PandasIndex],
     rules: Rules,
     left_out: Iterable[Attribute],
     /,
 ) -> Part:
-    """Give the part of joined variables: attributes that hold for all, and everything that reports are to say."""
+    """Give the part of joined variables: attributes that hold for all, and everything that reports are to say.
+
+    Parameters
+    ----------
+    parts
+        That were joined.
+    dim
+        Along which they were; ``None`` where they are put side by side.
+    variables, indexes, left_out
+        Of the part.
+    rules
+        With ``combine_attrs``.
+    """
     attributes, found = merge_attributes([part.attributes for part in parts], rules, name=None, sources=parts)
     refusals = dict.fromkeys(x for part in parts for x in part.refusals)
     sizes: dict[str, int] = {}
@@ -102,21 +114,11 @@ def unite_parts(
         attributes=attributes,
         encoding=parts[0].encoding,
         refusals=tuple(refusals),
-        source=parts[0].source if len(parts) == 1 else None,
+        source=next((part.source for part in parts if part.n_files), None),
+        n_files=sum(part.n_files for part in parts),
         left_out=found.union(left_out),
-        absent=_absent_in_all(parts, sizes),
+        absent=absent_joined([part.absent for part in parts], dim, [part.sizes.get(dim or "", 1) for part in parts]),
     )
-
-
-def _absent_in_all(parts: Sequence[Part], sizes: Mapping[str, int]) -> dict[str, NDArray[np.bool_]]:
-    absent = {}
-    for dim, own in parts[0].absent.items():
-        others = [part.absent.get(dim) for part in parts]
-        if all(x is not None and x.shape == own.shape == (sizes.get(dim),) for x in others):
-            shared = np.logical_and.reduce(cast(Any, others))
-            if shared.any():
-                absent[dim] = shared
-    return absent
 
 
 def _is_new(parts: Sequence[Part], dim: str) -> bool:
@@ -182,8 +184,15 @@ def _of_all_variables(parts: list[Part], dim: str, rules: Rules) -> list[Part]:
         indexes = {
             name: templates[name].indexes[name] for name in names if name in templates[name].indexes and name != dim
         }
+        absent = absent_by_name(part.absent, dict.fromkeys(names.keys() - part.variables.keys(), EVERYTHING))
         completed.append(
-            replace(part, variables=own, indexes={**indexes, **part.indexes}, sizes={**sizes, **part.sizes})
+            replace(
+                part,
+                variables=own,
+                indexes={**indexes, **part.indexes},
+                sizes={**sizes, **part.sizes},
+                absent=absent,
+            )
         )
     return completed
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, cast
 
 import xarray as xr
 
-from virtualstack.combine.align import check_sides
+from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.differing import unpack_differing
 from virtualstack.combine.merge import merge_parts
@@ -101,7 +100,7 @@ def concat_datasets(datasets: Sequence[xr.Dataset], dim: str, /, *, storage: Sto
                 right=None,
                 left_url=part.source,
             )
-    return replace(concat_parts(parts, dim, Rules(), Storage.of(storage)), source=None).dataset()
+    return concat_parts(parts, dim, Rules(), Storage.of(storage)).dataset()
 
 
 def concat_dims(combine: Combine, concat_dim: str | Sequence[str | None] | None) -> list[str | None] | None:
@@ -130,25 +129,32 @@ def combine_parts(
     nested: Nested[Part], flat: Sequence[Part], dims: Sequence[str | None] | None, rules: Rules, storage: Storage, /
 ) -> Part:
     """Combine parts by their coordinates, or as they are nested."""
-    if dims is not None:
-        check_sides(flat, dims, rules)
-    combined = combine_by_coords(flat, rules, storage) if dims is None else _nest(nested, dims, rules, storage)
-    return combined if len(flat) == 1 else replace(combined, source=None)
+    if dims is None:
+        return combine_by_coords(flat, rules, storage)
+    _check_levels(nested, dims)
+    return _nest(nest_like(nested, align(flat, rules, but=dims)), dims, rules, storage)
 
 
-def _nest(item: Nested[Part], dims: Sequence[str | None], rules: Rules, storage: Storage) -> Part:
+def _check_levels(item: Nested[Part], dims: Sequence[str | None]) -> None:
     if isinstance(item, Part):
         if dims:
             raise CombineError(
                 f"{item.called} stands where a list is needed: concat_dim names {list(dims)} below it, one for each "
                 "level of nested lists"
             )
-        return item
+        return
     if not dims:
         raise CombineError("lists are nested deeper than concat_dim has dimensions; name one for each level")
-    parts = [_nest(x, dims[1:], rules, storage) for x in item]
-    if not parts:
+    if not item:
         raise CombineError("there are no datasets to combine")
+    for x in item:
+        _check_levels(x, dims[1:])
+
+
+def _nest(item: Nested[Part], dims: Sequence[str | None], rules: Rules, storage: Storage) -> Part:
+    if isinstance(item, Part):
+        return item
+    parts = [_nest(x, dims[1:], rules, storage) for x in item]
     return merge_parts(parts, rules, storage) if dims[0] is None else concat_parts(parts, dims[0], rules, storage)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from virtualstack.combine.absent import EVERYTHING, absent_by_name
 from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes
 from virtualstack.combine.concat import unite_parts
@@ -28,11 +30,12 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
     """
     if len(parts) == 1:
         return parts[0]
-    parts = align(parts, dict.fromkeys(dim for part in parts for dim in part.sizes), rules)
+    parts = align(parts, rules)
     _check_lengths(parts)
     variables, indexes = {}, {}
     left_out: set[Attribute] = set()
-    for name in dict.fromkeys(name for part in parts for name in part.variables):
+    names = dict.fromkeys(name for part in parts for name in part.variables)
+    for name in names:
         having = [part for part in parts if name in part.variables]
         same = having[0].variables[name]
         if not all(name in part.indexes for part in having):  # else they are aligned
@@ -44,7 +47,9 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
         variables[name] = same.copy(deep=False)
         variables[name].attrs = attributes
         left_out |= found
-    return unite_parts(parts, variables, indexes, rules, left_out)
+    lacking = [dict.fromkeys(names.keys() - part.variables.keys(), EVERYTHING) for part in parts]
+    parts = [replace(part, absent=absent_by_name(part.absent, x)) for part, x in zip(parts, lacking, strict=True)]
+    return unite_parts(parts, None, variables, indexes, rules, left_out)
 
 
 def _check_lengths(parts: Sequence[Part]) -> None:

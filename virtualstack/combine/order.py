@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from virtualstack.combine.align import check_sides
+from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.labels import Distinct, distinct_labels, is_jitter, misfit, span
 from virtualstack.combine.merge import merge_parts
@@ -116,17 +116,19 @@ def _join_all(parts: Sequence[Part], rules: Rules, storage: Storage) -> Part:
     if len(parts) == 1:
         return parts[0]
     axes = _axes(parts, rules)
+    dims = [axis.dim for axis in axes]
     tiles: dict[tuple[int, ...], Part] = {}
     for number, part in enumerate(parts):
         place = tuple(int(axis.rank[number]) for axis in axes)
         if place in tiles:
-            raise _same_place(tiles[place], part, [axis.dim for axis in axes])
+            raise _same_place(tiles[place], part, dims)
         tiles[place] = part
-    check_sides(parts, [axis.dim for axis in axes], rules)
+    places = sorted(tiles)
+    tiles = dict(zip(places, align([tiles[place] for place in places], rules, but=dims), strict=True))
     shape = [int(axis.rank.max()) + 1 for axis in axes]
     if len(tiles) != math.prod(shape):
-        tiles = complete(tiles, shape, [axis.dim for axis in axes], rules)
-    return _nest(tiles, (), shape, [axis.dim for axis in axes], rules, storage)
+        tiles = complete(tiles, shape, dims, rules)
+    return _nest(tiles, (), shape, dims, rules, storage)
 
 
 def _nest(

@@ -12,6 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
+from virtualstack.combine.absent import Absent
 from virtualstack.dataset import refusals_of, virtual_array, with_refusals
 from virtualstack.errors import CombineError
 from virtualstack.manifests import Refusal
@@ -51,11 +52,13 @@ class Part:
     refusals
         What the report on it says beside its variables.
     source
-        Where it is from, for messages; or ``None``.
+        Where it is from, for messages; or ``None``. Of many files, the first.
+    n_files
+        That it is made of; none for a tile for which there is no file.
     left_out
         Attributes in which the files that it is made of differ.
     absent
-        By dimension, shape ``(labels,)``: whether none of its files has the label; only where that is so for any.
+        Which elements none of its files has; ``None`` where there are all.
     """
 
     variables: Mapping[str, xr.Variable]
@@ -66,8 +69,9 @@ class Part:
     encoding: Mapping[str, Any] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] = ()
     source: str | None = None
+    n_files: int = 1
     left_out: frozenset[Attribute] = frozenset()
-    absent: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    absent: Absent | None = None
 
     @classmethod
     def of(cls, dataset: xr.Dataset, /) -> Part:
@@ -105,7 +109,7 @@ class Part:
         data = {name: x for name, x in self.variables.items() if name not in self.coordinates}
         dataset = xr.Dataset(data, coords=xr.Coordinates(coords, indexes=dict(self.indexes)), attrs=self.attributes)
         dataset.encoding = dict(self.encoding)
-        if self.source is not None:
+        if self.source is not None and self.n_files == 1:
             dataset.encoding["source"] = self.source
         notes = (x.note() for x in sorted(self.left_out, key=lambda x: (x.name or "", x.key)))
         return with_refusals(dataset, dict.fromkeys((*self.refusals, *notes)))
@@ -113,7 +117,12 @@ class Part:
     @property
     def called(self) -> str:
         """Where it is from, in quotes."""
-        return f"'{self.source or 'a dataset'}'"
+        name = f"'{self.source or 'a dataset'}'"
+        return name if self.n_files < 2 else f"{name} (joined with {self.n_files - 1:,} more)"
+
+    def absent_in(self, name: str, /) -> NDArray[np.bool_] | None:
+        """Give which elements of a variable no file has, as what broadcasts to it; ``None`` where there are all."""
+        return None if self.absent is None else self.absent.mask(name, list(map(str, self.variables[name].dims)))
 
     def labels(self, dim: str, /) -> pd.Index[Any] | None:
         """Give the labels of a dimension, or ``None`` where it has no loaded coordinate."""

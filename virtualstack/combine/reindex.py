@@ -11,6 +11,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from virtualstack.combine.absent import absent_moved
 from virtualstack.combine.missing import with_missing_value
 from virtualstack.combine.part import Part, relabelled
 from virtualstack.combine.rules import Rules
@@ -124,13 +125,7 @@ def reindex_part(part: Part, targets: Mapping[str, Target], rules: Rules, /) -> 
         elif any(dim in moved for dim in variable.dims):
             changed[name] = reindex_variable(name, variable, moved, rules.fill(name))
     sizes = {dim: len(targets[dim].labels) if dim in targets else n for dim, n in part.sizes.items()}
-    absent = dict(part.absent)
-    for dim, target in moved.items():
-        is_absent = target.positions < 0
-        if dim in part.absent:
-            is_absent |= absent.pop(dim)[target.positions]
-        if is_absent.any():
-            absent[dim] = is_absent
+    absent = absent_moved(part.absent, {dim: target.positions for dim, target in moved.items()})
     return replace(part, variables={**part.variables, **changed}, sizes=sizes, indexes=indexes, absent=absent)
 
 

@@ -49,10 +49,11 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
     StorageError
         Values cannot be read.
     """
+    parts = [part for part in parts if (mask := part.absent_in(name)) is None or not mask.all()] or parts
     first = parts[0].variables[name]
     if rules.compat == "override":
         return first
-    if any(dim in part.absent for part in parts for dim in part.variables[name].dims):
+    if any(part.absent_in(name) is not None for part in parts):
         return _united(name, parts, storage, rules, why)
     others = [part for part in parts[1:] if part.variables[name] is not first]
     unsettled = []
@@ -93,12 +94,12 @@ def _united(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, wh
     united, *others = _of_one_dtype([part.variables[name] for part in parts])
     _check_size(name, united, parts)
     values = _values(united, storage)
-    covered = _is_there(parts[0], united)
+    covered = _is_there(name, parts[0], united)
     for part, variable in zip(parts[1:], others, strict=True):
         how = _structural_difference(united, variable)
         if how:
             raise _differs(name, why, parts[0], part, how)
-        is_there = _is_there(part, variable)
+        is_there = _is_there(name, part, variable)
         its = _values(variable, storage)
         both, more = covered & is_there, is_there & ~covered
         how = _value_difference(values[both], its[both], rules.tolerance)
@@ -113,13 +114,10 @@ def _united(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, wh
     return united
 
 
-def _is_there(part: Part, variable: xr.Variable) -> NDArray[np.bool_]:
+def _is_there(name: str, part: Part, variable: xr.Variable) -> NDArray[np.bool_]:
     """Give which elements a part has."""
-    is_there = np.ones(variable.shape, np.bool_)
-    for axis, dim in enumerate(variable.dims):
-        if dim in part.absent:
-            is_there &= ~part.absent[str(dim)].reshape((-1,) + (1,) * (variable.ndim - axis - 1))
-    return is_there
+    mask = part.absent_in(name)
+    return np.ones(variable.shape, np.bool_) if mask is None else np.broadcast_to(~mask, variable.shape).copy()
 
 
 def _of_one_dtype(variables: Sequence[xr.Variable]) -> list[xr.Variable]:

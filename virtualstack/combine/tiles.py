@@ -9,9 +9,8 @@ from itertools import islice
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
-from virtualstack.combine.align import align
+from virtualstack.combine.absent import EVERYTHING, Absent, absent_by_name
 from virtualstack.combine.labels import span
 from virtualstack.combine.missing import hole, missing_variable, with_missing_value
 from virtualstack.combine.part import Part
@@ -29,6 +28,17 @@ def complete(
     tiles: Mapping[tuple[int, ...], Part], shape: Sequence[int], dims: Sequence[str], rules: Rules, /
 ) -> dict[tuple[int, ...], Part]:
     """Put MISSING tiles where no file is.
+
+    Parameters
+    ----------
+    tiles
+        By their place along each dimension, in order; aligned along the others.
+    shape
+        Of the grid.
+    dims
+        Along which they are joined.
+    rules
+        With ``join``.
 
     Raises
     ------
@@ -53,8 +63,6 @@ def complete(
             left=tuple(shape),
             right=len(tiles),
         )
-    others = dict.fromkeys(dim for part in tiles.values() for dim in part.sizes if dim not in dims)
-    tiles = dict(zip(tiles, align(list(tiles.values()), others, rules), strict=True))
     some = next(iter(tiles.values()))
     in_line = _InLine(tiles, dims)
     return {**tiles, **{place: _absent_tile(some, place, in_line, rules) for place in absent}}
@@ -88,22 +96,29 @@ def _absent_tile(like: Part, place: tuple[int, ...], in_line: _InLine, rules: Ru
     ends = {dim: part for dim in in_line.dims if (part := in_line.find(place, [dim])) is not None}
     sizes = {**like.sizes, **{dim: part.sizes[dim] for dim, part in ends.items()}}
     variables = {}
-    used = [like]
+    absent: dict[str, Absent | None] = {}
     for name, variable in like.variables.items():
         having = in_line.find(place, variable.dims)
         array = virtual_array(variable)
         if having is not None and name in having.variables:
             variables[name] = having.variables[name]
-            used.append(having)
-        elif array is None:
+            absent[name] = having.absent
+            continue
+        absent[name] = EVERYTHING
+        if array is None:
             variables[name] = missing_variable(variable, sizes, rules.fill(name))
         else:
             array, fill = with_missing_value(array, rules.fill(name), name=name)
             data = hole(array, [sizes[str(dim)] for dim in variable.dims], fill, code=MISSING)
             variables[name] = xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
     indexes = {**like.indexes, **{dim: part.indexes[dim] for dim, part in ends.items()}}
-    absent: dict[str, NDArray[np.bool_]] = {}
-    for part in used:
-        for dim, mask in part.absent.items():
-            absent[dim] = absent[dim] | mask if dim in absent else mask
-    return replace(like, variables=variables, sizes=sizes, indexes=indexes, refusals=(), source=None, absent=absent)
+    return replace(
+        like,
+        variables=variables,
+        sizes=sizes,
+        indexes=indexes,
+        refusals=(),
+        source=None,
+        n_files=0,
+        absent=absent_by_name(None, absent),
+    )
