@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import virtualstack as vs
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, SourceNotFoundError
 from virtualstack.storage import MemoryTarget
 from virtualstack.survey import line as survey_line
+from virtualstack.survey import surveying
+from virtualstack.survey.coverage import Gap, count_shared, find_gaps, find_interleaved
 from virtualstack.survey.eras import find_eras
 from virtualstack.survey.facts import collect_facts, describe_fact
-from virtualstack.survey.line import Gap, find_gaps
 
 EPOCH = "days since 2000-01-01"
 
@@ -39,10 +40,13 @@ def write(
     file_attrs=None,
     extra=(),
     x=0,
+    times=None,
     format="NETCDF4",
     **storage,
 ):
-    """Write one file of a series, of days ``start`` to ``start + n - 1``."""
+    """Write one file of a series, of days ``start`` to ``start + n - 1``, or of those given."""
+    times = np.arange(start, start + n) if times is None else np.asarray(times)
+    n = len(times)
     with netCDF4.Dataset(path, "w", format=format) as file:
         file.setncatts(file_attrs or {})
         file.createDimension("time", None)
@@ -51,7 +55,7 @@ def write(
         time.units = units
         if calendar:
             time.calendar = calendar
-        time[:] = np.arange(start, start + n) - offset
+        time[:] = times - offset
         file.createVariable("x", "f8", ("x",))[:] = np.arange(4) + x
         options = {"chunksizes": (chunk, 4), "zlib": True, **storage} if format == "NETCDF4" else {}
         v = file.createVariable(name, dtype, ("time", "x"), **options)
@@ -88,7 +92,14 @@ def test_files_that_are_alike_are_one_era(tmp_path):
     assert found.table["size"].tolist() == [Path(path).stat().st_size for path in files]
     ((_, era),) = found.eras.iterrows()
     assert (era["files"], era["first"], era["last"], era["changes"]) == (6, "2000-01-01", "2000-01-30", "")
-    for part in (found.outliers, found.duplicates, found.gaps, found.failures, found.irregular):
+    for part in (
+        found.outliers,
+        found.duplicates,
+        found.interleaved,
+        found.gaps,
+        found.failures,
+        found.irregular,
+    ):
         assert len(part) == 0
     assert len(found) == 6
 
@@ -278,27 +289,115 @@ def test_a_copy_is_there_twice(tmp_path):
     found = vs.survey([*files, tmp_path / "copy.nc"])
     assert names(found.duplicates["url"]) == ["f001.nc"]
     assert names(found.duplicates["other"]) == ["copy.nc"]
-    assert found.duplicates["kind"].tolist() == ["same values"]
+    assert found.duplicates[["kind", "values"]].values.tolist() == [["same values", 5]]
     assert not len(found.gaps)
 
 
-def test_the_same_bytes_are_told_by_size_and_etag(tmp_path):
-    """Once, though their values are the same too."""
-    files = series(tmp_path, 3)
+def stored_twice(tmp_path, *starts):
+    """Put files into memory under names a, b ...; give their URLs."""
     target = MemoryTarget("memory://survey")
-    for name, path in zip(("a", "b", "c", "d"), (*files, files[0]), strict=True):
-        target.put(f"{name}.nc", Path(path).read_bytes())
-    found = vs.survey([f"memory://survey/{name}.nc" for name in "abcd"])
+    for name, start in zip("abcdef", starts, strict=False):
+        target.put(f"{name}.nc", Path(write(tmp_path / f"{name}.nc", start)).read_bytes())
+    return [f"memory://survey/{name}.nc" for name in "abcdef"[: len(starts)]]
+
+
+def test_a_copy_of_the_same_size_and_etag_is_told(tmp_path):
+    """Once, and the values agree too."""
+    found = vs.survey(stored_twice(tmp_path, 0, 5, 10, 0))
     assert found.duplicates.values.tolist() == [
-        ["memory://survey/a.nc", "memory://survey/d.nc", "same bytes"],
+        ["memory://survey/a.nc", "memory://survey/d.nc", "same values, size and etag", 5],
     ]
+    assert "a.nc and d.nc: same values, size and etag (5 values)" in str(found)
+
+
+def test_size_and_etag_alone_make_no_duplicate(tmp_path, monkeypatch):
+    """A server may make the etag of a time and a size, which files of one day share."""
+    monkeypatch.setattr(surveying, "_version", lambda group: (1000, '"3b9aca00-3e8"'))
+    assert not len(vs.survey(stored_twice(tmp_path, 0, 5, 10)).duplicates)
+
+
+def test_size_and_etag_are_told_where_there_is_no_coordinate(tmp_path, monkeypatch):
+    """As what they are."""
+    monkeypatch.setattr(surveying, "_version", lambda group: (1000, "x"))
+    for i in range(2):
+        xr.Dataset({"v": ("x", np.ones(3) + i)}).to_netcdf(tmp_path / f"{i}.nc", engine="h5netcdf")
+    found = vs.survey(str(tmp_path / "*.nc"))
+    assert found.duplicates["kind"].tolist() == ["same size and etag"]
+    assert "  0.nc and 1.nc: same size and etag\n" in str(found) + "\n"
 
 
 def test_overlaps_are_told(tmp_path):
     """Some values are in two files."""
     files = [write(tmp_path / "a.nc", 0, 5), write(tmp_path / "b.nc", 4, 5), write(tmp_path / "c.nc", 9, 5)]
     found = vs.survey(files).duplicates
-    assert [[*names(row[:2]), row[2]] for row in found.values.tolist()] == [["a.nc", "b.nc", "overlap"]]
+    assert [[*names(row[:2]), *row[2:]] for row in found.values.tolist()] == [["a.nc", "b.nc", "overlap", 1]]
+
+
+def test_every_file_that_a_long_one_holds_overlaps_it(tmp_path):
+    """Not the next one alone."""
+    files = [write(tmp_path / "long.nc", 0, 60), *(write(tmp_path / f"{i}.nc", 10 * i, 5) for i in (1, 3, 5))]
+    found = vs.survey(files)
+    assert names(found.duplicates["url"]) == ["long.nc"] * 3
+    assert names(found.duplicates["other"]) == ["1.nc", "3.nc", "5.nc"]
+    assert found.duplicates["values"].tolist() == [5, 5, 5]
+    assert not len(found.interleaved)
+
+
+def test_files_that_interleave_are_no_duplicates(tmp_path):
+    """Even days and odd days; a third one that repeats odd days is found, too."""
+    even, odd = (write(tmp_path / f"{name}.nc", 0, times=np.arange(i, 40, 2)) for i, name in enumerate(("even", "odd")))
+    found = vs.survey([even, odd])
+    assert not len(found.duplicates)
+    assert [names(row) for row in found.interleaved.values.tolist()] == [["even.nc", "odd.nc"]]
+    assert "interleaved, with no value twice\n  even.nc and odd.nc" in str(found)
+    found = vs.survey([even, odd, write(tmp_path / "again.nc", 0, times=[11, 13])])
+    assert [[*names(row[:2]), *row[2:]] for row in found.duplicates.values.tolist()] == [
+        ["odd.nc", "again.nc", "overlap", 2]
+    ]
+
+
+def test_values_that_a_file_repeats_are_told(tmp_path):
+    """Such a file cannot be joined by its coordinate."""
+    found = vs.survey([write(tmp_path / "a.nc", 0, times=[0, 1, 2, 2, 3, 3, 3]), write(tmp_path / "b.nc", 4)])
+    assert [[*names(row[:2]), *row[2:]] for row in found.duplicates.values.tolist()] == [["a.nc", "a.nc", "repeats", 3]]
+    assert "there twice\n  a.nc: repeats 3 values" in str(found)
+
+
+def test_overlaps_of_tiles_are_no_duplicates(tmp_path):
+    """Another coordinate tells them apart."""
+    found = vs.survey([write(tmp_path / "a.nc", 0), write(tmp_path / "b.nc", 2, x=4)]).duplicates
+    assert found["kind"].tolist() == ["overlap, other place"]
+
+
+values_of_files = st.lists(
+    st.lists(st.integers(-4, 12), min_size=1, max_size=6).map(lambda x: np.array(x, np.int64)), max_size=6
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(values_of_files)
+def test_shared_values_are_counted(parts):
+    """As sets of Python do it."""
+    expected = {}
+    for i, part in enumerate(parts):
+        if repeats := len(part) - len(set(part.tolist())):
+            expected[i, i] = repeats
+        for value in set(part.tolist()):
+            first = next(j for j in range(i + 1) if value in parts[j])
+            if first != i:
+                expected[first, i] = expected.get((first, i), 0) + 1
+    assert count_shared(parts) == expected
+
+
+@settings(deadline=None, max_examples=200)
+@given(values_of_files)
+def test_a_file_is_interleaved_where_it_begins_before_the_end_of_one_before_it(parts):
+    """Paired with one that it lies in."""
+    found = find_interleaved(parts)
+    assert all(parts[a].min() <= parts[b].min() < parts[a].max() for a, b in found)
+    order = sorted(range(len(parts)), key=lambda i: parts[i].min())
+    apart = {b for n, b in enumerate(order) if all(parts[a].max() <= parts[b].min() for a in order[:n])}
+    assert {b for _, b in found} == set(range(len(parts))) - apart
 
 
 def test_tiles_are_no_duplicates(tmp_path):
@@ -337,9 +436,54 @@ def test_steps_that_are_not_regular_have_no_gaps(tmp_path):
     """Orbits come when they come, which is said."""
     starts = np.cumsum([0, 3, 9, 20, 4, 35, 6, 17])
     found = vs.survey([write(tmp_path / f"{i}.nc", start, 1) for i, start in enumerate(starts)])
-    assert found.irregular == ("tas",)
+    assert found.irregular.values.tolist() == [["tas", "no regular steps of dates"]]
     assert not len(found.gaps)
-    assert "no regular steps" in str(found)
+    assert "gaps that cannot be known\n  no regular steps of dates" in str(found)
+
+
+@pytest.mark.parametrize(("n", "reasons"), [(1, []), (2, ["two values, whose step may be any"]), (3, [])])
+def test_two_values_have_no_regular_steps(n, reasons, tmp_path):
+    """January and June: whether months are missing cannot be known."""
+    found = vs.survey([write(tmp_path / f"{i}.nc", 150 * i, 1) for i in range(n)])
+    assert found.irregular["reason"].tolist() == reasons
+    assert not len(found.gaps)
+
+
+def test_text_has_no_gaps_but_may_be_there_twice(tmp_path):
+    """Both are said."""
+    for i, stations in enumerate((["b", "a"], ["c", "b"])):
+        xr.Dataset(coords={"station": stations}).to_netcdf(tmp_path / f"{i}.nc")
+    found = vs.survey(str(tmp_path / "*.nc"), dim="station")
+    assert found.irregular["reason"].tolist() == ["text has no steps"]
+    assert found.duplicates[["kind", "values"]].values.tolist() == [["overlap", 1]]
+
+
+def test_files_in_two_calendars_have_the_gaps_of_each(tmp_path):
+    """What is between them is not known, which is said."""
+    files = [write(tmp_path / f"a{i}.nc", 5 * i, calendar="noleap") for i in (0, 1, 3)]
+    files += [write(tmp_path / f"b{i}.nc", 1000 + 5 * i) for i in (0, 2)]
+    found = vs.survey(files)
+    assert found.gaps["steps"].tolist() == [5, 5]
+    assert found.irregular["reason"].tolist() == [
+        "values of several kinds, between which no gaps are seen: dates that have no datetime64 (noleap), dates"
+    ]
+
+
+def test_gaps_of_large_integers_are_those_of_python():
+    """Which neither int64 nor float64 holds."""
+    assert find_gaps(np.array([2**63, 2**63 + 1, 2**63 + 2, 2**63 + 5], np.uint64)) == [Gap(2**63 + 2, 2**63 + 5, 2)]
+    ends = np.array([-(2**63), -(2**63) + 1, -(2**63) + 2, 2**63 - 1], np.int64)
+    assert find_gaps(ends)[0].n_steps == pytest.approx(2**64 - 4, rel=1e-15)
+
+
+def test_values_that_are_not_finite_are_left_out(tmp_path):
+    """They would overlap everything."""
+    files = [write(tmp_path / f"{i}.nc", 5 * i, units="m") for i in range(3)]
+    files.append(write(tmp_path / "odd.nc", 0, units="m", times=[np.inf, np.nan, -np.inf, 15.0]))
+    found = vs.survey(files)
+    assert not len(found.duplicates)
+    assert not len(found.interleaved)
+    assert not len(found.gaps)
 
 
 @settings(deadline=None, max_examples=100)
@@ -382,6 +526,29 @@ def test_a_coordinate_that_cannot_be_read_or_decoded_is_a_failure(tmp_path):
     assert "coordinate 'time' cannot be decoded" in found.failures["message"][0]
     assert len(found) == 3
     assert found.table["first"].tolist() == ["2000-01-01", "2000-01-11", ""]
+
+
+@pytest.mark.parametrize("at", [0, 3, 8])
+def test_one_coordinate_that_cannot_be_decoded_fails_alone(at, tmp_path):
+    """Among files with the same units, which are decoded together."""
+    bad = {"times": [1e300, 2e300]}
+    found = vs.survey(series(tmp_path, 9, lambda i: bad if i == at else {}))
+    assert names(found.failures["url"]) == [f"f{at:03d}.nc"]
+    assert "coordinate 'time' cannot be decoded" in found.failures["message"][0]
+    assert (found.table["first"] == "").sum() == 1
+    assert (found.eras["first"] != "").all()
+    assert (found.eras["last"] != "").all()
+
+
+def test_one_far_date_leaves_the_others_as_they_are(tmp_path):
+    """Decoded together, all would be dates of cftime."""
+    files = series(tmp_path, 5, lambda i: {"times": [2_900_000]} if i == 2 else {})
+    found = vs.survey(files)
+    with xr.open_dataset(files[2], decode_times=xr.coders.CFDatetimeCoder(use_cftime=True)) as opened:
+        far = str(opened["time"].values[0])
+    assert found.table["first"].tolist() == ["2000-01-01", "2000-01-06", "2000-01-16", "2000-01-21", far]
+    assert found.gaps["steps"].tolist() == [5]
+    assert "(standard)" in found.irregular["reason"][0]
 
 
 def test_a_coordinate_that_is_gone_since_the_scan_is_a_failure(tmp_path, monkeypatch):
@@ -488,6 +655,19 @@ def test_attributes_of_every_kind_compare_and_have_a_text(value):
     text = describe_fact("attribute a", facts.values[0][0])
     assert 0 < len(text) <= 60
     assert "\n" not in text
+
+
+def test_patterns_are_taken_as_opening_takes_them(tmp_path):
+    """Local and remote, one or among others, in natural order; one that matches nothing is an error."""
+    files = [write(tmp_path / f"t{i}.nc", 5 * i) for i in (9, 10, 11)]
+    assert names(vs.survey(tmp_path / "t1*.nc").table["url"]) == ["t10.nc", "t11.nc"]
+    assert names(vs.survey([tmp_path / "t1*.nc", files[0]]).table["url"]) == ["t9.nc", "t10.nc", "t11.nc"]
+    target = MemoryTarget("memory://survey-patterns")
+    for path in files:
+        target.put(f"deep/{Path(path).name}", Path(path).read_bytes())
+    assert len(vs.survey("memory://survey-patterns/**/*.nc")) == 3
+    with pytest.raises(SourceNotFoundError, match="nothing matches"):
+        vs.survey([*files, str(tmp_path / "u*.nc")])
 
 
 def test_no_files_are_no_error():

@@ -1,7 +1,8 @@
-"""Values of the dimension coordinate in each file: their order, what is there twice, and what is missing."""
+"""Values of the dimension coordinate in each file, read and decoded so that they can be compared."""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,17 +22,20 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-__all__ = ["Gap", "Line", "common_dimension", "find_gaps", "read_line", "read_values"]
+__all__ = ["TEXT", "Line", "common_dimension", "read_line", "read_values"]
 
 _MOST_BYTES = 1 << 24
 """Bytes of a coordinate that are read of a file: what is longer is no axis of files."""
 _THREADS = 32
-_REGULAR = 0.9
-_NEAR = 0.15
 _EPOCH = "days since 1850-01-01"
 _DAYS_TO_1970 = 43829
 _DAYS_OF_A_YEAR = {"standard": 365.2425, "noleap": 365.0, "all_leap": 366.0, "360_day": 360.0, "julian": 365.25}
 _DAY = 86_400_000_000_000
+_YEARS_OF_DATETIME64 = 1678, 2261
+"""First and last year of which nanoseconds since 1970 have all dates."""
+
+TEXT = "text"
+"""Unit of values that have no order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,12 +45,14 @@ class Line:
     Parameters
     ----------
     numbers
-        Its values, missing ones left out, as numbers that can be subtracted: int64 nanoseconds of dates and durations,
-        days since 1850 of dates of other calendars, or the values; ``None`` where there are none, or no numbers.
+        Its values, missing and infinite ones left out, as numbers that can be subtracted: int64 nanoseconds of dates
+        and durations, days since 1850 of dates of other calendars, or the values in 64 bits; or text. ``None`` where
+        there are none, or neither numbers nor text.
     labels
         The first and the last value as text.
     unit
-        What numbers are: ``"M8"`` or ``"m8"``, the name of another calendar, or ``None`` for the values.
+        What numbers are: ``"M8"`` or ``"m8"``, the name of a calendar where they are no ``datetime64``, :data:`TEXT`,
+        or ``None`` for the values.
     """
 
     numbers: NDArray[Any] | None
@@ -55,8 +61,13 @@ class Line:
 
     @property
     def first(self) -> float:
-        """The least number; of dates, years since 1850 in their calendar, so that two calendars can be compared."""
-        least = float(self.numbers.min()) if self.numbers is not None and self.numbers.size else np.nan
+        """The least number, NaN where there is none.
+
+        Of dates it is years since 1850 in their calendar, so that two calendars can be compared.
+        """
+        if self.numbers is None or self.unit == TEXT:
+            return np.nan
+        least = float(self.numbers.min())
         match self.unit:
             case None | "m8":
                 return least
@@ -69,11 +80,11 @@ class Line:
         """What is equal where the values are."""
         return self.unit, None if self.numbers is None else self.numbers.tobytes()
 
-    def overlaps(self, later: Line, /) -> bool:
-        """Whether a coordinate that begins later begins before this one has ended."""
-        if self.numbers is None or later.numbers is None or self.unit != later.unit:
-            return False
-        return bool(later.numbers.min() <= self.numbers.max())
+    @property
+    def kind(self) -> str:
+        """What its values are, for people."""
+        usual = {None: "numbers", "M8": "dates", "m8": "durations", TEXT: TEXT}
+        return usual.get(self.unit) or f"dates that have no datetime64 ({self.unit})"
 
     def label(self, number: float, /) -> str:
         """Write a number as the value that it stands for."""
@@ -149,25 +160,44 @@ def _coordinate(group: ManifestGroup, dim: str) -> ManifestArray | None:
 
 
 def _decoded(dim: str, array: ManifestArray, parts: Sequence[NDArray[Any]]) -> list[Line | ValueError]:
+    """Decode what files that encode alike have; as each would be alone, and errors where they belong."""
     raw = np.concatenate(parts)
     if raw.dtype.kind == "T":
         raw = raw.astype(object)
     try:
-        values = conventions.decode_cf_variable(dim, xr.Variable((dim,), raw, dict(array.cf))).values
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", xr.SerializationWarning)  # of what is seen in the labels
+            values = conventions.decode_cf_variable(dim, xr.Variable((dim,), raw, dict(array.cf))).values
         numbers = _numbers(values)
     except (ValueError, TypeError, OverflowError, KeyError) as error:
-        return [ValueError(f"coordinate '{dim}' cannot be decoded: {error}")] * len(parts)
-    if values.dtype.kind == "M":
-        values = values.astype("M8[ns]")
-    unit = {"M": "M8", "m": "m8", "O": getattr(values[0], "calendar", None)}.get(values.dtype.kind)
-    ends = np.cumsum([len(part) for part in parts])
-    lines: list[Line | ValueError] = []
-    for end, part in zip(ends.tolist(), parts, strict=True):
-        begin = end - len(part)
-        own = None if numbers is None else numbers[begin:end][~pd.isnull(values[begin:end])]
-        labels = label(values[begin]), label(values[end - 1])
-        lines.append(Line(own if own is not None and own.size else None, labels, unit))
+        if len(parts) == 1:
+            return [ValueError(f"coordinate '{dim}' cannot be decoded: {error}")]
+        half = len(parts) // 2
+        return _decoded(dim, array, parts[:half]) + _decoded(dim, array, parts[half:])
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    spans = [slice(end - len(part), end) for end, part in zip(ends, parts, strict=True)]
+    lines: list[Line | ValueError] = [_line(values[span], None if numbers is None else numbers[span]) for span in spans]
+    if getattr(values[0], "calendar", None) in ("standard", "gregorian", "proleptic_gregorian"):
+        near = [i for i, span in enumerate(spans) if _has_datetime64(values[span])]
+        if len(near) < len(parts):  # else it is xarray's choice
+            for i, line in zip(near, _decoded(dim, array, [parts[i] for i in near]) if near else (), strict=True):
+                lines[i] = line
     return lines
+
+
+def _line(values: NDArray[Any], numbers: NDArray[Any] | None) -> Line:
+    """Describe values, given what they are as numbers."""
+    unit = {"M": "M8", "m": "m8", "O": getattr(values[0], "calendar", TEXT)}.get(values.dtype.kind)
+    if numbers is not None:
+        numbers = numbers[~pd.isnull(values)]
+        numbers = numbers[np.isfinite(numbers)] if numbers.dtype.kind == "f" else numbers
+    first, last = (x.astype("M8[ns]") if isinstance(x, np.datetime64) else x for x in (values[0], values[-1]))
+    return Line(numbers if numbers is not None and numbers.size else None, (label(first), label(last)), unit)
+
+
+def _has_datetime64(dates: NDArray[Any]) -> bool:
+    first, last = _YEARS_OF_DATETIME64
+    return all(first <= date.year <= last for date in dates)
 
 
 def _numbers(values: NDArray[Any]) -> NDArray[Any] | None:
@@ -175,9 +205,11 @@ def _numbers(values: NDArray[Any]) -> NDArray[Any] | None:
         case "M" | "m":
             return values.astype(f"{values.dtype.kind}8[ns]").view(np.int64)
         case "i" | "u" | "f":
-            return values
+            return values.astype(f"{values.dtype.kind}8")
         case "O" if isinstance(values[0], cftime.datetime):
             return np.asarray(cftime.date2num(values, _EPOCH, values[0].calendar), np.float64)
+        case "O" if all(isinstance(x, str) for x in values):
+            return values.astype(str)
     return None
 
 
@@ -192,42 +224,3 @@ def label(value: Any, /) -> str:
     text = str(value).rstrip("0").rstrip(".") if "." in str(value) else str(value)
     text = text.removesuffix(":00") if text.count(":") == 2 else text
     return text.removesuffix("T00:00")
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Missing steps between two values that follow each other.
-
-    Parameters
-    ----------
-    after, before
-        Numbers of the values.
-    n_steps
-        Steps that are missing, about where steps are not all equal (months).
-    """
-
-    after: float
-    before: float
-    n_steps: int
-
-
-def find_gaps(numbers: NDArray[Any], /) -> list[Gap] | None:
-    """Find missing steps in regularly spaced numbers of any order; ``None`` where they are not regularly spaced.
-
-    Months of 28 to 31 days count as regular.
-
-    >>> find_gaps(np.array([0, 1, 2, 3, 6, 7, 8]))
-    [Gap(after=3, before=6, n_steps=2)]
-    """
-    values = np.unique(numbers)
-    if values.dtype.kind == "f":
-        values = values[np.isfinite(values)]
-    if values.size < 3:
-        return []
-    steps = np.diff(values).astype(np.float64)
-    usual = float(np.median(steps))
-    is_usual = np.abs(steps - usual) <= _NEAR * usual
-    at = np.flatnonzero(steps > 1.5 * usual)
-    if np.count_nonzero(is_usual) + at.size < _REGULAR * steps.size or np.count_nonzero(is_usual) * 2 < steps.size:
-        return None
-    return [Gap(values[i].item(), values[i + 1].item(), round(float(steps[i] / usual)) - 1) for i in at.tolist()]

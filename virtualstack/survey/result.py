@@ -37,13 +37,18 @@ class Survey:
     outliers
         One row a file that is unlike its neighbours: ``url``, ``first``, and ``differs``, in what.
     duplicates
-        One row a pair: ``url``, ``other``, and ``kind``: ``"same bytes"`` by size and etag, ``"same values"`` of the
-        coordinate, ``"overlap"`` of values, or ``"same values, other place"`` where another coordinate tells them
-        apart (tiles, members).
+        One row a pair of files, each with the first that has its values: ``url``, ``other``, ``values``, how many both
+        have, and ``kind``: ``"same values"`` of the coordinate, ``"same values, size and etag"`` (a copy, most
+        probably), ``"overlap"`` where they have some; with ``", other place"`` where another coordinate tells them
+        apart (tiles, members). ``"repeats"``: the file, which is ``other`` too, has values more than once. ``"same
+        size and etag"``: that is all that is known, as neither has a coordinate.
+    interleaved
+        One row a pair of files, ``url`` and ``other``, of which the second begins before the first has ended, with no
+        value that both have (even days, odd days).
     gaps
         One row a gap in regular steps: ``series``, ``after``, ``before``, ``steps`` missing.
     irregular
-        Series whose coordinate has no regular steps, in which no gaps can be found.
+        One row a reason why gaps of a series are not known, or not all: ``series``, ``reason``.
     failures
         One row a file that could not be described, or whose coordinate could not be read: ``url``, ``error``,
         ``message``.
@@ -55,8 +60,9 @@ class Survey:
     variables: pd.DataFrame
     outliers: pd.DataFrame
     duplicates: pd.DataFrame
+    interleaved: pd.DataFrame
     gaps: pd.DataFrame
-    irregular: tuple[str, ...]
+    irregular: pd.DataFrame
     failures: pd.DataFrame
 
     def __len__(self) -> int:
@@ -83,9 +89,14 @@ class Survey:
             yield from _listed(eras, most, _era)
         yield from _part("unlike their neighbours", self.outliers, most, _outlier)
         yield from _part("there twice", self.duplicates, most, _duplicate)
+        yield from _part("interleaved, with no value twice", self.interleaved, most, _pair)
         yield from _part("missing", self.gaps, most, _gap)
-        if self.irregular:
-            yield f"\nno regular steps, so no gaps are known: {', '.join(map(repr, self.irregular))}"
+        yield from _part(
+            "gaps that cannot be known",
+            self.irregular,
+            most,
+            lambda x: f"series '{x['series']}': {x['reason']}" if n_series > 1 else x["reason"],
+        )
         yield from _part("properties that differ", _differing(self.variables), most, _property)
         yield from _part("failed", self.failures, most, lambda x: f"{x['url']}: {x['error']}: {x['message']}")
 
@@ -121,7 +132,14 @@ def _outlier(row: pd.Series) -> str:
 
 
 def _duplicate(row: pd.Series) -> str:
-    return f"{_name(row['url'])} and {_name(row['other'])}: {row['kind']}"
+    if row["kind"] == "repeats":
+        return f"{_name(row['url'])}: repeats {_count(row['values'], 'value')}"
+    n = "" if pd.isna(row["values"]) else f" ({_count(row['values'], 'value')})"
+    return f"{_pair(row)}: {row['kind']}{n}"
+
+
+def _pair(row: pd.Series) -> str:
+    return f"{_name(row['url'])} and {_name(row['other'])}"
 
 
 def _gap(row: pd.Series) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,11 @@ from virtualstack.scan import scan
 from virtualstack.scan.progress import Progress
 from virtualstack.scan.workers import ExecutorLike
 from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage.listing import find_urls, is_pattern
+from virtualstack.survey.coverage import count_shared, find_gaps, find_interleaved
 from virtualstack.survey.eras import Eras, find_eras
 from virtualstack.survey.facts import NONE, STRUCTURE, Facts, collect_facts, describe_fact
-from virtualstack.survey.line import Line, common_dimension, find_gaps, read_line, read_values
+from virtualstack.survey.line import TEXT, Line, common_dimension, read_line, read_values
 from virtualstack.survey.result import Survey, shortened
 
 __all__ = ["survey"]
@@ -30,7 +31,7 @@ _NOT_DATA = frozenset({"bounds", "climatology", "grid_mapping", "ancillary_varia
 
 
 def survey(
-    files: Iterable[str | os.PathLike[str]],
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     /,
     *,
     reader: str | Reader | None = None,
@@ -48,7 +49,7 @@ def survey(
     Parameters
     ----------
     files
-        URLs or local paths, in any order.
+        A pattern such as ``"data/*.nc"`` or ``"s3://bucket/2020/**/*.nc"``, or paths, URLs and patterns in any order.
     reader, storage, executor, cache, progress
         As in :func:`virtualstack.scan`.
     dim
@@ -64,6 +65,8 @@ def survey(
     ------
     CombineError
         No file has a dimension ``dim``.
+    SourceNotFoundError, StorageError
+        Nothing matches a pattern, or its folder cannot be listed.
 
     Examples
     --------
@@ -71,7 +74,13 @@ def survey(
     ['SourceNotFoundError']
     """
     scanned = scan(
-        files, reader=reader, storage=storage, executor=executor, on_error="skip", cache=cache, progress=progress
+        _expanded(files, storage),
+        reader=reader,
+        storage=storage,
+        executor=executor,
+        on_error="skip",
+        cache=cache,
+        progress=progress,
     )
     groups = list(scanned)
     if dim is None:
@@ -116,13 +125,15 @@ class _Comparison:
             for files in [np.array(self._ordered(members), np.intp)]
         ]
         gaps, irregular = self._gaps(series)
+        duplicates, interleaved = self._duplicates(series)
         return Survey(
             dim=self.dim,
             table=self._table(series),
             eras=self._eras(series, facts, is_structure),
             variables=self._variables(series, facts),
             outliers=self._outliers(series, facts, is_structure),
-            duplicates=self._duplicates(series),
+            duplicates=duplicates,
+            interleaved=interleaved,
             gaps=gaps,
             irregular=irregular,
             failures=failures,
@@ -132,7 +143,7 @@ class _Comparison:
 
     def _ordered(self, members: Sequence[int]) -> list[int]:
         """Sort files by their first coordinate value; those without one come last, in the order given."""
-        first = {i: x.first for i in members if (x := self.lines[i]) is not None and x.numbers is not None}
+        first = {i: x.first for i in members if (x := self.lines[i]) is not None and not np.isnan(x.first)}
         return sorted(first, key=first.__getitem__) + [i for i in members if i not in first]
 
     def _labels(self, i: int) -> tuple[str, str]:
@@ -167,6 +178,7 @@ class _Comparison:
         for one in series:
             for era in range(len(one.eras.typical)):
                 members = one.files[one.eras.era == era].tolist()
+                labels = [self._labels(i) for i in members if any(self._labels(i))] or [("", "")]
                 changed = np.zeros(len(facts.keys), np.bool_)
                 if era:
                     changed = one.eras.typical[era] != one.eras.typical[era - 1]
@@ -175,8 +187,8 @@ class _Comparison:
                     {
                         "series": one.name,
                         "era": era + 1,
-                        "first": self._labels(members[0])[0],
-                        "last": self._labels(members[-1])[1],
+                        "first": labels[0][0],
+                        "last": labels[-1][1],
                         "files": len(members),
                         "outliers": int(np.count_nonzero(one.eras.is_outlier[one.eras.era == era])),
                         "first_url": _url(self.groups[members[0]]),
@@ -228,46 +240,66 @@ class _Comparison:
 
     # -- along the dimension ------------------------------------------------------------------------------
 
-    def _gaps(self, series: Sequence[_Series]) -> tuple[pd.DataFrame, tuple[str, ...]]:
-        rows, irregular = [], []
-        for one in series:
-            lines = [x for i in one.files if (x := self.lines[i]) is not None and x.numbers is not None]
-            if not lines:
-                continue
-            is_one_kind = len({x.unit for x in lines}) == 1
-            gaps = (
-                find_gaps(np.concatenate([x.numbers for x in lines if x.numbers is not None])) if is_one_kind else None
-            )
-            if gaps is None:
-                irregular.append(one.name)
-                continue
-            text = lines[0].label
-            rows += [(one.name, text(gap.after), text(gap.before), gap.n_steps) for gap in gaps]
-        return pd.DataFrame(rows, columns=["series", "after", "before", "steps"]), tuple(irregular)
+    def _by_unit(self, files: Iterable[int]) -> dict[str | None, list[tuple[int, Line]]]:
+        """Give files that have values, those together whose values can be compared."""
+        found: dict[str | None, list[tuple[int, Line]]] = {}
+        for i in files:
+            if (line := self.lines[i]) is not None and line.numbers is not None:
+                found.setdefault(line.unit, []).append((i, line))
+        return found
 
-    def _duplicates(self, series: Sequence[_Series]) -> pd.DataFrame:
-        rows = [
-            (i, j, "same bytes") for i, j in _pairs(map(_version, self.groups)) if None not in _version(self.groups[i])
-        ]
-        known = {(i, j) for i, j, _ in rows}
+    def _gaps(self, series: Sequence[_Series]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        rows, unknown = [], []
+        for one in series:
+            by_unit = self._by_unit(one.files.tolist())
+            if not by_unit and self.dim is not None:
+                unknown.append((one.name, f"no file has values of '{self.dim}' that can be compared"))
+            if len(by_unit) > 1:
+                kinds = ", ".join(lines[0][1].kind for lines in by_unit.values())
+                unknown.append((one.name, f"values of several kinds, between which no gaps are seen: {kinds}"))
+            for unit, lines in by_unit.items():
+                values = np.concatenate([_values(x) for _, x in lines])
+                text = lines[0][1].label
+                gaps = None if unit == TEXT else find_gaps(values)
+                if gaps is None:
+                    unknown.append((one.name, _why_no_gaps(lines[0][1], values)))
+                else:
+                    rows += [(one.name, text(gap.after), text(gap.before), gap.n_steps) for gap in gaps]
+        irregular = pd.DataFrame(unknown, columns=["series", "reason"])
+        return pd.DataFrame(rows, columns=["series", "after", "before", "steps"]), irregular
+
+    def _duplicates(self, series: Sequence[_Series]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        rows: list[tuple[int, int, str, int | None]] = []
+        interleaved: list[tuple[int, int]] = []
         for one in series:
             files = one.files.tolist()
             lines = {i: x for i in files if (x := self.lines[i]) is not None and x.numbers is not None}
-            keys = [lines[i].key if i in lines else None for i in files]
-            same = [(files[i], files[j]) for i, j in _pairs(keys)]
-            same = [pair for pair in same if pair not in known and pair[::-1] not in known]
-            rows += self._told_apart(same)
+            unread = [i for i in files if i not in lines]
+            versions = [None if None in (v := _version(self.groups[i])) else v for i in unread]
+            rows += [(unread[i], unread[j], "same size and etag", None) for i, j in _pairs(versions)]
+            same = [(files[i], files[j]) for i, j in _pairs(lines[i].key if i in lines else None for i in files)]
+            found = [(i, j, "same values", len(_values(lines[i]))) for i, j in same]
             again = {j for _, j in same}
-            rest = [(i, x) for i, x in lines.items() if i not in again]
-            for (i, x), (j, y) in pairwise(rest):
-                if x.overlaps(y) and (i, j) not in known and (j, i) not in known:
-                    rows.append((i, j, "overlap"))
-        named = [(_url(self.groups[i]), _url(self.groups[j]), kind) for i, j, kind in rows]
-        return pd.DataFrame(named, columns=["url", "other", "kind"])
+            for unit, members in self._by_unit(i for i in files if i not in again).items():
+                parts = [_values(x) for _, x in members]
+                numbers = [i for i, _ in members]
+                shared = count_shared(parts)
+                for (a, b), n in shared.items():
+                    found.append((numbers[a], numbers[b], "overlap" if a != b else "repeats", n))
+                if unit != TEXT:
+                    pairs = (
+                        pair for pair in find_interleaved(parts) if pair not in shared and pair[::-1] not in shared
+                    )
+                    interleaved += [(numbers[a], numbers[b]) for a, b in pairs]
+            rows += self._told_apart(found)
+        named = [(_url(self.groups[i]), _url(self.groups[j]), kind, n) for i, j, kind, n in rows]
+        duplicates = pd.DataFrame(named, columns=["url", "other", "kind", "values"]).astype({"values": "Int64"})
+        urls = [(_url(self.groups[i]), _url(self.groups[j])) for i, j in interleaved]
+        return duplicates, pd.DataFrame(urls, columns=["url", "other"])
 
-    def _told_apart(self, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int, str]]:
-        """Compare the other coordinates of files that have the same values along the dimension."""
-        files = sorted({i for pair in pairs for i in pair})
+    def _told_apart(self, pairs: Sequence[tuple[int, int, str, int]]) -> list[tuple[int, int, str, int | None]]:
+        """Say of files that share values along the dimension whether another coordinate, or their size, differs."""
+        files = sorted({i for a, b, *_ in pairs if a != b for i in (a, b)})
         asked = [
             (i, name, array)
             for i in files
@@ -277,7 +309,35 @@ class _Comparison:
         places: dict[int, list[Any]] = {i: [] for i in files}
         for (i, name, _), values in zip(asked, read_values((x for *_, x in asked), self.storage), strict=True):
             places[i].append((name, str(values.tolist()) if isinstance(values, np.ndarray) else str(values)))
-        return [(i, j, "same values" if places[i] == places[j] else "same values, other place") for i, j in pairs]
+        told: list[tuple[int, int, str, int | None]] = []
+        for i, j, kind, n in pairs:
+            version = _version(self.groups[i])
+            if i != j and places[i] != places[j]:
+                kind = f"{kind}, other place"
+            elif kind == "same values" and None not in version and version == _version(self.groups[j]):
+                kind = "same values, size and etag"
+            told.append((i, j, kind, n))
+        return told
+
+
+def _values(line: Line) -> NDArray[Any]:
+    return np.zeros(0) if line.numbers is None else line.numbers
+
+
+def _why_no_gaps(line: Line, values: NDArray[Any]) -> str:
+    if line.unit == TEXT:
+        return "text has no steps"
+    return "two values, whose step may be any" if np.unique(values).size == 2 else f"no regular steps of {line.kind}"
+
+
+def _expanded(
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], storage: StorageLike
+) -> list[str | os.PathLike[str]]:
+    """Put what patterns match in their places; what is none stays as it is, that it may fail alone."""
+    found: list[str | os.PathLike[str]] = []
+    for file in [files] if isinstance(files, str | os.PathLike) else files:
+        found += find_urls([file], storage=storage) if is_pattern(file) else [file]
+    return found
 
 
 # -- of one file ----------------------------------------------------------------------------------------------
