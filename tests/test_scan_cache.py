@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pickle
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,11 @@ import numpy as np
 import orjson
 import pytest
 import zarr
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numcodecs import zstd
+from obstore.store import HTTPStore, MemoryStore, S3Store
 
 import virtualstack as vs
 from tests.data import make_hdf5, make_hdf5_usual, make_netcdf3
@@ -26,8 +29,10 @@ from virtualstack.errors import StorageError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.scan.cache import ScanCache
+from virtualstack.scan.marks import marks_of
 from virtualstack.scan.plain_groups import from_group, to_group
 from virtualstack.scan.plain_values import Heap, UnstorableError, from_dtype, from_value, to_dtype, to_value
+from virtualstack.scan.versions import Version
 from virtualstack.storage import Storage
 
 N = 6
@@ -180,12 +185,131 @@ def test_a_server_without_versions_is_read_again():
     cache = ScanCache(target=Storage.of().target("memory://versions/"), how="", is_checked=True)
     storage = cache.watch(Storage.of())
     Storage.of().target("memory://versions/").put("a", b"123")
-    location = storage.source("memory://versions/a").location
-    for known, is_same in (({}, True), ({"etag": None}, False), ({"size": 4}, False)):
-        recorded = type(location)(**{"url": location.url, "size": 3, "etag": location.etag} | known)
-        storage.seen["memory://versions/a"] = recorded
+    etag = storage.source("memory://versions/a").location.etag
+    for known, is_same in (({}, True), ({"etag": None}, False), ({"size": 4}, False), ({"stamp": (1, 2)}, False)):
+        storage.seen["memory://versions/a"] = Version(**{"size": 3, "etag": etag} | known)
         cache.store("memory://versions/a", ManifestGroup(url="x"), storage)
         assert (cache.load("memory://versions/a", Storage.of()) is not None) == is_same
+        for key in cache.target.list():
+            cache.target.delete(key)
+
+
+@pytest.mark.parametrize("way", ["put in its place", "written over", "link to another"])
+def test_another_file_of_the_same_size_and_time_is_read(files, reads, tmp_path, way):
+    """As restored copies and files made with a fixed time are."""
+    other = make(tmp_path / "other.h5", 99)
+    for path in (files[2], other):
+        os.utime(path, (1e9, 1e9))
+    assert other.stat().st_size == files[2].stat().st_size
+    given = [files[2]]
+    if way == "link to another":
+        given = [tmp_path / "link.h5"]
+        given[0].symlink_to(files[2])
+    reads(given)
+    assert reads(given)[1] == []
+    if way == "put in its place":
+        other.replace(files[2])
+    elif way == "written over":
+        files[2].write_bytes(other.read_bytes())
+        os.utime(files[2], (1e9, 1e9))
+    else:
+        given[0].unlink()
+        given[0].symlink_to(other)
+    result, read = reads(given)
+    assert read == [given[0].name]
+    assert result[0].arrays["x"].equals(vs.scan(given)[0].arrays["x"])
+    assert reads(given)[1] == []
+
+
+def test_two_versions_within_a_tick_of_the_clock_are_two(tmp_path):
+    """Both have the same time of change, if nobody waits."""
+    path = tmp_path / "a.h5"
+    versions = [make(tmp_path / f"{i}.h5", i).read_bytes() for i in range(2)]
+    for i in range(60):
+        path.write_bytes(versions[0])
+        vs.scan([path], cache=tmp_path / "cache")
+        with path.open("r+b") as file:
+            file.write(versions[1])
+        assert_same(vs.scan([path], cache=tmp_path / "cache")[0], vs.scan([path])[0])
+        assert i or len(entries(tmp_path / "cache")) == 1
+
+
+def test_a_cache_beside_copied_files_reads_them_once_more(files, reads, tmp_path):
+    """Of which it knows nothing."""
+    reads(files)
+    for path in files:
+        status = path.stat()
+        path.write_bytes(path.read_bytes())
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert len(reads(files)[1]) == N
+    assert reads(files)[1] == []
+
+
+# -- how it was reached -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_servers(tmp_path):
+    """One key in a bucket of two servers."""
+    for i in range(2):
+        (tmp_path / f"server{i}" / "bucket").mkdir(parents=True)
+        make(tmp_path / f"server{i}" / "bucket" / "a.h5", i)
+    with RangeServer(tmp_path / "server0") as one, RangeServer(tmp_path / "server1") as two:
+        yield one.root, two.root
+
+
+@pytest.mark.parametrize("recheck", [True, False])
+@pytest.mark.parametrize("kind", ["options", "store", "environment"])
+def test_one_url_on_two_servers_is_two_files(two_servers, tmp_path, monkeypatch, kind, recheck):
+    """Also where nobody looks whether they have changed."""
+    for _ in range(2):
+        for i, root in enumerate(two_servers):
+            options = {"skip_signature": True, "region": "us-east-1"}
+            if kind == "environment":
+                monkeypatch.setenv("AWS_ENDPOINT_URL", root)
+            else:
+                options["endpoint"] = root
+            if kind == "store":
+                storage = S3Store("bucket", config=options, client_options={"allow_http": True})
+            else:
+                storage = options | {"allow_http": True}
+            storage, cache = {"s3://bucket/": storage}, tmp_path / "cache"
+            (group,) = vs.scan(["s3://bucket/a.h5"], storage=storage, cache=cache, recheck=recheck)
+            assert group.attributes["title"] == f"number {i}"
+    assert len(entries(tmp_path / "cache")) == 2
+
+
+def test_which_options_make_another_storage():
+    """Where it is and who asks, and not how often or how long; no mark shows what was given."""
+
+    def mark(backend):
+        (found,) = marks_of(Storage(given=(("s3://b/", backend),))).values()
+        assert "hunter2" not in found
+        return found
+
+    first = mark({"key": "me", "secret": "hunter2", "client_kwargs": {"region_name": "a", "endpoint": "b"}})
+    assert first == mark(
+        {"client_kwargs": {"endpoint": "b", "region_name": "a"}, "secret": "hunter2", "key": "me", "max_retries": 9,
+         "read_timeout": "1s"}
+    )  # fmt: skip
+    others = [{"key": "you", "secret": "hunter2"}, {"key": "me", "headers": {"tenant": "x"}}, {}, MemoryFileSystem()]
+    assert len({first, *map(mark, others)}) == 5
+    assert mark(MemoryFileSystem()) == mark(MemoryFileSystem())
+    assert mark(HTTPStore("http://a/")) != mark(HTTPStore("http://b/"))
+    store = MemoryStore()
+    assert mark(store) != mark(store)  # nobody can tell what is in it
+
+
+def test_the_mark_of_a_store_is_the_same_in_every_process(files, tmp_path):
+    """Which gives its options in any order."""
+    script = (
+        "from obstore.store import S3Store; from virtualstack.scan.marks import marks_of; "
+        "from virtualstack.storage import Storage; "
+        "config = dict.fromkeys(['endpoint', 'access_key_id', 'secret_access_key', 'region'], 'x'); "
+        "print(marks_of(Storage(given=(('', S3Store('b', config=config)),))))"
+    )
+    found = {subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout for _ in range(4)}
+    assert len(found) == 1
 
 
 # -- files that point to others -----------------------------------------------------------------------------------
@@ -209,24 +333,88 @@ def put(path, values):
         file["x"] = values
 
 
-def test_sources_of_a_virtual_dataset_are_looked_for_each_time(virtual, reads):
-    """The reader looks which local ones exist, unseen by the cache: such a file is not kept."""
+def check_virtual(path, reads, *, is_read):
+    (group,), read = reads([path])
+    assert read == [path.name] * is_read
+    assert_same(group, vs.scan([path])[0])
+    if not group.refusals:
+        with h5py.File(path) as file:
+            values = zarr.open_group(vs.ManifestStore(group), mode="r")["x"][:]
+            np.testing.assert_array_equal(values, file["x"][:])
+    return group
+
+
+def test_a_virtual_dataset_is_read_again_when_a_source_comes_changes_or_goes(virtual, reads):
+    """And is kept in between."""
+    other = virtual.with_name("other.h5")
+    put(other, np.arange(10.0) + 9)
     steps = [
         lambda: put(virtual.with_name("s1.h5"), np.arange(10.0) + 5),
         lambda: put(virtual.with_name("s0.h5"), np.arange(10.0) + 7),
+        lambda: other.replace(virtual.with_name("s0.h5")),
+        lambda: virtual.with_name("s1.h5").unlink(),
     ]
-    assert "source file 's1.h5' is not there" in reads([virtual])[0][0].refusals[0].reason
+    assert "source file 's1.h5' is not there" in check_virtual(virtual, reads, is_read=True).refusals[0].reason
+    check_virtual(virtual, reads, is_read=False)
     for step in steps:
         step()
+        check_virtual(virtual, reads, is_read=True)
+        check_virtual(virtual, reads, is_read=False)
+
+
+def test_a_source_that_stands_in_front_of_another_is_seen(virtual, reads, tmp_path, monkeypatch):
+    """The HDF5 library looks beside the file first, and then in the working directory."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    put(folder / "s1.h5", np.arange(10.0) + 3)
+    check_virtual(virtual, reads, is_read=True)
+    check_virtual(virtual, reads, is_read=False)
+    put(virtual.with_name("s1.h5"), np.arange(10.0) + 4)
+    check_virtual(virtual, reads, is_read=True)
+
+
+@pytest.mark.parametrize("change", ["working directory", "prefix"])
+def test_sources_are_looked_for_anew_from_another_place(virtual, reads, tmp_path, monkeypatch, change):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for i, folder in enumerate(folders):
+        folder.mkdir()
+        put(folder / "s1.h5", np.arange(10.0) + 3 + i)
+        if change == "prefix":
+            monkeypatch.setenv("HDF5_VDS_PREFIX", str(folder))
+        else:
+            monkeypatch.chdir(folder)
         (group,), read = reads([virtual])
         assert read == ["v.h5"]
-        with h5py.File(virtual) as file:
-            values = zarr.open_group(vs.ManifestStore(group), mode="r")["x"][:]
-            np.testing.assert_array_equal(values, file["x"][:])
-    for i in range(2):
-        virtual.with_name(f"s{i}.h5").unlink()
-    assert reads([virtual])[0][0].refusals
-    assert reads([virtual])[1] == ["v.h5"]
+        assert_same(group, vs.scan([virtual])[0])
+        assert any(x.url == f"file://{folder}/s1.h5" for x in group.arrays["x"].in_memory().locations)
+
+
+def test_a_source_that_cannot_be_opened_is_tried_each_time(virtual, reads):
+    virtual.with_name("s1.h5").mkdir()
+    for _ in range(2):
+        assert "is a directory" in check_virtual(virtual, reads, is_read=True).refusals[0].reason
+
+
+def test_files_with_arrays_of_size_zero_are_kept(tmp_path, reads):
+    with h5py.File(tmp_path / "z.h5", "w") as file:
+        file["x"] = np.zeros((0, 3))
+    reads([tmp_path / "z.h5"])
+    assert reads([tmp_path / "z.h5"])[1] == []
+
+
+def test_external_files_are_asked_for(tmp_path, reads):
+    raw = tmp_path / "raw.bin"
+    raw.write_bytes(np.arange(6.0).tobytes())
+    with h5py.File(tmp_path / "e.h5", "w") as file:
+        file.create_dataset("x", (6,), "f8", external=[(str(raw), 0, 48)])
+    for step in (None, lambda: raw.write_bytes(bytes(48)), lambda: raw.write_bytes(bytes(8)), raw.unlink):
+        if step is not None:
+            step()
+        (group,), read = reads([tmp_path / "e.h5"])
+        assert read == ["e.h5"]
+        assert_same(group, vs.scan([tmp_path / "e.h5"])[0])
+        assert reads([tmp_path / "e.h5"])[1] == []
 
 
 def test_a_virtual_dataset_that_grows_with_its_sources_is_never_old(tmp_path, reads):
@@ -240,6 +428,7 @@ def test_a_virtual_dataset_that_grows_with_its_sources_is_never_old(tmp_path, re
     for n in range(3):
         (group,), _ = reads([tmp_path / "v.h5"])
         assert group.arrays["x"].shape == (n, 3)
+        assert reads([tmp_path / "v.h5"])[1] == []
         put(tmp_path / f"p{n}.h5", np.ones((1, 3)))
 
 
@@ -332,12 +521,22 @@ def test_a_dtype_with_metadata_is_refused():
         from_dtype(np.dtype("i2", metadata={"a": 1}))
 
 
+def watching(folder):
+    """A cache, and a file that was opened through the storage that it watches."""
+    (folder / "a").write_bytes(b"123")
+    cache, url = ScanCache(target=Storage.of().target(folder), how=""), f"file://{folder}/a"
+    watched = cache.watch(Storage.of())
+    watched.source(url)
+    return cache, url, watched
+
+
 def test_a_group_without_a_plain_form_is_read_each_time(tmp_path):
-    storage = Storage.of().target(tmp_path)
-    cache = ScanCache(target=storage, how="")
-    cache.store("file:///a", ManifestGroup(attributes={"f": object()}), cache.watch(Storage.of()))
-    cache.store("file:///a", ManifestGroup(attributes={"f": "\ud800"}), cache.watch(Storage.of()))
+    cache, url, watched = watching(tmp_path)
+    cache.store(url, ManifestGroup(attributes={"f": object()}), watched)
+    cache.store(url, ManifestGroup(attributes={"f": "\ud800"}), watched)
     assert entries(tmp_path) == []
+    cache.store(url, ManifestGroup(), watched)
+    assert len(entries(tmp_path)) == 1
 
 
 def test_rectilinear_grids_holes_starts_and_inline_chunks_come_back(tmp_path):
@@ -358,9 +557,9 @@ def test_rectilinear_grids_holes_starts_and_inline_chunks_come_back(tmp_path):
     named = type(joined)(**{name: getattr(joined, name) for name in ("manifest", "grid", "dtype")},
                          dimension_names=("x",))  # fmt: skip
     group = ManifestGroup(arrays={"a": named}, coordinates=frozenset("a"), dimensions={"x": 25}, url=None)
-    cache = ScanCache(target=Storage.of().target(tmp_path), how="")
-    cache.store("file:///a", group, cache.watch(Storage.of()))
-    assert_same(group, cache.load("file:///a", Storage.of()))
+    cache, url, watched = watching(tmp_path)
+    cache.store(url, group, watched)
+    assert_same(group, cache.load(url, Storage.of()))
 
 
 # -- what is not believed -----------------------------------------------------------------------------------------

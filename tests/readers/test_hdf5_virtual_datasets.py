@@ -603,7 +603,7 @@ def test_remote_values_are_not_inlined_from_other_files(tmp_path, monkeypatch):
     make_virtual(tmp_path / "v.h5", (2, 3), [(space((2, 3)), "s0.h5", "x", space((6,)))])
     put(tmp_path / "v.h5", "memory://vds/inline/v.h5")
     url = "memory://vds/inline/v.h5"
-    assert "source 'x' is not in 's0.h5'" in refusals(HDF5().read(url, STORAGE, ReadOptions()))["/x"][1]
+    assert "source file 's0.h5' is not there" in refusals(HDF5().read(url, STORAGE, ReadOptions()))["/x"][1]
     put(tmp_path / "s0.h5", "memory://vds/inline/s0.h5")
     reason = refusals(HDF5().read(url, STORAGE, ReadOptions()))["/x"][1]
     assert "(6,) of its source 'x'; the HDF5 library reads other files beside local ones only" in reason

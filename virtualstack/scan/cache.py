@@ -9,7 +9,7 @@ import pickle
 import uuid
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -19,18 +19,20 @@ from numcodecs import zstd
 
 from virtualstack.codecs.bounded import CodecError, bounded_decoder
 from virtualstack.codecs.metadata import Codec
-from virtualstack.errors import ManifestError, SourceNotFoundError, StorageError
-from virtualstack.location import Location, absolute_url, local_path
+from virtualstack.errors import ManifestError, StorageError
+from virtualstack.location import local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.registry import list_readers
-from virtualstack.scan.plain_groups import from_group, from_location, to_group, to_location
-from virtualstack.scan.plain_values import Heap, UnstorableError
-from virtualstack.storage import Source, Storage, Target
+from virtualstack.scan.marks import marks_of, places_in_environment
+from virtualstack.scan.plain_groups import from_group, to_group
+from virtualstack.scan.plain_values import Heap, Json, UnstorableError
+from virtualstack.scan.versions import Version, WatchedStorage, is_unchanged, surroundings
+from virtualstack.storage import Storage, Target
 
-__all__ = ["ScanCache", "WatchedStorage"]
+__all__ = ["ScanCache"]
 
-_FORMAT = 1  # another number, and entries of this one are not looked at
+_FORMAT = 2  # another number, and entries of this one are not looked at
 _MAGIC = b"vs.scan\n"
 _OPTIONAL = ("eccodes", "hdf5plugin", "imagecodecs", "tifffile")  # without them, readers refuse some variables
 _MAX_SIZE = 1 << 30  # bytes of an entry, once decompressed
@@ -40,34 +42,14 @@ _DAMAGE = (  # all that bytes of somebody else can make of JSON, numpy and our o
     MemoryError,
 )  # fmt: skip
 
-type _Versions = dict[str, Location | None]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class WatchedStorage(Storage):
-    """A storage that notes what was opened: URL and version, ``None`` where there was nothing."""
-
-    seen: _Versions = field(default_factory=dict, compare=False)
-
-    def source(self, url: str | os.PathLike[str], /, *, expected: Location | None = None) -> Source:
-        """Open what is at a URL or local path."""
-        key = absolute_url(url)
-        try:
-            source = Storage.source(self, url, expected=expected)
-        except SourceNotFoundError:
-            self.seen.setdefault(key, None)
-            raise
-        self.seen.setdefault(key, source.location)
-        return source
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanCache:
-    """One object for each source, named by a hash of its URL, and of the reader, its options and what is installed.
+    """One object for each source, named by a hash of its URL, and of how it was reached and read.
 
-    It holds the version (size, etag, time of modification) of every file that was opened, those that the source points
-    to included, and the group: JSON and packed columns under a checksum, compressed. Nothing in it runs; what
-    is damaged or was written by others is written anew.
+    It holds the version (size, etag, times, inode) of every file that was opened, those that the source points to
+    included, and the group: JSON and packed columns under a checksum, compressed. Nothing in it runs; what is damaged
+    or was written by others is written anew.
 
     Parameters
     ----------
@@ -75,12 +57,19 @@ class ScanCache:
         Where the objects are.
     how
         How sources are read, as text.
+    storage, marks
+        How they are reached, and a hash of the options of each URL prefix.
+    environment
+        What counts for remote sources besides, as text.
     is_checked
         Whether versions are compared with what is there now.
     """
 
     target: Target
     how: str
+    storage: Storage = field(default_factory=Storage)
+    marks: Mapping[str, str] = field(default_factory=dict)
+    environment: str = ""
     is_checked: bool = True
 
     @classmethod
@@ -110,7 +99,14 @@ class ScanCache:
             "options": {field.name: getattr(options, field.name) for field in fields(options)},
             "installed": [name for name in _OPTIONAL if find_spec(name) is not None],
         }
-        return cls(target=target, how=json.dumps(how, default=sorted), is_checked=is_checked)
+        return cls(
+            target=target,
+            how=json.dumps(how, default=sorted),
+            storage=storage,
+            marks=marks_of(storage),
+            environment=json.dumps(places_in_environment()),
+            is_checked=is_checked,
+        )
 
     def watch(self, storage: Storage, /) -> WatchedStorage:
         """Give the storage to read a source with that is to be stored."""
@@ -129,8 +125,10 @@ class ScanCache:
             header, heap = _parse(data)
             if header["what"] != self._what(url):
                 return None
-            versions = {key: None if x is None else to_location(x) for key, x in header["versions"].items()}
-            if self.is_checked and not all(_is_same(key, x, storage) for key, x in versions.items()):
+            versions = {key: _to_version(x) for key, x in header["versions"].items()}
+            if header["surroundings"] != surroundings(url, versions):
+                return None
+            if self.is_checked and not is_unchanged(versions, url, storage):
                 return None
             return to_group(header["group"], heap)
         except StorageError:
@@ -139,15 +137,16 @@ class ScanCache:
             return None
 
     def store(self, url: str, group: ManifestGroup, storage: WatchedStorage, /) -> None:
-        """Keep a group; it is not, where it has attributes without a plain form, or may change with files not seen."""
-        if not _is_all_seen(url, group, storage.seen):
+        """Keep a group; it is not, where it has attributes without a plain form, or nobody would see a change."""
+        if url not in storage.seen or not all(x is None or x.is_known for x in storage.seen.values()):
             return
         heap = Heap()
         try:
             header = orjson.dumps(
                 {
                     "what": self._what(url),
-                    "versions": {key: x and from_location(x) for key, x in storage.seen.items()},
+                    "versions": {key: x and astuple(x) for key, x in storage.seen.items()},
+                    "surroundings": surroundings(url, storage.seen),
                     "group": from_group(group, heap),
                 }
             )
@@ -161,7 +160,9 @@ class ScanCache:
             )
 
     def _what(self, url: str) -> str:
-        return f"{url}\n{self.how}"
+        prefix, _ = self.storage.find(url)
+        reached = [self.marks.get(prefix, ""), "" if local_path(url) else self.environment]
+        return "\n".join((url, *reached, self.how))
 
     def _key(self, url: str) -> str:
         name = hashlib.blake2b(self._what(url).encode(), digest_size=16).hexdigest()
@@ -198,30 +199,8 @@ def _parse(data: bytes) -> tuple[Mapping[str, Any], memoryview]:
     return header, body[8 + length :]
 
 
-def _is_all_seen(url: str, group: ManifestGroup, seen: _Versions) -> bool:
-    """Whether the group depends on nothing but files that were opened through the storage.
-
-    The sources of a virtual dataset (VDS) in a local HDF5 file are not: the reader looks on its own which ones exist.
-    They were found (other local files), or some were not (a refusal), or none that make an array longer.
-    """
-    if local_path(url) is None:
-        return True
-    nodes = [node for _, node in group.walk()]
-    return (
-        not any(local_path(other) is not None and other != url for other in seen)
-        and all(array.size for node in nodes for array in node.arrays.values())
-        and not any("(VDS)" in refusal.reason for node in nodes for refusal in node.refusals)
-    )
-
-
-def _is_same(url: str, before: Location | None, storage: Storage) -> bool:
-    """Whether a file is what it was: its size, and its etag or time, are known and the same."""
-    try:
-        now = storage.source(url).location
-    except SourceNotFoundError:
-        return before is None
-    if before is None or now.size != before.size:
-        return False
-    tags = [(before.etag, now.etag), (before.last_modified, now.last_modified)]
-    known = [(old, new) for old, new in tags if old is not None and new is not None]
-    return bool(known) and all(old == new for old, new in known)
+def _to_version(data: Json) -> Version | None:
+    if data is None:
+        return None
+    size, etag, last_modified, stamp = data
+    return Version(size, etag, last_modified, None if stamp is None else tuple(stamp))

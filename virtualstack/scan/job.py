@@ -59,8 +59,7 @@ class Job:
             return kept
         watched = self.cache.watch(once)
         group = _group(find_reader(url, watched, self.reader).read(url, watched, self.options), url)
-        if url in watched.seen:  # else nobody would see that it has changed
-            self.cache.store(url, group, watched)
+        self.cache.store(url, group, watched)
         return group
 
     def try_read(self, url: str, /) -> Outcome:

@@ -61,8 +61,8 @@ def scan(
         Directory or URL of one, where what is found is kept: a later call reads what is new or has changed, which it
         finds out by one request a source. Workers must reach it, too.
     recheck
-        Whether to ask sources that are in the cache for their size, etag and time of modification. Without,
-        no request is made for them: for archives that do not change.
+        Whether to ask sources that are in the cache for their size, etag and times, local ones for their inode too.
+        Without, no request is made for them: for archives that do not change.
     progress
         ``True`` for a bar on stderr, or what is called with the number done and the number of all, in this thread.
     retries

@@ -64,16 +64,20 @@ class LocalSource:
     ----------
     location
         ``file://`` URL and size, as they were found.
+    stamp
+        Inode, and nanoseconds since 1970-01-01 when content, name or mode last changed, as they were found; ``None``
+        once it was pickled: they say nothing elsewhere.
     """
 
-    __slots__ = ("__weakref__", "_path", "location")
+    __slots__ = ("__weakref__", "_path", "location", "stamp")
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, stamp: tuple[int, int] | None = None) -> None:
         path = local_path(location.url)
         if path is None or location.size is None:
             raise ValueError(f"not the location of a local file with its size: {location}")
         self._path = path
         self.location = location
+        self.stamp = stamp
 
     @property
     def size(self) -> int:
@@ -147,7 +151,7 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
     if path is None:
         raise StorageError(f"'{url}' is not the URL of a local file ('file:///...')", url=url)
     file = _Descriptor(path, url)
-    source = LocalSource(_location(url, file.status))
+    source = LocalSource(_location(url, file.status), (file.status.st_ino, file.status.st_ctime_ns))
     check_version(expected, source.location)
     source.keep(file)
     return source

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar, Literal
 
-from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
+from virtualstack.errors import MalformedFileError, ManifestError, StorageError
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions, byte_count
@@ -88,21 +88,18 @@ class HDF5:
             return self._checked(url, storage, options)
 
         def read_dataset(url: str, path: str, chain: Chain) -> ManifestArray | None:
-            try:
-                with files.use(url) as file, _damage_named(url):
-                    variable = (file.library if self.metadata == "library" else file.finder).find(path)
-                    if variable is None:
-                        return None
-                    context = context_of(
-                        file.source,
-                        file.metadata,
-                        file.library,
-                        lambda: self._tree(file.metadata, file.library, options).paths(),
-                        chain,
-                    )
-                    return _source(variable, context)
-            except SourceNotFoundError:
-                return None
+            with files.use(url) as file, _damage_named(url):
+                variable = (file.library if self.metadata == "library" else file.finder).find(path)
+                if variable is None:
+                    return None
+                context = context_of(
+                    file.source,
+                    file.metadata,
+                    file.library,
+                    lambda: self._tree(file.metadata, file.library, options).paths(),
+                    chain,
+                )
+                return _source(variable, context)
 
         def open_file(url: str) -> SourceFile:
             source = storage.source(url)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from virtualstack.errors import ReaderError, StorageError
+from virtualstack.errors import ReaderError, SourceNotFoundError, StorageError
 from virtualstack.location import join_url, local_path, split_url
 from virtualstack.manifests import ManifestArray
 from virtualstack.readers.hdf5.obstacles import LostValuesError
@@ -14,9 +14,10 @@ from virtualstack.readers.hdf5.obstacles import LostValuesError
 __all__ = ["Chain", "Datasets", "OpenSource", "ReadDataset", "Sources"]
 
 type OpenSource = Callable[[str, str], ManifestArray | None]
-"""Opens a dataset by the URL of its file and its path in it; ``None`` where there is none.
+"""Opens a dataset by the URL of its file and its path in it; ``None`` where there is none in the file.
 
-Raises what readers raise, and `LostValuesError` where the dataset is refused, or is on the way of its own sources.
+Raises what readers raise, `SourceNotFoundError` where there is no file, and `LostValuesError` where the dataset is
+refused, or is on the way of its own sources.
 """
 
 type Chain = tuple[tuple[str, str], ...]
@@ -42,7 +43,7 @@ class Datasets:
 
     def __init__(self, read: ReadDataset) -> None:
         self._read = read
-        self._known: dict[tuple[str, str], ManifestArray | LostValuesError | None] = {}
+        self._known: dict[tuple[str, str], ManifestArray | LostValuesError | SourceNotFoundError | None] = {}
 
     def sources_of(self, url: str, path: str, chain: Chain, /) -> OpenSource:
         """Give what opens the sources of a dataset; ``chain`` holds those that ask for the dataset itself."""
@@ -62,10 +63,10 @@ class Datasets:
         if key not in self._known:
             try:
                 self._known[key] = self._read(*key, chain)
-            except LostValuesError as error:
+            except (LostValuesError, SourceNotFoundError) as error:
                 self._known[key] = error
         known = self._known[key]
-        if isinstance(known, LostValuesError):
+        if isinstance(known, LostValuesError | SourceNotFoundError):
             raise known
         return known
 
@@ -92,8 +93,8 @@ class Sources:
         self._open_source = open_source
         self._url = url
         self._limit = max(inline_limit, _MIN_INLINE)
-        self._files: dict[str, str | None] = {}
-        self._arrays: dict[tuple[str, str], ManifestArray | None] = {}
+        self._files: dict[str, str | None] = {}  # URL by name
+        self._arrays: dict[tuple[str, str], ManifestArray | None] = {}  # by file and path
         self._inline = 0
 
     def need(self, file: str, dataset: str) -> ManifestArray:
@@ -119,18 +120,30 @@ class Sources:
         LostValuesError
             It cannot be opened, or must not be looked for.
         """
-        if file not in self._files:
-            self._files[file] = _url_of(file, self._url)
-        url = self._files[file]
-        if url is None:
-            return None
-        if (url, dataset) not in self._arrays:
-            self._arrays[url, dataset] = self._open(url, dataset)
-        return self._arrays[url, dataset]
+        if (file, dataset) not in self._arrays:
+            self._arrays[file, dataset] = self._look(file, dataset)
+        return self._arrays[file, dataset]
+
+    def _look(self, file: str, dataset: str) -> ManifestArray | None:
+        """Open a dataset in the first file of that name that there is: storage is asked, which may take note of it."""
+        if file in self._files:
+            known = self._files[file]
+            return None if known is None else self._open(known, dataset)
+        for url in _urls(file, self._url):
+            try:
+                array = self._open(url, dataset)
+            except SourceNotFoundError:
+                continue
+            self._files[file] = url
+            return array
+        self._files[file] = None
+        return None
 
     def _open(self, url: str, dataset: str) -> ManifestArray | None:
         try:
             array = self._open_source(url, dataset)
+        except SourceNotFoundError:
+            raise
         except (ReaderError, StorageError) as error:
             raise LostValuesError(
                 f"a virtual dataset (VDS) whose source '{dataset}' cannot be opened: {error}"
@@ -145,23 +158,24 @@ class Sources:
         return array
 
 
-def _url_of(name: str, url: str) -> str | None:
-    """Give the URL of a source file; ``None`` where there is none at any local path.
+def _urls(name: str, url: str) -> Iterator[str]:
+    """Give the URLs where a source file may be, in the order in which the HDF5 library looks.
 
     A file that is no local one may name files beside and below it, and never a local one.
     """
     if name == ".":
-        return url
+        yield url
+        return
     main = local_path(url)
     if main is not None:
-        path = next((path for path in _candidates(name, main) if path.exists()), None)
-        return None if path is None else f"file://{os.path.abspath(path)}"
+        yield from (f"file://{os.path.abspath(path)}" for path in _candidates(name, main))
+        return
     if not name or name.startswith("/") or ".." in name.split("/") or any(mark in name for mark in ":\\?#"):
         raise LostValuesError(
             f"a virtual dataset (VDS) whose source '{name}' is another file, looked for only beside and below '{url}'"
         )
     root, key = split_url(url)
-    return join_url(root + key.rpartition("/")[0], name)
+    yield join_url(root + key.rpartition("/")[0], name)
 
 
 def _candidates(name: str, main: Path) -> Iterator[Path]:
