@@ -85,13 +85,13 @@ def test_one_file_is_read_in_this_thread_and_many_remote_ones_are_not(files):
         job = Job(reader=None, storage=Storage.of(), options=ReadOptions(), retries=0, cache=cache)
         found = find_workers(None, job, urls)
         if found is not None:
-            found.close()
+            found.close(is_idle=True)
         return found
 
     assert workers(["s3://bucket/a"]) is None
     assert workers(["file:///a", "file:///b"]) is None
     many = workers([f"s3://bucket/{i}" for i in range(100)])
-    assert (many.task_length, many.is_here, many.executor._max_workers) == (1, True, 64)
+    assert (many.task_length, many.is_here, many.executor.n_threads) == (1, True, 64)
 
 
 def test_what_scans_result_shows(files, tmp_path):
@@ -195,17 +195,6 @@ def test_a_given_pool_that_breaks_is_replaced(tmp_path, files):
     assert names(result) == [path.name for path in files]
 
 
-@pytest.mark.parametrize("executor", [None, "threads", "given processes"])
-def test_a_reader_that_exits_is_one_failure(tmp_path, files, pool, executor):
-    """SystemExit is no Exception."""
-    quitter = make(tmp_path / "exit.h5")
-    given = pool if executor == "given processes" else executor
-    result = vs.scan([*files, quitter], reader=Troubled(), executor=given, on_error="skip")
-    assert len(result) == N
-    assert result.failures.error.tolist() == ["ReaderError"]
-    assert "its reader asked the process to end: SystemExit(3)" in result.failures.message[0]
-
-
 class Flaky(Executor):
     """Loses each task of several sources."""
 
@@ -279,6 +268,18 @@ def test_names_that_are_no_url_fail_alone(files):
     assert result.failures.error.tolist() == ["StorageError"]
 
 
+@pytest.mark.parametrize("odd", [None, 5, b"/a.nc", "", 1.5, ["/a.nc"], b"x" * 10**6], ids=lambda x: type(x).__name__)
+def test_what_is_no_url_fails_alone_and_is_named(files, odd):
+    with pytest.raises(StorageError, match=r"number 1 \(from 0\) of the URLs is no URL or path: ") as caught:
+        vs.scan([files[0], odd])
+    assert repr(odd)[:99] in str(caught.value)
+    result = vs.scan([files[0], odd, files[1]], on_error="skip")
+    assert names(result) == ["f0.h5", "f1.h5"]
+    assert result.failures.error.tolist() == ["StorageError"]
+    assert result.failures.url[0] == repr(odd)[:1000]
+    assert len(result.failures.message[0]) < 1100
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -286,6 +287,9 @@ def test_names_that_are_no_url_fail_alone(files):
         ({"executor": 3}, TypeError, r"executor= is a int; give 'threads'"),
         ({"on_error": "warn"}, ValueError, "on_error='warn'; it is 'raise' or 'skip'"),
         ({"retries": -1}, ValueError, "retries=-1 is negative"),
+        ({"timeout": 0}, ValueError, "timeout=0 is no time to wait"),
+        ({"timeout": float("nan")}, ValueError, "timeout=nan is no time to wait"),
+        ({"timeout": float("inf")}, ValueError, "timeout=inf is no time to wait"),
         ({"reader": "hdf6", "on_error": "skip"}, UnknownFormatError, "there is no reader 'hdf6'"),
     ],
 )

@@ -60,13 +60,29 @@ def test_options_of_storage_reach_the_cluster_and_are_remembered_here(client, fi
 
 
 def test_errors_are_listed_or_raised(client, files, tmp_path):
-    bad = [make(tmp_path / name) for name in ("bug.h5", "odd.h5", "exit.h5")]
+    bad = [make(tmp_path / name) for name in ("bug.h5", "odd.h5")]
     given = [*files[:5], *bad, tmp_path / "gone.h5", *files[5:]]
     result = vs.scan(given, reader=Troubled(), executor=client, on_error="skip")
     assert len(result) == N
-    assert result.failures.error.tolist() == ["KeyError", "ReaderError", "ReaderError", "SourceNotFoundError"]
+    assert result.failures.error.tolist() == ["KeyError", "ReaderError", "SourceNotFoundError"]
     with pytest.raises(KeyError, match="a bug"):
         vs.scan(given, reader=Troubled(), executor=client)
+
+
+def test_a_reader_that_exits_ends_the_scan_and_not_the_cluster(client, files, tmp_path):
+    """A task of dask that exits would never come to its end."""
+    quitter = make(tmp_path / "exit.h5")
+    with pytest.raises(SystemExit, match="3"):
+        vs.scan([*files, quitter], reader=Troubled(), executor=client, on_error="skip")
+    assert len(vs.scan(files, executor=client)) == N
+
+
+def test_a_file_that_takes_too_long_is_listed(client, files, tmp_path):
+    hanging = make(tmp_path / "hang.h5")
+    given = [*files[:5], hanging, *files[5:]]
+    result = vs.scan(given, reader=Troubled(), executor=client, on_error="skip", timeout=1)
+    assert result.failures.url.str.endswith("hang.h5").tolist() == [True]
+    assert len(result) == N
 
 
 def test_a_second_scan_uses_the_cache(client, files, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import pickle
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,16 @@ from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.registry import find_reader
 from virtualstack.scan.cache import ScanCache
 from virtualstack.scan.retries import asking_again
+from virtualstack.scan.threads import within
 from virtualstack.storage import Storage
 
 __all__ = ["Job", "Outcome", "is_remote", "outcomes_of", "run"]
 
-type Outcome = ManifestGroup | Exception
+type Outcome = ManifestGroup | BaseException
+"""What is no `Exception` (Ctrl-C, an exit) ends the scan: it is handed on, as workers would swallow it."""
 
 _AT_ONCE = 16  # remote sources that one worker reads at a time
+_STDERR = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,10 @@ class Job:
         How often a source is read again after an error that may pass.
     cache
         Where groups are kept, or ``None``.
+    timeout
+        Seconds that a source may take, or ``None``.
+    may_exit
+        Whether a source that takes longer may end the process: what hangs in a library may hold its locks for ever.
     """
 
     reader: Reader | None
@@ -45,6 +53,8 @@ class Job:
     options: ReadOptions
     retries: int
     cache: ScanCache | None = None
+    timeout: float | None = None
+    may_exit: bool = False
 
     def read(self, url: str, /) -> ManifestGroup:
         """Describe one source."""
@@ -64,21 +74,38 @@ class Job:
 
     def try_read(self, url: str, /) -> Outcome:
         """Describe one source, or give the error, also one that is none of ours: it loses its file alone."""
+        if self.timeout is None:
+            return self._try(url)
+        try:
+            return within(self.timeout, self._try, url)
+        except TimeoutError:
+            return ReaderError(
+                f"'{url}' was not read within timeout={self.timeout} seconds. Give it more time, or leave it out; the "
+                "thread that reads it cannot be stopped, the processes of executor='processes' can",
+                url=url,
+            )
+
+    def _try(self, url: str) -> Outcome:
         try:
             return self.read(url)
-        except Exception as error:  # noqa: BLE001 - a bug in a reader; it is raised, or listed under its file
-            if not isinstance(error, VirtualStackError):
+        except BaseException as error:  # noqa: BLE001 - a bug in a reader; it is raised, or listed under its file
+            if isinstance(error, Exception) and not isinstance(error, VirtualStackError):
                 error.add_note(f"while '{url}' was scanned")
             return error
-        except SystemExit as error:  # a task of dask that exits never comes to its end
-            return ReaderError(f"'{url}': its reader asked the process to end: {error!r}", url=url)
 
     def read_all(self, urls: Sequence[str], /) -> list[Outcome]:
         """Describe several sources, remote ones side by side."""
         if len(urls) > 1 and any(map(is_remote, urls)):
             with ThreadPoolExecutor(min(len(urls), _AT_ONCE), thread_name_prefix="virtualstack-scan") as pool:
                 return list(pool.map(self.try_read, urls))
-        return [self.try_read(url) for url in urls]
+        return [self._try_or_exit(url) if self.may_exit and self.timeout else self.try_read(url) for url in urls]
+
+    def _try_or_exit(self, url: str) -> Outcome:
+        faulthandler.dump_traceback_later(self.timeout or 0, exit=True, file=_STDERR)  # needs no lock of Python's
+        try:
+            return self._try(url)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 def _group(found: object, url: str) -> ManifestGroup:
@@ -111,10 +138,10 @@ def outcomes_of(data: bytes, urls: Sequence[str], /) -> list[Outcome]:
 def _pickle(url: str, outcome: Outcome) -> bytes:
     try:
         data = pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             pickle.loads(data)  # one with a constructor of its own may not come back
     except Exception as error:  # noqa: BLE001 - classes of others raise what they like
-        what = repr(outcome) if isinstance(outcome, Exception) else f"a group that does not pickle: {error!r}"
+        what = repr(outcome) if isinstance(outcome, BaseException) else f"a group that does not pickle: {error!r}"
         return pickle.dumps(ReaderError(f"'{url}': its reader gave {what}", url=url))
     return data
 

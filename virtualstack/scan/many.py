@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
+from threading import TIMEOUT_MAX
 from typing import Literal
 
 from virtualstack.errors import StorageError, VirtualStackError
@@ -23,6 +24,8 @@ from virtualstack.storage import Storage, StorageLike, remember
 
 __all__ = ["scan"]
 
+_SHOWN = 1000  # letters of what is no URL
+
 
 def scan(
     urls: Iterable[str | os.PathLike[str]],
@@ -36,6 +39,7 @@ def scan(
     recheck: bool = True,
     progress: Progress | bool | None = None,
     retries: int | None = None,
+    timeout: float | None = None,
     options: ReadOptions | None = None,
 ) -> ScanResult:
     """Describe many sources; what a source's reader could not take over is in its ``refusals``.
@@ -68,6 +72,10 @@ def scan(
     retries
         How often a request is repeated, after pauses that grow, where it failed for a reason that may pass (the server
         is busy, an answer is cut short). By default 5 times, or as ``max_retries`` in ``storage=`` says.
+    timeout
+        Seconds that one source may take, all requests included; a source that takes longer has failed. With
+        ``executor="processes"`` its process is ended; a thread goes on until it comes to its end or the interpreter
+        does, and may hold up other threads, as no more than one at a time is in the HDF5 library.
     options
         What the readers are told.
 
@@ -82,11 +90,15 @@ def scan(
         A source cannot be read, and ``on_error`` is ``"raise"``.
     RuntimeError
         Worker processes do not start.
+    KeyboardInterrupt, SystemExit
+        Ctrl-C, and readers that ask to end. What waits is cancelled at once.
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error={on_error!r}; it is 'raise' or 'skip'")
     if retries is not None and retries < 0:
         raise ValueError(f"retries={retries} is negative")
+    if timeout is not None and not 0 < timeout <= TIMEOUT_MAX:
+        raise ValueError(f"timeout={timeout} is no time to wait, in seconds")
     listed, bad = _absolute(urls, is_raising=on_error == "raise")
     store = Storage.of(storage)
     options = options or ReadOptions()
@@ -98,6 +110,7 @@ def scan(
         options=options,
         retries=DEFAULT if retries is None else retries,
         cache=None if cache is None else ScanCache.at(cache, store, reader, options, is_checked=recheck),
+        timeout=timeout,
     )
     outcomes = _collect(job, listed, executor, show_progress() if progress is True else progress or None, on_error)
     found = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, ManifestGroup)}
@@ -120,14 +133,22 @@ def _absolute(
         raise TypeError(f"scan() takes a list of URLs, not one: [{os.fspath(urls)!r}]")
     listed: list[str] = []
     bad: list[tuple[str, Exception]] = []
-    for url in urls:
+    for i, url in enumerate(urls):
         try:
-            listed.append(absolute_url(url))
+            listed.append(absolute_url(_checked(url, i)))
         except StorageError as error:
             if is_raising:
                 raise
-            bad.append((repr(url), error))
+            bad.append((repr(url)[:_SHOWN], error))
     return listed, bad
+
+
+def _checked(url: object, position: int) -> str:
+    """Give a URL or path as text; bytes are none, and an empty path is the working directory."""
+    text = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(text, str) or not text:
+        raise StorageError(f"number {position} (from 0) of the URLs is no URL or path: {url!r:.{_SHOWN}}")
+    return text
 
 
 def _collect(
@@ -144,6 +165,8 @@ def _collect(
     first_failed = len(urls)
     with closing(_in_turn(job, urls) if schedule is None else schedule.outcomes()) as finished:
         for done, (i, outcome) in enumerate(finished, start=1):
+            if not isinstance(outcome, ManifestGroup | Exception):
+                raise outcome
             outcomes[i] = outcome
             if isinstance(outcome, Exception) and on_error == "raise" and i < first_failed:
                 first_failed = i

@@ -41,6 +41,7 @@ class Schedule:
         self._pending = deque(tuple(indexes[i : i + length]) for i in range(0, len(urls), length))
         self._suspects: deque[_Task] = deque()
         self._running: dict[Future[Any], _Task] = {}
+        self._dropped: list[Future[Any]] = []
         self._finished: SimpleQueue[Future[Any]] = SimpleQueue()
         self._is_broken = False
         self._is_alone = False
@@ -55,9 +56,10 @@ class Schedule:
                 if task is not None:
                     yield from self._take(task, future)
         finally:
+            is_idle = all(future.done() for future in (*self._running, *self._dropped))
             for future in self._running:
                 future.cancel()
-            self._workers.close()
+            self._workers.close(is_idle=is_idle)
 
     def drop_after(self, index: int, /) -> None:
         """Do without the sources after one of them; those that are being read are not waited for."""
@@ -67,6 +69,7 @@ class Schedule:
             if task[0] > index:
                 del self._running[future]
                 future.cancel()
+                self._dropped.append(future)
 
     def _submit(self) -> None:
         while True:
@@ -104,6 +107,8 @@ class Schedule:
             urls = [self._urls[i] for i in task]
             yield from zip(task, self._workers.outcomes(future, urls), strict=True)
             return
+        if not isinstance(error, Exception):
+            raise error
         is_broken = isinstance(error, BrokenExecutor)
         self._is_broken |= is_broken
         if is_broken and not self._is_alone:
@@ -111,13 +116,14 @@ class Schedule:
         elif len(task) > 1:
             self._suspects.extend((i,) for i in task)
         else:
-            yield task[0], _lost(self._urls[task[0]], error)
+            yield task[0], _lost(self._urls[task[0]], error, self._workers.job.timeout)
 
 
-def _lost(url: str, error: BaseException) -> ReaderError:
+def _lost(url: str, error: Exception, timeout: float | None) -> ReaderError:
+    late = "" if timeout is None else f"took longer than timeout={timeout} seconds, "
     lost = ReaderError(
-        f"'{url}': the worker that scanned it came to an end ({type(error).__name__}: {error}): it ran out of memory, "
-        "or a library that it used crashed. Scan this file by itself",
+        f"'{url}': the worker that scanned it came to an end ({type(error).__name__}: {error}): it {late}ran out of "
+        "memory, or a library that it used crashed. Scan this file by itself",
         url=url,
     )
     lost.__cause__ = error

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import importlib
-import multiprocessing
 import os
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from virtualstack.scan.job import Job, Outcome, is_remote, outcomes_of, run
+from virtualstack.scan.processes import Processes
+from virtualstack.scan.threads import DaemonThreads
 
 __all__ = ["ExecutorLike", "Workers", "find_workers"]
 
@@ -73,8 +73,9 @@ class Workers:
         RuntimeError
             Its processes do not even start.
         """
-        self.close()
-        self.make = self.make or functools.partial(_processes, _n_cpus())
+        self.close(is_idle=True)
+        if self.make is None:
+            self.make, self.job = functools.partial(Processes, _n_cpus()), replace(self.job, may_exit=True)
         self.executor, self.is_here = self.make(), False
         try:
             self.executor.submit(os.getpid).result(_PROBE_SECONDS)
@@ -84,10 +85,12 @@ class Workers:
                 "must be importable: what it does belongs under `if __name__ == '__main__':`"
             ) from error
 
-    def close(self) -> None:
-        """Let go of an executor of ours; what runs comes to its end, what waits does not begin."""
+    def close(self, *, is_idle: bool) -> None:
+        """Let go of an executor of ours; what waits does not begin, processes that are not idle are ended."""
         if self.make is not None:
             self.executor.shutdown(wait=False, cancel_futures=True)
+        if isinstance(self.executor, Processes) and not is_idle:
+            self.executor.kill()
 
 
 def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Workers | None:
@@ -108,14 +111,14 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
         executor = "threads"
     if executor == "threads":
         n_threads = min(_THREADS if any_remote else _n_cpus() + 4, max(n, 1))
-        make = functools.partial(ThreadPoolExecutor, n_threads, thread_name_prefix="virtualstack-scan")
+        make = functools.partial(DaemonThreads, n_threads)
         return Workers(job, make(), make, 2 * n_threads, 1, is_here=True)
     if executor == "processes":
         _check_pickles(job)
         n_processes = max(min(_n_cpus(), n), 1)
         length = _task_length(n, 4 * n_processes)
-        make_pool = functools.partial(_processes, n_processes)
-        return Workers(job, make_pool(), make_pool, 2 * n_processes, length)
+        make_pool = functools.partial(Processes, n_processes)
+        return Workers(replace(job, may_exit=True), make_pool(), make_pool, 2 * n_processes, length)
     if isinstance(executor, ThreadPoolExecutor):
         return Workers(job, executor, None, 256, 1, is_here=True)
     if isinstance(executor, Executor):
@@ -143,11 +146,6 @@ def _n_cpus() -> int:
     # Those that this process may use; Windows waits for 61 processes at most.
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, 61)
-
-
-def _processes(n: int) -> Executor:
-    # Started afresh: the threads of obstore, and of others, do not survive a fork, and their locks stay closed.
-    return concurrent.futures.ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn"))
 
 
 def _check_pickles(job: Job) -> None:
