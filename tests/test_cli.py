@@ -106,6 +106,88 @@ def test_build_rewrites_within_a_budget(tmp_path, capsys):
     assert "verified: 2 variables equal in 3 files" in capsys.readouterr().out
 
 
+def pack(path, start, scale):
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createVariable("time", "f8", ("time",))[:] = [start]
+        t = file.createVariable("t", "i2", ("time",))
+        t.scale_factor = scale
+        t.set_auto_maskandscale(False)
+        t[:] = start + 1
+    return str(path)
+
+
+@pytest.mark.parametrize("which", ["all", "differing"])
+def test_build_unpacks_what_files_pack_differently(which, tmp_path, capsys):
+    """Without, it is refused with that remedy."""
+    files = [pack(tmp_path / f"{i}.nc", i, 0.5 * (i + 1)) for i in range(2)]
+    build = ["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]
+    assert main(build) == 1
+    assert "scale_factor" in error_of(capsys)
+    assert main([*build, "--unpack", which]) == 0
+    assert "verified: 2 variables equal in 2 files" in capsys.readouterr().out
+
+
+def test_build_joins_coordinates_that_differ(tmp_path, capsys):
+    """Within a tolerance, or the outer ones; these are not those of a file, and so not compared with it."""
+    files = []
+    for i in range(2):
+        files.append(str(tmp_path / f"{i}.nc"))
+        data = xr.Dataset({"t": (("time", "x"), np.full((1, 2), i + 1.0))}, {"time": [i], "x": [0.0, 1 + i * 1e-9]})
+        data.to_netcdf(files[-1], unlimited_dims=["time"])
+    output = str(tmp_path / "refs.json")
+    assert main(["build", *files, "-o", output]) == 1
+    assert "'x'" in error_of(capsys)
+    assert main(["build", *files, "-o", output, "--tolerance", "1e-6"]) == 0
+    assert re.search(r"x: 2\b", capsys.readouterr().out)
+    assert main(["build", *files, "-o", output, "--join", "outer"]) == 0
+    assert re.search(r"x: 3\b", capsys.readouterr().out)
+    with xr.open_dataset(output, engine="virtualstack") as cube, xr.open_mfdataset(files, join="outer") as expected:
+        np.testing.assert_array_equal(cube["t"], expected["t"])
+    assert main(["build", *files, "-o", output, "--join", "outer", "--verify"]) == 1
+    assert error_of(capsys).startswith("--verify compares with files as they are, not with --join outer")
+
+
+def test_build_leaves_out_files_that_cannot_be_opened(files, tmp_path, capsys):
+    """With a warning each, those that cannot be decoded too; where none is left, that is an error."""
+    (tmp_path / "bad.nc").write_bytes(b"CDF\x01")
+    with netCDF4.Dataset(tmp_path / "odd.nc", "w") as file:
+        file.createDimension("time", None)
+        file.createVariable("time", "f8", ("time",)).setncatts({"units": "days since 2000-01-01", "calendar": "lunar"})
+        file["time"][:] = [1]
+    bad = [str(tmp_path / "bad.nc"), str(tmp_path / "odd.nc")]
+    build = ["build", *bad, *files, "-o", str(tmp_path / "refs.json"), "--verify"]
+    assert main(build) == 1
+    assert "bad.nc" in error_of(capsys)
+    assert main([*build, "--on-error", "skip"]) == 0
+    seen = capsys.readouterr()
+    assert [line.split("': ")[0].rsplit("/", 1)[1] for line in seen.err.splitlines()] == ["bad.nc", "odd.nc"]
+    assert seen.err.count("virtualstack: warning: left out ") == 2
+    assert "verified: 3 variables equal in 3 files" in seen.out
+    assert main(["build", *bad, "-o", str(tmp_path / "none.json"), "--on-error", "skip"]) == 1
+    assert "bad.nc" in error_of(capsys)
+    assert not (tmp_path / "none.json").exists()
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_build_reads_by_workers_and_from_a_cache(executor, files, tmp_path, capsys):
+    """The cube is the same."""
+    options = ["--executor", executor, "--cache", str(tmp_path / "cache"), "--verify"]
+    for _ in range(2):
+        assert main(["build", *files, "-o", str(tmp_path / "refs.json"), *options]) == 0
+        assert "3 variables equal in 3 files" in capsys.readouterr().out
+    assert any((tmp_path / "cache").iterdir())
+
+
+def test_patterns_are_in_natural_order(tmp_path, capsys):
+    """9 before 10, whatever the order of letters."""
+    for i in (9, 10, 11):
+        write(tmp_path / f"n{i}.nc", 2 * i)
+    assert main(["build", str(tmp_path / "n*.nc"), "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    with xr.open_dataset(tmp_path / "refs.json", engine="virtualstack") as cube:
+        assert cube.indexes["time"].is_monotonic_increasing
+
+
 def test_build_takes_one_file(files, tmp_path, capsys):
     """There is nothing to join then."""
     assert main(["build", files[0], "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
@@ -134,7 +216,7 @@ def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
 def test_a_glob_without_a_match_is_an_error(tmp_path, capsys):
     """It is named."""
     assert main(["build", str(tmp_path / "*.nc"), "-o", "refs.json"]) == 1
-    assert re.search(r"^no file matches '.*/\*\.nc'$", error_of(capsys))
+    assert re.search(r"^nothing matches '.*/\*\.nc'; ", error_of(capsys))
 
 
 def test_a_file_that_is_given_twice_is_an_error(files, tmp_path, capsys):
@@ -447,6 +529,15 @@ def test_survey_reads_lists(files, tmp_path, capsys, monkeypatch):
     assert re.search(r"^the list '.*gone\.txt' cannot be read: ", error_of(capsys))
 
 
+def test_survey_goes_on_after_a_name_that_is_none(files, tmp_path, capsys):
+    """In a list, too; patterns in it are expanded."""
+    (tmp_path / "list.txt").write_text(f"ftp://host/a.nc\n{tmp_path}/f*.nc\n")
+    assert main(["survey", f"@{tmp_path}/list.txt", "--executor", "threads"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("3 files, along 'time'; 1 failed\n")
+    assert "ftp://host/a.nc: StorageError: " in out
+
+
 def test_survey_writes_a_table(files, tmp_path, capsys):
     """One line a file."""
     assert main(["survey", *files, "--table", str(tmp_path / "files.csv"), "--cache", str(tmp_path / "cache")]) == 0
@@ -551,7 +642,7 @@ def test_a_wish_to_stop_exits_with_130(files, capsys, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "open_virtual_dataset", stop)
+    monkeypatch.setattr(cli, "scan", stop)
     assert main(["build", files[0], "-o", "refs.json"]) == 130
     assert error_of(capsys) == "interrupted"
     with pytest.raises(KeyboardInterrupt):

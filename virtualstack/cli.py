@@ -8,7 +8,6 @@ if find_spec("pyproj") and find_spec("eccodes"):
     import pyproj  # noqa: F401 - a process that loads eccodes before pyproj aborts at exit
 
 import argparse
-import glob
 import os
 import sys
 import warnings
@@ -23,24 +22,26 @@ import xarray as xr
 
 from virtualstack import __version__
 from virtualstack.accessor import rewrite_budget
-from virtualstack.api import open_virtual_dataset, select_group
-from virtualstack.combine import concat_datasets
-from virtualstack.dataset import groups_of, refusals_of
+from virtualstack.api.concurrently import concurrently
+from virtualstack.api.one import account_for, read_options, select_group
+from virtualstack.combine import combine_datasets
+from virtualstack.dataset import groups_of, refusals_of, to_dataset
 from virtualstack.engine import VirtualStackBackendEntrypoint
 from virtualstack.errors import (
     CombineError,
     MissingDependencyError,
     ReaderError,
-    SourceNotFoundError,
     StorageError,
     VirtualStackError,
 )
-from virtualstack.location import absolute_url, local_path
+from virtualstack.location import absolute_url
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.registry import Format, list_readers, load_reader
 from virtualstack.sample import SAMPLES, sample_files
 from virtualstack.scan import scan
+from virtualstack.storage import Storage
+from virtualstack.storage.listing import find_urls
 from virtualstack.survey import survey
 from virtualstack.verify import require_library, verify_against_files
 
@@ -93,8 +94,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help=traceback)
     parser.add_argument("--version", action="version", version=f"virtualstack {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    many = argparse.ArgumentParser(add_help=False)
+    many.add_argument("--cache", metavar="DIR", help="keep what was found; the next call reads what has changed")
+    many.add_argument(
+        "--executor",
+        choices=["threads", "processes"],
+        help="who reads the files (default: threads for remote ones, one after the other for local ones)",
+    )
 
-    build = commands.add_parser("build", parents=[common], help="make references of files, joined to one cube")
+    build = commands.add_parser("build", parents=[common, many], help="make references of files, joined to one cube")
     build.set_defaults(run=_build)
     samples = ", ".join(f"sample:{name}" for name in SAMPLES)
     build.add_argument("files", nargs="+", metavar="FILE", help=f"path, glob, URL, or sample ({samples}), in order")
@@ -112,7 +120,26 @@ def _parser() -> argparse.ArgumentParser:
         default="inline",
         help="what to do with a variable that cannot be referenced (default: inline its values if they are small)",
     )
-
+    build.add_argument(
+        "--unpack",
+        choices=["all", "differing"],
+        help="decode missing values, scale, offset and times in the chunks: of all variables, or where files differ",
+    )
+    build.add_argument(
+        "--join",
+        choices=["exact", "outer", "inner", "left", "right"],
+        default="exact",
+        help="which coordinates along other dimensions to keep where they differ (default: exact, an error)",
+    )
+    build.add_argument(
+        "--tolerance", metavar="NUMBER", type=float, help="how far these coordinates may lie apart to be the same"
+    )
+    build.add_argument(
+        "--on-error",
+        choices=["raise", "skip"],
+        default="raise",
+        help="what to do with a file that cannot be opened; skip leaves it out with a warning (default: raise)",
+    )
     build.add_argument(
         "--rewrite",
         metavar="BUDGET",
@@ -126,14 +153,15 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--group", metavar="PATH", help="only this group and those in it")
     inspect.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")
 
-    survey = commands.add_parser("survey", parents=[common], help="show what many files share, and what stands out")
+    survey = commands.add_parser(
+        "survey", parents=[common, many], help="show what many files share, and what stands out"
+    )
     survey.set_defaults(run=_survey)
     survey.add_argument(
         "files", nargs="+", metavar="FILE", help="path, glob or URL; @LIST for a file of such lines, @- for stdin"
     )
     survey.add_argument("--dim", metavar="DIM", help="dimension along which files follow each other (default: found)")
     survey.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")
-    survey.add_argument("--cache", metavar="DIR", help="keep what was found; a later survey reads what has changed")
     survey.add_argument("--all", action="store_true", help="show every line, not the first ones of each part")
     survey.add_argument("--table", metavar="FILE", help="write one line a file to a table, as CSV")
 
@@ -160,11 +188,14 @@ def _budget(text: str) -> str:
 
 
 def _build(options: argparse.Namespace) -> int:
+    if options.verify and options.join != "exact":
+        raise CombineError(f"--verify compares with files as they are, not with --join {options.join}; leave one out")
     urls = _expand(options.files)
     if options.verify:
         for url in urls:
             require_library(url)  # before anything is written
-    datasets = _open_all(urls, options)
+    opened = _open_all(urls, options)
+    urls, datasets = list(opened), list(opened.values())
     dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(urls) > 1 else None)
     left_out = sorted({name for dataset in datasets for name in groups_of(dataset)})
     if left_out:
@@ -173,7 +204,7 @@ def _build(options: argparse.Namespace) -> int:
             f"virtualstack: note: groups {left_out} below '{where}' are left out; --group chooses one", file=sys.stderr
         )
     with _said_by_xarray(CombineError, "the files cannot be joined"):
-        joined = datasets[0] if dim is None else concat_datasets(datasets, dim)
+        joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
     joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite)
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
         cube = xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint)
@@ -192,27 +223,67 @@ def _build(options: argparse.Namespace) -> int:
     return 1 if found.differences else 0
 
 
-def _open_all(urls: Sequence[str], options: argparse.Namespace) -> list[xr.Dataset]:
-    show = _bar("scan")
-    datasets = []
-    for done, url in enumerate(urls, start=1):
-        with _said_by_xarray(ReaderError, f"'{url}' cannot be decoded"):
-            dataset = open_virtual_dataset(
-                url,
-                reader=options.reader,
-                group=options.group,
-                drop_variables=options.drop_variable,
-                unsupported=options.unsupported,
+def _open_all(urls: Sequence[str], options: argparse.Namespace) -> dict[str, xr.Dataset]:
+    """Open files, all that can be opened where others are to be skipped."""
+    found = scan(
+        urls,
+        reader=options.reader,
+        executor=options.executor,
+        on_error=options.on_error,
+        cache=options.cache,
+        progress=_bar("scan"),
+        options=read_options(
+            group=options.group, drop_variables=options.drop_variable, unsupported=options.unsupported
+        ),
+    )
+
+    def attempt(root: ManifestGroup) -> xr.Dataset | VirtualStackError:
+        try:
+            return _opened(root, options)
+        except (ReaderError, StorageError) as error:
+            if options.on_error == "raise":
+                raise
+            return error
+
+    outcomes = dict(zip(found.urls, concurrently(attempt, found, urls), strict=True))
+    left_out = dict(found.errors) | {url: x for url, x in outcomes.items() if isinstance(x, Exception)}
+    for url, error in left_out.items():
+        if len(left_out) == len(urls):
+            raise error
+        _say("warning", f"left out '{url}': {error}")
+    return {url: x for url, x in outcomes.items() if isinstance(x, xr.Dataset)}
+
+
+def _opened(root: ManifestGroup, options: argparse.Namespace) -> xr.Dataset:
+    node = select_group(root, options.group)
+    account_for(node, options.unsupported, with_children=False)
+    dataset = to_dataset(node, storage=Storage.of(None), unpack=options.unpack == "all")
+    if not dataset.variables:
+        raise ReaderError(
+            f"there are no variables to reference in '{options.group or '/'}' of '{root.url}'; "
+            f"'virtualstack inspect' shows all groups, and --group chooses another",
+            url=root.url,
+        )
+    return dataset
+
+
+def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, options: argparse.Namespace) -> xr.Dataset:
+    for url, dataset in zip(urls, datasets, strict=True):
+        if dim not in dataset.sizes:
+            raise CombineError(
+                f"'{url}' has no dimension '{dim}' to join along; it has {sorted(map(str, dataset.sizes))}",
+                property="dimension",
+                left=dim,
+                left_url=url,
             )
-        if not dataset.variables:
-            raise ReaderError(
-                f"there are no variables to reference in '{options.group or '/'}' of '{url}'; "
-                f"'virtualstack inspect' shows all groups, and --group chooses another",
-                url=url,
-            )
-        datasets.append(dataset)
-        show(done, len(urls))
-    return datasets
+    return combine_datasets(
+        datasets,
+        combine="nested",
+        concat_dim=dim,
+        join=options.join,
+        tolerance=options.tolerance,
+        unpack_where_differing=options.unpack == "differing",
+    )
 
 
 @contextmanager
@@ -227,28 +298,15 @@ def _said_by_xarray(kind: type[VirtualStackError], what: str) -> Iterator[None]:
 
 
 def _expand(files: Iterable[str]) -> list[str]:
-    """Give absolute URLs: samples by name, globs that the shell has left, all else as it is."""
+    """Give absolute URLs: samples by name, what patterns match, all else as it is."""
     urls: list[str] = []
     for text in files:
         paths = sample_files(text)
-        if paths is None:
-            paths = _glob(text)
-        urls += map(absolute_url, paths)
+        urls += find_urls([text]) if paths is None else map(absolute_url, paths)
     twice = [url for url, n in Counter(urls).items() if n > 1]
     if twice:
         raise CombineError(f"'{twice[0]}' is given {urls.count(twice[0])} times; give each file once")
     return urls
-
-
-def _glob(text: str) -> tuple[str, ...]:
-    path = local_path(absolute_url(text))
-    if path is None or os.path.exists(path) or not glob.has_magic(text):
-        return (text,)
-    pattern = str(path) if "://" in text else os.path.expanduser(text)
-    paths = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
-    if not paths:
-        raise SourceNotFoundError(f"no file matches '{text}'", url=text)
-    return tuple(paths)
 
 
 def _common_unlimited(datasets: Sequence[xr.Dataset], urls: Sequence[str]) -> str:
@@ -347,8 +405,14 @@ def _print_refusals(start: ManifestGroup) -> None:
 
 
 def _survey(options: argparse.Namespace) -> int:
-    urls = [url for text in options.files for url in _urls(text)]
-    found = survey(urls, reader=options.reader, cache=options.cache, progress=_bar("scan"), dim=options.dim)
+    found = survey(
+        [file for text in options.files for file in _listed(text)],
+        reader=options.reader,
+        executor=options.executor,
+        cache=options.cache,
+        progress=_bar("scan"),
+        dim=options.dim,
+    )
     print(found.text() if options.all else found)
     if options.table:
         try:
@@ -358,17 +422,15 @@ def _survey(options: argparse.Namespace) -> int:
     return 1 if len(found.failures) else 0
 
 
-def _urls(text: str) -> Iterator[str]:
-    """Give the URLs of an argument; those in a list one a line, without empty lines."""
+def _listed(text: str) -> list[str]:
+    """Give the lines of a list that are not empty, or the argument if it is none."""
     if not text.startswith("@"):
-        yield from map(absolute_url, _glob(text))
-        return
+        return [text]
     try:
-        listed = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text(encoding="utf-8")
+        lines = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"the list '{text[1:]}' cannot be read: {error}", url=text[1:]) from error
-    for line in filter(None, map(str.strip, listed.splitlines())):
-        yield absolute_url(line)
+    return [line for line in map(str.strip, lines.splitlines()) if line]
 
 
 # -- readers --------------------------------------------------------------------------------------------------
