@@ -118,6 +118,37 @@ def test_a_fill_value_without_a_place_is_refused(path):
     assert text.virtual.reindex(lat=[9], fill_value=b"-").t.dtype == "S3"
 
 
+@pytest.mark.parametrize(("values", "empty"), [([b"ab", b"cd"], b""), (["ab", "cd"], "")])
+def test_text_is_filled_with_no_text_alone(values, empty, tmp_path):
+    """It is stored as characters, each of which would be filled."""
+    path = tmp_path / "text.nc"
+    text = xr.Dataset({"v": ("lat", np.array(values))}, {"lat": [1.0, 2.0]})
+    text.to_netcdf(path, engine="netcdf4", encoding={"v": {"dtype": "S1"}})
+    vds = vs.open_virtual_dataset(path)
+    check(
+        vds.virtual.reindex(lat=[1.0, 3.0], fill_value=empty),
+        xr.load_dataset(path).reindex(lat=[1.0, 3.0], fill_value=empty),
+    )
+    for fill_value in (0, 7, b"x", "x", np.nan):
+        with pytest.raises(CombineError, match=rf"cannot be filled with .*; give fill_value={{'v': {empty!r}}}, of"):
+            vds.virtual.reindex(lat=[1.0, 3.0], fill_value=fill_value)
+
+
+def test_booleans_are_filled_with_one_or_loaded(tmp_path):
+    """What the error says helps, and no more."""
+    path = tmp_path / "flags.nc"
+    xr.Dataset({"v": ("lat", [True, False])}, {"lat": [1.0, 2.0]}).to_netcdf(path, engine="netcdf4")
+    expected = xr.load_dataset(path)
+    for unpack in (False, True):
+        vds = vs.open_virtual_dataset(path, unpack=unpack)
+        with pytest.raises(CombineError, match=r"give fill_value={'v': False}, .*, or load it with loadable_variables"):
+            vds.virtual.reindex(lat=[1.0, 3.0])
+        filled = vds.virtual.reindex(lat=[1.0, 3.0], fill_value={"v": False})
+        check(filled, expected.reindex(lat=[1.0, 3.0], fill_value={"v": False}))
+    loaded = vs.open_virtual_dataset(path, loadable_variables=["lat", "v"])
+    check(loaded.virtual.reindex(lat=[1.0, 3.0]), expected.reindex(lat=[1.0, 3.0]))
+
+
 def test_labels_that_are_virtual_or_absent_are_refused(path):
     bare = vs.open_virtual_dataset(path, loadable_variables=[])
     with pytest.raises(CombineError, match=r"coordinate 'lat' is virtual.*loadable_variables=\['lat'\]"):

@@ -62,7 +62,13 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
 
 def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[ManifestArray, Fill]:
     """Take a dtype that holds both; a Python number is as narrow as numpy takes it to be."""
+    if array.dtype == "S1" and array.ndim:  # the last axis is that of the characters of a text
+        if type(fill_value) is not type(_no_text(array)) or fill_value:
+            raise _no_missing_value(array, name, f"characters of text cannot be filled with {fill_value!r}")
+        fill_value = b""
     try:
+        if array.dtype.kind == "S" and not isinstance(fill_value, bytes):
+            raise TypeError("it is no bytes")
         if array.dtype.kind in "biufc":
             array = array.astype(np.result_type(array.dtype, fill_value))
         return array, Fill.of(fill_value, array.dtype)
@@ -142,10 +148,20 @@ def _candidates(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any
     return found
 
 
+def _no_text(array: ManifestArray) -> str | bytes:
+    """Give an empty text as xarray reads it."""
+    return "" if "_Encoding" in array.cf or "_Encoding" in array.attributes else b""
+
+
 def _no_missing_value(array: ManifestArray, name: str, why: str) -> CombineError:
+    value, or_else = "...", ", or open the files with unpack=True, which decodes numbers"
+    if array.dtype.kind == "S":
+        value, or_else = repr(_no_text(array)), ""
+    elif array.dtype.kind == "b" or array.cf.get("dtype") == "bool":
+        value, or_else = "False", f", or load it with loadable_variables=[..., '{name}']"
     return CombineError(
-        f"variable '{name}' has elements to be filled in, but {why}; give fill_value={{'{name}': ...}}, or open the "
-        "files with unpack=True, which decodes numbers",
+        f"variable '{name}' has elements to be filled in, but {why}; give fill_value={{'{name}': {value}}}, of "
+        f"open_virtual_mfdataset in combine_options={{'fill_value': ...}}{or_else}",
         variable=name,
         property="fill_value",
         left=array.dtype,
