@@ -574,6 +574,39 @@ def test_labels_that_occur_twice_cannot_be_aligned(tmp_path):
 # -- files that pack differently ------------------------------------------------------------------------------
 
 
+def test_dates_of_two_calendars_are_refused_when_they_are_joined(tmp_path):
+    """By name, with a label of each; what the error advises gives what xarray gives."""
+    paths = [tmp_path / "standard.nc", tmp_path / "noleap.nc"]
+    for i, path in enumerate(paths):
+        time = xr.Variable("time", [100.0 + 400 * i, 101 + 400 * i])
+        time.attrs = {"units": "days since 2000-01-01", "calendar": path.stem}
+        xr.Dataset({"v": ("time", [1.0 + i, 2 + i])}, {"time": time}).to_netcdf(path, engine="netcdf4")
+    message = (
+        r"labels of 'time' are of several kinds .*: 2000-04-10 00:00:00 \(date of the calendar 'standard'\) in "
+        r"'.*standard.nc', 2001-05-16 00:00:00 \(.* 'noleap'\) in '.*noleap.nc'; .* ds.convert_calendar"
+    )
+    for options in ({}, {"combine": "nested", "concat_dim": "time"}):
+        with pytest.raises(CombineError, match=message):
+            vs.open_virtual_mfdataset(paths, **options)
+    vds = vs.open_virtual_mfdataset(paths, preprocess=lambda ds: ds.convert_calendar("noleap"))
+    expected = xr.concat([xr.load_dataset(path).convert_calendar("noleap") for path in paths], "time")
+    xr.testing.assert_equal(vds.virtual.open().load(), expected)
+
+
+def test_characters_are_not_joined_to_another_text(tmp_path):
+    """xarray reads each file's as one text, and two files as two."""
+    for i, text in enumerate(("ab", "cde")):
+        with netCDF4.Dataset(tmp_path / f"{i}.nc", "w") as file:
+            file.createDimension("t", len(text))
+            file.createVariable("v", "S1", ("t",))[:] = np.array(list(text), "S1")
+    pattern, options = str(tmp_path / "*.nc"), {"combine": "nested", "concat_dim": "t"}
+    with pytest.raises(CombineError, match=r"'v' of '.*0.nc' holds characters along 't', .*; load it with loadable"):
+        vs.open_virtual_mfdataset(pattern, **options)
+    options["combine_options"] = {"data_vars": "all"}
+    vds = vs.open_virtual_mfdataset(pattern, loadable_variables=["v"], **options)
+    assert vds.v.values.tolist() == [b"ab", b"cde"]
+
+
 def test_what_differs_is_unpacked_and_the_rest_is_not(tmp_path):
     """Bit-identical to opening each file with xarray and joining."""
     packings = [{"_FillValue": np.int16(-99), "scale_factor": s} for s in (0.5, 0.25)]

@@ -13,6 +13,7 @@ from xarray.indexes import PandasIndex
 from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined
 from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes
+from virtualstack.combine.labels import check_kinds
 from virtualstack.combine.missing import hole, missing_variable, with_missing_value
 from virtualstack.combine.part import Attribute, Part, index_of, over_index
 from virtualstack.combine.rules import Rules
@@ -247,10 +248,8 @@ def _join_labels(name: str, parts: Sequence[Part]) -> tuple[PandasIndex, xr.Vari
             left_url=parts[0].source,
             right_url=odd.source,
         )
-    try:
-        index = PandasIndex.concat([part.indexes[name] for part in parts], name)
-    except (TypeError, ValueError) as error:
-        raise CombineError(f"labels of '{name}' cannot be joined: {error}", variable=name, property="labels") from error
+    check_kinds(name, parts, [part.indexes[name].index for part in parts])
+    index = PandasIndex.concat([part.indexes[name] for part in parts], name)
     return index, over_index(name, index, parts[0].variables[name])
 
 
@@ -274,6 +273,15 @@ def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim:
             right="loaded",
             left_url=parts[a].source,
             right_url=parts[b].source,
+        )
+    if first.dtype == "S1" and first.dims[-1] == dim:
+        raise CombineError(
+            f"variable '{name}' of {parts[0].called} holds characters along '{dim}', which xarray reads as one text: "
+            f"joined along '{dim}' they would be another text; load it with loadable_variables, or leave it out with "
+            "drop_variables",
+            variable=name,
+            property="dimensions",
+            left_url=parts[0].source,
         )
     data: Any = np.concatenate(cast(Any, arrays), axis=first.dims.index(dim))
     return xr.Variable(first.dims, data, first.attrs, first.encoding)

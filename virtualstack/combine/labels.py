@@ -16,7 +16,7 @@ from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
 from virtualstack.errors import CombineError
 
-__all__ = ["Distinct", "common_labels", "distance", "distinct_labels", "is_jitter", "misfit", "span"]
+__all__ = ["Distinct", "check_kinds", "common_labels", "distance", "distinct_labels", "is_jitter", "misfit", "span"]
 
 type Labels = pd.Index[Any]
 type _Unit = Literal["ns", "us", "s"]
@@ -231,6 +231,44 @@ def _extent(labels: Labels) -> str:
     return f"{len(labels):,} label{'s' * (len(labels) > 1)} from {labels[0]} to {labels[-1]}"
 
 
+def check_kinds(dim: str, parts: Sequence[Part], indexes: Sequence[Labels], /) -> None:
+    """Refuse labels that have no order among them, such as dates of two calendars.
+
+    Raises
+    ------
+    CombineError
+        Labels are of several kinds; the message names a file and a label of each.
+    """
+    first: tuple[str, Part, Labels] | None = None
+    for part, labels in zip(parts, indexes, strict=True):
+        if not len(labels):
+            continue
+        if first is None:
+            first = _kind(labels), part, labels
+        elif _kind(labels) != first[0]:
+            kind, other, known = first
+            how = " such as ds.convert_calendar('standard')" if _kind(labels).startswith("date of") else ""
+            raise CombineError(
+                f"labels of '{dim}' are of several kinds and have no order: {known[0]!s} ({kind}) in {other.called}, "
+                f"{labels[0]!s} ({_kind(labels)}) in {part.called}; convert those of one kind with preprocess={how}, "
+                "or join the files of each kind by themselves",
+                variable=dim,
+                property="labels",
+                left=known[0],
+                right=labels[0],
+                left_url=other.source,
+                right_url=part.source,
+            )
+
+
+def _kind(labels: Labels) -> str:
+    if labels.dtype.kind in _KINDS:
+        return "date of the calendar 'standard'" if labels.dtype.kind == "M" else _KINDS[labels.dtype.kind]
+    label = labels[0]
+    calendar = getattr(label, "calendar", None)
+    return type(label).__name__ if calendar is None else f"date of the calendar '{calendar}'"
+
+
 def common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part], /) -> tuple[Labels, list[Labels]]:
     """Give the labels that all files are brought to, as ``xr.align`` finds them, and those that files then have.
 
@@ -242,6 +280,7 @@ def common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part]
     labels = list(found.labels)
     if len(labels) == 1:
         return labels[0], labels
+    check_kinds(dim, [parts[found.first(number)] for number in range(len(labels))], labels)
     if rules.join == "exact" or (rules.join == "override" and any(len(x) != len(labels[0]) for x in labels)):
         raise misfit(dim, parts, found, rules.tolerance)
     if rules.join == "override":

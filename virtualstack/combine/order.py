@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts
-from virtualstack.combine.labels import Distinct, distinct_labels, is_jitter, misfit, span
+from virtualstack.combine.labels import Distinct, check_kinds, distinct_labels, is_jitter, misfit, span
 from virtualstack.combine.merge import merge_parts
 from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
@@ -176,6 +176,7 @@ def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:
 def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> NDArray[np.intp] | None:
     """Give the order of labels, or ``None`` where they overlap."""
     labels = found.labels
+    check_kinds(dim, [parts[found.first(number)] for number in range(len(labels))], labels)
     for number, x in enumerate(labels):
         part = parts[found.first(number)]
         if not len(x):
@@ -209,9 +210,11 @@ def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> N
         order = sorted(range(len(labels)), key=lambda n: _lowest(labels[n]))
     except TypeError as error:
         raise CombineError(
-            f"labels of '{dim}' are of several kinds and have no order: {error}; dates of two calendars are such",
+            f"labels of '{dim}' such as {labels[0][0]!r} in {parts[0].called} have no order: {error}; join the files "
+            "in a given order with combine='nested'",
             variable=dim,
             property="labels",
+            left_url=parts[0].source,
         ) from error
     if any(not _is_before(labels[a], labels[b], tolerance) for a, b in pairwise(order)):
         return None
