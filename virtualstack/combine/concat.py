@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -56,8 +56,8 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
         raise CombineError("there are no datasets to join")
     is_new = _is_new(parts, dim)
     parts = align(parts, rules, but=[dim])
-    parts = _of_all_variables(parts, dim, rules)
     joined_names = _joined(parts, dim, rules, is_new=is_new)
+    parts = _of_all_variables(parts, dim, joined_names, rules)
     variables, indexes = {}, {}
     left_out: set[Attribute] = set()
     for name in parts[0].variables:
@@ -140,27 +140,28 @@ def _is_new(parts: Sequence[Part], dim: str) -> bool:
 
 def _joined(parts: Sequence[Part], dim: str, rules: Rules, *, is_new: bool) -> set[str]:
     """Name the variables that are joined; the others must be the same."""
-    coordinates = parts[0].coordinates
+    coordinates = parts[0].coordinates.union(*(part.coordinates for part in parts))
+    indexed = {name for part in parts for name in part.indexes}
     every = rules.data_vars == "all" or (rules.data_vars is None and is_new)
     named = frozenset() if rules.data_vars in (None, "all", "minimal") else rules.data_vars
     more = frozenset() if rules.coords in ("all", "minimal") else rules.coords
     wanted = {
         name
-        for name in parts[0].variables
+        for name in dict.fromkeys(name for part in parts for name in part.variables)
         if name == dim
-        or any(dim in part.variables[name].dims for part in parts)
+        or any(name in part.variables and dim in part.variables[name].dims for part in parts)
         or (rules.coords == "all" if name in coordinates else every)
         or name in named
         or name in more
     }
-    return {name for name in wanted if name == dim or name not in parts[0].indexes}
+    return {name for name in wanted if name == dim or name not in indexed}
 
 
 # -- variables that are not in all files ----------------------------------------------------------------------
 
 
-def _of_all_variables(parts: list[Part], dim: str, rules: Rules) -> list[Part]:
-    """Give all parts the same variables, in the order of the first; MISSING where a file lacks one.
+def _of_all_variables(parts: list[Part], dim: str, joined_names: Collection[str], rules: Rules) -> list[Part]:
+    """Give all parts the same variables, in the order of the first; MISSING where a file lacks one that is joined.
 
     Raises
     ------
@@ -176,12 +177,14 @@ def _of_all_variables(parts: list[Part], dim: str, rules: Rules) -> list[Part]:
     templates = {name: next(part for part in parts if name in part.variables) for name in names}
     sizes = {d: n for part in reversed(parts) for d, n in part.sizes.items()}
     for part in parts:
-        own = {
-            name: part.variables[name]
-            if name in part.variables
-            else _stand_in(name, templates[name].variables[name], {**sizes, **part.sizes}, dim, rules)
-            for name in names
-        }
+        own = {}
+        for name in names:
+            variable = part.variables.get(name, templates[name].variables[name])
+            if name in joined_names:
+                variable = variable if dim in variable.dims else _expanded(variable, dim, part)
+                if name not in part.variables:
+                    variable = _stand_in(name, variable, {**sizes, dim: 1, **part.sizes}, rules)
+            own[name] = variable
         indexes = {
             name: templates[name].indexes[name] for name in names if name in templates[name].indexes and name != dim
         }
@@ -198,10 +201,8 @@ def _of_all_variables(parts: list[Part], dim: str, rules: Rules) -> list[Part]:
     return completed
 
 
-def _stand_in(name: str, like: xr.Variable, sizes: Mapping[str, int], dim: str, rules: Rules) -> xr.Variable:
-    """Give what stands for a variable in a file that lacks it: the same one where it is not joined, else no value."""
-    if dim not in like.dims:
-        return like
+def _stand_in(name: str, like: xr.Variable, sizes: Mapping[str, int], rules: Rules) -> xr.Variable:
+    """Give what stands for a variable in a file that lacks it."""
     array = virtual_array(like)
     if array is None:
         return missing_variable(like, sizes, rules.fill(name))

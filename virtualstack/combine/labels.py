@@ -81,7 +81,7 @@ def _key(labels: Labels) -> object:
     if kind in "iuf":
         return len(labels), hash((labels.values.astype(np.float64) + 0.0).tobytes())  # -0.0 is 0.0
     if kind in "mM":
-        return len(labels), kind, hash(labels.values.astype(f"{kind}8[ns]").tobytes())
+        return len(labels), kind, hash(labels.values.astype(f"{kind}8[s]").tobytes())  # all fit into seconds
     return len(labels), hash(tuple(labels))
 
 
