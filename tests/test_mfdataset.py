@@ -1,7 +1,9 @@
 """Many files as one dataset: equal to what xarray makes of the files, or an error that says where they differ."""
 
 import re
+from datetime import date, datetime, timedelta, timezone
 
+import cftime
 import netCDF4
 import numpy as np
 import pandas as pd
@@ -10,7 +12,14 @@ import xarray as xr
 
 import virtualstack as vs
 from virtualstack.dataset import virtual_array
-from virtualstack.errors import CombineError, MalformedFileError, ReaderError, SourceNotFoundError, StorageError
+from virtualstack.errors import (
+    CombineError,
+    MalformedFileError,
+    ReaderError,
+    SourceNotFoundError,
+    StorageError,
+    VirtualValuesError,
+)
 from virtualstack.manifests import ManifestArray
 
 
@@ -403,6 +412,23 @@ def test_variables_without_the_dimension_get_it_on_request(tmp_path):
         assert vds.run.dims == ("time",)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("loaded", [["time"], ["time", "s", "m"]])
+def test_what_a_file_lacks_is_missing_where_it_gets_the_dimension(order, loaded, tmp_path):
+    """Not the values of the file that has it."""
+    paths = [tmp_path / f"{i}.nc" for i in range(2)]
+    made = xr.Dataset({"v": ("time", [1.0]), "s": 3.0, "m": ("y", [1.0, 2.0])}, {"time": [0]})
+    made.to_netcdf(paths[0], engine="netcdf4")
+    made[["v"]].assign_coords(time=[1]).to_netcdf(paths[1], engine="netcdf4")
+    options = {"join": "outer", "combine": "nested", "concat_dim": "time"}
+    vds = vs.open_virtual_mfdataset(
+        paths[::order], loadable_variables=loaded, combine_options={"data_vars": "all"}, **options
+    )
+    check(vds, plain(paths[::order], data_vars="all", **options))
+    with pytest.raises(KeyError, match=r"loadable_variables names \['tiem'\], which no file has"):
+        vs.open_virtual_mfdataset(paths, loadable_variables=["tiem"])
+
+
 def test_coordinates_of_two_dimensions_are_compared_and_kept(tmp_path):
     """They are virtual, and equal by value."""
     paths = [write(tmp_path / f"{i}.nc", time=[i], x=[0.0, 1.0]) for i in range(3)]
@@ -704,7 +730,7 @@ def test_labels_come_from_attributes_and_functions(tmp_path):
 def test_labels_that_are_not_there_are_named(tmp_path):
     path = write(tmp_path / "a.nc", time=[7])
     for new_dim, message in (
-        ({"m": vs.FromName(r"run(\d)")}, r"no label of 'm': the name of '.*a.nc' has no match of 'run"),
+        ({"m": vs.FromName(r"run(\d)")}, r"no label of 'm': '.*a.nc' has no match of 'run.* in its name"),
         ({"m": vs.FromAttribute("run")}, r"'.*a.nc' has no attribute 'run', it has \[\]"),
         ({"m": vs.FromName("(a)", format="%Y")}, r"label 'a' of 'm' in '.*a.nc' is no date of format '%Y'"),
         ({"time": vs.FromName("a")}, r"new_dim names 'time', which is a dimension of '.*a.nc' already"),
@@ -716,6 +742,82 @@ def test_labels_that_are_not_there_are_named(tmp_path):
         vs.FromName("(")
     with pytest.raises(ValueError, match="has 2 groups"):
         vs.FromName("(a)(b)")
+
+
+@pytest.mark.parametrize(
+    ("labelling", "message"),
+    [
+        (vs.FromAttribute("levels"), r"label array\(\[1, 2\].*\) of 'm' in '.*a.nc' is not one value"),
+        (lambda ds: [1, 2], r"label \[1, 2\] of 'm' in '.*a.nc' is not one value; give a function"),
+        (lambda ds: None, r"no label of 'm': '.*a.nc' got None from its function"),
+        (lambda ds: np.datetime64("NaT", "ns"), r"no label of 'm'"),
+        (lambda ds: ds.attrs["absent"], r"the function of new_dim 'm' raised KeyError for '.*a.nc': 'absent'"),
+        (lambda ds: ds["v"].values, r"the function of new_dim 'm' raised VirtualValuesError for '.*a.nc'"),
+        (lambda ds: datetime(3000, 1, 1), r"label 3000-01-01 .* in '.*a.nc' is no date that nanoseconds count"),
+        (lambda ds: np.datetime64("3000-01-01", "us"), r"is no date that nanoseconds count"),
+        (r"_(\d)", r"new_dim={'m': '_.*'} does not say where labels are from; give FromName\('_.*'\), FromAttribute"),
+    ],
+)
+def test_what_gives_no_label_is_named_with_its_file(labelling, message, tmp_path):
+    path = write(tmp_path / "a.nc", time=[7], attrs={"levels": np.array([1, 2])})
+    with pytest.raises(CombineError, match=message) as caught:
+        vs.open_virtual_mfdataset([path], new_dim={"m": labelling})
+    if "raised" in message:
+        assert isinstance(caught.value.__cause__, KeyError | VirtualValuesError)
+    with pytest.raises(CombineError, match=r"new_dim='run' does not say where labels are from; give a dictionary"):
+        vs.open_virtual_mfdataset([path], new_dim="run")
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        (datetime(2000, 1, 1, 5, tzinfo=timezone(timedelta(hours=5))), np.datetime64("2000-01-01", "ns")),
+        (date(2000, 1, 1), np.datetime64("2000-01-01", "ns")),
+        (np.datetime64("2000", "Y"), np.datetime64("2000-01-01", "ns")),
+        (xr.DataArray(np.float32(1.5)), np.float32(1.5)),
+        (np.array([7], "i2"), np.int16(7)),
+        (cftime.DatetimeNoLeap(2000, 1, 1), cftime.DatetimeNoLeap(2000, 1, 1)),
+    ],
+)
+def test_labels_of_functions_are_plain_values(label, expected, tmp_path):
+    """They are written and read back."""
+    path = write(tmp_path / "a.nc", time=[7])
+    made = vs.open_virtual_mfdataset([path], new_dim={"m": lambda ds: label}).virtual.open().m
+    assert made.dtype == np.asarray(expected).dtype
+    assert made.values[0] == expected
+
+
+def test_labels_are_from_the_names_of_all_files_or_from_the_folders_of_all(tmp_path):
+    """A file without a match does not take that of its folder where others have one in their names."""
+    paths = [write(tmp_path / "r5" / name, time=[7], seed=i) for i, name in enumerate(("x_r1.nc", "control.nc"))]
+    with pytest.raises(CombineError, match=r"'.*control.nc' has no match of 'r\(.*' in its name, as other files have"):
+        vs.open_virtual_mfdataset(paths, new_dim={"r": vs.FromName(r"r(\d)")})
+    vds = vs.open_virtual_mfdataset(paths[1:], new_dim={"r": vs.FromName(r"r(\d)")})
+    assert vds.r.values.tolist() == [5]
+    odd = write(tmp_path / "a%205.nc", time=[7])  # a percent sign of a local name is none of an encoding
+    assert vs.open_virtual_mfdataset([odd], new_dim={"r": vs.FromName(r"a%(\d+)")}).r.values.tolist() == [205]
+
+
+def test_what_preprocess_raises_is_named_with_its_file(tmp_path):
+    paths = [write(tmp_path / f"{i}.nc", time=[i]) for i in range(2)]
+    for function, message in (
+        (lambda ds: ds["absent"], r"preprocess= raised KeyError for '.*0.nc': "),
+        (lambda ds: ds.isel(nowhere=0), r"preprocess= raised ValueError for '.*0.nc': "),
+    ):
+        with pytest.raises(CombineError, match=message) as caught:
+            vs.open_virtual_mfdataset(paths, preprocess=function)
+        assert type(caught.value.__cause__) in (KeyError, ValueError)
+        with pytest.raises(CombineError, match=message):
+            vs.open_virtual_mfdatatree(paths, preprocess=function)
+    with pytest.raises(VirtualValuesError) as values:
+        vs.open_virtual_mfdataset(paths, preprocess=lambda ds: ds.where(ds.v.values > 0))
+    assert re.fullmatch(r"in preprocess= for '.*0.nc'", values.value.__notes__[0])
+
+
+@pytest.mark.parametrize("urls", [123, None, b"a.nc", [b"a.nc"], [["a.nc"], 7]])
+def test_what_is_no_path_is_refused(urls):
+    with pytest.raises(StorageError, match=r"is no path or URL, but of type '(int|NoneType|bytes)'; give text"):
+        vs.open_virtual_mfdataset(urls)
 
 
 def test_files_that_cannot_be_opened_are_left_out_on_request(tmp_path):
@@ -861,7 +963,7 @@ def test_dates_of_names_are_right_or_refused(text, format, label, tmp_path):
     path = write(tmp_path / f"a_{text}.nc", time=days(0, 2))
     opened = {"combine": "nested", "concat_dim": "run", "new_dim": {"run": vs.FromName(r"_([\d+]+)\.", format=format)}}
     if label is None:
-        with pytest.raises(CombineError, match="nanoseconds count from 1678 to 2261"):
+        with pytest.raises(CombineError, match=r"is no date that nanoseconds count, from 1678 to 2261; give .* cftime"):
             vs.open_virtual_mfdataset([path], **opened)
     else:
         assert vs.open_virtual_mfdataset([path], **opened).run.values == [np.datetime64(label, "ns")]

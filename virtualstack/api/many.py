@@ -12,9 +12,9 @@ import xarray as xr
 
 from virtualstack.api.concurrently import concurrently
 from virtualstack.api.one import Unsupported, account_for, read_options, select_group, to_tree
-from virtualstack.combine import Combine, Join, Labelling, Nested, combine_datasets, combine_trees, flatten
+from virtualstack.combine import Combine, How, Join, Labelling, Nested, combine_datasets, combine_trees, flatten
 from virtualstack.dataset import refusals_of, to_dataset, with_refusals
-from virtualstack.errors import ReaderError, SourceNotFoundError, StorageError
+from virtualstack.errors import CombineError, ReaderError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.readers.base import Reader
 from virtualstack.scan import scan
@@ -115,38 +115,41 @@ def open_virtual_mfdataset(
     ReaderError, StorageError
         A file cannot be opened, and ``on_error`` is ``"raise"``; or nothing matches a pattern.
     """
-    _check_unpack(unpack)
-    _check_options("open_virtual_mfdataset", open_options, OpenOptions)
-    storage = Storage.of(open_options.get("storage"))
-    loadable = open_options.get("loadable_variables")
-    decode_times = open_options.get("decode_times")
-
-    def open_one(node: ManifestGroup) -> xr.Dataset:
-        dataset = to_dataset(
-            node,
-            storage=storage,
-            loadable_variables=loadable if loadable is None or isinstance(loadable, str) else list(loadable),
-            decode_times=decode_times,
-            unpack=unpack is True,
-        )
-        return dataset if preprocess is None else _of_kind(xr.Dataset, preprocess(dataset), node.url)
-
-    rest: Any = {key: value for key, value in open_options.items() if key != "loadable_variables"}
-    opened = _open_all(
-        urls, open_one, executor=executor, on_error=on_error, cache=cache, progress=progress, options=rest
-    )
-    combined = combine_datasets(
-        opened.nested,
+    how = How.of(
         combine=combine,
         concat_dim=concat_dim,
         join=join,
         tolerance=tolerance,
         new_dim=new_dim,
-        unpack_where_differing=unpack == "differing",
-        decode_times=decode_times is not False,
+        unpack=unpack,
+        decode_times=open_options.get("decode_times"),
         combine_options=combine_options,
-        storage=storage,
     )
+    _check_options("open_virtual_mfdataset", open_options, OpenOptions)
+    storage = Storage.of(open_options.get("storage"))
+    loadable = open_options.get("loadable_variables")
+    wanted = None if loadable is None else {loadable} if isinstance(loadable, str) else set(loadable)
+    unknown = set(wanted or ())
+    decode_times = open_options.get("decode_times")
+
+    def open_one(node: ManifestGroup) -> xr.Dataset:
+        unknown.difference_update(node.arrays)
+        dataset = to_dataset(
+            node,
+            storage=storage,
+            loadable_variables=None if wanted is None else wanted & node.arrays.keys(),
+            decode_times=decode_times,
+            unpack=unpack is True,
+        )
+        return dataset if preprocess is None else _preprocessed(xr.Dataset, dataset, preprocess, node.url)
+
+    rest: Any = {key: value for key, value in open_options.items() if key != "loadable_variables"}
+    opened = _open_all(
+        urls, open_one, executor=executor, on_error=on_error, cache=cache, progress=progress, options=rest
+    )
+    if unknown:
+        raise KeyError(f"loadable_variables names {sorted(unknown)}, which no file has")
+    combined = combine_datasets(opened.nested, how, storage=storage)
     return with_refusals(combined, (*refusals_of(combined), *opened.left_out))
 
 
@@ -180,14 +183,23 @@ def open_virtual_mfdatatree(
     ReaderError, StorageError
         A file cannot be opened, and ``on_error`` is ``"raise"``; or nothing matches a pattern.
     """
-    _check_unpack(unpack)
+    how = How.of(
+        combine=combine,
+        concat_dim=concat_dim,
+        join=join,
+        tolerance=tolerance,
+        new_dim=new_dim,
+        unpack=unpack,
+        decode_times=open_options.get("decode_times"),
+        combine_options=combine_options,
+    )
     _check_options("open_virtual_mfdatatree", open_options, _TreeOptions)
     storage = Storage.of(open_options.get("storage"))
     decode_times = open_options.get("decode_times")
 
     def open_one(node: ManifestGroup) -> xr.DataTree:
         tree = to_tree(node, storage=storage, decode_times=decode_times, unpack=unpack is True)
-        return tree if preprocess is None else _of_kind(xr.DataTree, preprocess(tree), node.url)
+        return tree if preprocess is None else _preprocessed(xr.DataTree, tree, preprocess, node.url)
 
     opened = _open_all(
         urls,
@@ -199,27 +211,11 @@ def open_virtual_mfdatatree(
         options=open_options,
         with_children=True,
     )
-    combined = combine_trees(
-        opened.nested,
-        combine=combine,
-        concat_dim=concat_dim,
-        join=join,
-        tolerance=tolerance,
-        new_dim=new_dim,
-        unpack_where_differing=unpack == "differing",
-        decode_times=decode_times is not False,
-        combine_options=combine_options,
-        storage=storage,
-    )
+    combined = combine_trees(opened.nested, how, storage=storage)
     if opened.left_out:
         root = combined.to_dataset()
         combined.dataset = with_refusals(root, (*refusals_of(root), *opened.left_out))
     return combined
-
-
-def _check_unpack(unpack: object) -> None:
-    if unpack not in (True, False, "differing"):
-        raise ValueError(f"unpack={unpack!r}; it is False, True or 'differing'")
 
 
 def _check_options(function: str, options: Mapping[str, Any], known: Any) -> None:
@@ -231,8 +227,19 @@ def _check_options(function: str, options: Mapping[str, Any], known: Any) -> Non
         )
 
 
-def _of_kind[T: (xr.Dataset, xr.DataTree)](kind: type[T], made: Any, url: str | None) -> T:
+def _preprocessed[T: (xr.Dataset, xr.DataTree)](
+    kind: type[T], opened: T, preprocess: Callable[[T], Any], url: str | None
+) -> T:
     """Check what preprocess= gives, and let it know where it is from."""
+    try:
+        made = preprocess(opened)
+    except VirtualStackError as error:
+        error.add_note(f"in preprocess= for '{url}'")
+        raise
+    except Exception as error:
+        raise CombineError(
+            f"preprocess= raised {type(error).__name__} for '{url}': {error}", property="preprocess", left_url=url
+        ) from error
     if not isinstance(made, kind):
         raise TypeError(f"preprocess= gave a {type(made).__name__} for '{url}'; it must give a {kind.__name__}")
     if url is not None:
@@ -327,6 +334,11 @@ def _expanded(urls: Nested[Path], storage: StorageLike) -> list[Any]:
     """Give lists of URLs, with what patterns match in their places."""
     if isinstance(urls, str | os.PathLike):
         return list(find_urls([urls], storage=storage))
+    if isinstance(urls, bytes) or not isinstance(urls, Iterable):
+        raise StorageError(
+            f"{urls!r} is no path or URL, but of type '{type(urls).__name__}'; give text, a pathlib.Path, or a list of "
+            "such"
+        )
     found: list[Any] = []
     for item in urls:
         if isinstance(item, str | os.PathLike):

@@ -1,6 +1,7 @@
 """Many virtual datasets or trees as one: ordered, aligned and joined, with everything else checked to be the same."""
 
-from virtualstack.combine.datasets import Combine, Nested, combine_datasets, concat_datasets, flatten
+from virtualstack.combine.datasets import Nested, combine_datasets, concat_datasets, flatten
+from virtualstack.combine.how import Combine, How
 from virtualstack.combine.new_dim import FromAttribute, FromName, Labelling
 from virtualstack.combine.reindex import reindex_dataset
 from virtualstack.combine.rules import Join
@@ -10,6 +11,7 @@ __all__ = [
     "Combine",
     "FromAttribute",
     "FromName",
+    "How",
     "Join",
     "Labelling",
     "Nested",

@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
 
 import xarray as xr
 
 from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.differing import unpack_differing
+from virtualstack.combine.how import How
 from virtualstack.combine.merge import merge_parts
-from virtualstack.combine.new_dim import Labelling, with_new_dims
+from virtualstack.combine.new_dim import with_new_dims
 from virtualstack.combine.order import combine_by_coords
 from virtualstack.combine.part import Part
-from virtualstack.combine.rules import Join, Rules
+from virtualstack.combine.rules import Rules
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage, StorageLike
 
 __all__ = [
-    "Combine",
     "Nested",
     "combine_datasets",
     "combine_parts",
     "concat_datasets",
-    "concat_dims",
     "flatten",
     "nest_like",
 ]
 
 type Nested[T] = T | Sequence[Nested[T]]
-type Combine = Literal["by_coords", "nested"]
 
 
 def combine_datasets(
-    datasets: Nested[xr.Dataset],
-    /,
-    *,
-    combine: Combine = "by_coords",
-    concat_dim: str | Sequence[str | None] | None = None,
-    join: Join = "exact",
-    tolerance: Any = None,
-    new_dim: Mapping[str, Labelling] | None = None,
-    unpack_where_differing: bool = False,
-    decode_times: bool = True,
-    combine_options: Mapping[str, Any] | None = None,
-    storage: StorageLike = None,
+    datasets: Nested[xr.Dataset], how: How | None = None, /, *, storage: StorageLike = None
 ) -> xr.Dataset:
-    """Combine virtual datasets; parameters are those of :func:`virtualstack.open_virtual_mfdataset`.
+    """Combine virtual datasets.
 
     No bytes are read but of variables that must be the same and are not provably so.
 
@@ -58,16 +45,11 @@ def combine_datasets(
     StorageError
         Values to be compared cannot be read.
     """
-    rules = Rules.of(join=join, tolerance=tolerance, options=combine_options)
-    dims = concat_dims(combine, concat_dim)
-    flat = list(flatten(datasets))
-    parts = [Part.of(dataset) for dataset in flat]
-    if new_dim:
-        parts = with_new_dims(parts, new_dim)
-    if unpack_where_differing:
-        parts = unpack_differing(parts, decode_times=decode_times)
-    store = Storage.of(storage)
-    return combine_parts(nest_like(datasets, parts), parts, dims, rules, store).dataset()
+    how = how or How()
+    parts = with_new_dims([Part.of(dataset) for dataset in flatten(datasets)], how.new_dim)
+    if how.unpack_where_differing:
+        parts = unpack_differing(parts, decode_times=how.decode_times)
+    return combine_parts(nest_like(datasets, parts), parts, how.dims, how.rules, Storage.of(storage)).dataset()
 
 
 def concat_datasets(datasets: Sequence[xr.Dataset], dim: str, /, *, storage: StorageLike = None) -> xr.Dataset:
@@ -101,28 +83,6 @@ def concat_datasets(datasets: Sequence[xr.Dataset], dim: str, /, *, storage: Sto
                 left_url=part.source,
             )
     return concat_parts(parts, dim, Rules(), Storage.of(storage)).dataset()
-
-
-def concat_dims(combine: Combine, concat_dim: str | Sequence[str | None] | None) -> list[str | None] | None:
-    """Give the dimensions of nested lists, outermost first; ``None`` where coordinates tell the order.
-
-    Raises
-    ------
-    ValueError
-        The two do not go together.
-    """
-    if combine not in ("by_coords", "nested"):
-        raise ValueError(f"combine={combine!r}; it is 'by_coords' or 'nested'")
-    if combine == "by_coords":
-        if concat_dim is not None:
-            raise ValueError(
-                f"concat_dim={concat_dim!r} has no meaning with combine='by_coords', where coordinates tell; give "
-                "combine='nested' too"
-            )
-        return None
-    if concat_dim is None:
-        raise ValueError("combine='nested' needs concat_dim=, the dimension that files are joined along")
-    return [concat_dim] if isinstance(concat_dim, str) else list(concat_dim)
 
 
 def combine_parts(

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from virtualstack.combine.part import Part
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 
-__all__ = ["FromAttribute", "FromName", "Labelling", "labels_of", "with_new_dim", "with_new_dims"]
+__all__ = ["FromAttribute", "FromName", "Labelling", "check_labellings", "labels_of", "with_new_dim", "with_new_dims"]
 
 
 @dataclass(frozen=True, slots=True)
 class FromName:
-    r"""The label of a file from its name: what a regular expression finds there, or else in its whole URL.
+    r"""The label of a file from its name: what a regular expression finds there.
+
+    Where no file has a match in its name, it is looked for in the whole URLs of all of them.
 
     Parameters
     ----------
@@ -33,8 +36,8 @@ class FromName:
 
     Examples
     --------
-    >>> FromName(r"_(\d{8})", format="%Y%m%d").text("s3://bucket/2020/tas_20200131.nc")
-    '20200131'
+    >>> FromName(r"_(\d{8})", format="%Y%m%d").texts(["s3://bucket/2020/tas_20200131.nc"])
+    ['20200131']
 
     Raises
     ------
@@ -53,13 +56,19 @@ class FromName:
         if groups > 1:
             raise ValueError(f"FromName({self.pattern!r}) has {groups} groups; write those not meant as (?:...)")
 
-    def text(self, url: str, /) -> str | None:
-        """Give what the pattern finds, or ``None``."""
-        for where in (unquote(url).rstrip("/").rsplit("/", 1)[-1], url):
-            found = re.search(self.pattern, where)
-            if found is not None:
-                return found[found.re.groups]
-        return None
+    def texts(self, urls: Sequence[str], /) -> list[str | None]:
+        """Give what the pattern finds in each name, or where it finds nothing in any, in each URL."""
+        found = [self._text(_name(url)) for url in urls]
+        return [self._text(url) for url in urls] if all(text is None for text in found) else found
+
+    def _text(self, where: str) -> str | None:
+        found = re.search(self.pattern, where)
+        return None if found is None else found[found.re.groups]
+
+
+def _name(url: str) -> str:
+    name = url.rstrip("/").rpartition("/")[2]
+    return unquote(name) if url.startswith(("http://", "https://")) else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,46 +106,115 @@ def with_new_dims(parts: Sequence[Part], labellings: Mapping[str, Labelling], /)
     return made
 
 
+def check_labellings(new_dim: Any, /) -> Mapping[str, Labelling]:
+    """Refuse what does not say where labels are from.
+
+    Raises
+    ------
+    CombineError
+        It is no mapping, or holds something else than labellings.
+    """
+    if new_dim is None:
+        return {}
+    if not isinstance(new_dim, Mapping):
+        raise CombineError(
+            f"new_dim={new_dim!r} does not say where labels are from; give a dictionary such as "
+            "{'run': FromName(r'_r(\\d+)')}",
+            property="new_dim",
+        )
+    for dim, labelling in new_dim.items():
+        if not (isinstance(labelling, FromName | FromAttribute) or callable(labelling)):
+            raise CombineError(
+                f"new_dim={{{dim!r}: {labelling!r}}} does not say where labels are from; give "
+                f"FromName({labelling!r}), FromAttribute({labelling!r}) or a function of the dataset",
+                variable=str(dim),
+                property="new_dim",
+            )
+    return new_dim
+
+
 def labels_of(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Sequence[Any]:
     """Give one label a part.
 
     Raises
     ------
     CombineError
-        A part has none, or one that is no date.
+        A part has none, several, or one that is no date.
     """
-    if not isinstance(labelling, FromName | FromAttribute):
-        return [labelling(part.dataset()) for part in parts]
-    found = [_found(dim, labelling, part) for part in parts]
-    if labelling.format is not None:
-        return [_date(dim, str(x), labelling.format, part) for x, part in zip(found, parts, strict=True)]
-    if all(isinstance(x, str) and re.fullmatch(r"[+-]?\d{1,18}", x) for x in found):
-        return [int(x) for x in found]
-    return found
-
-
-def _found(dim: str, labelling: FromName | FromAttribute, part: Part) -> Any:
     if isinstance(labelling, FromName):
-        found: Any = labelling.text(part.source or "")
-        where = f"the name of {part.called} has no match of {labelling.pattern!r}"
+        found: list[Any] = list(labelling.texts([part.source or "" for part in parts]))
+        without = f"has no match of {labelling.pattern!r} in its name"
+        if any(text is not None for text in found):
+            without += ", as other files have"
+    elif isinstance(labelling, FromAttribute):
+        found = [part.attributes.get(labelling.name) for part in parts]
+        without = f"has no attribute '{labelling.name}'"
     else:
-        found = part.attributes.get(labelling.name)
-        where = f"{part.called} has no attribute '{labelling.name}', it has {sorted(part.attributes)}"
-    if found is None:
+        found = [_called(dim, labelling, part) for part in parts]
+        without = "got None from its function"
+    labels = [_one(dim, x, part, without) for x, part in zip(found, parts, strict=True)]
+    if isinstance(labelling, FromName | FromAttribute):
+        if labelling.format is not None:
+            return [_date(dim, str(x), labelling.format, part) for x, part in zip(labels, parts, strict=True)]
+        if all(isinstance(x, str) and re.fullmatch(r"[+-]?\d{1,18}", x) for x in labels):
+            return [int(x) for x in labels]
+    return labels
+
+
+def _called(dim: str, labelling: Callable[[xr.Dataset], Any], part: Part) -> Any:
+    try:
+        return labelling(part.dataset())
+    except Exception as error:
         raise CombineError(
-            f"there is no label of '{dim}': {where}", variable=dim, property="labels", left_url=part.source
+            f"the function of new_dim '{dim}' raised {type(error).__name__} for {part.called}: {error}",
+            variable=dim,
+            property="labels",
+            left_url=part.source,
+        ) from error
+
+
+def _one(dim: str, found: Any, part: Part, without: str) -> Any:
+    """Give a label as one plain value."""
+    if isinstance(found, np.ndarray | np.generic | xr.DataArray | xr.Variable) and found.size == 1:
+        found = np.asarray(found).reshape(())[()]
+    if isinstance(found, Sequence | Set | Mapping | np.ndarray | xr.DataArray | xr.Variable) and not isinstance(
+        found, str | bytes
+    ):
+        raise CombineError(
+            f"label {found!r} of '{dim}' in {part.called} is not one value; give a function of the dataset that tells "
+            "one",
+            variable=dim,
+            property="labels",
+            left_url=part.source,
         )
-    return found.item() if isinstance(found, np.ndarray | np.generic) and found.size == 1 else found
+    if pd.isnull(found):
+        has = f", it has {sorted(part.attributes)}" if "attribute" in without else ""
+        raise CombineError(
+            f"there is no label of '{dim}': {part.called} {without}{has}",
+            variable=dim,
+            property="labels",
+            left_url=part.source,
+        )
+    try:
+        if isinstance(found, datetime):
+            stamp = pd.Timestamp(found)
+            return (stamp if stamp.tzinfo is None else stamp.tz_convert(UTC).tz_localize(None)).as_unit("ns").asm8
+        if isinstance(found, date | np.datetime64):
+            return pd.Timestamp(found).as_unit("ns").asm8
+    except pd.errors.OutOfBoundsDatetime as error:
+        raise CombineError(
+            f"label {found} of '{dim}' in {part.called} is no date that nanoseconds count, from 1678 to 2261; give a "
+            "date of the package cftime, such as cftime.DatetimeProlepticGregorian",
+            variable=dim,
+            property="labels",
+            left_url=part.source,
+        ) from error
+    return found
 
 
 def _date(dim: str, text: str, format: str, part: Part) -> np.datetime64:
     try:
-        date = datetime.strptime(text, format)
-        if date.tzinfo is not None:
-            date = date.astimezone(UTC).replace(tzinfo=None)
-        if not 1678 <= date.year <= 2261:
-            raise ValueError("nanoseconds count from 1678 to 2261; give a function of the dataset for other dates")
-        return np.datetime64(date, "ns")
+        found = datetime.strptime(text, format)
     except (ValueError, OverflowError) as error:
         raise CombineError(
             f"label '{text}' of '{dim}' in {part.called} is no date of format '{format}': {error}",
@@ -144,6 +222,8 @@ def _date(dim: str, text: str, format: str, part: Part) -> np.datetime64:
             property="labels",
             left_url=part.source,
         ) from error
+    label: np.datetime64 = _one(dim, found, part, "")
+    return label
 
 
 def with_new_dim(part: Part, dim: str, label: Any, /) -> Part:

@@ -8,34 +8,21 @@ from typing import Any, cast
 
 import xarray as xr
 
-from virtualstack.combine.datasets import Combine, Nested, combine_parts, concat_dims, flatten, nest_like
+from virtualstack.combine.datasets import Nested, combine_parts, flatten, nest_like
 from virtualstack.combine.differing import unpack_differing
+from virtualstack.combine.how import How
 from virtualstack.combine.merge import merge_parts
-from virtualstack.combine.new_dim import Labelling, labels_of, with_new_dim
+from virtualstack.combine.new_dim import labels_of, with_new_dim
 from virtualstack.combine.order import have_an_order
 from virtualstack.combine.part import Part
-from virtualstack.combine.rules import Join, Rules
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage, StorageLike
 
 __all__ = ["combine_trees"]
 
 
-def combine_trees(
-    trees: Nested[xr.DataTree],
-    /,
-    *,
-    combine: Combine = "by_coords",
-    concat_dim: str | Sequence[str | None] | None = None,
-    join: Join = "exact",
-    tolerance: Any = None,
-    new_dim: Mapping[str, Labelling] | None = None,
-    unpack_where_differing: bool = False,
-    decode_times: bool = True,
-    combine_options: Mapping[str, Any] | None = None,
-    storage: StorageLike = None,
-) -> xr.DataTree:
-    """Combine trees node by node; parameters are those of :func:`virtualstack.open_virtual_mfdatatree`.
+def combine_trees(trees: Nested[xr.DataTree], how: How | None = None, /, *, storage: StorageLike = None) -> xr.DataTree:
+    """Combine trees node by node.
 
     Nodes see the coordinates of those above them. A node without the dimension that the others are joined along must
     be the same in all trees.
@@ -47,21 +34,21 @@ def combine_trees(
     StorageError
         Values to be compared cannot be read.
     """
-    rules = Rules.of(join=join, tolerance=tolerance, options=combine_options)
-    dims = concat_dims(combine, concat_dim)
+    how = how or How()
+    dims, rules = how.dims, how.rules
     flat = list(flatten(trees))
     if not flat:
         raise CombineError("there are no trees to combine")
     paths = _common_paths(flat)
     store = Storage.of(storage)
     nodes = {path: _parts(flat, path) for path in paths}
-    for dim, labelling in (new_dim or {}).items():
+    for dim, labelling in how.new_dim.items():
         nodes = _with_new_dim(nodes, dim, labels_of(nodes["/"], dim, labelling))
     combined = {}
     is_ordered = dims is None and any(have_an_order(parts, rules) for parts in nodes.values())
     for path, parts in nodes.items():
-        if unpack_where_differing:
-            parts = unpack_differing(parts, decode_times=decode_times)
+        if how.unpack_where_differing:
+            parts = unpack_differing(parts, decode_times=how.decode_times)
         own = {str(name) for tree in flat for name in _node(tree, path).to_dataset(inherit=False).variables}
         try:
             if dims is None and is_ordered and not have_an_order(parts, rules):
@@ -71,7 +58,7 @@ def combine_trees(
         except CombineError as error:
             error.add_note(f"in the group '{path}'")
             raise
-        combined[path] = _without_inherited(part, own | {*(new_dim or {}), *filter(None, dims or ())}).dataset()
+        combined[path] = _without_inherited(part, own | {*how.new_dim, *filter(None, dims or ())}).dataset()
     return xr.DataTree.from_dict(combined)
 
 
