@@ -24,7 +24,7 @@ from virtualstack import __version__
 from virtualstack.accessor import rewrite_budget
 from virtualstack.api.concurrently import concurrently
 from virtualstack.api.one import account_for, read_options, select_group
-from virtualstack.combine import combine_datasets
+from virtualstack.combine import How, combine_datasets
 from virtualstack.dataset import groups_of, refusals_of, to_dataset
 from virtualstack.engine import VirtualStackBackendEntrypoint
 from virtualstack.errors import (
@@ -276,14 +276,14 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
                 left=dim,
                 left_url=url,
             )
-    return combine_datasets(
-        datasets,
+    how = How.of(
         combine="nested",
         concat_dim=dim,
         join=options.join,
         tolerance=options.tolerance,
-        unpack_where_differing=options.unpack == "differing",
+        unpack="differing" if options.unpack == "differing" else False,
     )
+    return combine_datasets(datasets, how)
 
 
 @contextmanager
