@@ -96,11 +96,12 @@ def find_interleaved(parts: Sequence[NDArray[Any]], /) -> list[tuple[int, int]]:
     >>> find_interleaved([np.array([0, 9]), np.array([1, 2]), np.array([4, 12]), np.array([13])])
     [(0, 1), (0, 2)]
     """
-    found = []
-    last, end = -1, None
-    for i in sorted(range(len(parts)), key=lambda i: parts[i].min()):
-        if end is not None and parts[i].min() < end:
-            found.append((last, i))
-        if end is None or parts[i].max() > end:
-            last, end = i, parts[i].max()
+    spans = sorted((part.min().item(), i, part.max().item()) for i, part in enumerate(parts))
+    found: list[tuple[int, int]] = []
+    latest: tuple[Any, int] | None = None  # the greatest end so far, and whose it is
+    for begin, i, end in spans:
+        if latest is not None and begin < latest[0]:
+            found.append((latest[1], i))
+        if latest is None or end > latest[0]:
+            latest = end, i
     return found

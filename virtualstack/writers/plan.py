@@ -158,18 +158,23 @@ def plan_rewrite(array: ManifestArray, /, *, takes: Takes) -> RewritePlan:
     takes
         What the target can express.
     """
+    array = _compact(array)
     plan = _cheapest(array, takes)
     if len(plan.cells) and (split := split_uncompressed(array)) is not None:
-        plan = min(plan, _cheapest(split, takes), key=lambda x: x.n_elements)
+        plan = min(plan, _cheapest(_compact(split), takes), key=lambda x: x.n_elements)
     return _estimated(plan)
 
 
 def plan_anew(array: ManifestArray, /, *, takes: Takes) -> RewritePlan | None:
     """Plan to encode all chunks as their values are, unpacked; ``None`` where that cannot be done."""
-    plan = _anew(array, takes)
+    plan = _anew(_compact(array), takes)
     if plan.n_missing or not takes(plan.encoding, plan.chunks, plan.order):
         return None
     return _estimated(plan)
+
+
+def _compact(array: ManifestArray) -> ManifestArray:
+    return replace(array, manifest=array.in_memory().compact())
 
 
 def _cheapest(array: ManifestArray, takes: Takes) -> RewritePlan:
@@ -178,7 +183,7 @@ def _cheapest(array: ManifestArray, takes: Takes) -> RewritePlan:
     The chunk shapes and encodings that occur are tried, the most frequent ones first; where a target takes none of
     them, or the stored chunks are much longer than what the array shows of them, all are encoded by zlib.
     """
-    manifest = array.in_memory().compact()
+    manifest = array.in_memory()
     holes = manifest.holes
     most_cells = _MOST_CELLS * max(manifest.entries.size, 1024)
     counts = np.bincount(manifest.entries["encoding"][~holes], minlength=len(manifest.encodings))
@@ -210,7 +215,7 @@ def _cheapest(array: ManifestArray, takes: Takes) -> RewritePlan:
             continue
         if best is None or plan.n_elements < best.n_elements:
             best = plan
-    if best is not None and not len(best.cells):
+    if best is not None and best.n_elements <= math.prod(array.shape):
         return best
     anew = _anew(array, takes)
     if best is None or (anew.n_elements < best.n_elements and takes(anew.encoding, anew.chunks, None)):
@@ -296,7 +301,7 @@ def _plan(
 
 def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
     """Encode all chunks, in the shape that most elements have."""
-    manifest = array.in_memory().compact()
+    manifest = array.in_memory()
     itemsize = max(array.dtype.itemsize, 1)
     chunks = [_most_elements(axis) for axis in array.grid.axes]
     for i, n in enumerate(chunks):
@@ -326,7 +331,7 @@ def _estimated(plan: RewritePlan) -> RewritePlan:
     """
     if not len(plan.cells):
         return plan
-    array, manifest = plan.array, plan.array.in_memory().compact()
+    array, manifest = plan.array, plan.array.in_memory()
     front = split_elementwise(plan.encoding.codecs, plan.encoding.dtype)
     fronts = [split_elementwise(x.codecs, x.dtype) for x in manifest.encodings]
     is_anew = np.zeros(plan.grid.shape, np.bool_)

@@ -74,15 +74,15 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
     check_missing(plan)
     if plan.nbytes > limit:
         raise _over_budget(plan, plan.nbytes, plan.remedy(), limit)
-    store = Storage.of(storage)
     try:
-        return _carried_out(plan, limit, store)
+        return _carried_out(plan, limit, Storage.of(storage))
     except CodecError as error:
-        anew = None if len(plan.cells) == plan.n_chunks and plan.is_sure else plan_anew(plan.array, takes=plan.takes)
-        if anew is not None and anew.nbytes <= limit:
-            return _carried_out(anew, limit, store)
-        name = plan.array.name or ""
-        remedy = "" if anew is None else f"allow rewrite='{anew.budget()}' to encode {anew} anew, or "
+        remedy, name = "", plan.array.name or ""
+        anew = plan_anew(plan.array, takes=plan.takes)
+        if anew is not None and anew.encoding != plan.encoding:
+            if anew.nbytes <= limit:
+                return rewrite(anew, limit, storage)
+            remedy = f"allow rewrite='{anew.budget()}' to encode {anew} anew, or "
         raise WriterError(
             f"variable '{name}' has {plan} that must be encoded anew, as most of its chunks are, and {error}; {remedy}"
             "read it by vds.virtual.open() or ManifestStore, which take it as it is",
