@@ -182,14 +182,14 @@ def test_a_worker_that_dies_loses_its_file_alone(tmp_path, files):
     assert names(result) == [path.name for path in files]
     assert [url.rpartition("/")[2] for url in result.failures.url] == ["killer0.h5", "killer1.h5"]
     assert set(result.failures.error) == {"ReaderError"}
-    assert result.failures.message.str.contains("the worker that scanned it came to an end").all()
+    assert result.failures.message.str.contains("the task that scanned it came to an end with its worker").all()
 
 
 @pytest.mark.slow
 def test_a_given_pool_that_breaks_is_replaced(tmp_path, files):
     killer = make(tmp_path / "killer.h5")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-        with pytest.raises(ReaderError, match=r"killer\.h5': the worker that scanned it came to an end"):
+        with pytest.raises(ReaderError, match=r"killer\.h5': the task that scanned it came to an end with its worker"):
             vs.scan([*files[:2], killer, *files[2:]], reader=Troubled(parent=os.getpid()), executor=executor)
         result = vs.scan(files, executor=executor)  # it is broken now, and says so when it is given work
     assert names(result) == [path.name for path in files]
@@ -200,8 +200,8 @@ class Flaky(Executor):
 
     def submit(self, function, job, urls):
         future = Future()
-        if len(urls) > 1:
-            future.set_exception(OSError("lost"))
+        if len(urls) > 1 or urls[0].endswith("lost.h5"):
+            future.set_exception(OSError("no more"))
         else:
             future.set_result(function(job, urls))
         return future
@@ -222,9 +222,11 @@ def test_tasks_that_are_lost_are_split_and_then_listed(tmp_path):
     result = vs.scan(paths, executor=Flaky(), on_error="skip")
     assert result.failures.empty
     assert names(result) == [path.name for path in paths]
+    failures = vs.scan([*paths, tmp_path / "lost.h5"], executor=Flaky(), on_error="skip").failures
+    assert "the task that scanned it was lost by its executor (OSError: no more)" in failures.message.item()
     failures = vs.scan(paths[:3], executor=Cancelling(), on_error="skip").failures
     assert len(failures) == 3
-    assert failures.message.str.contains("CancelledError: the task was cancelled").all()
+    assert failures.message.str.contains("was cancelled: its executor or cluster came to an end").all()
 
 
 def test_errors_that_are_listed_hold_no_frames(tmp_path):
@@ -287,6 +289,7 @@ def test_what_is_no_url_fails_alone_and_is_named(files, odd):
         ({"executor": 3}, TypeError, r"executor= is a int; give 'threads'"),
         ({"on_error": "warn"}, ValueError, "on_error='warn'; it is 'raise' or 'skip'"),
         ({"retries": -1}, ValueError, "retries=-1 is negative"),
+        ({"cache": ""}, ValueError, "cache='' is no directory"),
         ({"timeout": 0}, ValueError, "timeout=0 is no time to wait"),
         ({"timeout": float("nan")}, ValueError, "timeout=nan is no time to wait"),
         ({"timeout": float("inf")}, ValueError, "timeout=inf is no time to wait"),

@@ -25,7 +25,7 @@ from tests.data import make_hdf5, make_hdf5_usual, make_netcdf3
 from tests.scan_groups import assert_same, assert_same_values, make
 from tests.scan_readers import Noting
 from tests.servers import RangeServer
-from virtualstack.errors import StorageError
+from virtualstack.errors import ManifestError, StorageError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.scan.cache import ScanCache
@@ -661,7 +661,7 @@ def change(node, data):
     ("where", "value"),
     [
         (("arrays", "x", "grid"), [[2**50, 1], [5, 5]]),
-        (("arrays", "x", "grid"), [[2**26, 1], [2, 1]]),
+        (("arrays", "x", "grid"), [[2**27, 1], [2, 1]]),
         (("arrays", "x", "dtype"), "|O"),
         (("arrays", "x", "dtype"), "<f8"),
         (("arrays", "x", "encodings"), [["<f4", [2, 5], [], [2**40, 1]]]),
@@ -684,6 +684,24 @@ def test_entries_that_contradict_themselves_are_not_used(tmp_path, where, value)
     node[where[-1]] = value
     entry.write_bytes(forged(header, heap))
     assert_same(vs.scan([path])[0], vs.scan([path], cache=tmp_path / "cache")[0])
+
+
+def test_chunks_of_all_arrays_together_are_bounded(monkeypatch):
+    """Each array for itself would be small enough."""
+    encoding = ChunkEncoding.of("<f4", (1,))
+    manifest = ChunkManifest.from_arrays(np.arange(60), np.full(60, 4), location="a", encoding=encoding,
+                                         fill=Fill.zero("f4"))  # fmt: skip
+    array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((60,), (1,)), dtype=np.dtype("f4"),
+                          dimension_names=("x",))  # fmt: skip
+    group = ManifestGroup(arrays={"a": array}, groups={"g": ManifestGroup(arrays={"b": array})})
+    heap = Heap()
+    data = from_group(group, heap)
+    monkeypatch.setattr(sys.modules["virtualstack.scan.plain_groups"], "_MAX_CELLS", 119)
+    with pytest.raises(ManifestError, match="more than 119 chunks"):
+        to_group(data, memoryview(b"".join(heap.parts)))
+    with pytest.raises(UnstorableError, match="120 chunks"):
+        from_group(group, Heap())
+    assert from_group(group.groups["g"], Heap())
 
 
 def test_an_entry_under_the_name_of_another_is_not_used(files, reads, tmp_path):

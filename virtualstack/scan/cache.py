@@ -8,7 +8,7 @@ import os
 import pickle
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, fields
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -126,7 +126,7 @@ class ScanCache:
             if header["what"] != self._what(url):
                 return None
             versions = {key: _to_version(x) for key, x in header["versions"].items()}
-            if header["surroundings"] != surroundings(url, versions):
+            if header["surroundings"] != surroundings(url, versions) or header["reached"] != self._reached(versions):
                 return None
             if self.is_checked and not is_unchanged(versions, url, storage):
                 return None
@@ -147,6 +147,7 @@ class ScanCache:
                     "what": self._what(url),
                     "versions": {key: x and astuple(x) for key, x in storage.seen.items()},
                     "surroundings": surroundings(url, storage.seen),
+                    "reached": self._reached(storage.seen),
                     "group": from_group(group, heap),
                 }
             )
@@ -160,9 +161,11 @@ class ScanCache:
             )
 
     def _what(self, url: str) -> str:
-        prefix, _ = self.storage.find(url)
-        reached = [self.marks.get(prefix, ""), "" if local_path(url) else self.environment]
-        return "\n".join((url, *reached, self.how))
+        return "\n".join((url, *self._reached([url]), self.how))
+
+    def _reached(self, urls: Iterable[str]) -> list[str]:
+        marks = [self.marks.get(self.storage.find(url)[0], "") for url in urls]
+        return marks if all(map(local_path, urls)) else [*marks, self.environment]
 
     def _key(self, url: str) -> str:
         name = hashlib.blake2b(self._what(url).encode(), digest_size=16).hexdigest()

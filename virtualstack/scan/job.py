@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import pickle
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from numcodecs import zstd
@@ -16,7 +15,7 @@ from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.registry import find_reader
 from virtualstack.scan.cache import ScanCache
 from virtualstack.scan.retries import asking_again
-from virtualstack.scan.threads import within
+from virtualstack.scan.threads import DaemonThreads, within
 from virtualstack.storage import Storage
 
 __all__ = ["Job", "Outcome", "is_remote", "outcomes_of", "run"]
@@ -77,7 +76,7 @@ class Job:
         if self.timeout is None:
             return self._try(url)
         try:
-            return within(self.timeout, self._try, url)
+            return within(self.timeout, lambda: self._try(url))
         except TimeoutError:
             return ReaderError(
                 f"'{url}' was not read within timeout={self.timeout} seconds. Give it more time, or leave it out; the "
@@ -96,7 +95,7 @@ class Job:
     def read_all(self, urls: Sequence[str], /) -> list[Outcome]:
         """Describe several sources, remote ones side by side."""
         if len(urls) > 1 and any(map(is_remote, urls)):
-            with ThreadPoolExecutor(min(len(urls), _AT_ONCE), thread_name_prefix="virtualstack-scan") as pool:
+            with DaemonThreads(min(len(urls), _AT_ONCE)) as pool:
                 return list(pool.map(self.try_read, urls))
         return [self._try_or_exit(url) if self.may_exit and self.timeout else self.try_read(url) for url in urls]
 

@@ -99,6 +99,8 @@ def scan(
         raise ValueError(f"retries={retries} is negative")
     if timeout is not None and not 0 < timeout <= TIMEOUT_MAX:
         raise ValueError(f"timeout={timeout} is no time to wait, in seconds")
+    if cache == "":
+        raise ValueError("cache='' is no directory; give one, or None")
     listed, bad = _absolute(urls, is_raising=on_error == "raise")
     store = Storage.of(storage)
     options = options or ReadOptions()

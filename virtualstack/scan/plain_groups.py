@@ -25,9 +25,9 @@ from virtualstack.manifests import (
 from virtualstack.manifests.columns import pack, unpack
 from virtualstack.scan.plain_values import Heap, Json, UnstorableError, from_dtype, from_value, to_dtype, to_value
 
-__all__ = ["from_group", "from_location", "to_group", "to_location"]
+__all__ = ["from_group", "to_group"]
 
-_MAX_CELLS = 1 << 26  # 1.5 GiB of entries; a few bytes can say that there are so many
+_MAX_CELLS = 1 << 27  # of all arrays: 3 GiB of entries; a few bytes can say that there are so many
 
 _KINDS: dict[str, Literal["refused", "inlined", "noted", "packed"]] = {
     "refused": "refused", "inlined": "inlined", "noted": "noted", "packed": "packed"
@@ -40,11 +40,18 @@ def from_group(group: ManifestGroup, heap: Heap, /) -> Json:
     Raises
     ------
     UnstorableError
-        An attribute has no plain form.
+        An attribute has no plain form, or there are more than 10^8 chunks.
     """
+    n_cells = sum(math.prod(array.grid.shape) for _, node in group.walk() for array in node.arrays.values())
+    if n_cells > _MAX_CELLS:
+        raise UnstorableError(f"{n_cells} chunks")
+    return _from_group(group, heap)
+
+
+def _from_group(group: ManifestGroup, heap: Heap) -> Json:
     return {
         "arrays": {name: _from_array(array, heap) for name, array in group.arrays.items()},
-        "groups": {name: from_group(child, heap) for name, child in group.groups.items()},
+        "groups": {name: _from_group(child, heap) for name, child in group.groups.items()},
         "attributes": _from_attributes(group.attributes, heap),
         "coordinates": sorted(group.coordinates),
         "dimensions": dict(group.dimensions),
@@ -62,9 +69,25 @@ def to_group(data: Json, heap: memoryview, /) -> ManifestGroup:
     ManifestError, ValueError, TypeError, KeyError
         The JSON is none of ours.
     """
+    return _to_group(data, heap, _Room())
+
+
+class _Room:
+    """For how many more chunks there is memory."""
+
+    def __init__(self) -> None:
+        self.n_cells = _MAX_CELLS
+
+    def take(self, shape: tuple[int, ...]) -> None:
+        self.n_cells -= math.prod(shape)
+        if self.n_cells < 0:
+            raise ManifestError(f"more than {_MAX_CELLS} chunks")
+
+
+def _to_group(data: Json, heap: memoryview, room: _Room) -> ManifestGroup:
     return ManifestGroup(
-        arrays={name: _to_array(array, heap) for name, array in data["arrays"].items()},
-        groups={name: to_group(child, heap) for name, child in data["groups"].items()},
+        arrays={name: _to_array(array, heap, room) for name, array in data["arrays"].items()},
+        groups={name: _to_group(child, heap, room) for name, child in data["groups"].items()},
         attributes=_to_attributes(data["attributes"], heap),
         coordinates=frozenset(map(_to_text, data["coordinates"])),
         dimensions={name: int(n) for name, n in data["dimensions"].items()},
@@ -77,13 +100,11 @@ def to_group(data: Json, heap: memoryview, /) -> ManifestGroup:
     )
 
 
-def from_location(location: Location, /) -> Json:
-    """Give the JSON of a location."""
+def _from_location(location: Location) -> Json:
     return [location.url, location.size, location.etag, location.last_modified]
 
 
-def to_location(data: Json, /) -> Location:
-    """Give the location back."""
+def _to_location(data: Json) -> Location:
     url, size, etag, last_modified = data
     return Location(
         _to_text(url),
@@ -95,8 +116,6 @@ def to_location(data: Json, /) -> Location:
 
 def _from_array(array: ManifestArray, heap: Heap) -> Json:
     manifest = array.in_memory()
-    if manifest.entries.size > _MAX_CELLS:
-        raise UnstorableError(f"{manifest.entries.size} chunks")
     return {
         "name": array.name,
         "dtype": from_dtype(array.dtype),
@@ -106,7 +125,7 @@ def _from_array(array: ManifestArray, heap: Heap) -> Json:
         "grid": [_from_axis(axis, heap) for axis in array.grid.axes],
         "chunks": heap.add(pack(manifest.entries, manifest.starts)),
         "inline": heap.add(manifest.inline),
-        "locations": [from_location(x) for x in manifest.locations],
+        "locations": [_from_location(x) for x in manifest.locations],
         "encodings": [
             [from_dtype(x.dtype), x.shape, [[c.name, c.configuration] for c in x.codecs], x.strides]
             for x in manifest.encodings
@@ -115,10 +134,9 @@ def _from_array(array: ManifestArray, heap: Heap) -> Json:
     }
 
 
-def _to_array(data: Json, heap: memoryview) -> ManifestArray:
+def _to_array(data: Json, heap: memoryview, room: _Room) -> ManifestArray:
     grid = ChunkGrid(tuple(_to_axis(axis, heap) for axis in data["grid"]))
-    if math.prod(grid.shape) > _MAX_CELLS:
-        raise ManifestError(f"a grid of {grid.shape} cells")
+    room.take(grid.shape)
     entries, starts = unpack(_cut(heap, data["chunks"]), grid.shape, ENTRY)
     manifest = ChunkManifest(
         entries=entries,
@@ -133,7 +151,7 @@ def _to_array(data: Json, heap: memoryview) -> ManifestArray:
             )
             for dtype, shape, codecs, strides in data["encodings"]
         ),
-        locations=tuple(map(to_location, data["locations"])),
+        locations=tuple(map(_to_location, data["locations"])),
         inline=bytes(_cut(heap, data["inline"])),
     )
     array = ManifestArray(

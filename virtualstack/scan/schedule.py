@@ -120,11 +120,16 @@ class Schedule:
 
 
 def _lost(url: str, error: Exception, timeout: float | None) -> ReaderError:
-    late = "" if timeout is None else f"took longer than timeout={timeout} seconds, "
-    lost = ReaderError(
-        f"'{url}': the worker that scanned it came to an end ({type(error).__name__}: {error}): it {late}ran out of "
-        "memory, or a library that it used crashed. Scan this file by itself",
-        url=url,
-    )
+    if isinstance(error, CancelledError):
+        why = "was cancelled: its executor or cluster came to an end. Scan it again"
+    elif isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # of dask
+        late = "" if timeout is None else f"it took longer than timeout={timeout} seconds, or "
+        why = (
+            f"came to an end with its worker ({type(error).__name__}: {error}): {late}it ran out of memory, or a "
+            "library that it used crashed. Scan this file by itself"
+        )
+    else:
+        why = f"was lost by its executor ({type(error).__name__}: {error}). Scan it again"
+    lost = ReaderError(f"'{url}': the task that scanned it {why}", url=url)
     lost.__cause__ = error
     return lost

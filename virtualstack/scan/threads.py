@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -12,7 +13,7 @@ __all__ = ["DaemonThreads", "within"]
 
 _NAME = "virtualstack-scan"
 
-type _Call = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
+type _Call = tuple[Future[Any], Callable[[], Any]]
 
 
 class DaemonThreads(Executor):
@@ -30,12 +31,12 @@ class DaemonThreads(Executor):
         self._threads: list[threading.Thread] = []
         self._is_shut = False
 
-    def submit[T](self, function: Callable[..., T], /, *arguments: Any, **_: Any) -> Future[T]:
-        """Call a function soon; by one thread at a time."""
+    def submit[T](self, function: Callable[..., T], /, *arguments: Any, **options: Any) -> Future[T]:
+        """Call a function soon. Not to be called by several threads at once."""
         if self._is_shut:
             raise RuntimeError("these threads were told to end")
         future: Future[T] = Future()
-        self._calls.put((future, function, arguments))
+        self._calls.put((future, functools.partial(function, *arguments, **options)))
         if len(self._threads) < self.n_threads:
             self._threads.append(threading.Thread(target=_work, args=(self._calls,), name=_NAME, daemon=True))
             self._threads[-1].start()
@@ -57,7 +58,7 @@ class DaemonThreads(Executor):
             thread.join()
 
 
-def within[T](seconds: float, function: Callable[..., T], /, *arguments: Any) -> T:
+def within[T](seconds: float, function: Callable[[], T], /) -> T:
     """Call a function in a thread of its own, which is left alone when it takes longer.
 
     Raises
@@ -66,7 +67,7 @@ def within[T](seconds: float, function: Callable[..., T], /, *arguments: Any) ->
         It took longer.
     """
     future: Future[T] = Future()
-    threading.Thread(target=_call, args=(future, function, arguments), name=_NAME, daemon=True).start()
+    threading.Thread(target=_call, args=(future, function), name=_NAME, daemon=True).start()
     return future.result(seconds)
 
 
@@ -76,10 +77,10 @@ def _work(calls: SimpleQueue[_Call | None]) -> None:
         del call  # it holds what came of it
 
 
-def _call(future: Future[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _call(future: Future[Any], function: Callable[[], Any]) -> None:
     if future.set_running_or_notify_cancel():
         try:
-            result = function(*arguments)
+            result = function()
         except BaseException as error:  # noqa: BLE001 - who waits for it gets it
             future.set_exception(error)
         else:

@@ -80,6 +80,7 @@ class Workers:
         try:
             self.executor.submit(os.getpid).result(_PROBE_SECONDS)
         except (BrokenExecutor, TimeoutError) as error:
+            self.close(is_idle=False)
             raise RuntimeError(
                 "worker processes do not start: see what they wrote to stderr. A script that uses executor='processes' "
                 "must be importable: what it does belongs under `if __name__ == '__main__':`"
