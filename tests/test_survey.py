@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import virtualstack as vs
-from virtualstack.errors import CombineError, SourceNotFoundError
+from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
 from virtualstack.storage import MemoryTarget
 from virtualstack.survey import line as survey_line
 from virtualstack.survey import surveying
@@ -367,6 +367,20 @@ def test_overlaps_of_tiles_are_no_duplicates(tmp_path):
     """Another coordinate tells them apart."""
     found = vs.survey([write(tmp_path / "a.nc", 0), write(tmp_path / "b.nc", 2, x=4)]).duplicates
     assert found["kind"].tolist() == ["overlap, other place"]
+
+
+def test_places_that_cannot_be_read_are_unknown(tmp_path, monkeypatch):
+    """Neither the same nor another one."""
+    files = [write(tmp_path / "a.nc", 0), write(tmp_path / "b.nc", 0)]
+    read = survey_line.read_array
+
+    def failing(array, *arguments, **options):
+        if array.name.strip("/") == "x":
+            raise StorageError(f"{array.a_url()} does not answer")
+        return read(array, *arguments, **options)
+
+    monkeypatch.setattr(survey_line, "read_array", failing)
+    assert vs.survey(files).duplicates["kind"].tolist() == ["same values, place unknown"]
 
 
 values_of_files = st.lists(

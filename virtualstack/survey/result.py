@@ -39,9 +39,10 @@ class Survey:
     duplicates
         One row a pair of files, each with the first that has its values: ``url``, ``other``, ``values``, how many both
         have, and ``kind``: ``"same values"`` of the coordinate, ``"same values, size and etag"`` (a copy, most
-        probably), ``"overlap"`` where they have some; with ``", other place"`` where another coordinate tells them
-        apart (tiles, members). ``"repeats"``: the file, which is ``other`` too, has values more than once. ``"same
-        size and etag"``: that is all that is known, as neither has a coordinate.
+        probably), or ``"overlap"`` where they have some; with ``", other place"`` where another coordinate tells them
+        apart (tiles, members), and ``", place unknown"`` where one that might could not be read. ``"repeats"``: the
+        file, which is ``other`` too, has values more than once. ``"same size and etag"``: that is all that is known,
+        as neither has values.
     interleaved
         One row a pair of files, ``url`` and ``other``, of which the second begins before the first has ended, with no
         value that both have (even days, odd days).

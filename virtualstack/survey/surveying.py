@@ -306,18 +306,28 @@ class _Comparison:
             for name, array in sorted(self.groups[i].arrays.items())
             if array.dimension_names == (name,) and name != self.dim
         ]
-        places: dict[int, list[Any]] = {i: [] for i in files}
+        places: dict[int, dict[str, list[Any] | None]] = {i: {} for i in files}
         for (i, name, _), values in zip(asked, read_values((x for *_, x in asked), self.storage), strict=True):
-            places[i].append((name, str(values.tolist()) if isinstance(values, np.ndarray) else str(values)))
+            places[i][name] = values.tolist() if isinstance(values, np.ndarray) else None
         told: list[tuple[int, int, str, int | None]] = []
         for i, j, kind, n in pairs:
             version = _version(self.groups[i])
-            if i != j and places[i] != places[j]:
-                kind = f"{kind}, other place"
+            if i != j and (place := _compare_places(places[i], places[j])):
+                kind = f"{kind}, {place}"
             elif kind == "same values" and None not in version and version == _version(self.groups[j]):
                 kind = "same values, size and etag"
             told.append((i, j, kind, n))
         return told
+
+
+def _compare_places(a: dict[str, list[Any] | None], b: dict[str, list[Any] | None]) -> str:
+    """Say whether other coordinates tell files apart; ``None`` stands for one that was not read."""
+    if a.keys() != b.keys():
+        return "other place"
+    pairs = [(repr(a[name]), repr(b[name])) for name in a if a[name] is not None and b[name] is not None]
+    if any(x != y for x, y in pairs):
+        return "other place"
+    return "" if len(pairs) == len(a) else "place unknown"
 
 
 def _values(line: Line) -> NDArray[Any]:
