@@ -333,7 +333,7 @@ def _open_all[T](
 def _expanded(urls: Nested[Path], storage: StorageLike) -> list[Any]:
     """Give lists of URLs, with what patterns match in their places."""
     if isinstance(urls, str | os.PathLike):
-        return list(find_urls([urls], storage=storage))
+        return find_urls([urls], storage=storage)
     if isinstance(urls, bytes) or not isinstance(urls, Iterable):
         raise StorageError(
             f"{urls!r} is no path or URL, but of type '{type(urls).__name__}'; give text, a pathlib.Path, or a list of "
@@ -342,7 +342,7 @@ def _expanded(urls: Nested[Path], storage: StorageLike) -> list[Any]:
     found: list[Any] = []
     for item in urls:
         if isinstance(item, str | os.PathLike):
-            found += find_urls([item], storage=storage)
+            found += _expanded(item, storage)
         else:
             found.append(_expanded(item, storage))
     return found

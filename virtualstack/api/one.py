@@ -15,6 +15,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions, byte_count
 from virtualstack.scan import scan
 from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage.listing import found_url
 
 __all__ = [
     "Unsupported",
@@ -160,7 +161,7 @@ def _read(
     options = read_options(
         group=group, drop_variables=drop_variables, unsupported=unsupported, inline_limit=inline_limit
     )
-    (root,) = scan([url], reader=reader, storage=storage, options=options)
+    (root,) = scan([found_url(url)], reader=reader, storage=storage, options=options)
     return root, Storage.of(storage)
 
 

@@ -5,25 +5,33 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import absolute_url, local_path
+from virtualstack.storage.pattern import path_expression
 from virtualstack.storage.registry import Storage, StorageLike
 
-__all__ = ["find_urls", "is_pattern", "natural_key"]
+__all__ = ["find_urls", "found_url", "is_pattern", "natural_key"]
 
 _MAGIC = re.compile(r"[*?\[]")
 _WEB = ("http://", "https://")
+_MARKS = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
+"""Files that tell that a folder is a store, of zarr or of references as parquet."""
+
+_STORES = (".zarr", ".parq", ".parquet")
+"""Ends of names of folders that are meant to be stores: one that is damaged is not passed over."""
 
 
 def find_urls(patterns: Iterable[str | os.PathLike[str]], /, *, storage: StorageLike = None) -> list[str]:
     """Give the URLs that patterns match, one pattern after the other; what is no pattern is given as its own URL.
 
     ``*`` and ``?`` stand for characters within one folder, ``**`` for any folders, ``[0-9]`` for one character of a
-    set. What one pattern matches is in natural order: ``9.nc`` before ``10.nc``. Remote folders are listed whole, from
-    the last folder before the first such character on.
+    set. What one pattern matches is in natural order: ``9.nc`` before ``10.nc``. A folder that is a store counts as a
+    file; other folders are not matched. Remote folders are listed whole, from the last folder before the first such
+    character on.
 
     Parameters
     ----------
@@ -44,7 +52,7 @@ def find_urls(patterns: Iterable[str | os.PathLike[str]], /, *, storage: Storage
         if is_pattern(pattern):
             found += _matches(os.fspath(pattern), Storage.of(storage))
         else:
-            found.append(absolute_url(pattern))
+            found.append(found_url(pattern))
     return found
 
 
@@ -73,6 +81,20 @@ def natural_key(text: str, /) -> list[tuple[int, int, str]]:
     return [(0, int(x), x) if i % 2 else (1, 0, x) for i, x in enumerate(parts)]
 
 
+def found_url(path: str | os.PathLike[str], /) -> str:
+    """Give the absolute URL of a path or URL; a local one may be percent-encoded, as :meth:`Path.as_uri` writes it."""
+    url = absolute_url(path)
+    local = local_path(url)
+    if local is None or "%" not in url or not _is_url(path) or local.exists():
+        return url
+    plain = absolute_url(unquote(url))
+    return plain if Path(plain.removeprefix("file://")).exists() else url
+
+
+def _is_url(path: str | os.PathLike[str]) -> bool:
+    return "://" in os.fspath(path)
+
+
 def _matches(pattern: str, storage: Storage) -> list[str]:
     url = absolute_url(pattern)
     if url.startswith(_WEB):
@@ -80,19 +102,25 @@ def _matches(pattern: str, storage: Storage) -> list[str]:
             f"'{pattern}': a web server has no list of its files that could be matched; give a list of URLs",
             url=url,
         )
-    if local_path(url) is not None:
-        found = [absolute_url(path) for path in _local(str(local_path(url)))]
-    else:
+    local = local_path(url)
+    if local is None:
         found = _remote(url, storage)
+    else:
+        found = _local(str(local)) or (_local(unquote(str(local))) if _is_url(pattern) else [])
     if not found:
         raise SourceNotFoundError(f"nothing matches '{pattern}'; check the folder and the pattern", url=url)
     return sorted(found, key=natural_key)
 
 
 def _local(pattern: str) -> list[str]:
-    """Match local files, and folders that bear a suffix: references as parquet are such."""
+    """Match files, and folders that are stores."""
     found = glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
-    return [path for path in found if not os.path.isdir(path) or "." in Path(path).name]
+    stores = {path for path in found if os.path.isdir(path) and _is_store(path)}
+    return [absolute_url(path) for path in _outermost(found, stores) if path in stores or not os.path.isdir(path)]
+
+
+def _is_store(folder: str) -> bool:
+    return folder.endswith(_STORES) or any(os.path.exists(os.path.join(folder, name)) for name in _MARKS)
 
 
 def _remote(pattern: str, storage: Storage) -> list[str]:
@@ -100,17 +128,20 @@ def _remote(pattern: str, storage: Storage) -> list[str]:
     root = pattern[: pattern.rindex("/", 0, first.start() if first else None) + 1]
     if root.endswith("://"):
         raise StorageError(f"'{pattern}': the name of a bucket cannot be a pattern", url=pattern)
-    expression = re.compile(_translated(pattern[len(root) :]), re.DOTALL)
-    return [root + key for key in storage.target(root).list() if expression.fullmatch(key)]
+    expression = path_expression(pattern[len(root) :])
+    keys = storage.target(root).list()
+    stores = {store for key in keys for store in _stores_of(key) if expression.fullmatch(store)}
+    return [root + key for key in _outermost((*stores, *filter(expression.fullmatch, keys)), stores)]
 
 
-def _translated(pattern: str) -> str:
-    """Write a pattern of paths as a regular expression."""
-    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    tokens = re.split(r"(\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\])", pattern)
-    return "".join(parts.get(x) or (_character_set(x) if i % 2 else re.escape(x)) for i, x in enumerate(tokens) if x)
+def _stores_of(key: str) -> Iterator[str]:
+    """Give the folders that a key tells to be stores."""
+    folders = key.split("/")[:-1]
+    for i, folder in enumerate(folders, 1):
+        if folder.endswith(_STORES) or (i == len(folders) and key.endswith(_MARKS)):
+            yield "/".join(folders[:i])
 
 
-def _character_set(token: str) -> str:
-    inside = token[1:-1].replace("\\", "\\\\").replace("[", "\\[")
-    return f"[^/{inside[1:]}]" if inside.startswith("!") else f"(?!/)[{inside}]"
+def _outermost(paths: Iterable[str], stores: Collection[str]) -> list[str]:
+    """Leave out what lies within a store that is there too."""
+    return [x for x in paths if not stores or not any(str(above) in stores for above in PurePosixPath(x).parents)]
