@@ -16,8 +16,8 @@ from hypothesis.extra.numpy import arrays
 import virtualstack as vs
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
 from virtualstack.storage import MemoryTarget
+from virtualstack.survey import along
 from virtualstack.survey import line as survey_line
-from virtualstack.survey import surveying
 from virtualstack.survey.coverage import Gap, count_shared, find_gaps, find_interleaved
 from virtualstack.survey.eras import find_eras
 from virtualstack.survey.facts import collect_facts, describe_fact
@@ -312,13 +312,13 @@ def test_a_copy_of_the_same_size_and_etag_is_told(tmp_path):
 
 def test_size_and_etag_alone_make_no_duplicate(tmp_path, monkeypatch):
     """A server may make the etag of a time and a size, which files of one day share."""
-    monkeypatch.setattr(surveying, "_version", lambda group: (1000, '"3b9aca00-3e8"'))
+    monkeypatch.setattr(along, "version_of", lambda group: (1000, '"3b9aca00-3e8"'))
     assert not len(vs.survey(stored_twice(tmp_path, 0, 5, 10)).duplicates)
 
 
 def test_size_and_etag_are_told_where_there_is_no_coordinate(tmp_path, monkeypatch):
     """As what they are."""
-    monkeypatch.setattr(surveying, "_version", lambda group: (1000, "x"))
+    monkeypatch.setattr(along, "version_of", lambda group: (1000, "x"))
     for i in range(2):
         xr.Dataset({"v": ("x", np.ones(3) + i)}).to_netcdf(tmp_path / f"{i}.nc", engine="h5netcdf")
     found = vs.survey(str(tmp_path / "*.nc"))

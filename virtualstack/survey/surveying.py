@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,10 +18,10 @@ from virtualstack.scan.progress import Progress
 from virtualstack.scan.workers import ExecutorLike
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import find_urls, is_pattern
-from virtualstack.survey.coverage import count_shared, find_gaps, find_interleaved
+from virtualstack.survey.along import Along, url_of, version_of
 from virtualstack.survey.eras import Eras, find_eras
 from virtualstack.survey.facts import NONE, STRUCTURE, Facts, collect_facts, describe_fact
-from virtualstack.survey.line import TEXT, Line, common_dimension, read_line, read_values
+from virtualstack.survey.line import Line, common_dimension, read_line
 from virtualstack.survey.result import Survey, shortened
 
 __all__ = ["survey"]
@@ -91,7 +90,7 @@ def survey(
     store = Storage.of(storage)
     lines = read_line(groups, dim, store)
     errors = [
-        (_url(group), type(x).__name__, str(x))
+        (url_of(group), type(x).__name__, str(x))
         for group, x in zip(groups, lines, strict=True)
         if isinstance(x, Exception)
     ]
@@ -124,8 +123,10 @@ class _Comparison:
             for name, members in _split(self.groups, self.dim).items()
             for files in [np.array(self._ordered(members), np.intp)]
         ]
-        gaps, irregular = self._gaps(series)
-        duplicates, interleaved = self._duplicates(series)
+        along = Along(self.dim, self.groups, self.lines, self.storage)
+        members = {one.name: one.files.tolist() for one in series}
+        gaps, irregular = along.gaps(members)
+        duplicates, interleaved = along.duplicates(members)
         return Survey(
             dim=self.dim,
             table=self._table(series),
@@ -159,14 +160,14 @@ class _Comparison:
                 group = self.groups[i]
                 rows.append(
                     {
-                        "url": _url(group),
+                        "url": url_of(group),
                         "series": one.name,
                         "era": int(era) + 1,
                         "is_outlier": bool(is_outlier),
                         "steps": _lengths(group).get(self.dim or ""),
                         "first": self._labels(i)[0],
                         "last": self._labels(i)[1],
-                        "size": _version(group)[0],
+                        "size": version_of(group)[0],
                         "variables": sum(len(node.arrays) for _, node in group.walk()),
                     }
                 )
@@ -191,8 +192,8 @@ class _Comparison:
                         "last": labels[-1][1],
                         "files": len(members),
                         "outliers": int(np.count_nonzero(one.eras.is_outlier[one.eras.era == era])),
-                        "first_url": _url(self.groups[members[0]]),
-                        "last_url": _url(self.groups[members[-1]]),
+                        "first_url": url_of(self.groups[members[0]]),
+                        "last_url": url_of(self.groups[members[-1]]),
                         "changes": _changes(facts, changed, one.eras.typical[era - 1], one.eras.typical[era]),
                     }
                 )
@@ -205,7 +206,7 @@ class _Comparison:
             for at in np.flatnonzero(one.eras.is_outlier).tolist():
                 i, own, usual = int(one.files[at]), one.eras.codes[at], one.eras.typical[one.eras.era[at]]
                 differs = (own != usual) & is_structure & ~one.eras.varies
-                rows.append((_url(self.groups[i]), self._labels(i)[0], _changes(facts, differs, usual, own)))
+                rows.append((url_of(self.groups[i]), self._labels(i)[0], _changes(facts, differs, usual, own)))
         return pd.DataFrame(rows, columns=["url", "first", "differs"])
 
     def _variables(self, series: Sequence[_Series], facts: Facts) -> pd.DataFrame:
@@ -231,113 +232,12 @@ class _Comparison:
                     "files": int(counts[most]),
                     "changes": int(n_changes[column]),
                     "varies": bool(varies[column]),
-                    "first_url": _url(self.groups[int(order[odd[0]])]) if odd.size else "",
+                    "first_url": url_of(self.groups[int(order[odd[0]])]) if odd.size else "",
                 }
             )
         rows.sort(key=lambda row: (rank.get(str(row["property"]), len(rank)), row["variable"], row["property"]))
         columns = ["variable", "property", "values", "most", "files", "changes", "varies", "first_url"]
         return pd.DataFrame(rows, columns=columns)
-
-    # -- along the dimension ------------------------------------------------------------------------------
-
-    def _by_unit(self, files: Iterable[int]) -> dict[str | None, list[tuple[int, Line]]]:
-        """Give files that have values, those together whose values can be compared."""
-        found: dict[str | None, list[tuple[int, Line]]] = {}
-        for i in files:
-            if (line := self.lines[i]) is not None and line.numbers is not None:
-                found.setdefault(line.unit, []).append((i, line))
-        return found
-
-    def _gaps(self, series: Sequence[_Series]) -> tuple[pd.DataFrame, pd.DataFrame]:
-        rows, unknown = [], []
-        for one in series:
-            by_unit = self._by_unit(one.files.tolist())
-            if not by_unit and self.dim is not None:
-                unknown.append((one.name, f"no file has values of '{self.dim}' that can be compared"))
-            if len(by_unit) > 1:
-                kinds = ", ".join(lines[0][1].kind for lines in by_unit.values())
-                unknown.append((one.name, f"values of several kinds, between which no gaps are seen: {kinds}"))
-            for unit, lines in by_unit.items():
-                values = np.concatenate([_values(x) for _, x in lines])
-                text = lines[0][1].label
-                gaps = None if unit == TEXT else find_gaps(values)
-                if gaps is None:
-                    unknown.append((one.name, _why_no_gaps(lines[0][1], values)))
-                else:
-                    rows += [(one.name, text(gap.after), text(gap.before), gap.n_steps) for gap in gaps]
-        irregular = pd.DataFrame(unknown, columns=["series", "reason"])
-        return pd.DataFrame(rows, columns=["series", "after", "before", "steps"]), irregular
-
-    def _duplicates(self, series: Sequence[_Series]) -> tuple[pd.DataFrame, pd.DataFrame]:
-        rows: list[tuple[int, int, str, int | None]] = []
-        interleaved: list[tuple[int, int]] = []
-        for one in series:
-            files = one.files.tolist()
-            lines = {i: x for i in files if (x := self.lines[i]) is not None and x.numbers is not None}
-            unread = [i for i in files if i not in lines]
-            versions = [None if None in (v := _version(self.groups[i])) else v for i in unread]
-            rows += [(unread[i], unread[j], "same size and etag", None) for i, j in _pairs(versions)]
-            same = [(files[i], files[j]) for i, j in _pairs(lines[i].key if i in lines else None for i in files)]
-            found = [(i, j, "same values", len(_values(lines[i]))) for i, j in same]
-            again = {j for _, j in same}
-            for unit, members in self._by_unit(i for i in files if i not in again).items():
-                parts = [_values(x) for _, x in members]
-                numbers = [i for i, _ in members]
-                shared = count_shared(parts)
-                for (a, b), n in shared.items():
-                    found.append((numbers[a], numbers[b], "overlap" if a != b else "repeats", n))
-                if unit != TEXT:
-                    pairs = (
-                        pair for pair in find_interleaved(parts) if pair not in shared and pair[::-1] not in shared
-                    )
-                    interleaved += [(numbers[a], numbers[b]) for a, b in pairs]
-            rows += self._told_apart(found)
-        named = [(_url(self.groups[i]), _url(self.groups[j]), kind, n) for i, j, kind, n in rows]
-        duplicates = pd.DataFrame(named, columns=["url", "other", "kind", "values"]).astype({"values": "Int64"})
-        urls = [(_url(self.groups[i]), _url(self.groups[j])) for i, j in interleaved]
-        return duplicates, pd.DataFrame(urls, columns=["url", "other"])
-
-    def _told_apart(self, pairs: Sequence[tuple[int, int, str, int]]) -> list[tuple[int, int, str, int | None]]:
-        """Say of files that share values along the dimension whether another coordinate, or their size, differs."""
-        files = sorted({i for a, b, *_ in pairs if a != b for i in (a, b)})
-        asked = [
-            (i, name, array)
-            for i in files
-            for name, array in sorted(self.groups[i].arrays.items())
-            if array.dimension_names == (name,) and name != self.dim
-        ]
-        places: dict[int, dict[str, list[Any] | None]] = {i: {} for i in files}
-        for (i, name, _), values in zip(asked, read_values((x for *_, x in asked), self.storage), strict=True):
-            places[i][name] = values.tolist() if isinstance(values, np.ndarray) else None
-        told: list[tuple[int, int, str, int | None]] = []
-        for i, j, kind, n in pairs:
-            version = _version(self.groups[i])
-            if i != j and (place := _compare_places(places[i], places[j])):
-                kind = f"{kind}, {place}"
-            elif kind == "same values" and None not in version and version == _version(self.groups[j]):
-                kind = "same values, size and etag"
-            told.append((i, j, kind, n))
-        return told
-
-
-def _compare_places(a: dict[str, list[Any] | None], b: dict[str, list[Any] | None]) -> str:
-    """Say whether other coordinates tell files apart; ``None`` stands for one that was not read."""
-    if a.keys() != b.keys():
-        return "other place"
-    pairs = [(repr(a[name]), repr(b[name])) for name in a if a[name] is not None and b[name] is not None]
-    if any(x != y for x, y in pairs):
-        return "other place"
-    return "" if len(pairs) == len(a) else "place unknown"
-
-
-def _values(line: Line) -> NDArray[Any]:
-    return np.zeros(0) if line.numbers is None else line.numbers
-
-
-def _why_no_gaps(line: Line, values: NDArray[Any]) -> str:
-    if line.unit == TEXT:
-        return "text has no steps"
-    return "two values, whose step may be any" if np.unique(values).size == 2 else f"no regular steps of {line.kind}"
 
 
 def _expanded(
@@ -353,24 +253,11 @@ def _expanded(
 # -- of one file ----------------------------------------------------------------------------------------------
 
 
-def _url(group: ManifestGroup) -> str:
-    return group.url or next((x.a_url() or "" for x in group.arrays.values()), "")
-
-
 def _lengths(group: ManifestGroup) -> dict[str, int]:
     found = dict(group.dimensions)
     for array in group.arrays.values():
         found.update(zip(array.dimension_names or (), array.shape, strict=True))
     return found
-
-
-def _version(group: ManifestGroup) -> tuple[int | None, str | None]:
-    """Give size and etag of the file, where an array points into it."""
-    for array in group.arrays.values():
-        for location in array.manifest.read(tuple(slice(0, 0) for _ in array.shape)).locations:
-            if location.url == group.url:
-                return location.size, location.etag
-    return None, None
 
 
 def _split(groups: Sequence[ManifestGroup], dim: str | None) -> dict[str, list[int]]:
@@ -415,16 +302,6 @@ def _data_variables(group: ManifestGroup, dim: str | None) -> list[str]:
 def _named_by(array: ManifestArray) -> set[str]:
     texts = (array.attributes.get(key) for key in (*_NOT_DATA, "coordinates"))
     return {word for text in texts if isinstance(text, str) for word in text.split()}
-
-
-def _pairs(keys: Iterable[Any]) -> list[tuple[int, int]]:
-    """Give the pairs of the first of several equal keys, and each other one; ``None`` is equal to nothing."""
-    first: dict[Any, int] = {}
-    found = []
-    for i, key in enumerate(keys):
-        if key is not None and first.setdefault(key, i) != i:
-            found.append((first[key], i))
-    return found
 
 
 def _changes(facts: Facts, changed: NDArray[np.bool_], old: NDArray[np.int32], new: NDArray[np.int32]) -> str:
