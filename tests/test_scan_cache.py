@@ -277,6 +277,8 @@ def test_one_url_on_two_servers_is_two_files(two_servers, tmp_path, monkeypatch,
             (group,) = vs.scan(["s3://bucket/a.h5"], storage=storage, cache=cache, recheck=recheck)
             assert group.attributes["title"] == f"number {i}"
     assert len(entries(tmp_path / "cache")) == 2
+    for entry in entries(tmp_path / "cache"):
+        assert b"127.0.0.1" not in entry.read_bytes() + orjson.dumps(opened(entry)[0])  # it may hold a password
 
 
 def test_which_options_make_another_storage():

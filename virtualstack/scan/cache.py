@@ -24,7 +24,7 @@ from virtualstack.location import local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.registry import list_readers
-from virtualstack.scan.marks import marks_of, places_in_environment
+from virtualstack.scan.marks import mark_of_environment, marks_of
 from virtualstack.scan.plain_groups import from_group, to_group
 from virtualstack.scan.plain_values import Heap, Json, UnstorableError
 from virtualstack.scan.versions import Version, WatchedStorage, is_unchanged, surroundings
@@ -60,7 +60,7 @@ class ScanCache:
     storage, marks
         How they are reached, and a hash of the options of each URL prefix.
     environment
-        What counts for remote sources besides, as text.
+        A hash of what counts for remote sources besides.
     is_checked
         Whether versions are compared with what is there now.
     """
@@ -104,7 +104,7 @@ class ScanCache:
             how=json.dumps(how, default=sorted),
             storage=storage,
             marks=marks_of(storage),
-            environment=json.dumps(places_in_environment()),
+            environment=mark_of_environment(),
             is_checked=is_checked,
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 from virtualstack.storage import Storage
 from virtualstack.storage.options import CLIENT_OPTIONS
 
-__all__ = ["marks_of", "places_in_environment"]
+__all__ = ["mark_of_environment", "marks_of"]
 
 _HOW = (CLIENT_OPTIONS - {"default_headers"}) | {"max_retries", "retry_timeout"}  # and not where, or who asks
 _PREFIXES = ("AWS_", "AZURE_", "GOOGLE_")
@@ -28,13 +28,14 @@ def marks_of(storage: Storage, /) -> dict[str, str]:
     return {prefix: _mark(prefix, backend) for prefix, backend in (*storage.remembered, *storage.given)}
 
 
-def places_in_environment() -> list[tuple[str, str]]:
-    """Give the variables that say which servers the URLs of buckets mean, where ``storage=`` does not."""
-    return sorted(
+def mark_of_environment() -> str:
+    """Give a hash of the variables that say which servers the URLs of buckets mean, where ``storage=`` does not."""
+    found = [
         item
         for item in os.environ.items()
         if item[0].startswith(_PREFIXES) and any(word in item[0] for word in _PLACES)
-    )
+    ]
+    return _hash(repr(sorted(found)), "") if found else ""
 
 
 def _mark(prefix: str, backend: object) -> str:
@@ -44,7 +45,11 @@ def _mark(prefix: str, backend: object) -> str:
         text = repr((type(backend).__qualname__, _plain(backend)))
     except Exception:  # noqa: BLE001 - classes of others raise what they like
         text = uuid.uuid4().hex
-    return hashlib.pbkdf2_hmac("sha256", text.encode(errors="backslashreplace"), prefix.encode(), _ROUNDS, 16).hex()
+    return _hash(text, prefix)
+
+
+def _hash(text: str, salt: str) -> str:
+    return hashlib.pbkdf2_hmac("sha256", text.encode(errors="backslashreplace"), salt.encode(), _ROUNDS, 16).hex()
 
 
 def _plain(value: object) -> object:
