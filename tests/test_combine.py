@@ -6,9 +6,14 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from virtualstack.combine import How, combine_datasets, concat_datasets
+from virtualstack.combine import How, combine_datasets
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, inline_array
+
+
+def joined(parts):
+    """Join along time, in the order in which they stand."""
+    return combine_datasets(parts, How.of(combine="nested", concat_dim="time"))
 
 
 def make_file(path, start, *, lat_shift=0.0, mask=0, extra=None, n=2, scale=None):
@@ -34,7 +39,7 @@ def make_file(path, start, *, lat_shift=0.0, mask=0, extra=None, n=2, scale=None
 def test_constant_variables_are_compared_by_value_and_kept_virtual(tmp_path):
     """What has no time dimension must be equal in all files, and points to the first."""
     parts = [make_file(tmp_path / f"{i}.nc", 2 * i, n=i + 1) for i in range(3)]
-    cube = concat_datasets(parts, "time")
+    cube = joined(parts)
     assert isinstance(cube.lat.variable._data, ManifestArray)
     assert cube.lat.dims == ("y",)
     assert cube.v.sizes == {"time": 6, "y": 3}
@@ -64,17 +69,17 @@ def test_what_differs_is_named(tmp_path, change, message):
     """A constant variable that differs raises, naming both files and by how much."""
     parts = [make_file(tmp_path / "a.nc", 0), make_file(tmp_path / "b.nc", 2, **change)]
     with pytest.raises(CombineError, match=message) as caught:
-        concat_datasets(parts, "time")
+        joined(parts)
     assert caught.value.left_url.endswith("a.nc")
     assert caught.value.right_url.endswith("b.nc")
 
 
 def test_a_dimension_that_is_not_there_is_named(tmp_path):
     """The message lists what there is."""
-    with pytest.raises(CombineError, match=r"no dimension 'step' to join along; it has \['time', 'y'\]"):
-        concat_datasets([make_file(tmp_path / "a.nc", 0)], "step")
+    with pytest.raises(CombineError, match=r"b.nc' has no dimension 'time' to join along; it has \['y'\]; other files"):
+        joined([make_file(tmp_path / "a.nc", 0), make_file(tmp_path / "b.nc", 2).isel(time=0, drop=True)])
     with pytest.raises(CombineError, match="no datasets"):
-        concat_datasets([], "time")
+        joined([])
 
 
 def test_other_shapes_are_named(tmp_path):
@@ -82,7 +87,7 @@ def test_other_shapes_are_named(tmp_path):
     a = make_file(tmp_path / "a.nc", 0)
     b = make_file(tmp_path / "b.nc", 2).isel(y=slice(0, 2))
     with pytest.raises(CombineError, match=r"\('y',\) \(3,\).*\(2,\)"):
-        concat_datasets([a, b], "time")
+        joined([a, b])
 
 
 def test_other_lengths_of_joined_variables_are_named(tmp_path):
@@ -90,10 +95,10 @@ def test_other_lengths_of_joined_variables_are_named(tmp_path):
     a = make_file(tmp_path / "a.nc", 0).drop_vars(["lat", "mask"])
     b = make_file(tmp_path / "b.nc", 2).drop_vars(["lat", "mask"])
     with pytest.raises(CombineError, match=r"'v' has dimensions .*'y': 3.*a\.nc.*'y': 2.*b\.nc") as caught:
-        concat_datasets([a, b.isel(y=slice(0, 2))], "time")
+        joined([a, b.isel(y=slice(0, 2))])
     assert caught.value.property == "dimensions"
     with pytest.raises(CombineError, match="'v' has dimensions"):
-        concat_datasets([a, b.rename(y="row")], "time")
+        joined([a, b.rename(y="row")])
 
 
 def test_what_is_too_large_to_be_compared_is_named():

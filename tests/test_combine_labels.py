@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from virtualstack.combine.labels import distance, distinct_labels
+from virtualstack.combine.labels import distinct_labels
+from virtualstack.combine.nearness import distance
 
 DATES = pd.date_range("2000-01-01", periods=3)
 

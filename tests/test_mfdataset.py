@@ -790,7 +790,9 @@ def test_labels_of_functions_are_plain_values(label, expected, tmp_path):
 def test_labels_are_from_the_names_of_all_files_or_from_the_folders_of_all(tmp_path):
     """A file without a match does not take that of its folder where others have one in their names."""
     paths = [write(tmp_path / "r5" / name, time=[7], seed=i) for i, name in enumerate(("x_r1.nc", "control.nc"))]
-    with pytest.raises(CombineError, match=r"'.*control.nc' has no match of 'r\(.*' in its name, as other files have"):
+    with pytest.raises(
+        CombineError, match=r"'.*control.nc' has no match of 'r\(.*' in its name; give a pattern that all"
+    ):
         vs.open_virtual_mfdataset(paths, new_dim={"r": vs.FromName(r"r(\d)")})
     vds = vs.open_virtual_mfdataset(paths[1:], new_dim={"r": vs.FromName(r"r(\d)")})
     assert vds.r.values.tolist() == [5]

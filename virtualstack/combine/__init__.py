@@ -1,6 +1,6 @@
 """Many virtual datasets or trees as one: ordered, aligned and joined, with everything else checked to be the same."""
 
-from virtualstack.combine.datasets import Nested, combine_datasets, concat_datasets, flatten
+from virtualstack.combine.datasets import Nested, combine_datasets, flatten
 from virtualstack.combine.how import Combine, How
 from virtualstack.combine.new_dim import FromAttribute, FromName, Labelling
 from virtualstack.combine.reindex import reindex_dataset
@@ -17,7 +17,6 @@ __all__ = [
     "Nested",
     "combine_datasets",
     "combine_trees",
-    "concat_datasets",
     "flatten",
     "reindex_dataset",
 ]

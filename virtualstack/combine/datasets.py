@@ -23,7 +23,6 @@ __all__ = [
     "Nested",
     "combine_datasets",
     "combine_parts",
-    "concat_datasets",
     "flatten",
     "nest_like",
 ]
@@ -50,39 +49,6 @@ def combine_datasets(
     if how.unpack_where_differing:
         parts = unpack_differing(parts, decode_times=how.decode_times)
     return combine_parts(nest_like(datasets, parts), parts, how.dims, how.rules, Storage.of(storage)).dataset()
-
-
-def concat_datasets(datasets: Sequence[xr.Dataset], dim: str, /, *, storage: StorageLike = None) -> xr.Dataset:
-    """Join datasets along a dimension that all of them have; order is that of ``datasets``.
-
-    Variables without the dimension must be the same in all: virtual ones by what they point to or, where that does
-    not settle it, by their values, which are read. The first dataset's are kept.
-
-    Parameters
-    ----------
-    datasets
-        Virtual datasets with the same variables.
-    dim
-        Name of the dimension.
-    storage
-        How values are reached; see :func:`virtualstack.open_virtual_dataset`.
-
-    Raises
-    ------
-    CombineError
-        A variable is not in all of them, differs where it must not, or cannot be joined; or nothing has the dimension.
-    """
-    parts = [Part.of(dataset) for dataset in datasets]
-    for part in parts:
-        if dim not in part.sizes:
-            raise CombineError(
-                f"{part.called} has no dimension '{dim}' to join along; it has {sorted(part.sizes)}",
-                property="dimension",
-                left=dim,
-                right=None,
-                left_url=part.source,
-            )
-    return concat_parts(parts, dim, Rules(), Storage.of(storage)).dataset()
 
 
 def combine_parts(

@@ -141,18 +141,11 @@ def labels_of(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Seque
     CombineError
         A part has none, several, or one that is no date.
     """
-    if isinstance(labelling, FromName):
-        found: list[Any] = list(labelling.texts([part.source or "" for part in parts]))
-        without = f"has no match of {labelling.pattern!r} in its name"
-        if any(text is not None for text in found):
-            without += ", as other files have"
-    elif isinstance(labelling, FromAttribute):
-        found = [part.attributes.get(labelling.name) for part in parts]
-        without = f"has no attribute '{labelling.name}'"
-    else:
-        found = [_called(dim, labelling, part) for part in parts]
-        without = "got None from its function"
-    labels = [_one(dim, x, part, without) for x, part in zip(found, parts, strict=True)]
+    found = _found(parts, dim, labelling)
+    for x, part in zip(found, parts, strict=True):
+        if x is None:
+            raise _refusal(dim, part, f"there is no label of '{dim}': {part.called} {_why(labelling, part)}")
+    labels = [_plain(dim, x, part) for x, part in zip(found, parts, strict=True)]
     if isinstance(labelling, FromName | FromAttribute):
         if labelling.format is not None:
             return [_date(dim, str(x), labelling.format, part) for x, part in zip(labels, parts, strict=True)]
@@ -161,69 +154,68 @@ def labels_of(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Seque
     return labels
 
 
+def _found(parts: Sequence[Part], dim: str, labelling: Labelling) -> Sequence[Any]:
+    if isinstance(labelling, FromName):
+        return labelling.texts([part.source or "" for part in parts])
+    if isinstance(labelling, FromAttribute):
+        return [part.attributes.get(labelling.name) for part in parts]
+    return [_called(dim, labelling, part) for part in parts]
+
+
 def _called(dim: str, labelling: Callable[[xr.Dataset], Any], part: Part) -> Any:
     try:
         return labelling(part.dataset())
     except Exception as error:
-        raise CombineError(
-            f"the function of new_dim '{dim}' raised {type(error).__name__} for {part.called}: {error}",
-            variable=dim,
-            property="labels",
-            left_url=part.source,
+        raise _refusal(
+            dim, part, f"the function of new_dim '{dim}' raised {type(error).__name__} for {part.called}: {error}"
         ) from error
 
 
-def _one(dim: str, found: Any, part: Part, without: str) -> Any:
-    """Give a label as one plain value."""
+def _why(labelling: Labelling, part: Part) -> str:
+    if isinstance(labelling, FromName):
+        return f"has no match of {labelling.pattern!r} in its name; give a pattern that all files match"
+    if isinstance(labelling, FromAttribute):
+        return f"has no attribute '{labelling.name}', it has {sorted(part.attributes)}"
+    return "got None from its function"
+
+
+def _plain(dim: str, found: Any, part: Part) -> Any:
+    """Give a label as one plain value; dates in nanoseconds of UTC."""
     if isinstance(found, np.ndarray | np.generic | xr.DataArray | xr.Variable) and found.size == 1:
         found = np.asarray(found).reshape(())[()]
-    if isinstance(found, Sequence | Set | Mapping | np.ndarray | xr.DataArray | xr.Variable) and not isinstance(
-        found, str | bytes
-    ):
-        raise CombineError(
-            f"label {found!r} of '{dim}' in {part.called} is not one value; give a function of the dataset that tells "
-            "one",
-            variable=dim,
-            property="labels",
-            left_url=part.source,
+    is_text = isinstance(found, str | bytes)
+    if not is_text and isinstance(found, (Sequence, Set, Mapping, np.ndarray, xr.DataArray, xr.Variable)):
+        raise _refusal(
+            dim, part, f"label {found!r} of '{dim}' in {part.called} is not one value; give a function that tells one"
         )
     if pd.isnull(found):
-        has = f", it has {sorted(part.attributes)}" if "attribute" in without else ""
-        raise CombineError(
-            f"there is no label of '{dim}': {part.called} {without}{has}",
-            variable=dim,
-            property="labels",
-            left_url=part.source,
-        )
+        raise _refusal(dim, part, f"there is no label of '{dim}': {part.called} has {found!r}")
+    if not isinstance(found, date | np.datetime64):  # a datetime is a date too
+        return found
     try:
-        if isinstance(found, datetime):
-            stamp = pd.Timestamp(found)
-            return (stamp if stamp.tzinfo is None else stamp.tz_convert(UTC).tz_localize(None)).as_unit("ns").asm8
-        if isinstance(found, date | np.datetime64):
-            return pd.Timestamp(found).as_unit("ns").asm8
+        stamp = pd.Timestamp(found)
+        return (stamp if stamp.tzinfo is None else stamp.tz_convert(UTC).tz_localize(None)).as_unit("ns").asm8
     except pd.errors.OutOfBoundsDatetime as error:
-        raise CombineError(
+        raise _refusal(
+            dim,
+            part,
             f"label {found} of '{dim}' in {part.called} is no date that nanoseconds count, from 1678 to 2261; give a "
             "date of the package cftime, such as cftime.DatetimeProlepticGregorian",
-            variable=dim,
-            property="labels",
-            left_url=part.source,
         ) from error
-    return found
 
 
-def _date(dim: str, text: str, format: str, part: Part) -> np.datetime64:
+def _date(dim: str, text: str, format: str, part: Part) -> Any:
     try:
         found = datetime.strptime(text, format)
     except (ValueError, OverflowError) as error:
-        raise CombineError(
-            f"label '{text}' of '{dim}' in {part.called} is no date of format '{format}': {error}",
-            variable=dim,
-            property="labels",
-            left_url=part.source,
+        raise _refusal(
+            dim, part, f"label '{text}' of '{dim}' in {part.called} is no date of format '{format}': {error}"
         ) from error
-    label: np.datetime64 = _one(dim, found, part, "")
-    return label
+    return _plain(dim, found, part)
+
+
+def _refusal(dim: str, part: Part, message: str) -> CombineError:
+    return CombineError(message, variable=dim, property="labels", left_url=part.source)
 
 
 def with_new_dim(part: Part, dim: str, label: Any, /) -> Part:
@@ -236,12 +228,11 @@ def with_new_dim(part: Part, dim: str, label: Any, /) -> Part:
     """
     if dim in part.sizes or dim in part.variables:
         what = "dimension" if dim in part.sizes else "variable"
-        raise CombineError(
+        raise _refusal(
+            dim,
+            part,
             f"new_dim names '{dim}', which is a {what} of {part.called} already; leave it out with drop_variables, or "
             "join along it",
-            variable=dim,
-            property="dimension",
-            left_url=part.source,
         )
     changed = {dim: xr.Variable((dim,), [label])}
     for name, variable in part.variables.items():

@@ -124,11 +124,6 @@ class Part:
         """Give which elements of a variable no file has, as what broadcasts to it; ``None`` where there are all."""
         return None if self.absent is None else self.absent.mask(name, list(map(str, self.variables[name].dims)))
 
-    def labels(self, dim: str, /) -> pd.Index[Any] | None:
-        """Give the labels of a dimension, or ``None`` where it has no loaded coordinate."""
-        index = self.indexes.get(dim)
-        return None if index is None else index.index
-
     def with_variables(self, variables: Mapping[str, xr.Variable], /, *, coordinates: Iterable[str] = ()) -> Part:
         """Replace or add variables; sizes are those that they have, and indexes of loaded dimension coordinates follow.
 
