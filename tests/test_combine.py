@@ -125,6 +125,26 @@ def test_what_is_too_large_to_be_compared_is_named():
     assert made.depth.variable._data.a_url() == "s3://bucket/0.nc"
 
 
+def test_large_variables_of_an_outer_join_stand_side_by_side_unread():
+    """What only one group of files has is compared with nothing, whatever labels its files lack."""
+
+    def part(name, t, first):
+        grid = ChunkGrid.regular((1, 40_000, 40_000), (1, 1000, 1000))
+        manifest = ChunkManifest.from_arrays(
+            np.arange(1600).reshape(1, 40, 40),
+            np.full((1, 40, 40), 9),
+            location=f"s3://bucket/{name}{t}.nc",
+            encoding=ChunkEncoding.of("f4", (1, 1000, 1000)),
+            fill=Fill.of(0, "f4"),
+        )
+        array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name=name)
+        return xr.Dataset({name: (("t", "y", "x"), array)}, {"t": [t], "y": np.arange(first, first + 40_000)})
+
+    parts = [part(name, t, 1000 * t) for name in ("u", "v") for t in (0, 1)]
+    made = combine_datasets(parts, How.of(join="outer"))
+    assert made.u.shape == made.v.shape == (2, 41_000, 40_000)
+
+
 def virtually(dataset):
     """Make all but the dimension coordinates virtual."""
     made = {

@@ -49,9 +49,10 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
     StorageError
         Values cannot be read.
     """
-    parts = [part for part in parts if (mask := part.absent_in(name)) is None or not mask.all()] or parts
+    if len(parts) > 1:
+        parts = [part for part in parts if (mask := part.absent_in(name)) is None or not mask.all()] or parts
     first = parts[0].variables[name]
-    if rules.compat == "override":
+    if rules.compat == "override" or len(parts) == 1:
         return first
     if any(part.absent_in(name) is not None for part in parts):
         return _united(name, parts, storage, rules, why)
