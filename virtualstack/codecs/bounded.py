@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import lzma
 import struct
-import zlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -17,6 +16,7 @@ from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_s
 from virtualstack.codecs.hdf5.elements import ELEMENTS, stored_size
 from virtualstack.codecs.hdf5.filters import FILTERS
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE, shuffle
+from virtualstack.codecs.inflate import new_gzip, new_zlib
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 
@@ -43,13 +43,11 @@ def _drain(what: str, new: Callable[[], Any], raw: Bytes, limit: int, *, is_many
 
 
 def _zlib(options: Mapping[str, Any]) -> BytesDecoder:
-    return lambda raw, size, limit: _drain("the deflate stream", zlib.decompressobj, raw, limit, is_many=False)
+    return lambda raw, size, limit: _drain("the deflate stream", new_zlib, raw, limit, is_many=False)
 
 
 def _gzip(options: Mapping[str, Any]) -> BytesDecoder:
-    return lambda raw, size, limit: _drain(
-        "the gzip stream", lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), raw, limit, is_many=True
-    )
+    return lambda raw, size, limit: _drain("the gzip stream", new_gzip, raw, limit, is_many=True)
 
 
 def _bz2(options: Mapping[str, Any]) -> BytesDecoder:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import lzma
 import math
 import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.bounded import BytesDecoder, CodecError, bounded_decoder, encoded_size, raw_bytes
 from virtualstack.codecs.cast import CAST, cast_dtypes, cast_numbers
 from virtualstack.codecs.cf import CF, packing_of
+from virtualstack.codecs.inflate import INFLATE_ERRORS
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.registered import Spec, Step, step_of
 from virtualstack.errors import UnsupportedFeatureError
@@ -36,8 +36,8 @@ _VARIABLE_LIMIT = 1 << 30
 """Bytes that a chunk of strings, whose size nothing tells, may decode to."""
 
 # What decoders raise on bytes they cannot read. MemoryError is not among them: sizes are bounded beforehand.
-_RAISED = (
-    zlib.error,
+_RAISED: tuple[type[Exception], ...] = (
+    *INFLATE_ERRORS,
     lzma.LZMAError,
     struct.error,
     ValueError,

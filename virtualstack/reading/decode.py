@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import CodecError, Elementwise, decode
-from virtualstack.errors import ChunkDecodeError
+from virtualstack.errors import ChunkDecodeError, StorageError
 from virtualstack.manifests import FIRST
+from virtualstack.reading.fetch import Stored, StoredRange, named
 from virtualstack.reading.plan import Decoding, Plan
+from virtualstack.storage import Bytes
 
-__all__ = ["fill_holes", "place_chunk"]
+__all__ = ["Batch", "fill_holes", "stored_numbers", "strided"]
 
 _MANY_HOLES = 64
 _MANY_ELEMENTS = 16  # parts of a chunk from which on those that are single elements are written together
 _DAMAGED = "The source is damaged or is not the one that was indexed: restore it or scan it again"
+_SCRATCH = threading.local()
 
 
 def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
@@ -35,36 +39,110 @@ def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
         out[_outer(tuple(place[i] for place in places))] = fills[row].value
 
 
-def place_chunk(plan: Plan, chunk: int, raw: bytes | memoryview, out: NDArray[Any], /) -> None:
-    """Decode one stored chunk and write all that the selection shows of it.
+class Batch:
+    """Stored chunks that were fetched together, to be decoded and written to the result from any thread.
+
+    Parameters
+    ----------
+    plan
+        What they are, and where they go.
+    begin, end
+        Numbers of the chunks.
+    got
+        What was fetched of each.
+    out
+        Result, with an axis for each axis of the array.
+    """
+
+    def __init__(self, plan: Plan, begin: int, end: int, got: list[Stored], out: NDArray[Any]) -> None:
+        self._plan = plan
+        self._begin = begin
+        self._got = got
+        self._out = out
+        self._decoding = plan.chunks.decoding[begin:end].tolist()
+        self._parts = plan.chunks.first[begin : end + 1].tolist()
+        which = slice(self._parts[0], self._parts[-1])
+        self._base = plan.parts.base[which].tolist()
+        self._strides = plan.parts.strides[which].tolist()
+        self._position = [at[which].tolist() for at in plan.parts.position]
+        self.nbytes = int(plan.chunks.length[begin:end].sum())
+        self._count = [axis.count.tolist() for axis in plan.selection.axes]
+
+    def place(self, chunk: int, /) -> None:
+        """Decode one stored chunk and write all that the selection shows of it.
+
+        Raises
+        ------
+        StorageError
+            Its bytes cannot be read, or do not decode (`ChunkDecodeError`).
+        """
+        at = chunk - self._begin
+        decoding = self._plan.decodings[self._decoding[at]]
+        raw = self._got[at]
+        try:
+            if not isinstance(raw, StoredRange):
+                self._place(at, stored_numbers(decoding, raw), decoding.elementwise)
+                return
+            target = self._target_of_all_bytes(at, decoding)
+            if target is not None:
+                raw.read_into(target)
+            else:
+                self._place(at, stored_numbers(decoding, raw.read(_scratch(raw.length))), decoding.elementwise)
+        except CodecError as error:
+            raise _does_not_decode(self._plan, chunk, error) from error
+        except StorageError as error:
+            raise named(self._plan, chunk, error) from error
+
+    def _place(self, chunk: int, flat: NDArray[Any], unpack: Elementwise) -> None:
+        """Write what is shown of a chunk; only that is unpacked, as numbers beyond the array need not mean anything."""
+        zero, begin, end = self._parts[0], self._parts[chunk], self._parts[chunk + 1]
+        parts: Any = range(begin - zero, end - zero)
+        if end - begin > _MANY_ELEMENTS and self._count:
+            parts = (_place_elements(self._plan, begin, end, flat, unpack, self._out) - zero).tolist()
+        axes = self._plan.selection.axes
+        for part in parts:
+            position = [at[part] for at in self._position]
+            shape = tuple([count[i] for count, i in zip(self._count, position, strict=True)])
+            view = strided(flat, self._base[part], shape, self._strides[part])
+            sources = [axis.source[i] for axis, i in zip(axes, position, strict=True)]
+            if any(source is not None for source in sources):
+                view = view[_outer(tuple(slice(0, n) if x is None else x for x, n in zip(sources, shape, strict=True)))]
+            self._out[self._target(position)] = unpack(view)
+
+    def _target(self, position: list[int]) -> tuple[Any, ...]:
+        return _outer(tuple([x.target[i] for x, i in zip(self._plan.selection.axes, position, strict=True)]))
+
+    def _target_of_all_bytes(self, chunk: int, decoding: Decoding) -> memoryview | None:
+        """Give the stretch of the result that the bytes of a chunk are, as they are; ``None`` where there is none."""
+        part, end = self._parts[chunk] - self._parts[0], self._parts[chunk + 1] - self._parts[0]
+        stored = decoding.elementwise.stored
+        if end != part + 1 or not decoding.is_raw or stored != self._out.dtype or stored.kind in "bT":
+            return None
+        if decoding.elementwise.steps or self._base[part]:
+            return None
+        position = [at[part] for at in self._position]
+        axes = self._plan.selection.axes
+        if any(axis.source[i] is not None for axis, i in zip(axes, position, strict=True)):
+            return None
+        step = 1
+        for count, i, stride in zip(self._count[::-1], position[::-1], self._strides[part][::-1], strict=True):
+            if count[i] != 1 and stride != step:
+                return None
+            step *= count[i]
+        target = self._out[self._target(position)]
+        if not target.flags.c_contiguous:
+            return None
+        return memoryview(target.reshape(-1).view(np.uint8))
+
+
+def stored_numbers(decoding: Decoding, raw: Bytes, /) -> NDArray[Any]:
+    """Decode up to the numbers that values are made of, one by one; flat.
 
     Raises
     ------
-    ChunkDecodeError
+    CodecError
         The bytes do not decode.
     """
-    decoding = plan.decodings[plan.chunks.decoding[chunk]]
-    try:
-        _place(plan, chunk, _stored_numbers(decoding, raw), decoding.elementwise, out)
-    except CodecError as error:
-        code = int(plan.chunks.location[chunk])
-        url = plan.locations[code - FIRST].url if code >= FIRST else None
-        offset, length = int(plan.chunks.offset[chunk]), int(plan.chunks.length[chunk])
-        cell = plan.cell(chunk)
-        raise ChunkDecodeError(
-            f"cell {cell} of variable '{plan.name}', bytes {offset} to {offset + length} of "
-            f"{'the manifest' if url is None else repr(url)}, does not decode: {error}. "
-            f"{error.remedy or _DAMAGED}",
-            variable=plan.name,
-            cell=cell,
-            url=url,
-            offset=offset,
-            length=length,
-        ) from error
-
-
-def _stored_numbers(decoding: Decoding, raw: bytes | memoryview) -> NDArray[Any]:
-    """Decode up to the numbers that values are made of, one by one; flat."""
     stored, codecs = decoding.elementwise.stored, decoding.elementwise.codecs
     if not decoding.is_raw:
         return decode(raw, codecs, stored, decoding.shape).reshape(-1)
@@ -73,42 +151,7 @@ def _stored_numbers(decoding: Decoding, raw: bytes | memoryview) -> NDArray[Any]
     return np.frombuffer(raw, stored)
 
 
-def _place(plan: Plan, chunk: int, flat: NDArray[Any], unpack: Elementwise, out: NDArray[Any]) -> None:
-    """Write what is shown of a chunk; only that is unpacked, since numbers beyond the array need not mean anything."""
-    parts, axes = plan.parts, plan.selection.axes
-    begin, end = plan.chunks.first[chunk : chunk + 2].tolist()
-    which: slice | NDArray[np.intp] = slice(begin, end)
-    if axes and end - begin > _MANY_ELEMENTS:
-        which = begin + _place_elements(plan, begin, end, flat, unpack, out)
-    bases, strides = parts.base[which].tolist(), parts.strides[which].tolist()
-    positions = zip(*(at[which].tolist() for at in parts.position), strict=True) if axes else iter([()] * len(bases))
-    for base, steps, position in zip(bases, strides, positions, strict=True):
-        shape = tuple(int(axis.count[at]) for axis, at in zip(axes, position, strict=True))
-        view = _view(flat, base, shape, steps)
-        sources = tuple(axis.source[at] for axis, at in zip(axes, position, strict=True))
-        if any(source is not None for source in sources):
-            view = view[_outer(tuple(slice(0, n) if x is None else x for x, n in zip(sources, shape, strict=True)))]
-        out[_outer(tuple(axis.target[at] for axis, at in zip(axes, position, strict=True)))] = unpack(view)
-
-
-def _place_elements(
-    plan: Plan, begin: int, end: int, flat: NDArray[Any], unpack: Elementwise, out: NDArray[Any]
-) -> NDArray[np.intp]:
-    """Write those of some parts that are single elements, all at once; give the numbers of all others."""
-    is_single = np.ones(end - begin, np.bool_)
-    places = []
-    for axis, position in zip(plan.selection.axes, plan.parts.position, strict=True):
-        if axis.begin is None:
-            return np.arange(end - begin)
-        at = position[begin:end]
-        is_single &= axis.count[at] == 1
-        places.append(axis.begin[at])
-    if is_single.any():
-        out[tuple(at[is_single] for at in places)] = unpack(flat[plan.parts.base[begin:end][is_single]])
-    return np.flatnonzero(~is_single)
-
-
-def _view(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[int]) -> NDArray[Any]:
+def strided(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[int], /) -> NDArray[Any]:
     """Give the strided view that a part shows; the plan has checked that it stays within the chunk."""
     if flat.dtype.kind == "T":  # no views of another shape of its buffer: gather
         index = np.asarray(base)
@@ -119,6 +162,48 @@ def _view(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[i
     # `as_strided` would name the padding of compounds "f1", which members are named too
     view: NDArray[Any] = np.ndarray(shape, flat.dtype, flat, base * itemsize, [step * itemsize for step in strides])
     return view
+
+
+def _scratch(length: int) -> memoryview:
+    """Give bytes of this thread to read a chunk into: fresh memory for each would cost a page fault every 4 KiB."""
+    buffer: bytearray | None = getattr(_SCRATCH, "buffer", None)
+    if buffer is None or not length <= len(buffer) <= max(4 * length, 1 << 20):
+        buffer = _SCRATCH.buffer = bytearray(max(length, 1 << 16))
+    return memoryview(buffer)[:length]
+
+
+def _does_not_decode(plan: Plan, chunk: int, error: CodecError) -> ChunkDecodeError:
+    code = int(plan.chunks.location[chunk])
+    url = plan.locations[code - FIRST].url if code >= FIRST else None
+    offset, length = int(plan.chunks.offset[chunk]), int(plan.chunks.length[chunk])
+    cell = plan.cell(chunk)
+    return ChunkDecodeError(
+        f"cell {cell} of variable '{plan.name}', bytes {offset} to {offset + length} of "
+        f"{'the manifest' if url is None else repr(url)}, does not decode: {error}. "
+        f"{error.remedy or _DAMAGED}",
+        variable=plan.name,
+        cell=cell,
+        url=url,
+        offset=offset,
+        length=length,
+    )
+
+
+def _place_elements(
+    plan: Plan, begin: int, end: int, flat: NDArray[Any], unpack: Elementwise, out: NDArray[Any]
+) -> NDArray[np.intp]:
+    """Write those of some parts that are single elements, all at once; give the numbers of all others."""
+    is_single = np.ones(end - begin, np.bool_)
+    places = []
+    for axis, position in zip(plan.selection.axes, plan.parts.position, strict=True):
+        if axis.begin is None:
+            return np.arange(begin, end)
+        at = position[begin:end]
+        is_single &= axis.count[at] == 1
+        places.append(axis.begin[at])
+    if is_single.any():
+        out[tuple(at[is_single] for at in places)] = unpack(flat[plan.parts.base[begin:end][is_single]])
+    return begin + np.flatnonzero(~is_single)
 
 
 def _outer(key: tuple[slice | NDArray[np.int64], ...]) -> tuple[Any, ...]:

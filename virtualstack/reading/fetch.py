@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,15 +15,40 @@ from virtualstack.errors import StorageError
 from virtualstack.manifests import FIRST, INLINE
 from virtualstack.reading.plan import Plan
 from virtualstack.reading.threads import io_pool
-from virtualstack.storage import Bytes, Source, Storage
+from virtualstack.storage import Bytes, DirectSource, Source, Storage
 
-__all__ = ["batches", "fetch"]
+__all__ = ["Stored", "StoredRange", "batches", "fetch", "named"]
 
-BATCH = 64 << 20
+BATCH = 32 << 20
 """Stored bytes that are fetched together; twice as many are in memory at once."""
 
 _MANY = 4096
 """Chunks that are fetched together at most."""
+
+_FEW_TASKS = 64
+"""Tasks that local files are opened in, which cost less than a task each."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredRange:
+    """Bytes of a source that answers at once: whoever decodes them reads them."""
+
+    source: DirectSource
+    offset: int
+    length: int
+
+    def read(self, scratch: memoryview, /) -> memoryview:
+        """Read into memory that the caller has."""
+        self.source.read_into(self.offset, scratch)
+        return scratch
+
+    def read_into(self, target: memoryview, /) -> None:
+        """Read all bytes to where they belong."""
+        self.source.read_into(self.offset, target)
+
+
+type Stored = Bytes | StoredRange
+"""What `fetch` gives of a chunk."""
 
 
 def batches(plan: Plan, /) -> Iterator[tuple[int, int]]:
@@ -49,8 +74,10 @@ class _Run:
     code: int
 
 
-def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[Bytes]:
+def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[Stored]:
     """Read the stored bytes of chunks ``begin`` to ``end``, each exactly as long as the plan says.
+
+    Of sources that answer at once nothing is read yet.
 
     Raises
     ------
@@ -58,13 +85,14 @@ def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[Bytes]:
         A source is missing, shorter, or another one than was indexed; the message names variable and cell.
     """
     codes = plan.chunks.location[begin:end]
-    lines = begin + np.flatnonzero(np.diff(codes)) + 1
+    lines = begin + np.flatnonzero(codes[1:] != codes[:-1]) + 1
     edges = [begin, *lines.tolist(), end]
     runs = [_Run(a, b, int(plan.chunks.location[a])) for a, b in pairwise(edges)]
     if len(runs) == 1:
-        return _fetch_run(plan, runs[0], storage)
+        return _fetch_runs(plan, runs, storage)
     pool = io_pool()
-    waiting: list[Future[list[Bytes]]] = [pool.submit(_fetch_run, plan, run, storage) for run in runs]
+    tasks = list(_tasks(plan, runs))
+    waiting: list[Future[list[Stored]]] = [pool.submit(_fetch_runs, plan, task, storage) for task in tasks]
     try:
         return [data for answer in waiting for data in answer.result()]
     finally:
@@ -72,7 +100,30 @@ def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[Bytes]:
             answer.cancel()
 
 
-def _fetch_run(plan: Plan, run: _Run, storage: Storage) -> list[Bytes]:
+def _tasks(plan: Plan, runs: list[_Run]) -> Iterator[list[_Run]]:
+    """Put local files into a few tasks, and every other source into one of its own; the order stays."""
+    most = -(-len(runs) // _FEW_TASKS)
+    task: list[_Run] = []
+    for run in runs:
+        is_local = run.code == INLINE or plan.locations[run.code - FIRST].url.startswith("file://")
+        if task and (not is_local or len(task) == most):
+            yield task
+            task = []
+        task.append(run)
+        if not is_local:
+            yield task
+            task = []
+    if task:
+        yield task
+
+
+def _fetch_runs(plan: Plan, runs: Sequence[_Run], storage: Storage) -> list[Stored]:
+    if len(runs) == 1:
+        return _fetch_run(plan, runs[0], storage)
+    return [data for run in runs for data in _fetch_run(plan, run, storage)]
+
+
+def _fetch_run(plan: Plan, run: _Run, storage: Storage) -> list[Stored]:
     offset, length = plan.chunks.offset[run.begin : run.end], plan.chunks.length[run.begin : run.end]
     if run.code == INLINE:
         heap = memoryview(plan.manifest.inline)
@@ -84,21 +135,22 @@ def _fetch_run(plan: Plan, run: _Run, storage: Storage) -> list[Bytes]:
         beyond = offset > source.size - length
         if beyond.any():
             culprit = run.begin + int(beyond.argmax())
+        elif isinstance(source, DirectSource):
+            return [StoredRange(source, at, n) for at, n in zip(offset.tolist(), length.tolist(), strict=True)]
         return _ranges(source, offset, length)
     except StorageError as error:
-        raise _named(plan, run, culprit, error) from error
+        raise named(plan, culprit, error, n_others=run.end - run.begin - 1) from error
 
 
-def _ranges(source: Source, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[Bytes]:
+def _ranges(source: Source, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[Stored]:
     if offset.size == 1:
         return [source.read(int(offset[0]), int(length[0]))]
-    return source.read_ranges(np.stack([offset, length], axis=1))
+    return list(source.read_ranges(np.stack([offset, length], axis=1)))
 
 
-def _named(plan: Plan, run: _Run, chunk: int, error: StorageError) -> StorageError:
+def named(plan: Plan, chunk: int, error: StorageError, /, *, n_others: int = 0) -> StorageError:
     """Give the same error with the variable, the cell and its byte range in the message."""
     offset, length = int(plan.chunks.offset[chunk]), int(plan.chunks.length[chunk])
-    n_others = run.end - run.begin - 1
     others = f" and {n_others} more chunks" if n_others else ""
     named: Any = type(error).__new__(type(error))
     named.__dict__.update(error.__dict__)

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.manifests import ManifestArray
-from virtualstack.reading.decode import fill_holes, place_chunk
-from virtualstack.reading.fetch import batches, fetch
+from virtualstack.reading.cell import read_cell
+from virtualstack.reading.decode import Batch, fill_holes
+from virtualstack.reading.fetch import Stored, batches, fetch
 from virtualstack.reading.plan import Plan, make_plan
-from virtualstack.reading.selection import OuterKey, select
+from virtualstack.reading.selection import OuterKey, expand, select
 from virtualstack.reading.threads import decode_pool, n_decoders, read_ahead_pool
-from virtualstack.storage import Bytes, Storage, StorageLike
+from virtualstack.storage import Storage, StorageLike
 
 __all__ = ["check_missing", "read_array"]
 
@@ -60,12 +61,17 @@ def read_array(
         A cell reaches outside of its decoded chunk.
     """
     check_missing(missing)
-    selection = select(array.grid, key)
+    storage = Storage.of(storage)
+    items = expand(key, array.ndim)
+    values = read_cell(array, items, storage)
+    if values is not None:
+        return values.reshape([n for n, item in zip(values.shape, items, strict=True) if isinstance(item, slice)])
+    selection = select(array.grid, items)
     out = np.ndarray(selection.whole_shape, array.dtype)  # np.empty makes 'S1' of 'S0'
     if out.size:
         plan = make_plan(array, selection, missing=missing)
         fill_holes(plan, out)
-        _read_chunks(plan, out, Storage.of(storage))
+        _read_chunks(plan, out, storage)
     return out.reshape(selection.shape)
 
 
@@ -81,42 +87,44 @@ def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:
     if not runs:
         return
     if len(runs) == 1:
-        _place(plan, runs[0], fetch(plan, *runs[0], storage), out)
+        _place(Batch(plan, *runs[0], fetch(plan, *runs[0], storage), out), *runs[0])
         return
     pool = read_ahead_pool()
-    ahead: Future[list[Bytes]] = pool.submit(fetch, plan, *runs[0], storage)
+    ahead: Future[list[Stored]] = pool.submit(fetch, plan, *runs[0], storage)
     try:
         for number, run in enumerate(runs):
-            got = ahead.result()
+            batch = Batch(plan, *run, ahead.result(), out)
             if number + 1 < len(runs):
                 ahead = pool.submit(fetch, plan, *runs[number + 1], storage)
-            _place(plan, run, got, out)
-            del got
+            _place(batch, *run)
+            del batch
     finally:
         ahead.cancel()
 
 
-def _place(plan: Plan, run: tuple[int, int], got: list[Bytes], out: NDArray[Any]) -> None:
-    begin, end = run
+def _place(batch: Batch, begin: int, end: int) -> None:
+    """Decode all chunks of a batch; each thread takes the next one that nobody has."""
     n_threads = min(n_decoders(), end - begin)
-    if n_threads < 2 or int(plan.chunks.length[begin:end].sum()) < _WORTH_A_THREAD:
-        for chunk, raw in enumerate(got, begin):
-            place_chunk(plan, chunk, raw, out)
+    if n_threads < 2 or batch.nbytes < _WORTH_A_THREAD:
+        for chunk in range(begin, end):
+            batch.place(chunk)
         return
+    left = iter(range(begin, end))
 
-    def work(first: int) -> None:
-        for chunk in range(first, end, n_threads):
-            place_chunk(plan, chunk, got[chunk - begin], out)
+    def work() -> None:
+        for chunk in left:
+            batch.place(chunk)
 
-    pool = decode_pool()
-    tasks = [pool.submit(work, begin + i) for i in range(1, n_threads)]
+    tasks = [decode_pool().submit(work) for _ in range(1, n_threads)]
     try:
-        work(begin)
+        work()
         for task in tasks:
             task.result()
     finally:
         for task in tasks:
             task.cancel()
+        for _ in left:  # after an error: nothing else is begun
+            pass
 
 
 _WORTH_A_THREAD = 1 << 16

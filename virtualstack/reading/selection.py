@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualstack.manifests import ChunkAxis, ChunkGrid
 
-__all__ = ["AxisKey", "OuterKey", "Segments", "Selection", "select"]
+__all__ = ["AxisKey", "OuterKey", "Segments", "Selection", "expand", "select"]
 
 type AxisKey = int | np.integer[Any] | slice | Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]
 type OuterKey = AxisKey | EllipsisType | tuple[AxisKey | EllipsisType, ...]
@@ -79,15 +79,14 @@ class Selection:
         return tuple(self.axes[i].length for i in self.kept)
 
 
-def select(grid: ChunkGrid, key: OuterKey, /) -> Selection:
-    """Lay a key over a chunk grid.
+def select(grid: ChunkGrid, items: list[Any], /) -> Selection:
+    """Lay the keys of all axes over a chunk grid.
 
     Raises
     ------
     IndexError
-        Too many indices, or one that is out of range, or no integers.
+        An index is out of range, or no integers.
     """
-    items = _expand(key, len(grid.axes))
     axes, kept = [], []
     for number, (axis, item) in enumerate(zip(grid.axes, items, strict=True)):
         if isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_)):
@@ -102,7 +101,14 @@ def select(grid: ChunkGrid, key: OuterKey, /) -> Selection:
     return Selection(tuple(axes), tuple(kept))
 
 
-def _expand(key: OuterKey, ndim: int) -> list[Any]:
+def expand(key: OuterKey, ndim: int, /) -> list[Any]:
+    """Write a key as one for each axis.
+
+    Raises
+    ------
+    IndexError
+        There are too many.
+    """
     items: list[Any] = list(key) if isinstance(key, tuple) else [key]
     dots = [i for i, item in enumerate(items) if isinstance(item, EllipsisType)]
     if len(dots) > 1:

@@ -5,12 +5,13 @@ from virtualstack.storage.file import SourceFile
 from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.registry import Storage, StorageLike, open_source, remember
-from virtualstack.storage.source import ByteRange, Bytes, Source, check_version
+from virtualstack.storage.source import ByteRange, Bytes, DirectSource, Source, check_version
 from virtualstack.storage.target import Target
 
 __all__ = [
     "ByteRange",
     "Bytes",
+    "DirectSource",
     "LocalSource",
     "LocalTarget",
     "MemorySource",

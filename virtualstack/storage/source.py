@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import SourceChangedError, StorageError
 from virtualstack.location import Location
 
-__all__ = ["ByteRange", "Bytes", "Source", "check_lengths", "check_ranges", "check_version"]
+__all__ = ["ByteRange", "Bytes", "DirectSource", "Source", "check_lengths", "check_ranges", "check_version"]
 
 type Bytes = bytes | memoryview
 """What ranges come back as; a memoryview may be one part of a larger request."""
@@ -55,6 +55,14 @@ class Source(Protocol):
         StorageError
             A range reaches past the end of the source, or the bytes could not be had.
         """
+
+
+@runtime_checkable
+class DirectSource(Source, Protocol):
+    """A source without latency: many threads read from it, each what it needs next, into memory that they have."""
+
+    def read_into(self, offset: int, target: memoryview, /) -> None:
+        """Fill all of ``target`` with the bytes from ``offset`` on, or raise `StorageError`."""
 
 
 def check_ranges(ranges: Sequence[ByteRange] | NDArray[np.int64], /, *, url: str, size: int) -> NDArray[np.int64]:

@@ -1,0 +1,125 @@
+"""The short way to values in a single cell: no tables, no threads."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.pipeline import CodecError
+from virtualstack.errors import StorageError
+from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
+from virtualstack.reading.decode import stored_numbers, strided
+from virtualstack.reading.plan import Decoding
+from virtualstack.storage import Storage
+
+__all__ = ["read_cell"]
+
+_MOST = 1 << 20
+"""Bytes of uncompressed values that are fetched so; of more than that, a plan may find that few are needed."""
+
+
+def read_cell(array: ManifestArray, items: list[Any], storage: Storage, /) -> NDArray[Any] | None:
+    """Read a selection of integers and slices that lies in one stored chunk.
+
+    Parameters
+    ----------
+    array
+        Any virtual array.
+    items
+        One for each axis.
+    storage
+        How sources are reached.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        New, with an axis for each axis of the array. ``None`` where the selection is empty, has other keys, lies in
+        several cells or in a hole, or whatever is wrong: planning says what.
+    """
+    ranges = list(_ranges(array.shape, items))
+    if len(ranges) != len(items):
+        return None
+    cells, first = [], []
+    for axis, picked in zip(array.grid.axes, ranges, strict=True):
+        found = _cell_of(axis, picked)
+        if found is None:
+            return None
+        cells.append(found[0])
+        first.append(picked[0] - found[1])
+    manifest = array.manifest.read(tuple([slice(i, i + 1) for i in cells]))
+    code, row, offset, length = manifest.entries.item()
+    if code < INLINE or not row < len(manifest.encodings):
+        return None
+    encoding = manifest.encodings[row]
+    base = int(manifest.starts.item()) if manifest.starts is not None else 0
+    base += sum(map(operator.mul, first, encoding.strides))
+    shape = tuple(map(len, ranges))
+    strides = [picked.step * step for picked, step in zip(ranges, encoding.strides, strict=True)]
+    return _values(array, manifest, encoding, (code, offset, length), (base, shape, strides), storage)
+
+
+def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
+    """Give the elements that keys pick, up to the first key that is no integer in bounds and no slice of some."""
+    for n, item in zip(shape, items, strict=True):
+        if isinstance(item, slice):
+            picked = range(n)[item]
+            if not picked:
+                return
+            yield picked
+        elif isinstance(item, int | np.integer) and not isinstance(item, bool) and -n <= item < n:
+            at = int(item) % n
+            yield range(at, at + 1)
+        else:
+            return
+
+
+def _cell_of(axis: ChunkAxis, picked: range) -> tuple[int, int] | None:
+    """Give the one cell that some elements lie in, and where it begins."""
+    low, high = (picked[0], picked[-1]) if picked.step > 0 else (picked[-1], picked[0])
+    if axis.edges is None:
+        chunk = axis.chunk or 1
+        cell = low // chunk
+        return (cell, cell * chunk) if high < (cell + 1) * chunk else None
+    cell = int(axis.edges.searchsorted(low, "right")) - 1
+    return (cell, int(axis.edges[cell])) if high < axis.edges[cell + 1] else None
+
+
+def _values(
+    array: ManifestArray,
+    manifest: ChunkManifest,
+    encoding: ChunkEncoding,
+    stored: tuple[int, int, int],
+    view: tuple[int, tuple[int, ...], list[int]],
+    storage: Storage,
+) -> NDArray[Any] | None:
+    (code, offset, length), (base, shape, strides) = stored, view
+    extents = [(n - 1) * step for n, step in zip(shape, strides, strict=True)]
+    low, high = base + sum(x for x in extents if x < 0), base + sum(x for x in extents if x > 0)
+    decoding = Decoding(encoding.dtype, encoding.shape, encoding.codecs)
+    size = encoding.size
+    if low < 0 or high >= size:
+        return None
+    if decoding.is_raw:
+        itemsize = decoding.itemsize
+        if length != size * itemsize:
+            return None
+        offset, length, base = offset + low * itemsize, (high - low + 1) * itemsize, base - low
+        if length > _MOST:
+            return None
+    try:
+        if code == INLINE:
+            raw: Any = memoryview(manifest.inline)[offset : offset + length]
+        else:
+            location = manifest.locations[code - FIRST]
+            raw = storage.source(location.url, expected=location).read(offset, length)
+        flat = stored_numbers(decoding, raw)
+        values = decoding.elementwise(strided(flat, base, shape, strides))
+    except (StorageError, CodecError):
+        return None  # once more, with variable and cell in the message
+    out = np.ndarray(shape, array.dtype)
+    out[...] = values
+    return out
