@@ -24,9 +24,11 @@ from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = [
     "CodecError",
+    "Decoder",
     "Elementwise",
     "check_codecs",
     "decode",
+    "decoder_of",
     "n_array_codecs",
     "split_elementwise",
     "stored_dtype",
@@ -84,13 +86,7 @@ def decode(
     >>> decode(b"\x00\x01\x00\x02", (), np.dtype(">i2"), (2,))
     array([1, 2], dtype='>i2')
     """
-    chain = _chain(codecs, dtype, shape)
-    try:
-        return chain(raw)
-    except CodecError:
-        raise
-    except _RAISED as error:
-        raise CodecError(f"{type(error).__name__}: {error}") from error
+    return decoder_of(codecs, dtype, shape)(raw)
 
 
 def check_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> None:
@@ -101,7 +97,7 @@ def check_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[i
     UnsupportedFeatureError, MissingDependencyError
         A codec is not installed.
     """
-    _chain(codecs, dtype, shape)
+    decoder_of(codecs, dtype, shape)
 
 
 def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> tuple[int, bool]:
@@ -114,7 +110,7 @@ def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple
     UnsupportedFeatureError, MissingDependencyError
         A codec is not installed.
     """
-    chain = _chain(codecs, dtype, shape)
+    chain = decoder_of(codecs, dtype, shape)
     return len(chain.of_arrays), len(chain.of_arrays) + len(chain.to_bytes) < len(codecs)
 
 
@@ -161,7 +157,7 @@ def split_elementwise(codecs: tuple[Codec, ...], dtype: np.dtype[Any], /) -> Ele
     n = next((i for i, codec in enumerate(codecs) if not _is_elementwise(codec)), len(codecs))
     if not n:
         return Elementwise((), dtype, codecs)
-    chain = _chain(codecs[:n], dtype, ())
+    chain = decoder_of(codecs[:n], dtype, ())
     return Elementwise(chain.of_arrays, chain.stored, codecs[n:])
 
 
@@ -179,11 +175,11 @@ def stored_dtype(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[i
     UnsupportedFeatureError, MissingDependencyError
         A codec is not installed.
     """
-    return _chain(codecs, dtype, shape).stored
+    return decoder_of(codecs, dtype, shape).stored
 
 
-@dataclass(frozen=True, slots=True)
-class _Chain:
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoder:
     """All steps of decoding, in decoding order; ``stored`` is the dtype before the steps of arrays."""
 
     dtype: np.dtype[Any]
@@ -193,8 +189,16 @@ class _Chain:
     to_array: Callable[[Any], NDArray[Any]]
     of_arrays: tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]
 
-    def __call__(self, raw: bytes | memoryview) -> NDArray[Any]:
-        data: Any = raw
+    def __call__(self, raw: bytes | memoryview, /) -> NDArray[Any]:
+        """Decode one chunk; see :func:`decode`."""
+        try:
+            return self._decode(raw)
+        except CodecError:
+            raise
+        except _RAISED as error:
+            raise CodecError(f"{type(error).__name__}: {error}") from error
+
+    def _decode(self, data: Any) -> NDArray[Any]:
         for step in self.to_bytes:
             data = step(data)
         array = self.to_array(data)
@@ -215,8 +219,14 @@ def _contiguous(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=4096)
-def _chain(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...]) -> _Chain:
-    """Put the decoders of all codecs in a row, each with the size that it must give."""
+def decoder_of(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Decoder:
+    """Put the decoders of all codecs in a row, each with the size that it must give.
+
+    Raises
+    ------
+    UnsupportedFeatureError, MissingDependencyError
+        A codec is not installed.
+    """
     spec = Spec(dtype, shape)
     of_arrays: list[Callable[[Any], Any]] = []
     to_bytes: list[Callable[[Any], Any]] = []
@@ -247,7 +257,7 @@ def _chain(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ..
         size, limit = encoded_size(codec, size, limit)
     if to_array is None:
         to_array, size, limit = _plain(spec)
-    return _Chain(dtype, shape, spec.dtype, tuple(reversed(to_bytes)), to_array, tuple(reversed(of_arrays)))
+    return Decoder(dtype, shape, spec.dtype, tuple(reversed(to_bytes)), to_array, tuple(reversed(of_arrays)))
 
 
 def _limited(decoder: BytesDecoder, size: int | None, limit: int) -> Callable[[Any], Any]:

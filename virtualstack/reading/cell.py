@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import StorageError
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
-from virtualstack.reading.decode import stored_numbers, strided
-from virtualstack.reading.plan import Decoding
+from virtualstack.reading.decoding import decoding_of, strided
 from virtualstack.storage import Storage
 
 __all__ = ["read_cell"]
@@ -99,7 +98,7 @@ def _values(
     (code, offset, length), (base, shape, strides) = stored, view
     extents = [(n - 1) * step for n, step in zip(shape, strides, strict=True)]
     low, high = base + sum(x for x in extents if x < 0), base + sum(x for x in extents if x > 0)
-    decoding = Decoding(encoding.dtype, encoding.shape, encoding.codecs)
+    decoding = decoding_of(encoding.dtype, encoding.shape, encoding.codecs)
     size = encoding.size
     if low < 0 or high >= size:
         return None
@@ -116,8 +115,7 @@ def _values(
         else:
             location = manifest.locations[code - FIRST]
             raw = storage.source(location.url, expected=location).read(offset, length)
-        flat = stored_numbers(decoding, raw)
-        values = decoding.elementwise(strided(flat, base, shape, strides))
+        values = decoding.elementwise(strided(decoding.numbers(raw), base, shape, strides))
     except (StorageError, CodecError):
         return None  # once more, with variable and cell in the message
     out = np.ndarray(shape, array.dtype)

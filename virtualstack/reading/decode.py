@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.pipeline import CodecError, Elementwise, decode
+from virtualstack.codecs.pipeline import CodecError, Elementwise
 from virtualstack.errors import ChunkDecodeError, StorageError
 from virtualstack.manifests import FIRST
+from virtualstack.reading.decoding import Decoding, strided
 from virtualstack.reading.fetch import Stored, StoredRange, named
-from virtualstack.reading.plan import Decoding, Plan
-from virtualstack.storage import Bytes
+from virtualstack.reading.plan import Plan
 
-__all__ = ["Batch", "fill_holes", "stored_numbers", "strided"]
+__all__ = ["Batch", "fill_holes"]
 
 _MANY_HOLES = 64
 _MANY_ELEMENTS = 16  # parts of a chunk from which on those that are single elements are written together
@@ -81,13 +81,13 @@ class Batch:
         raw = self._got[at]
         try:
             if not isinstance(raw, StoredRange):
-                self._place(at, stored_numbers(decoding, raw), decoding.elementwise)
+                self._place(at, decoding.numbers(raw), decoding.elementwise)
                 return
             target = self._target_of_all_bytes(at, decoding)
             if target is not None:
                 raw.read_into(target)
             else:
-                self._place(at, stored_numbers(decoding, raw.read(_scratch(raw.length))), decoding.elementwise)
+                self._place(at, decoding.numbers(raw.read(_scratch(raw.length))), decoding.elementwise)
         except CodecError as error:
             raise _does_not_decode(self._plan, chunk, error) from error
         except StorageError as error:
@@ -115,10 +115,7 @@ class Batch:
     def _target_of_all_bytes(self, chunk: int, decoding: Decoding) -> memoryview | None:
         """Give the stretch of the result that the bytes of a chunk are, as they are; ``None`` where there is none."""
         part, end = self._parts[chunk] - self._parts[0], self._parts[chunk + 1] - self._parts[0]
-        stored = decoding.elementwise.stored
-        if end != part + 1 or not decoding.is_raw or stored != self._out.dtype or stored.kind in "bT":
-            return None
-        if decoding.elementwise.steps or self._base[part]:
+        if end != part + 1 or not decoding.is_plain or decoding.dtype != self._out.dtype or self._base[part]:
             return None
         position = [at[part] for at in self._position]
         axes = self._plan.selection.axes
@@ -133,35 +130,6 @@ class Batch:
         if not target.flags.c_contiguous:
             return None
         return memoryview(target.reshape(-1).view(np.uint8))
-
-
-def stored_numbers(decoding: Decoding, raw: Bytes, /) -> NDArray[Any]:
-    """Decode up to the numbers that values are made of, one by one; flat.
-
-    Raises
-    ------
-    CodecError
-        The bytes do not decode.
-    """
-    stored, codecs = decoding.elementwise.stored, decoding.elementwise.codecs
-    if not decoding.is_raw:
-        return decode(raw, codecs, stored, decoding.shape).reshape(-1)
-    if stored.kind == "b":
-        return decode(raw, (), stored, (len(raw),))
-    return np.frombuffer(raw, stored)
-
-
-def strided(flat: NDArray[Any], base: int, shape: tuple[int, ...], strides: list[int], /) -> NDArray[Any]:
-    """Give the strided view that a part shows; the plan has checked that it stays within the chunk."""
-    if flat.dtype.kind == "T":  # no views of another shape of its buffer: gather
-        index = np.asarray(base)
-        for n, step in zip(shape, strides, strict=True):
-            index = index[..., None] + np.arange(n) * step
-        return np.asarray(flat[index])
-    itemsize = flat.itemsize
-    # `as_strided` would name the padding of compounds "f1", which members are named too
-    view: NDArray[Any] = np.ndarray(shape, flat.dtype, flat, base * itemsize, [step * itemsize for step in strides])
-    return view
 
 
 def _scratch(length: int) -> memoryview:

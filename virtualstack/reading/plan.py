@@ -9,38 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.metadata import Codec
-from virtualstack.codecs.pipeline import Elementwise, split_elementwise
 from virtualstack.errors import ChunkDecodeError, ManifestError, StorageError
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkEncoding, ChunkManifest, ManifestArray
+from virtualstack.reading.decoding import Decoding, decoding_of
 from virtualstack.reading.selection import Selection
 
-__all__ = ["Decoding", "Part", "Plan", "StoredChunks", "make_plan"]
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """What of an encoding matters for decoding: all but the strides."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    codecs: tuple[Codec, ...]
-
-    @property
-    def is_raw(self) -> bool:
-        """Whether values lie in the source one by one, so that any part of a chunk can be read alone."""
-        return not self.dtype.hasobject and self.dtype.itemsize > 0 and not self.elementwise.codecs
-
-    @property
-    def elementwise(self) -> Elementwise:
-        """What makes each value of one stored number."""
-        return split_elementwise(self.codecs, self.dtype)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of a stored number."""
-        return self.elementwise.stored.itemsize
+__all__ = ["Part", "Plan", "StoredChunks", "make_plan"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,7 +174,7 @@ def _plan(
     real = np.flatnonzero(~is_hole) if holes.size else np.arange(code.size)
     table: dict[Decoding, int] = {}
     ids = np.array(
-        [table.setdefault(Decoding(x.dtype, x.shape, x.codecs), len(table)) for x in manifest.encodings], np.intp
+        [table.setdefault(decoding_of(x.dtype, x.shape, x.codecs), len(table)) for x in manifest.encodings], np.intp
     )
     entries = entries[real]
     rows = entries["encoding"]
