@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["decode_pool", "io_pool", "n_decoders", "read_ahead_pool"]
 
-_IO_THREADS = 32
+_IO_THREADS = 64
 _LOCK = threading.Lock()
 _POOLS: dict[str, ThreadPoolExecutor] = {}
 
