@@ -12,7 +12,7 @@ from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
 from virtualstack.manifests import ManifestArray, packed_encoding
-from virtualstack.reading import check_missing, read_array
+from virtualstack.reading import check_missing, read_array, read_points
 from virtualstack.storage import Storage, StorageLike
 
 __all__ = ["LazyArray", "variable_of"]
@@ -54,10 +54,14 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         return _STRINGS if self.array.dtype.kind == "T" else self.array.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        if isinstance(key, indexing.VectorizedIndexer) and not all(isinstance(item, slice) for item in key.tuple):
+            return self._values(read_points(self.array, key.tuple, self.storage, missing=self.missing))
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        values = read_array(self.array, key, self.storage, missing=self.missing)
+        return self._values(read_array(self.array, key, self.storage, missing=self.missing))
+
+    def _values(self, values: NDArray[Any]) -> NDArray[Any]:
         return values.astype(self.dtype) if values.dtype.kind == "T" else values
 
     def __repr__(self) -> str:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from virtualstack.reading import cell, read_array, read_points
 from virtualstack.reading import decode as decoding
 from virtualstack.reading import plan as planning
-from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import basic_keys, known_arrays
 
@@ -52,6 +52,37 @@ def check(array, values, key):
     np.testing.assert_array_equal(got, wanted)
 
 
+@st.composite
+def point_keys(draw, shape):
+    """Slices, and index arrays of points for one axis at least, to be broadcast against each other."""
+    n_axes = draw(st.integers(1, 2))
+    lengths = tuple(draw(st.integers(0, 4)) for _ in range(n_axes))
+    key = [draw(basic_keys((n,)))[0] for n in shape]
+    picked = draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+    for axis, n in enumerate(shape):
+        if axis in picked or not isinstance(key[axis], slice):
+            own = tuple(draw(st.sampled_from([1, m])) if m else m for m in lengths)
+            count = int(np.prod(own))
+            index = draw(st.lists(st.integers(-n, n - 1), min_size=count, max_size=count)) if n else [0] * count
+            key[axis] = np.array(index, np.int64).reshape(own)
+    return tuple(key)
+
+
+def points(values, key):
+    """Numpy's answer: axes of points first, then those of slices."""
+    arrays = [axis for axis, item in enumerate(key) if not isinstance(item, slice)]
+    others = [axis for axis, item in enumerate(key) if isinstance(item, slice)]
+    cut = values[tuple(item if isinstance(item, slice) else slice(None) for item in key)]
+    return cut.transpose(*arrays, *others)[tuple(key[axis] for axis in arrays)]
+
+
+def check_points(array, values, key):
+    wanted = points(values, key)
+    got = read_points(array, key)
+    assert (got.shape, got.dtype, got.flags.writeable) == (wanted.shape, values.dtype, True)
+    np.testing.assert_array_equal(got, wanted)
+
+
 @MANY
 @given(st.data())
 def test_any_selection_equals_numpy(data):
@@ -59,6 +90,8 @@ def test_any_selection_equals_numpy(data):
     array, values, sources = data.draw(known_arrays())
     publish(sources)
     check(array, values, data.draw(outer_keys(values.shape)))
+    if values.ndim and values.size:
+        check_points(array, values, data.draw(point_keys(values.shape)))
     np.testing.assert_array_equal(read_array(array, ...), values)
     np.testing.assert_array_equal(read_array(array, ()), values)
 
@@ -71,6 +104,7 @@ def test_any_selection_of_any_operation(monkeypatch, limit):
     """
     for name in ("_SPARSE", "_CUT", "_NEAR"):
         monkeypatch.setattr(planning, name, limit)
+    monkeypatch.setattr(cell, "_MOST", limit)
     monkeypatch.setattr(decoding, "_MANY_ELEMENTS", limit)
     any_selection_of_any_operation_equals_numpy()
 
@@ -110,4 +144,6 @@ def any_selection_of_any_operation_equals_numpy(data):
             join = np.concatenate if kind == "concatenate" else np.stack
             array, values = join([other.array, array], axis), join([other.values, values], axis)
     check(array, values, data.draw(outer_keys(values.shape)))
+    if values.ndim and values.size:
+        check_points(array, values, data.draw(point_keys(values.shape)))
     np.testing.assert_array_equal(read_array(array, ...), values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from virtualstack.manifests import FIRST
 from virtualstack.reading.decoding import Decoding, strided
 from virtualstack.reading.fetch import Stored, StoredRange, named
 from virtualstack.reading.plan import Plan
+from virtualstack.reading.selection import Selection
 
 __all__ = ["Batch", "fill_holes"]
 
@@ -34,7 +36,7 @@ def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
         out[...] = fills[common].value
         other = np.flatnonzero(rows != common)
         rows, position = rows[other], tuple(at[other] for at in position)
-    places = [[axis.target[i] for i in at] for axis, at in zip(plan.selection.axes, position, strict=True)]
+    places = [[plan.selection.axes[axis].target[i] for i in position[axis]] for axis in plan.selection.places]
     for i, row in enumerate(rows.tolist()):
         out[_outer(tuple(place[i] for place in places))] = fills[row].value
 
@@ -66,6 +68,7 @@ class Batch:
         self._strides = plan.parts.strides[which].tolist()
         self._position = [at[which].tolist() for at in plan.parts.position]
         self.nbytes = int(plan.chunks.length[begin:end].sum())
+        self._places = plan.selection.places
         self._count = [axis.count.tolist() for axis in plan.selection.axes]
 
     def place(self, chunk: int, /) -> None:
@@ -105,17 +108,26 @@ class Batch:
             shape = tuple([count[i] for count, i in zip(self._count, position, strict=True)])
             view = strided(flat, self._base[part], shape, self._strides[part])
             sources = [axis.source[i] for axis, i in zip(axes, position, strict=True)]
-            if any(source is not None for source in sources):
+            if self._plan.selection.joint:
+                view = _points(view, self._plan.selection, sources)
+            elif any(source is not None for source in sources):
                 view = view[_outer(tuple(slice(0, n) if x is None else x for x, n in zip(sources, shape, strict=True)))]
             self._out[self._target(position)] = unpack(view)
 
     def _target(self, position: list[int]) -> tuple[Any, ...]:
-        return _outer(tuple([x.target[i] for x, i in zip(self._plan.selection.axes, position, strict=True)]))
+        axes = self._plan.selection.axes
+        return _outer(tuple([axes[place].target[position[place]] for place in self._places]))
 
     def _target_of_all_bytes(self, chunk: int, decoding: Decoding) -> memoryview | None:
         """Give the stretch of the result that the bytes of a chunk are, as they are; ``None`` where there is none."""
         part, end = self._parts[chunk] - self._parts[0], self._parts[chunk + 1] - self._parts[0]
-        if end != part + 1 or not decoding.is_plain or decoding.dtype != self._out.dtype or self._base[part]:
+        if (
+            self._plan.selection.joint
+            or end != part + 1
+            or not decoding.is_plain
+            or decoding.dtype != self._out.dtype
+            or self._base[part]
+        ):
             return None
         position = [at[part] for at in self._position]
         axes = self._plan.selection.axes
@@ -161,17 +173,28 @@ def _place_elements(
     plan: Plan, begin: int, end: int, flat: NDArray[Any], unpack: Elementwise, out: NDArray[Any]
 ) -> NDArray[np.intp]:
     """Write those of some parts that are single elements, all at once; give the numbers of all others."""
+    axes, position = plan.selection.axes, [at[begin:end] for at in plan.parts.position]
     is_single = np.ones(end - begin, np.bool_)
-    places = []
-    for axis, position in zip(plan.selection.axes, plan.parts.position, strict=True):
-        if axis.begin is None:
-            return np.arange(begin, end)
-        at = position[begin:end]
+    for axis, at in zip(axes, position, strict=True):
         is_single &= axis.count[at] == 1
-        places.append(axis.begin[at])
+    places = []
+    for place in plan.selection.places:
+        goal = axes[place].begin
+        if goal is None:
+            return np.arange(begin, end)
+        places.append(goal[position[place]])
     if is_single.any():
         out[tuple(at[is_single] for at in places)] = unpack(flat[plan.parts.base[begin:end][is_single]])
     return begin + np.flatnonzero(~is_single)
+
+
+def _points(view: NDArray[Any], selection: Selection, sources: Sequence[NDArray[np.int64] | None]) -> NDArray[Any]:
+    """Take points of a view: their axis comes first, then all that are not theirs."""
+    joint = selection.joint
+    others = [i for i in range(view.ndim) if i not in joint]
+    single = np.zeros(1, np.int64)
+    indexes = [single if (source := sources[axis]) is None else source for axis in joint]
+    return view.transpose(*joint, *others)[tuple(indexes)]
 
 
 def _outer(key: tuple[slice | NDArray[np.int64], ...]) -> tuple[Any, ...]:

@@ -160,13 +160,17 @@ def _plan(
 ) -> Plan:
     manifest = _entries(array, selection)
     entries = manifest.entries.reshape(-1)
-    grid = manifest.shape
+    grid = manifest.shape  # with an axis for each one of the result
+
+    def positions(cells: NDArray[np.intp]) -> tuple[NDArray[np.intp], ...]:
+        return selection.of_axes(np.unravel_index(cells, grid)) if grid else ()
+
     code = entries["location"]
     is_hole = code < INLINE
     holes = np.flatnonzero(is_hole)
-    at_hole = tuple(np.unravel_index(holes, grid)) if grid else ()
+    at_hole = positions(holes)
     if missing == "raise" and (lost := np.flatnonzero(code == MISSING)).size:
-        cell = _cell(selection, np.unravel_index(int(lost[0]), grid) if grid else ())
+        cell = _cell(selection, tuple(at[0] for at in positions(lost[:1])))
         raise StorageError(
             f"{lost.size} chunks of variable '{array.name}' are MISSING: the source should hold them and does not "
             f"(the first is cell {cell}); restore the source, or read with missing='fill'"
@@ -178,7 +182,7 @@ def _plan(
     )
     entries = entries[real]
     rows = entries["encoding"]
-    position = tuple(np.unravel_index(real, grid)) if grid else ()
+    position = positions(real)
     piece = np.zeros(real.size, np.intp)
     if cut is not None:  # pieces of uncompressed chunks are fetched apart
         piece = np.where(np.array([x.is_raw for x in table], np.bool_)[ids[rows]], position[cut], 0)
@@ -203,8 +207,8 @@ def _plan(
 
 
 def _entries(array: ManifestArray, selection: Selection) -> ChunkManifest:
-    """Give the entries of the selected cells: shape is the number of segments along each axis."""
-    box, inner, is_box = [], [], True
+    """Give the entries of the selected cells: shape is the number of segments along each axis of the result."""
+    box, inner, is_box = [], [], not selection.joint
     for axis in selection.axes:
         cells = axis.cells
         low = int(cells.min()) if cells.size else 0
@@ -215,7 +219,9 @@ def _entries(array: ManifestArray, selection: Selection) -> ChunkManifest:
     manifest = array.manifest.read(tuple(box))
     if is_box:  # cells ascend: they are the whole box
         return manifest
-    pick = np.ix_(*inner)
+    places = selection.places
+    own = selection.of_axes([[-1 if i == place else 1 for i in places] for place in places])
+    pick = tuple(cells.reshape(shape) for cells, shape in zip(inner, own, strict=True))
     starts = None if manifest.starts is None else manifest.starts[pick]
     return ChunkManifest(
         entries=manifest.entries[pick],

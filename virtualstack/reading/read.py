@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Literal
 
@@ -13,11 +14,11 @@ from virtualstack.reading.cell import read_cell
 from virtualstack.reading.decode import Batch, fill_holes
 from virtualstack.reading.fetch import Stored, batches, fetch
 from virtualstack.reading.plan import Plan, make_plan
-from virtualstack.reading.selection import OuterKey, expand, select
+from virtualstack.reading.selection import OuterKey, Selection, expand, select, select_points
 from virtualstack.reading.threads import decode_pool, n_decoders, read_ahead_pool
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["check_missing", "read_array"]
+__all__ = ["check_missing", "read_array", "read_points"]
 
 
 def read_array(
@@ -67,12 +68,56 @@ def read_array(
     if values is not None:
         return values.reshape([n for n, item in zip(values.shape, items, strict=True) if isinstance(item, slice)])
     selection = select(array.grid, items)
+    return _read(array, selection, storage, missing).reshape(selection.shape)
+
+
+def read_points(
+    array: ManifestArray,
+    items: Sequence[slice | NDArray[np.integer[Any]]],
+    storage: StorageLike = None,
+    /,
+    *,
+    missing: Literal["fill", "raise"] = "fill",
+) -> NDArray[Any]:
+    """Read points of a virtual array, each chunk behind them once.
+
+    Parameters
+    ----------
+    array
+        Any virtual array.
+    items
+        For each axis a slice, or the indexes of the points along it; at least one axis has them. They are broadcast
+        against each other.
+    storage, missing
+        As in :func:`read_array`.
+
+    Returns
+    -------
+    numpy.ndarray
+        New; the axes of the points come first, then those of slices, as xarray's vectorized indexing has them.
+
+    Raises
+    ------
+    IndexError, StorageError, ManifestError
+        As :func:`read_array`.
+    """
+    check_missing(missing)
+    points = np.broadcast_arrays(*(item for item in items if not isinstance(item, slice)))
+    flat = iter([x.reshape(-1) for x in points])
+    selection = select_points(array.grid, [item if isinstance(item, slice) else next(flat) for item in items])
+    out = _read(array, selection, Storage.of(storage), missing)
+    return out.reshape(points[0].shape + out.shape[1:])
+
+
+def _read(
+    array: ManifestArray, selection: Selection, storage: Storage, missing: Literal["fill", "raise"]
+) -> NDArray[Any]:
     out = np.ndarray(selection.whole_shape, array.dtype)  # np.empty makes 'S1' of 'S0'
     if out.size:
         plan = make_plan(array, selection, missing=missing)
         fill_holes(plan, out)
         _read_chunks(plan, out, storage)
-    return out.reshape(selection.shape)
+    return out
 
 
 def check_missing(missing: str, /) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualstack.manifests import ChunkAxis, ChunkGrid
 
-__all__ = ["AxisKey", "OuterKey", "Segments", "Selection", "expand", "select"]
+__all__ = ["AxisKey", "OuterKey", "Segments", "Selection", "expand", "select", "select_points"]
 
 type AxisKey = int | np.integer[Any] | slice | Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]
 type OuterKey = AxisKey | EllipsisType | tuple[AxisKey | EllipsisType, ...]
@@ -59,19 +59,35 @@ class Selection:
         Of the array; an integer key selects one element.
     kept
         Axes of the result: those without an integer key.
+    joint
+        Axes along which points are selected, each by an index along every one of them: segment i of one goes with
+        segment i of the others. They are one axis of the result, the first.
     """
 
     axes: tuple[Segments, ...]
     kept: tuple[int, ...]
+    joint: tuple[int, ...] = ()
 
     def cut(self, axis: int, n: int, /) -> Selection:
-        """Give the same selection with segments of at most ``n`` elements along one axis."""
-        return Selection((*self.axes[:axis], _cut(self.axes[axis], n), *self.axes[axis + 1 :]), self.kept)
+        """Give the same selection with segments of at most ``n`` elements along one axis, of one where it is joint."""
+        cut = self.joint if axis in self.joint else (axis,)
+        n = 1 if axis in self.joint else n
+        return replace(self, axes=tuple(_cut(x, n) if i in cut else x for i, x in enumerate(self.axes)))
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """For each axis of the result, with those of integer keys, an axis that says where segments go."""
+        return (*self.joint[:1], *(i for i in range(len(self.axes)) if i not in self.joint))
+
+    def of_axes[T](self, of_places: Sequence[T], /) -> tuple[T, ...]:
+        """Give for each axis what there is for each axis of the result."""
+        found = dict(zip(self.places, of_places, strict=True))
+        return tuple(found[self.joint[0] if i in self.joint else i] for i in range(len(self.axes)))
 
     @property
     def whole_shape(self) -> tuple[int, ...]:
         """Shape of the result with the axes of integer keys, of one element each."""
-        return tuple(axis.length for axis in self.axes)
+        return tuple(self.axes[i].length for i in self.places)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,6 +133,41 @@ def expand(key: OuterKey, ndim: int, /) -> list[Any]:
         raise IndexError(f"too many indices: the array has {ndim} axes, {len(items) - len(dots)} were indexed")
     at = dots[0] if dots else len(items)
     return items[:at] + [slice(None)] * (ndim - len(items) + len(dots)) + items[at + len(dots) :]
+
+
+def select_points(grid: ChunkGrid, items: Sequence[slice | NDArray[np.integer[Any]]], /) -> Selection:
+    """Lay points over a chunk grid.
+
+    Parameters
+    ----------
+    grid
+        Of the array.
+    items
+        For each axis a slice, or the indexes of all points along it, shape ``(n,)``; at least one axis has them.
+
+    Raises
+    ------
+    IndexError
+        An index is out of range.
+    """
+    joint = tuple(i for i, item in enumerate(items) if not isinstance(item, slice))
+    index = {i: _index_array(items[i], i, grid.axes[i].length) for i in joint}
+    cells = {i: grid.axes[i].find(index[i]) for i in joint}
+    order = np.lexsort([cells[i] for i in reversed(joint)])
+    is_new = np.zeros(order.size, np.bool_)
+    is_new[:1] = True
+    for of_points in cells.values():
+        at = of_points[order]
+        is_new[1:] |= at[1:] != at[:-1]
+    begins = np.flatnonzero(is_new)
+    target = np.split(order, begins[1:]) if order.size else ()
+    axes = []
+    for i, (axis, item) in enumerate(zip(grid.axes, items, strict=True)):
+        if isinstance(item, slice):
+            axes.append(_of_range(axis, range(axis.length)[item]))
+        else:
+            axes.append(_of_groups(axis, index[i][order], cells[i][order], begins, target))
+    return Selection(tuple(axes), (), joint)
 
 
 def _index_array(item: Any, axis: int, length: int) -> NDArray[np.int64]:
@@ -169,23 +220,23 @@ def _of_range(axis: ChunkAxis, picked: range) -> Segments:
 
 def _cut(segments: Segments, n: int) -> Segments:
     """Split segments into several of at most ``n`` elements; those with index arrays into single elements."""
-    cells, first, step, count = [], [], [], []
-    target: list[slice | NDArray[np.int64]] = []
-    for j, (source, goal) in enumerate(zip(segments.source, segments.target, strict=True)):
-        if source is None and isinstance(goal, slice):
-            begin = np.arange(0, int(segments.count[j]), n)
-            length = np.minimum(n, segments.count[j] - begin)
-            target += [slice(goal.start + i, goal.start + i + m) for i, m in zip(begin, length, strict=True)]
+    pieces, goals, counts = [], [], []
+    for number, (source, target) in enumerate(zip(segments.source, segments.target, strict=True)):
+        if source is None and isinstance(target, slice):
+            piece = np.arange(0, int(segments.count[number]), n)
+            goals.append(target.start + piece)
+            counts.append(np.minimum(n, segments.count[number] - piece))
         else:
-            begin = np.asarray(source)
-            length = np.ones(begin.size, np.int64)
-            target += [slice(i, i + 1) for i in np.asarray(goal).tolist()]
-        cells.append(np.full(begin.size, segments.cells[j]))
-        first.append(segments.first[j] + begin * segments.step[j])
-        step.append(np.full(begin.size, segments.step[j]))
-        count.append(length)
-    joined = [np.concatenate(x) for x in (cells, first, step, count)]
-    return Segments(joined[0], joined[1], joined[2], joined[3], (None,) * len(target), target, segments.length)
+            piece = np.asarray(source)
+            goals.append(np.asarray(target))
+            counts.append(np.ones(piece.size, np.int64))
+        pieces.append(piece)
+    of = np.repeat(np.arange(len(pieces)), [piece.size for piece in pieces])
+    begin, count = np.concatenate(goals), np.concatenate(counts)
+    step = segments.step[of]
+    first = segments.first[of] + np.concatenate(pieces) * step
+    slices = [slice(i, i + m) for i, m in zip(begin.tolist(), count.tolist(), strict=True)]
+    return Segments(segments.cells[of], first, step, count, (None,) * of.size, slices, segments.length, begin)
 
 
 def _of_array(axis: ChunkAxis, index: NDArray[np.int64]) -> Segments:
@@ -195,22 +246,28 @@ def _of_array(axis: ChunkAxis, index: NDArray[np.int64]) -> Segments:
         step = int(steps[0]) if steps.size else 1
         if step:
             return _of_range(axis, range(int(index[0]), int(index[-1]) + (1 if step > 0 else -1), step))
-    cell = axis.find(index)
-    order = np.argsort(cell, kind="stable")
-    cells, begins = np.unique(cell[order], return_index=True)
-    lines = axis.lines()
-    local = index[order] - lines[cell[order]]
     if not index.size:
         return _of_range(axis, range(0))
+    cell = axis.find(index)
+    order = np.argsort(cell, kind="stable")
+    ordered = cell[order]
+    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    return _of_groups(axis, index[order], ordered, begins, np.split(order, begins[1:]))
+
+
+def _of_groups(
+    axis: ChunkAxis,
+    index: NDArray[np.int64],
+    cell: NDArray[np.int64],
+    begins: NDArray[np.intp],
+    target: Sequence[NDArray[np.int64]],
+) -> Segments:
+    """Make segments of elements that are sorted by cell; group i begins at ``begins[i]`` and goes to ``target[i]``."""
+    if not index.size:
+        return _of_range(axis, range(0))
+    local = index - (cell * (axis.chunk or 1) if axis.edges is None else axis.edges[cell])
     first = np.minimum.reduceat(local, begins)
     count = np.maximum.reduceat(local, begins) - first + 1
     local = local - np.repeat(first, np.diff(begins, append=index.size))
-    return Segments(
-        cells,
-        first,
-        np.ones(cells.size, np.int64),
-        count,
-        np.split(local, begins[1:]),
-        np.split(order, begins[1:]),
-        index.size,
-    )
+    step = np.ones(begins.size, np.int64)
+    return Segments(cell[begins], first, step, count, np.split(local, begins[1:]), target, index.size)
