@@ -381,6 +381,24 @@ def test_chunks_that_compress_worse_than_others_are_counted_as_they_are_stored()
     np.testing.assert_array_equal(read_array(back, ()), values)
 
 
+def test_a_budget_counts_what_other_codecs_have_compressed_as_uncompressed():
+    """Shuffled numbers that rise take next to nothing; by the codec of the others alone they take much more."""
+    values = np.arange(40_000, dtype="i4") * 7
+    shuffle = Codec.of("numcodecs.shuffle", elementsize=4)
+    raw = encode_chunk(values, ChunkEncoding.of("i4", (40_000,), (shuffle, ZLIB)))
+    part, _ = stored(values, (40_000,), "shuffled")
+    manifest = part.in_memory()
+    MemoryTarget("memory://rewrite").put("shuffled", raw.ljust(manifest.locations[0].size))
+    entries = manifest.entries.copy()
+    entries["offset"], entries["length"] = 0, len(raw)
+    encodings = tuple(replace(x, codecs=(shuffle, ZLIB)) for x in manifest.encodings)
+    part = replace(part, manifest=replace(manifest, entries=entries, encodings=encodings))
+    others = [stored(np.zeros(40_000, "i4"), (40_000,), f"plain{i}", codecs=(ZLIB,)) for i in range(3)]
+    array, values = joined(*others, (part, values))
+    assert plan_of(array).nbytes < len(encode_chunk(values[-40_000:], plan_of(array).encoding))
+    np.testing.assert_array_equal(read_array(written(array, advertised(refusal(array, None))), ()), values)
+
+
 def test_bytes_are_counted_after_encoding_too():
     """What repeats within a long chunk does not in short ones; then the most that they can be is named."""
     period = np.random.default_rng(0).random(300)

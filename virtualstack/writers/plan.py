@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.cf import CF
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.metadata import Codec, decoding_part
 from virtualstack.codecs.pipeline import split_elementwise
 from virtualstack.manifests import (
     INLINE,
@@ -79,6 +79,8 @@ class RewritePlan:
     nbytes
         Bytes that they will take, about: as many as chunks that stay, or as what they show takes now, whichever is
         more; exact where chunks are uncompressed.
+    enough
+        The same, but chunks that are compressed in another way now count as uncompressed.
     is_sure
         Whether the encoding holds any values: they need not be packed, or cast, as others are.
     """
@@ -94,6 +96,7 @@ class RewritePlan:
     n_missing: int
     stored: int
     nbytes: int = 0
+    enough: int = 0
     is_sure: bool = True
 
     @property
@@ -126,7 +129,7 @@ class RewritePlan:
     def budget(self) -> str:
         """Write a budget that does: somewhat more than was planned, where that is an estimate."""
         part, each = _MARGIN
-        enough = math.ceil(self.nbytes * part) + each * len(self.cells)
+        enough = math.ceil(self.enough * part) + each * len(self.cells)
         return self.part(max(min(enough, self.most_bytes * len(self.cells)), self.nbytes))
 
     def remedy(self) -> str:
@@ -327,7 +330,8 @@ def _estimated(plan: RewritePlan) -> RewritePlan:
     """Count the bytes that chunks encoded anew will take.
 
     Two measures are known: chunks that stay, of those that the array shows whole; and what is shown in the chunks to
-    be encoded, as it is stored now, or uncompressed where it is stored in another dtype. The larger one counts.
+    be encoded, as it is stored now, or uncompressed where it is stored in another dtype (or, to be sure, by other
+    codecs). The larger one counts.
     """
     if not len(plan.cells):
         return plan
@@ -342,16 +346,25 @@ def _estimated(plan: RewritePlan) -> RewritePlan:
         for row in np.unique(manifest.entries["encoding"][shown])
     )
     if not front.codecs:
-        return replace(plan, nbytes=plan.most_bytes * len(plan.cells), is_sure=is_sure)
+        nbytes = plan.most_bytes * len(plan.cells)
+        return replace(plan, nbytes=nbytes, enough=nbytes, is_sure=is_sure)
     lengths = (axis.lengths() for axis in array.grid.axes)
     sizes: NDArray[np.int64] = reduce(np.multiply.outer, lengths, np.ones((), np.int64))
-    is_same = np.array([_native(x.stored) == _native(front.stored) for x in fronts], np.bool_)
-    is_same = shown & np.isin(manifest.entries["encoding"], np.flatnonzero(is_same))
-    now = _count_bytes(manifest.entries[is_same], is_cut=manifest.starts is not None)
-    now += int(np.sum(sizes, where=shown & ~is_same)) * front.stored.itemsize
     n_shown = int(np.sum(sizes, where=shown))
-    each = max(_mean_kept(plan, manifest), now / n_shown * plan.encoding.size if n_shown else 0.0)
-    return replace(plan, nbytes=math.ceil(each * len(plan.cells)), is_sure=is_sure)
+    kept = _mean_kept(plan, manifest)
+
+    def expected(is_measure: list[bool]) -> int:
+        is_known = shown & np.isin(manifest.entries["encoding"], np.flatnonzero(is_measure))
+        now = _count_bytes(manifest.entries[is_known], is_cut=manifest.starts is not None)
+        now += int(np.sum(sizes, where=shown & ~is_known)) * front.stored.itemsize
+        return math.ceil(max(kept, now / n_shown * plan.encoding.size if n_shown else 0.0) * len(plan.cells))
+
+    has_dtype = [_native(x.stored) == _native(front.stored) for x in fronts]
+    codecs = decoding_part(front.codecs)
+    has_codecs = [same and decoding_part(x.codecs) == codecs for same, x in zip(has_dtype, fronts, strict=True)]
+    nbytes = expected(has_dtype)
+    enough = nbytes if has_codecs == has_dtype else max(nbytes, expected(has_codecs))
+    return replace(plan, nbytes=nbytes, enough=enough, is_sure=is_sure)
 
 
 def _steps(encoding: ChunkEncoding) -> tuple[Codec, ...]:
