@@ -5,8 +5,10 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from virtualstack.combine.labels import distinct_labels
+from virtualstack.combine.labels import check_kinds, distinct_labels
 from virtualstack.combine.nearness import distance
+from virtualstack.combine.part import Part
+from virtualstack.errors import CombineError
 
 DATES = pd.date_range("2000-01-01", periods=3)
 
@@ -87,6 +89,16 @@ def test_labels_of_several_kinds_have_no_tolerance():
     assert distinct_labels(indexes, 1.0).which.tolist() == [0, 1, 1, 2, 3]
     assert distance(indexes[0], indexes[1]) is None
     assert distance(indexes[3], indexes[4]) is None
+
+
+def test_dates_of_one_calendar_in_two_types_are_several_kinds():
+    """Dates before 1582 are objects, the others are numbers: in one index they would be neither."""
+    part = Part(variables={}, sizes={}, source="a.nc")
+    old = xr.date_range("1500-01-01", periods=2, calendar="standard", use_cftime=True)
+    with pytest.raises(CombineError, match=r"1500-01-01 .*\(cftime, calendar 'standard'\) .* \(datetime64\) in 'a.nc'"):
+        check_kinds("time", [part, part, part], [pd.Index([]), old, DATES])
+    check_kinds("time", [part, part], [DATES, DATES.as_unit("s")])
+    check_kinds("x", [part, part], [pd.Index([1]), pd.Index([1.5])])
 
 
 def test_distances_are_numbers_or_timedeltas():

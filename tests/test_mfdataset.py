@@ -608,8 +608,8 @@ def test_dates_of_two_calendars_are_refused_when_they_are_joined(tmp_path):
         time.attrs = {"units": "days since 2000-01-01", "calendar": path.stem}
         xr.Dataset({"v": ("time", [1.0 + i, 2 + i])}, {"time": time}).to_netcdf(path, engine="netcdf4")
     message = (
-        r"labels of 'time' are of several kinds .*: 2000-04-10 00:00:00 \(date of the calendar 'standard'\) in "
-        r"'.*standard.nc', 2001-05-16 00:00:00 \(.* 'noleap'\) in '.*noleap.nc'; .* ds.convert_calendar"
+        r"labels of 'time' are of several kinds .*: 2000-04-10 00:00:00 \(datetime64\) in '.*standard.nc', "
+        r"2001-05-16 00:00:00 \(cftime, calendar 'noleap'\) in '.*noleap.nc'; .* ds.convert_calendar\('noleap'\)"
     )
     for options in ({}, {"combine": "nested", "concat_dim": "time"}):
         with pytest.raises(CombineError, match=message):

@@ -140,7 +140,8 @@ def check_kinds(dim: str, parts: Sequence[Part], indexes: Sequence[Labels], /) -
             first = _kind(labels), part, labels
         elif _kind(labels) != first[0]:
             kind, other, known = first
-            how = " such as ds.convert_calendar('standard')" if _kind(labels).startswith("date of") else ""
+            is_cftime = "cftime" in kind + _kind(labels)
+            how = " such as ds.convert_calendar('noleap'), which takes one calendar for all files" if is_cftime else ""
             raise CombineError(
                 f"labels of '{dim}' are of several kinds and have no order: {known[0]!s} ({kind}) in {other.called}, "
                 f"{labels[0]!s} ({_kind(labels)}) in {part.called}; convert those of one kind with preprocess={how}, "
@@ -156,10 +157,10 @@ def check_kinds(dim: str, parts: Sequence[Part], indexes: Sequence[Labels], /) -
 
 def _kind(labels: Labels) -> str:
     if labels.dtype.kind in KINDS:
-        return "date of the calendar 'standard'" if labels.dtype.kind == "M" else KINDS[labels.dtype.kind]
+        return "datetime64" if labels.dtype.kind == "M" else KINDS[labels.dtype.kind]
     label = labels[0]
     calendar = getattr(label, "calendar", None)
-    return type(label).__name__ if calendar is None else f"date of the calendar '{calendar}'"
+    return type(label).__name__ if calendar is None else f"cftime, calendar '{calendar}'"
 
 
 def common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part], /) -> tuple[Labels, list[Labels]]:
