@@ -25,8 +25,11 @@ BATCH = 32 << 20
 _MANY = 4096
 """Chunks that are fetched together at most."""
 
-_FEW_TASKS = 64
-"""Tasks that local files are opened in, which cost less than a task each."""
+_FILES = 48
+"""Local files that are read together at most: they stay open until they have been read."""
+
+_PER_TASK = 6
+"""Local files that one task opens: a task each would cost more than opening them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,11 +59,16 @@ def batches(plan: Plan, /) -> Iterator[tuple[int, int]]:
     if not len(plan.chunks):
         return
     total = np.cumsum(plan.chunks.length)
+    location = plan.chunks.location
+    is_new = np.append(True, location[1:] != location[:-1])
+    is_new[is_new] = [_is_file(plan, code) for code in location[is_new].tolist()]
+    files = np.cumsum(is_new)
     begin = 0
     while begin < len(plan.chunks):
         done = int(total[begin - 1]) if begin else 0
         end = int(np.searchsorted(total, done + BATCH, "right"))
-        end = min(max(end, begin + 1), begin + _MANY)
+        end = min(end, int(np.searchsorted(files, files[begin] + _FILES)), begin + _MANY)
+        end = max(end, begin + 1)
         yield begin, end
         begin = end
 
@@ -102,11 +110,10 @@ def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[Stored]
 
 def _tasks(plan: Plan, runs: list[_Run]) -> Iterator[list[_Run]]:
     """Put local files into a few tasks, and every other source into one of its own; the order stays."""
-    most = -(-len(runs) // _FEW_TASKS)
     task: list[_Run] = []
     for run in runs:
-        is_local = run.code == INLINE or plan.locations[run.code - FIRST].url.startswith("file://")
-        if task and (not is_local or len(task) == most):
+        is_local = run.code == INLINE or _is_file(plan, run.code)
+        if task and (not is_local or len(task) == _PER_TASK):
             yield task
             task = []
         task.append(run)
@@ -115,6 +122,10 @@ def _tasks(plan: Plan, runs: list[_Run]) -> Iterator[list[_Run]]:
             task = []
     if task:
         yield task
+
+
+def _is_file(plan: Plan, code: int) -> bool:
+    return code >= FIRST and plan.locations[code - FIRST].url.startswith("file://")
 
 
 def _fetch_runs(plan: Plan, runs: Sequence[_Run], storage: Storage) -> list[Stored]:
