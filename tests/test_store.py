@@ -365,7 +365,7 @@ def test_a_store_is_read_only():
 
 def test_a_decoded_chunk_is_made_once():
     """Many threads that ask for one decoded chunk wait for one decoding; its error reaches all of them."""
-    from virtualstack.reading.cache import ByteCache
+    from virtualstack.cache import ByteCache
 
     cache, calls, release = ByteCache(10), [], threading.Event()
 

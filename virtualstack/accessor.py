@@ -17,7 +17,7 @@ import xarray as xr
 from virtualstack.combine import reindex_dataset
 from virtualstack.dataset import loaded_variable, refusals_of, to_group, virtual_array
 from virtualstack.errors import MissingDependencyError
-from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup, describe
+from virtualstack.manifests import FIRST, ChunkManifest, ManifestArray, ManifestGroup, describe
 from virtualstack.manifests.plain import ArrayForm
 from virtualstack.readers.base import byte_count
 from virtualstack.storage import Storage, StorageLike
@@ -247,13 +247,14 @@ class VirtualAccessor(_Writers):
 
     @property
     def nrefs(self) -> int:
-        """Number of chunks that point into sources."""
-        return sum(array.manifest.summary().n_references for array in self._arrays().values())
+        """Number of chunks that point into sources; counting them reads the pages of references opened lazily."""
+        counts = [(array.manifest.summary() or array.in_memory().summary()) for array in self._arrays().values()]
+        return sum(count.n_references for count in counts)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the manifests take in memory."""
-        manifests = [array.in_memory() for array in self._arrays().values()]
+        """Bytes that the manifests take in memory; pages of references opened lazily are kept apart, in a cache."""
+        manifests = [x for array in self._arrays().values() if isinstance(x := array.manifest, ChunkManifest)]
         return sum(x.entries.nbytes + (0 if x.starts is None else x.starts.nbytes) + len(x.inline) for x in manifests)
 
     @property
@@ -314,6 +315,7 @@ class VirtualAccessor(_Writers):
                 detail = f"{variable.dtype} {variable.shape}"
                 rows.append((str(name), "loaded", "", None, f"inline: {variable.nbytes:,} bytes", detail))
                 continue
+            array = array.whole()
             refusal = kept.get(array.name or "")
             detail = describe(replace(array, name=str(name)))
             state, text = ("virtual", detail) if refusal is None else (refusal.kind, f"{refusal.reason}\n{detail}")
@@ -326,7 +328,10 @@ class VirtualAccessor(_Writers):
     def __repr__(self) -> str:
         arrays = self._arrays()
         loaded = len(self._dataset.variables) - len(arrays)
-        return f"<virtual: {len(arrays)} virtual and {loaded} loaded variables, {self.nrefs} references>"
+        counts = [array.manifest.summary() for array in arrays.values()]
+        n = sum(count.n_references for count in counts if count is not None)
+        references = f"{n} references" + (" and others that are not counted" if None in counts else "")
+        return f"<virtual: {len(arrays)} virtual and {loaded} loaded variables, {references}>"
 
 
 @xr.register_datatree_accessor("virtual")  # type: ignore[no-untyped-call]

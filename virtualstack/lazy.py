@@ -106,11 +106,11 @@ def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...])
     }
     if array.grid.is_regular:
         encoding["chunks"] = tuple(axis.chunk for axis in axes)
-    manifest = array.manifest.read(tuple(slice(0, 0) for _ in axes))
-    if array.dtype.kind == "T" and not array.manifest.summary().n_references:
+    tables, count = array.manifest.tables, array.manifest.summary()
+    if array.dtype.kind == "T" and count is not None and not count.n_references:
         encoding["dtype"] = str  # xarray's netCDF backends say so, and it makes fixed-width text of what is at hand
     if dtype.kind not in "VO":
-        encoding["fill_value"] = manifest.fill.value
-    if len(urls := {location.url for location in manifest.locations}) == 1:
+        encoding["fill_value"] = tables.fill.value
+    if len(urls := {location.url for location in tables.locations}) == 1:
         encoding["source"] = urls.pop()
     return encoding

@@ -3,7 +3,7 @@ import pytest
 
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.hierarchy import build_group
-from virtualstack.formats.references import References
+from virtualstack.formats.references import References, build_manifest
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST
 
@@ -18,13 +18,18 @@ def build(metadata, *, rows=(0, 0), lengths=(4, 4), offsets=(0, 4), n_outside=0,
         lengths=np.array(lengths),
         urls=("u",),
     )
-    return build_group(
-        metadata,
-        lambda path, described: (references, n_outside),
-        locate=lambda url, needs_size: Location(f"file:///{url}", size=100 if needs_size else None),
-        where="r",
-        **options,
-    )
+
+    def read(path, described):
+        manifest = build_manifest(
+            references,
+            described,
+            locate=lambda url: Location(f"file:///{url}"),
+            measure=lambda locations: [Location(x.url, size=100) for x in locations],
+            where=f"{path}' of 'r",
+        )
+        return manifest, n_outside
+
+    return build_group(metadata, read, where="r", **options)
 
 
 def test_groups_of_paths():

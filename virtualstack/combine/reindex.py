@@ -158,7 +158,7 @@ def _take(
 ) -> ManifestArray:
     """Take elements along some axes; -1 is an element that is not there, and becomes a hole (EMPTY)."""
     if all(bool((x >= 0).all()) for x in positions.values()):
-        fill = array.in_memory().fill
+        fill = array.manifest.tables.fill
     else:
         array, fill = with_missing_value(array, fill_value, name=name)
     return reindex(array, positions, fill.value)

@@ -8,14 +8,13 @@ from typing import Any
 
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.formats.metadata import ArrayMetadata
-from virtualstack.formats.references import Locate, References, build_manifest
 from virtualstack.formats.zarr2 import parse_zarr2
 from virtualstack.formats.zarr3 import parse_zarr3
-from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
+from virtualstack.manifests import Manifest, ManifestArray, ManifestGroup, Refusal
 
 __all__ = ["ReadChunks", "array_paths", "build_group"]
 
-type ReadChunks = Callable[[str, ArrayMetadata], tuple[References, int]]
+type ReadChunks = Callable[[str, ArrayMetadata], tuple[Manifest, int]]
 """Gives the chunks of the array at a path, and how many references lie outside of its grid."""
 
 
@@ -59,7 +58,6 @@ def build_group(
     read: ReadChunks,
     /,
     *,
-    locate: Locate,
     where: str,
     url: str | None = None,
     wanted: Callable[[str], bool] = lambda path: True,
@@ -76,8 +74,6 @@ def build_group(
         Parsed, by key.
     read
         Gives the chunks of an array.
-    locate
-        Makes locations of URLs.
     where
         The file, for messages.
     url
@@ -108,8 +104,7 @@ def build_group(
             if not path:
                 raise UnsupportedFeatureError(f"'{where}' is one array without a group", feature="array at the root")
             described = _describe(path, metadata, at, masks_fill_value)
-            references, n_outside = read(path, described)
-            manifest = build_manifest(references, described, locate=locate, where=at)
+            manifest, n_outside = read(path, described)
         except UnsupportedFeatureError as error:
             node.refusals.append(Refusal(path=f"/{path}", reason=str(error)))
             continue

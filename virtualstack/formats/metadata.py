@@ -10,7 +10,7 @@ import numpy as np
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, value_changing
+from virtualstack.manifests import ChunkEncoding, ChunkGrid, Fill, Manifest, ManifestArray, value_changing
 
 __all__ = ["ArrayMetadata", "lengths_of", "ordered_encoding"]
 
@@ -49,7 +49,7 @@ class ArrayMetadata:
         """Lines between chunks."""
         return ChunkGrid.regular(self.shape, self.chunks)
 
-    def array(self, manifest: ChunkManifest, /, *, path: str) -> ManifestArray:
+    def array(self, manifest: Manifest, /, *, path: str) -> ManifestArray:
         """Put the chunks in."""
         names = self.dimension_names
         leaf = path.rpartition("/")[2]

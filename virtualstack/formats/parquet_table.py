@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.reference_table import inline_bytes, parse_json
-from virtualstack.formats.references import WHOLE, References, check_grid
+from virtualstack.formats.references import WHOLE, References
 
-__all__ = ["ParquetTable"]
+__all__ = ["ParquetTable", "read_record"]
 
-_MAX_RECORDS = 1 << 17
 _COLUMNS = (
     ("path", pa.dictionary(pa.int32(), pa.string())),
     ("offset", pa.int64()),
@@ -29,7 +27,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetTable:
-    """References in a directory of parquet files.
+    """References in a directory of parquet files, each with those of so many chunks of one array.
 
     Parameters
     ----------
@@ -37,21 +35,13 @@ class ParquetTable:
         Zarr metadata, parsed, by key.
     record_size
         Chunks in a file.
-    fetch
-        Gives the content of files by their keys, ``None`` for those that are not there.
-    where
-        The directory, for messages.
     """
 
     metadata: Mapping[str, Any]
     record_size: int
-    fetch: Callable[[list[str]], Iterable[bytes | None]]
-    where: str
 
     @classmethod
-    def of(
-        cls, zmetadata: bytes, fetch: Callable[[list[str]], Iterable[bytes | None]], /, *, where: str
-    ) -> ParquetTable:
+    def of(cls, zmetadata: bytes, /, *, where: str) -> ParquetTable:
         """Read ``.zmetadata``.
 
         Raises
@@ -61,63 +51,44 @@ class ParquetTable:
         """
         data = parse_json(zmetadata, where=f".zmetadata' of '{where}")
         metadata, size = (data.get("metadata"), data.get("record_size")) if isinstance(data, Mapping) else (None, None)
-        if not isinstance(metadata, Mapping) or not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        if not isinstance(metadata, Mapping) or type(size) is not int or not 0 < size < 1 << 62:
             raise MalformedFileError(
                 f"'.zmetadata' of '{where}' has no 'metadata', or 'record_size' {size!r}: it is not of references"
             )
-        return cls(metadata=metadata, record_size=size, fetch=fetch, where=where)
+        return cls(metadata=metadata, record_size=size)
 
-    def read(self, path: str, metadata: ArrayMetadata, /) -> tuple[References, int]:
-        """Give the chunks of an array; no reference can lie outside of its grid.
 
-        Raises
-        ------
-        MalformedFileError
-            A file is no parquet of references, or too short.
-        """
-        n_cells = check_grid(metadata, where=f"{path}' of '{self.where}")
-        n_records = -(-n_cells // self.record_size)
-        if n_records > _MAX_RECORDS:
-            raise MalformedFileError(
-                f"'{path}' of '{self.where}' has {n_records} files; at most {_MAX_RECORDS} are read"
-            )
-        keys = [f"{path}/refs.{record}.parq" for record in range(n_records)]
-        parts = list(self._parts(keys, n_cells))
-        if not parts:
-            none = np.zeros(0, np.int64)
-            return References(cells=none, rows=none, offsets=none, lengths=none, urls=()), 0
-        cells = np.concatenate([cells for cells, _ in parts])
-        return _columns(cells, pa.concat_tables([table for _, table in parts]), f"{path}' of '{self.where}"), 0
+def read_record(data: bytes, n_rows: int, /, *, where: str) -> References:
+    """Give the references in a file; rows past ``n_rows`` are padding.
 
-    def _parts(self, keys: list[str], n_cells: int) -> Iterator[tuple[np.ndarray[Any, Any], pa.Table]]:
-        """Give cells and rows of the chunks that are there, file by file."""
-        for record, data in enumerate(self.fetch(keys)):
-            if data is None:
-                continue
-            first = record * self.record_size
-            n = min(self.record_size, n_cells - first)
-            table = self._table(data, keys[record])
-            if len(table) < n:
-                raise MalformedFileError(f"'{keys[record]}' of '{self.where}' has {len(table)} rows; {n} are asked for")
-            table = table.slice(0, n)
-            present = pc.or_(pc.is_valid(table["path"]), pc.is_valid(table["raw"]))
-            rows = np.flatnonzero(present.combine_chunks().to_numpy(zero_copy_only=False))
-            yield rows + first, table if len(rows) == n else table.take(pa.array(rows))
+    Raises
+    ------
+    MalformedFileError
+        It is no parquet of references, or has fewer rows.
+    """
+    table = _table(data, where)
+    if len(table) < n_rows:
+        raise MalformedFileError(f"'{where}' has {len(table)} rows; {n_rows} are asked for")
+    table = table.slice(0, n_rows)
+    present = pc.or_(pc.is_valid(table["path"]), pc.is_valid(table["raw"]))
+    rows = np.flatnonzero(present.combine_chunks().to_numpy(zero_copy_only=False))
+    return _columns(rows, table if len(rows) == n_rows else table.take(pa.array(rows)), where)
 
-    def _table(self, data: bytes, key: str) -> pa.Table:
-        try:
-            file = pq.read_table(pa.BufferReader(data))
-            columns = []
-            for name, kind in _COLUMNS:
-                column = file[name] if name in file.column_names else pa.chunked_array([pa.nulls(len(file), kind)])
-                if name == "raw" and pa.types.is_dictionary(column.type):
-                    column = column.cast(column.type.value_type)
-                if name == "path" and not pa.types.is_dictionary(column.type):
-                    column = column.cast(pa.string()).dictionary_encode()
-                columns.append(column.cast(kind))
-            return pa.table(columns, names=[name for name, _ in _COLUMNS])
-        except (pa.ArrowException, OSError) as error:
-            raise MalformedFileError(f"'{key}' of '{self.where}' is no parquet of references: {error}") from error
+
+def _table(data: bytes, where: str) -> pa.Table:
+    try:
+        file = pq.read_table(pa.BufferReader(data))
+        columns = []
+        for name, kind in _COLUMNS:
+            column = file[name] if name in file.column_names else pa.chunked_array([pa.nulls(len(file), kind)])
+            if name == "raw" and pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            if name == "path" and not pa.types.is_dictionary(column.type):
+                column = column.cast(pa.string()).dictionary_encode()
+            columns.append(column.cast(kind))
+        return pa.table(columns, names=[name for name, _ in _COLUMNS])
+    except (pa.ArrowException, OSError) as error:
+        raise MalformedFileError(f"'{where}' is no parquet of references: {error}") from error
 
 
 def _columns(cells: np.ndarray[Any, Any], table: pa.Table, where: str) -> References:

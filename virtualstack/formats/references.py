@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
 
-__all__ = ["WHOLE", "Locate", "References", "build_manifest", "check_grid"]
+__all__ = ["WHOLE", "Locate", "Measure", "References", "build_manifest", "check_grid", "place_rows", "with_sizes"]
 
 WHOLE = -1
 """Length of a reference to a whole file."""
@@ -22,8 +22,11 @@ WHOLE = -1
 MAX_CELLS = 1 << 28
 """Chunks that a grid may have: metadata of a few bytes can ask for any number of them."""
 
-type Locate = Callable[[str, bool], Location]
-"""Makes a location of a URL as it stands in references; the flag asks for its size."""
+type Locate = Callable[[str], Location]
+"""Makes a location of a URL as it stands in references."""
+
+type Measure = Callable[[Sequence[Location]], Sequence[Location]]
+"""Gives locations their sizes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,42 +71,80 @@ def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:
     return n_cells
 
 
-def build_manifest(references: References, metadata: ArrayMetadata, /, *, locate: Locate, where: str) -> ChunkManifest:
+def build_manifest(
+    references: References, metadata: ArrayMetadata, /, *, locate: Locate, measure: Measure, where: str
+) -> ChunkManifest:
     """Put references on the grid; what they do not name is EMPTY.
 
     Raises
     ------
     MalformedFileError
         An offset or length is no place in a file.
+    UnsupportedFeatureError
+        The grid has more cells than a manifest in memory may have.
     """
-    check_grid(metadata, where=where)
-    grid_shape = metadata.grid.shape
-    whole = (references.lengths == WHOLE) & (references.rows >= 0)
-    needs_size = np.zeros(len(references.urls), np.bool_)
-    needs_size[references.rows[whole]] = True
-    locations = tuple(map(locate, references.urls, needs_size.tolist()))
-    lengths = references.lengths.copy()
-    if whole.any():
-        sizes = np.array([location.size or 0 for location in locations], np.int64)
-        lengths[whole] = sizes[references.rows[whole]]
-    offsets = references.offsets.copy()
+    n_cells = check_grid(metadata, where=where)
+    rows = place_rows(references, n_cells, metadata, locate=locate, where=where)
+    sized = with_sizes(rows, measure)
+    if sized is not rows:
+        _validate(sized, where)
+    return sized.reshape(metadata.grid.shape)
+
+
+def place_rows(
+    references: References, n_rows: int, metadata: ArrayMetadata, /, *, locate: Locate, where: str
+) -> ChunkManifest:
+    """Put references into a manifest of one axis; sources are not touched.
+
+    Returns
+    -------
+    ChunkManifest
+        Entries of whole files have the length :data:`WHOLE`, until :func:`with_sizes`.
+
+    Raises
+    ------
+    MalformedFileError
+        An offset or length is no place in a file.
+    """
     inline = references.rows < 0
+    whole = (references.lengths == WHOLE) & ~inline
+    offsets, lengths = references.offsets.copy(), np.where(whole, 0, references.lengths)
     if inline.any():
         lengths[inline] = [len(chunk) for chunk in references.inline]
         offsets[inline] = np.cumsum(lengths[inline]) - lengths[inline]
-    entries = np.zeros(math.prod(grid_shape), ENTRY)
+    entries = np.zeros(n_rows, ENTRY)
     entries["location"][references.cells] = np.where(inline, INLINE, references.rows + FIRST)
     entries["offset"][references.cells] = offsets
     entries["length"][references.cells] = lengths
     manifest = ChunkManifest(
-        entries=entries.reshape(grid_shape),
+        entries=entries,
         fills=(metadata.fill,),
         encodings=(metadata.encoding,),
-        locations=locations,
+        locations=tuple(map(locate, references.urls)),
         inline=b"".join(references.inline),
     )
+    _validate(manifest, where)
+    entries["length"][references.cells[whole]] = WHOLE
+    return manifest
+
+
+def with_sizes(rows: ChunkManifest, measure: Measure, /) -> ChunkManifest:
+    """Give entries of whole files the sizes of their sources."""
+    whole = rows.entries["length"] == WHOLE
+    if not whole.any():
+        return rows
+    used, which = np.unique(rows.entries["location"][whole] - FIRST, return_inverse=True)
+    measured = measure([rows.locations[row] for row in used.tolist()])
+    locations = list(rows.locations)
+    for row, location in zip(used.tolist(), measured, strict=True):
+        locations[row] = location
+    entries = rows.entries.copy()
+    entries["length"][whole] = np.array([location.size or 0 for location in measured], np.int64)[which]
+    return replace(rows, entries=entries, locations=tuple(locations))
+
+
+def _validate(manifest: ChunkManifest, where: str) -> None:
     try:
-        manifest.validate()
+        manifest.validate_entries()
     except ManifestError as error:
         raise MalformedFileError(f"'{where}': {error}; write the references anew") from error
-    return manifest

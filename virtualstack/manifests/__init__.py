@@ -12,6 +12,7 @@ from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.inline import inline_array
 from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
 from virtualstack.manifests.mosaic import Mosaic, Runs, Tile, place_tiles, take_runs
+from virtualstack.manifests.paged import PagedManifest, PageSource
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
 from virtualstack.manifests.reindexing import reindex
 from virtualstack.manifests.unify import unify
@@ -35,6 +36,8 @@ __all__ = [
     "ManifestGroup",
     "ManifestSummary",
     "Mosaic",
+    "PageSource",
+    "PagedManifest",
     "PlainArray",
     "Refusal",
     "Runs",

@@ -20,10 +20,11 @@ from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.html import to_html
 from virtualstack.manifests.indexing import Chunks, transpose
 from virtualstack.manifests.joining import equal
-from virtualstack.manifests.keys import index_chunks
+from virtualstack.manifests.keys import index_chunks, index_view
 from virtualstack.manifests.manifest import Box, Manifest
 from virtualstack.manifests.plain import describe
 from virtualstack.manifests.verdict import Verdict
+from virtualstack.manifests.view import ManifestView
 
 __all__ = ["ManifestArray", "implements"]
 
@@ -138,8 +139,11 @@ class ManifestArray(NDArrayOperatorsMixin):
 
     def a_url(self) -> str | None:
         """Give the URL of one of its sources, for messages."""
-        manifest = self.manifest
-        return manifest.locations[0].url if isinstance(manifest, ChunkManifest) and manifest.locations else None
+        return self.manifest.url
+
+    def whole(self) -> ManifestArray:
+        """Give the array with its whole manifest in memory: for who looks at all of it more than once."""
+        return self if isinstance(self.manifest, ChunkManifest) else replace(self, manifest=self.in_memory())
 
     def describe(self) -> str:
         """Say what it holds, where its bytes are, and which targets take it as it is."""
@@ -189,9 +193,17 @@ class ManifestArray(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: object, /) -> ManifestArray:
         try:
+            if not isinstance(self.manifest, ChunkManifest):
+                return self._index_view(key)
             return self.with_chunks(index_chunks(self.chunks_of(), key))
         except ChunkAlignmentError as error:
             raise ChunkAlignmentError(f"variable '{self.name}': {error}", axis=error.axis, variable=self.name) from None
+
+    def _index_view(self, key: object) -> ManifestArray:
+        """Index a manifest that is not in memory: read the cells that steps and arrays are about, and else nothing."""
+        manifest, grid, rest = index_view(self.manifest, self.grid, key)
+        seen = replace(self, manifest=manifest, grid=grid, dimension_names=None)
+        return seen if rest is None else seen.whole()[rest]
 
     def __setitem__(self, key: object, value: object, /) -> NoReturn:
         self._refuse_values("values cannot be assigned to it")
@@ -202,7 +214,11 @@ class ManifestArray(NDArrayOperatorsMixin):
         order = tuple(range(self.ndim))[::-1] if order is None else tuple(int(i) % max(self.ndim, 1) for i in order)
         if sorted(order) != list(range(self.ndim)):
             raise ValueError(f"axes {order} do not match an array of {self.ndim} axes")
-        return self.with_chunks(transpose(self.chunks_of(), order))
+        if isinstance(self.manifest, ChunkManifest):
+            return self.with_chunks(transpose(self.chunks_of(), order))
+        manifest = ManifestView.of(self.manifest).transpose(order).simplified()
+        grid = ChunkGrid(tuple(self.grid.axes[i] for i in order))
+        return replace(self, manifest=manifest, grid=grid, dimension_names=None)
 
     @property
     def T(self) -> ManifestArray:  # noqa: N802 - numpy's name
@@ -281,6 +297,8 @@ class ManifestArray(NDArrayOperatorsMixin):
             return True
         if not isinstance(other, ManifestArray) or self.shape != other.shape or self.dtype != other.dtype:
             return False
+        if self.grid == other.grid and self.manifest == other.manifest:
+            return True  # of one file, though it may not be in memory
         return equal(self.chunks_of(), other.chunks_of())
 
     def __eq__(self, other: object) -> Verdict:  # type: ignore[override]
@@ -363,7 +381,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         count = self.manifest.summary()
         grid = "x".join(map(str, self.grid.shape)) or "1"
         text = f"virtual {grid} chunks"
-        holes = count.n_empty + count.n_missing
+        holes = count.n_empty + count.n_missing if count is not None else 0
         text += f", {holes} holes" if holes else ""
         return text if len(text) <= max_width else text[: max_width - 1] + "…"
 

@@ -242,6 +242,11 @@ class ChunkManifest:
         """The array's own fill value."""
         return self.fills[0]
 
+    @property
+    def url(self) -> str | None:
+        """URL of the first source; ``None`` where there is none."""
+        return self.locations[0].url if self.locations else None
+
     @cached_property
     def holes(self) -> NDArray[np.bool_]:
         """Which cells are EMPTY or MISSING; shape of the grid."""
@@ -255,6 +260,21 @@ class ChunkManifest:
         """Give the entries of a box of the grid, with all tables; nothing is copied."""
         view: Any = (*box, ...)  # the dots keep an array without axes an array
         return replace(self, entries=self.entries[view], starts=None if self.starts is None else self.starts[view])
+
+    def take(self, cells: NDArray[np.int64], /) -> ChunkManifest:
+        """Give some cells of a manifest of one axis, with all tables."""
+        starts = None if self.starts is None else self.starts[cells]
+        return replace(self, entries=self.entries[cells], starts=starts)
+
+    def reshape(self, shape: tuple[int, ...], /) -> ChunkManifest:
+        """Give the cells, in C order, another shape; encodings stay, whatever the number of axes."""
+        starts = None if self.starts is None else self.starts.reshape(shape)
+        return replace(self, entries=self.entries.reshape(shape), starts=starts)
+
+    @property
+    def tables(self) -> ChunkManifest:
+        """Itself."""
+        return self
 
     def summary(self) -> ManifestSummary:
         """Count references, inline chunks, EMPTY and MISSING cells, and their bytes."""
@@ -271,9 +291,24 @@ class ChunkManifest:
         )
 
     def validate(self) -> None:
-        """Check every entry against its tables; for manifests that come from outside.
+        """Check every entry against its tables, and encodings against the grid; for manifests that come from outside.
 
         Cells against chunks are checked where the grid is known (:class:`ManifestArray`).
+
+        Raises
+        ------
+        ManifestError
+            See :meth:`validate_entries`; or an encoding of another number of axes.
+        """
+        self.validate_entries()
+        for encoding in self.encodings:
+            if len(encoding.strides) != self.entries.ndim:
+                raise ManifestError(
+                    f"an encoding has {len(encoding.strides)} strides; the grid has {self.entries.ndim} axes"
+                )
+
+    def validate_entries(self) -> None:
+        """Check every entry against its tables.
 
         Raises
         ------
@@ -292,11 +327,6 @@ class ChunkManifest:
         if faults:
             _, cell, what = min(faults)
             self._refuse(cell, what)
-        for encoding in self.encodings:
-            if len(encoding.strides) != self.entries.ndim:
-                raise ManifestError(
-                    f"an encoding has {len(encoding.strides)} strides; the grid has {self.entries.ndim} axes"
-                )
 
     def _checks(self, box: Box, sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.bool_], str]]:
         """Give which cells of a box break each rule, and the rule; ``sizes`` of sources by location code."""

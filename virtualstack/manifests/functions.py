@@ -20,11 +20,13 @@ from virtualstack.manifests.agreement import (
     reference,
 )
 from virtualstack.manifests.array import ManifestArray, implements
+from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.collapsing import collapse
 from virtualstack.manifests.encoding import Fill, native
 from virtualstack.manifests.filling import choose, holes, pad_axis, pad_axis_by_elements
 from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.manifests.indexing import insert_axis, repeat_axis
+from virtualstack.manifests.joined import JoinedManifest
 from virtualstack.manifests.reshaping import reshape as reshape_chunks
 from virtualstack.manifests.verdict import Verdict
 
@@ -68,8 +70,13 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     used = [part for part in parts if part.shape[axis]] or parts[:1]
     if len(used) == 1 and used[0].manifest is parts[0].manifest:
         return replace(parts[0])
-    first = parts[0]
-    joined = first.with_chunks(joining.concatenate([part.chunks_of() for part in used], axis))
+    first, axes = used[0], [part.grid.axes for part in used]
+    is_aligned = all(x[:axis] == axes[0][:axis] and x[axis + 1 :] == axes[0][axis + 1 :] for x in axes)
+    if is_aligned and not all(isinstance(part.manifest, ChunkManifest) for part in used):
+        grid = first.grid.replace(axis, joining.join_axes([x[axis] for x in axes]))
+        manifest = JoinedManifest.of([part.manifest for part in used], axis)
+        return replace(parts[0], manifest=manifest, grid=grid, dimension_names=None, cf=reference(parts).cf)
+    joined = parts[0].with_chunks(joining.concatenate([part.chunks_of() for part in used], axis))
     return replace(joined, cf=reference(parts).cf)
 
 
@@ -92,10 +99,10 @@ def expand_dims(a: ManifestArray, axis: int | tuple[int, ...]) -> ManifestArray:
     """Insert axes of one element."""
     axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
     ndim = a.ndim + len(axes)
-    chunks = a.chunks_of()
-    for at in sorted(_axis(i, ndim) for i in axes):
-        chunks = insert_axis(chunks, at)
-    return a.with_chunks(chunks)
+    new = [_axis(i, ndim) for i in axes]
+    if len(set(new)) < len(new):
+        raise ValueError("repeated axis")
+    return a[tuple(None if i in new else slice(None) for i in range(ndim))]
 
 
 @implements(np.squeeze)
@@ -317,7 +324,7 @@ def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options:
         if mode == "constant":
             constants = _pairs(options.get("constant_values", 0), array.ndim)
         for axis, (width, values) in enumerate(zip(widths, constants, strict=True)):
-            fills = [array.in_memory().fill if mode == "empty" else fill_of(array, x) for x in values]
+            fills = [array.manifest.tables.fill if mode == "empty" else fill_of(array, x) for x in values]
             if mode == "constant" and any(width):
                 check_unpacked(array, values)
             chunks = pad_axis(chunks, axis, int(width[0]), int(width[1]), (fills[0], fills[1]))
@@ -369,7 +376,7 @@ def reshape(a: ManifestArray, /, shape: Any = None, order: str = "C", **unsuppor
         return a
     if not a.size:
         axes = tuple(ChunkAxis.regular(n, max(n, 1)) for n in wanted)
-        return a.with_chunks(holes(axes, a.in_memory().fill))
+        return a.with_chunks(holes(axes, a.manifest.tables.fill))
     return a.with_chunks(collapse(reshape_chunks(a.chunks_of(), wanted)))
 
 

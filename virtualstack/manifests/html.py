@@ -16,19 +16,24 @@ _CELL = "text-align:left;padding:1px 8px;vertical-align:top"
 
 def to_html(array: ManifestArray, /) -> str:
     """Give a table of an array: shape, chunk grid, codecs, sources, and counts of each kind of chunk."""
-    count = array.manifest.summary()
-    manifest = array.in_memory()
-    codecs = {" → ".join(codec.name for codec in x.codecs) or "none" for x in manifest.encodings}
-    stored = {f"{x.dtype.str} {x.shape}" for x in manifest.encodings}
-    urls = [location.url for location in manifest.locations]
+    count, tables = array.manifest.summary(), array.manifest.tables
+    codecs = {" → ".join(codec.name for codec in x.codecs) or "none" for x in tables.encodings}
+    stored = {f"{x.dtype.str} {x.shape}" for x in tables.encodings}
+    urls = [location.url for location in tables.locations]
+    chunks, sources = f"not counted; in '{array.manifest.url}'", "named there"
+    if count is not None:
+        sources = _some(urls)
+        chunks = (
+            f"{count.n_references} in sources, {count.n_inline} INLINE, {count.n_empty} EMPTY, {count.n_missing} "
+            f"MISSING; {count.nbytes:,} stored bytes"
+        )
     rows = {
         "Shape": f"{array.shape} {array.dtype}",
         "Chunk grid": f"{' x '.join(map(str, array.grid.shape)) or '1'} cells ({array.grid!r})",
         "Stored chunks": "; ".join(sorted(stored)) or "none",
         "Codecs": "; ".join(sorted(codecs)) or "none",
-        "Chunks": f"{count.n_references} in sources, {count.n_inline} INLINE, {count.n_empty} EMPTY, "
-        f"{count.n_missing} MISSING; {count.nbytes:,} stored bytes",
-        "Sources": _some(urls),
+        "Chunks": chunks,
+        "Sources": sources,
     }
     body = "".join(
         f'<tr><th style="{_CELL}">{escape(key)}</th><td style="{_CELL}">{escape(value)}</td></tr>'

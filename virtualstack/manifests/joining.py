@@ -18,7 +18,7 @@ from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
 from virtualstack.manifests.indexing import Chunks, refine
 from virtualstack.manifests.unify import join, unify
 
-__all__ = ["align", "concatenate", "equal"]
+__all__ = ["align", "concatenate", "equal", "join_axes"]
 
 REFINEMENT_BUDGET = 16
 """Cells after aligning grids, as a multiple of the cells before."""
@@ -34,12 +34,13 @@ def concatenate(parts: Sequence[Chunks], axis: int, /) -> Chunks:
     """
     parts = align(parts, skip=axis)
     joined = join([part.manifest for part in parts], axis)
-    chunks = Chunks(joined, parts[0].grid.replace(axis, _join_axes([part.grid.axes[axis] for part in parts])))
+    chunks = Chunks(joined, parts[0].grid.replace(axis, join_axes([part.grid.axes[axis] for part in parts])))
     seams = np.cumsum([part.grid.axes[axis].n_cells for part in parts])[:-1]
     return drop_lines(chunks, axis, union(seams[(seams > 0) & (seams < joined.shape[axis])]))
 
 
-def _join_axes(axes: Sequence[ChunkAxis]) -> ChunkAxis:
+def join_axes(axes: Sequence[ChunkAxis], /) -> ChunkAxis:
+    """Put the cells of several axes one after the other."""
     chunk = axes[0].chunk
     if chunk and all(x.chunk == chunk and x.length % chunk == 0 for x in axes[:-1]):
         last = axes[-1]

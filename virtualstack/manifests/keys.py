@@ -14,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.indexing import Chunks, drop_axis, insert_axis, slice_axis, transpose
+from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.taking import take_axis, take_points
+from virtualstack.manifests.view import ManifestView, cut
 
-__all__ = ["index_chunks"]
+__all__ = ["index_chunks", "index_view"]
 
 type _Item = int | slice | NDArray[np.int64] | None
 
@@ -47,6 +50,60 @@ def index_chunks(chunks: Chunks, key: object, /) -> Chunks:
             continue
         axis += 1
     return chunks
+
+
+def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Manifest, ChunkGrid, Any]:
+    """Index a manifest that is not in memory, as far as that can be put off.
+
+    Returns
+    -------
+    tuple
+        A view of the box of cells that the key meets, its grid, and the key that is left on it: steps and arrays.
+        ``None`` where none is, and the view is what the key says.
+
+    Raises
+    ------
+    IndexError
+        As :func:`index_chunks`.
+    """
+    items = _expand(key, grid.array_shape)
+    view, axes = ManifestView.of(manifest), list(grid.axes)
+    rest: list[_Item] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            rest.append(None)
+            continue
+        low, high, left = _span(item, axes[axis].length)
+        axes[axis], begin, n, first = cut(axes[axis], low, high)
+        view = view.cut(axis, begin, n, first)
+        rest.append(left)
+        axis += 1
+    if any(isinstance(left, np.ndarray) or (isinstance(left, slice) and left.step) for left in rest):
+        return view.simplified(), ChunkGrid(tuple(axes)), tuple(rest)
+    axis = 0
+    for left in rest:
+        if left is None:
+            view = view.insert(axis)
+            axes.insert(axis, ChunkAxis.regular(1, 1))
+        elif isinstance(left, int):
+            view = view.drop(axis)
+            del axes[axis]
+            continue
+        axis += 1
+    return view.simplified(), ChunkGrid(tuple(axes)), None
+
+
+def _span(item: int | slice | NDArray[np.int64], length: int) -> tuple[int, int, _Item]:
+    """Give the elements of an axis that an item lies among, from and to, and what is left of the item there."""
+    if isinstance(item, int):
+        return item, item + 1, 0
+    if isinstance(item, slice):
+        picked = range(length)[item]
+        low, high = (min(picked[0], picked[-1]), max(picked[0], picked[-1]) + 1) if picked else (0, 0)
+        return low, high, slice(None, None, picked.step if picked.step != 1 and len(picked) > 1 else None)
+    low, high = (int(item.min()), int(item.max()) + 1) if item.size else (0, 0)
+    return low, high, item - low
 
 
 def _advanced(chunks: Chunks, items: list[_Item]) -> Chunks:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from virtualstack.location import Location
     from virtualstack.manifests.chunk_manifest import ChunkManifest
+    from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
-__all__ = ["Box", "Manifest", "ManifestSummary"]
+__all__ = ["Box", "Manifest", "ManifestSummary", "Tables"]
 
 type Box = tuple[slice, ...]
 """A box of the chunk grid: one slice with start and stop and no step for each axis, in cells."""
@@ -36,6 +38,26 @@ class ManifestSummary:
     nbytes: int
 
 
+class Tables(Protocol):
+    """What the codes of entries point into; see :class:`~virtualstack.manifests.ChunkManifest`."""
+
+    @property
+    def fill(self) -> Fill:
+        """The array's own fill value, the first of them."""
+
+    @property
+    def fills(self) -> tuple[Fill, ...]:
+        """What holes read as."""
+
+    @property
+    def encodings(self) -> tuple[ChunkEncoding, ...]:
+        """How chunks become values."""
+
+    @property
+    def locations(self) -> tuple[Location, ...]:
+        """Sources of the chunks; those of pages are not among them."""
+
+
 @runtime_checkable
 class Manifest(Protocol):
     """Where the chunks of an array lie."""
@@ -44,8 +66,16 @@ class Manifest(Protocol):
     def shape(self) -> tuple[int, ...]:
         """Shape of the chunk grid, in cells."""
 
-    def read(self, box: Box, /) -> ChunkManifest:
-        """Give the entries of a box of the grid, in memory."""
+    @property
+    def url(self) -> str | None:
+        """URL of one of the sources, or of the references where none is known without reading them; for messages."""
 
-    def summary(self) -> ManifestSummary:
-        """Count what the manifest holds; a paged manifest answers without reading its pages."""
+    def read(self, box: Box, /) -> ChunkManifest:
+        """Give the entries of a box of the grid, in memory; of a paged manifest, the pages that hold them are read."""
+
+    @property
+    def tables(self) -> Tables:
+        """All fills and encodings that chunks may have, and the sources that are known; no page is read."""
+
+    def summary(self) -> ManifestSummary | None:
+        """Count what the manifest holds; ``None`` where pages would have to be read for it."""

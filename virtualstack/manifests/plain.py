@@ -274,8 +274,8 @@ def _listed(values: Sequence[str], most: int = 3) -> str:
 
 def describe(array: ManifestArray, /) -> str:
     """Say what an array holds, where its bytes are, and in what it differs from what any target takes."""
-    count = array.manifest.summary()
-    manifest = array.in_memory().compact()
+    array = array.whole()
+    count, manifest = array.in_memory().summary(), array.in_memory().compact()
     codecs = sorted({" + ".join(codec.name for codec in x.codecs) or "uncompressed" for x in manifest.encodings})
     lines = [
         f"{array.dtype} {array.shape}, {array.grid!r}: {count.n_chunks} chunks",

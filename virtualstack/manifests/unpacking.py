@@ -130,7 +130,7 @@ def _shared_packing(encodings: tuple[ChunkEncoding, ...]) -> Packing | None:
 
 def packed_encoding(array: ManifestArray, /) -> Mapping[str, Any]:
     """Give what xarray has in the encoding of a variable that was packed in one way throughout; else nothing."""
-    packing = _shared_packing(array.manifest.read(tuple(slice(0, 0) for _ in array.shape)).encodings)
+    packing = _shared_packing(array.manifest.tables.encodings)
     return {} if packing is None else decoded_by_xarray(cf_codec(packing.stored, packing.attributes)).encoding
 
 

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import orjson
 import pyarrow as pa
 
-from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError
 from virtualstack.formats.hierarchy import array_paths, build_group
+from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.parquet_table import ParquetTable
 from virtualstack.formats.reference_table import ReferenceTable, parse_json
-from virtualstack.location import Location, absolute_url, join_url
-from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.formats.references import build_manifest
+from virtualstack.location import absolute_url
+from virtualstack.manifests import Manifest, ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
-from virtualstack.storage import Storage
+from virtualstack.readers.kerchunk_records import RecordFiles, locate_reference, measure_sources
+from virtualstack.storage import Source, Storage
 
 __all__ = ["Kerchunk", "read_references"]
 
 _PARQUET = ".parq", ".parquet"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _MAX_TEXT = 1 << 33
-_CACHES = frozenset({"simplecache", "filecache", "blockcache"})
 _DEFAULTS = ReadOptions()
 
 
@@ -48,6 +50,8 @@ class Kerchunk:
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Read references; the sources are not touched, but for the sizes of those that are referred to whole.
 
+        Of parquet references ``.zmetadata`` alone is read: record files are when chunks in them are asked for.
+
         Raises
         ------
         MalformedFileError
@@ -63,17 +67,30 @@ class Kerchunk:
             raise
 
     def _read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
-        locate = _locator(url.rpartition("/")[0] + "/", storage)
+        base = url.rpartition("/")[0] + "/"
         zmetadata = None if ".json" in url.rpartition("/")[2] else _directory(url, storage)
         if zmetadata is None:
             source = storage.source(url)
             data = _parse(source.read(0, source.size), url)
-            return self._from_table(ReferenceTable.of(data, where=url), locate, options, url)
-        table = ParquetTable.of(zmetadata, _fetcher(url, storage), where=url)
+            return self._from_table(ReferenceTable.of(data, where=url), base, storage, options, url)
+        table = ParquetTable.of(zmetadata.read(0, zmetadata.size), where=url)
+        lasting = Storage(storage.given, storage.remembered)  # without what is kept for this one reading
+
+        def read(path: str, metadata: ArrayMetadata) -> tuple[Manifest, int]:
+            records = RecordFiles(
+                url=url,
+                path=path,
+                metadata=metadata,
+                record_size=table.record_size,
+                base=base,
+                version=zmetadata.location,
+                storage=lasting,
+            )
+            return records.manifest(), 0
+
         return build_group(
             table.metadata,
-            table.read,
-            locate=locate,
+            read,
             where=url,
             url=url,
             wanted=_filter(options),
@@ -86,10 +103,10 @@ class Kerchunk:
         """Read a set of references that is in memory; see :func:`read_references`."""
         base = absolute_url("." if base_url is None else base_url)
         table = ReferenceTable.of(references, where="references")
-        return self._from_table(table, _locator(f"{base}/", storage), options, None)
+        return self._from_table(table, f"{base}/", storage, options, None)
 
     def _from_table(
-        self, table: ReferenceTable, locate: Callable[[str, bool], Location], options: ReadOptions, url: str | None
+        self, table: ReferenceTable, base: str, storage: Storage, options: ReadOptions, url: str | None
     ) -> ManifestGroup:
         metadata = table.metadata()
         if not metadata:
@@ -99,10 +116,17 @@ class Kerchunk:
                 url=url,
             )
         strays = table.strays(array_paths(metadata))
+        locate = cache(partial(locate_reference, base))  # arrays have many URLs in common
+
+        def read(path: str, described: ArrayMetadata) -> tuple[Manifest, int]:
+            references, n_outside = table.read(path, described)
+            at = f"{path}' of '{table.where}"
+            measure = partial(measure_sources, storage)
+            return build_manifest(references, described, locate=locate, measure=measure, where=at), n_outside
+
         return build_group(
             metadata,
-            table.read,
-            locate=locate,
+            read,
             where=table.where,
             url=url,
             wanted=_filter(options),
@@ -143,32 +167,14 @@ def read_references(
     return Kerchunk().read_references(references, base_url=base_url, storage=Storage.of(storage), options=options)
 
 
-def _directory(url: str, storage: Storage) -> bytes | None:
+def _directory(url: str, storage: Storage) -> Source | None:
     """Give ``.zmetadata`` of a parquet directory; ``None`` where there is none, and the name does not ask for one."""
     try:
-        source = storage.source(f"{url}/.zmetadata")
-        return source.read(0, source.size)
+        return storage.source(f"{url}/.zmetadata")
     except SourceNotFoundError:
         if url.endswith(_PARQUET):
             raise
         return None
-
-
-def _fetcher(url: str, storage: Storage) -> Callable[[list[str]], Iterable[bytes | None]]:
-    def fetch_one(key: str) -> bytes | None:
-        try:
-            source = storage.source(f"{url}/{key}")
-        except SourceNotFoundError:
-            return None
-        return source.read(0, source.size)
-
-    def fetch(keys: list[str]) -> Iterable[bytes | None]:
-        if len(keys) < 2:
-            return map(fetch_one, keys)
-        with ThreadPoolExecutor(min(len(keys), 8)) as pool:
-            return list(pool.map(fetch_one, keys))
-
-    return fetch
 
 
 def _parse(data: bytes, url: str) -> Any:
@@ -191,31 +197,3 @@ def _filter(options: ReadOptions) -> Callable[[str], bool]:
         return path.startswith(prefix) and not names & options.drop_variables
 
     return wanted
-
-
-def _locator(base: str, storage: Storage) -> Callable[[str, bool], Location]:
-    """Make locations out of URLs as they stand in references; each once."""
-    known: dict[tuple[str, bool], Location] = {}
-
-    def locate(url: str, needs_size: bool) -> Location:
-        location = known.get((url, needs_size))
-        if location is None:
-            absolute = join_url(base, _without_caches(url))
-            location = storage.source(absolute).location if needs_size else Location(absolute)
-            known[url, needs_size] = location
-        return location
-
-    return locate
-
-
-def _without_caches(url: str) -> str:
-    *outer, inner = url.split("::")
-    if all(name in _CACHES for name in outer):
-        return inner
-    if "://" not in outer[0] and "/" in outer[0]:
-        return url  # a file name that happens to have '::'
-    raise UnsupportedFeatureError(
-        f"'{url}' is reached through '{outer[0]}', which has no byte ranges of its own: unpack it",
-        url=url,
-        feature=outer[0],
-    )

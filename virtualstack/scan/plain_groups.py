@@ -115,7 +115,9 @@ def _to_location(data: Json) -> Location:
 
 
 def _from_array(array: ManifestArray, heap: Heap) -> Json:
-    manifest = array.in_memory()
+    if not isinstance(array.manifest, ChunkManifest):
+        raise UnstorableError("chunks in pages")  # which are as quickly found again where they are
+    manifest = array.manifest
     return {
         "name": array.name,
         "dtype": from_dtype(array.dtype),

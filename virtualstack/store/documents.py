@@ -17,7 +17,7 @@ from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import n_array_codecs, split_elementwise, stored_dtype
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, WriterError
 from virtualstack.formats.attributes import json_attributes
-from virtualstack.manifests import EMPTY, MISSING, Fill, ManifestArray, ManifestGroup, PlainArray
+from virtualstack.manifests import EMPTY, MISSING, ChunkManifest, ManifestArray, ManifestGroup, PlainArray
 from virtualstack.reading.uniform import UniformArray
 
 __all__ = ["ServedArray", "attributes_document", "group_document", "packed", "serve", "zarr_dtype"]
@@ -48,6 +48,9 @@ class ServedArray:
 def serve(array: ManifestArray, /, *, name: str, missing: Literal["fill", "raise"] = "fill") -> ServedArray:
     """Find the form of an array for zarr: its chunks as they are stored where zarr understands them, else decoded.
 
+    Those of a manifest that is not in memory are served decoded, and all of them are said to be there: whether they
+    are is known when they are read.
+
     Raises
     ------
     UnsupportedFeatureError
@@ -55,7 +58,8 @@ def serve(array: ManifestArray, /, *, name: str, missing: Literal["fill", "raise
     """
     dtype = packed(array.dtype)
     zdtype = zarr_dtype(dtype, name=name)
-    plain = PlainArray.of(array)
+    is_known = isinstance(array.manifest, ChunkManifest)
+    plain = PlainArray.of(array) if is_known else None
     if isinstance(plain, PlainArray) and (codecs := _plain_codecs(plain, dtype)) is not None:
         code = plain.manifest.entries["location"]
         present = code != EMPTY if missing == "raise" else (code != EMPTY) & (code != MISSING)
@@ -64,7 +68,7 @@ def serve(array: ManifestArray, /, *, name: str, missing: Literal["fill", "raise
     codecs = [{"name": "vlen-utf8"}] if dtype.kind == "T" else [_bytes_codec(dtype, "little")]
     return ServedArray(
         document=_document(array, zdtype, uniform.chunks, codecs),
-        present=uniform.present(missing=missing),
+        present=uniform.present(missing=missing) if is_known else np.broadcast_to(np.True_, uniform.grid.shape),
         uniform=uniform,
     )
 
@@ -153,7 +157,7 @@ def _shuffles_as_in_zarr(codecs: Sequence[Codec], nbytes: int) -> bool:
 def _document(
     array: ManifestArray, zdtype: ZDType[Any, Any], chunks: tuple[int, ...], codecs: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    fill = _tables_fill(array)
+    fill = array.manifest.tables.fill
     dtype = zdtype.to_native_dtype()
     value = np.array(fill.value, array.dtype).astype(dtype)[()] if dtype.names else fill.value
     document = {
@@ -171,10 +175,6 @@ def _document(
     if array.dimension_names is not None:
         document["dimension_names"] = list(array.dimension_names)
     return document
-
-
-def _tables_fill(array: ManifestArray) -> Fill:
-    return array.manifest.read(tuple(slice(0, 0) for _ in array.shape)).fill
 
 
 def attributes_document(array: ManifestArray, /) -> dict[str, Any]:

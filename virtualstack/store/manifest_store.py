@@ -14,10 +14,10 @@ from numcodecs.vlen import VLenUTF8
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
+from virtualstack.cache import ByteCache
 from virtualstack.errors import StorageError, UnsupportedFeatureError
 from virtualstack.manifests import FIRST, INLINE, MISSING, ManifestArray, ManifestGroup, PlainArray
 from virtualstack.reading import check_missing
-from virtualstack.reading.cache import ByteCache
 from virtualstack.reading.uniform import UniformArray
 from virtualstack.storage import Bytes, Source, Storage, StorageLike
 from virtualstack.store.documents import ServedArray, attributes_document, group_document, packed, serve, zarr_dtype
@@ -69,7 +69,7 @@ class ManifestStore(Store):
         self._served: dict[str, ServedArray] = {}
         self._documents: dict[str, bytes] = {}
         self._sources: dict[str, Source] = {}
-        self._cache = ByteCache(CACHE)
+        self._cache: ByteCache[bytes] = ByteCache(CACHE)
 
     @property
     def refused(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec, decoding_part
-from virtualstack.manifests import ChunkEncoding, ChunkManifest, ManifestArray, ManifestGroup
+from virtualstack.manifests import ChunkEncoding, ManifestArray, ManifestGroup
 
 __all__ = ["ATTRIBUTE", "NONE", "STRUCTURE", "UNKNOWN", "Facts", "Key", "collect_facts", "describe_fact"]
 
@@ -112,22 +112,18 @@ def _whole_chunks(facts: Facts) -> Facts:
 
 def _signature(array: ManifestArray) -> Hashable:
     """Give all that the facts of an array depend on."""
-    manifest = array.manifest if isinstance(array.manifest, ChunkManifest) else _tables(array)
+    tables = array.manifest.tables
     attributes = array.attributes
     return (
         array.dimension_names,
         array.shape,
         array.dtype,
-        manifest.fill,
-        manifest.encodings,
+        tables.fill,
+        tables.encodings,
         tuple(attributes),
         tuple([x if type(x) is str else _hashable(x) for x in attributes.values()]),
         () if not array.cf else tuple([(k, _hashable(x)) for k, x in array.cf.items()]),
     )
-
-
-def _tables(array: ManifestArray) -> ChunkManifest:
-    return array.manifest.read(tuple(slice(0, 0) for _ in array.shape))
 
 
 def _facts_of_array(variable: str, name: str, array: ManifestArray, dim: str | None) -> Iterator[tuple[Key, Hashable]]:
@@ -139,7 +135,7 @@ def _facts_of_array(variable: str, name: str, array: ManifestArray, dim: str | N
         if key not in cf:
             yield (variable, ATTRIBUTE + key), _hashable(value)
     yield (variable, "calendar"), _hashable(cf.get("calendar", "standard")) if "units" in cf else NONE
-    manifest = _tables(array)
+    manifest = array.manifest.tables
     encodings = manifest.encodings
     if dims == (name,):  # loaded and decoded file by file: how it is stored is of no account
         yield (variable, "dtype"), (array.dtype.str,)

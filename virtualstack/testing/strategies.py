@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import zlib
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,9 +29,19 @@ from virtualstack.manifests import (
     ChunkManifest,
     Fill,
     ManifestArray,
+    PagedManifest,
 )
 
-__all__ = ["KnownArray", "advanced_keys", "basic_keys", "known_arrays", "model_read", "store_array"]
+__all__ = [
+    "HeldPages",
+    "KnownArray",
+    "advanced_keys",
+    "basic_keys",
+    "in_pages",
+    "known_arrays",
+    "model_read",
+    "store_array",
+]
 
 DTYPES = ("<i2", ">i2", "<f4", ">f8", "|u1", "<i4", "<c8", "|S3")
 _SERIAL = itertools.count()  # no two arrays share a source
@@ -43,6 +54,48 @@ class KnownArray(NamedTuple):
     array: ManifestArray
     values: NDArray[Any]
     sources: dict[str, bytes]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldPages:
+    """Pages cut out of a manifest in memory, with the numbers of those that were read.
+
+    Parameters
+    ----------
+    manifest
+        What the pages hold, in C order.
+    page_size
+        Cells of a page.
+    read_pages
+        Grows with every page that is read.
+    """
+
+    manifest: ChunkManifest
+    page_size: int
+    read_pages: list[int] = field(default_factory=list)
+
+    def read(self, page: int, /) -> ChunkManifest:
+        """Give a page, with the tables that it needs alone."""
+        self.read_pages.append(page)
+        rows = slice(page * self.page_size, (page + 1) * self.page_size)
+        return self.manifest.reshape((self.manifest.entries.size,)).read((rows,)).compact()
+
+    def complete(self, rows: ChunkManifest, /) -> ChunkManifest:
+        """Give the rows: nothing is missing."""
+        return rows
+
+
+def in_pages(array: ManifestArray, page_size: int, /) -> tuple[ManifestArray, HeldPages]:
+    """Give an array whose manifest is in pages instead of in memory, and the pages."""
+    pages = HeldPages(array.in_memory(), page_size)
+    manifest = PagedManifest(
+        source=pages,
+        shape=array.manifest.shape,
+        page_size=page_size,
+        tables=array.manifest.tables,
+        url=array.manifest.url,
+    )
+    return replace(array, manifest=manifest), pages
 
 
 def store_array(
@@ -134,7 +187,7 @@ def known_arrays(
     max_dims: int = 3,
     max_side: int = 7,
 ) -> KnownArray:
-    """Draw an array of random values, chunks, codecs, byte order, holes, padding and storage order."""
+    """Draw an array of random values, chunks, codecs, byte order, holes, padding and storage order; some in pages."""
     if shape is None:
         shape = tuple(draw(st.lists(st.integers(0, max_side), max_size=max_dims)))
     chunks = tuple(draw(st.integers(1, 5)) for _ in shape)
@@ -145,7 +198,7 @@ def known_arrays(
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     grid = ChunkGrid.regular(shape, chunks)
     kinds = draw(st.sampled_from([(1.0, 0.0, 0.0), (1.0, 0.0, 0.0), (0.6, 0.3, 0.1), (0.0, 1.0, 0.0)]))
-    return store_array(
+    known = store_array(
         rng.integers(0, 100, shape).astype(dtype),
         chunks,
         url=f"memory://known/{next(_SERIAL)}",
@@ -157,6 +210,8 @@ def known_arrays(
         is_inline=draw(st.booleans()),
         order=tuple(draw(st.permutations(range(len(shape))))),
     )
+    page_size = draw(st.sampled_from([None, None, None, 1, 3, 10]))
+    return known if page_size is None else known._replace(array=in_pages(known.array, page_size)[0])
 
 
 def basic_keys(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[Any, ...]]:

@@ -98,7 +98,7 @@ def write_kerchunk(
     ValueError
         ``relative`` without a target.
     """
-    group = group.map_arrays(lambda array: _expressible(repack(array), inline_limit, rewrite, storage))
+    group = group.map_arrays(lambda array: _expressible(repack(array.whole()), inline_limit, rewrite, storage))
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target: locations are relative to its folder")
@@ -149,7 +149,7 @@ def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None,
 
 
 def _is_small(array: ManifestArray, inline_limit: int) -> bool:
-    return array.nbytes <= inline_limit and not array.manifest.summary().n_missing
+    return array.nbytes <= inline_limit and not array.in_memory().summary().n_missing
 
 
 def _inlined(array: ManifestArray, storage: StorageLike) -> ManifestArray:
@@ -159,7 +159,7 @@ def _inlined(array: ManifestArray, storage: StorageLike) -> ManifestArray:
         dims=array.dimension_names or (),
         attributes=array.attributes,
         cf=array.cf,
-        fill=array.in_memory().fill,
+        fill=array.manifest.tables.fill,
     )
 
 
@@ -196,7 +196,7 @@ def _takes(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, .
 
 def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
     """Say what :func:`write_kerchunk` would do with an array, in a few words; reads nothing."""
-    array = repack(array)
+    array = repack(array.whole())
     if _is_expressible(array):
         return "as it is"
     plan = plan_rewrite(array, takes=_takes)

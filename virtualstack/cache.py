@@ -1,0 +1,72 @@
+"""A cache of what is costly to make, bounded in bytes, that makes each of it once however many ask."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any
+
+__all__ = ["ByteCache"]
+
+
+class ByteCache[T]:
+    """Values by key; the least recently used are dropped first.
+
+    Parameters
+    ----------
+    limit
+        Bytes to keep. What is larger by itself is handed on and not kept.
+    size_of
+        Gives the bytes of a value.
+    """
+
+    def __init__(self, limit: int, size_of: Callable[[Any], int] = len) -> None:
+        self._limit = limit
+        self._size_of = size_of
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, also who is making what: for a forked process, in which nobody is."""
+        self._size = 0
+        self._kept: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._making: dict[Hashable, Future[T]] = {}
+        self._lock = threading.Lock()
+
+    def __contains__(self, key: Hashable) -> bool:
+        """Tell whether a value is kept just now."""
+        return key in self._kept
+
+    def get(self, key: Hashable, make: Callable[[], T], /) -> T:
+        """Give what is kept, or make it; who asks meanwhile waits for the same answer or error."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][0]
+            waiting = self._making.get(key)
+            if waiting is None:
+                answer = self._making[key] = Future[T]()
+        if waiting is not None:
+            return waiting.result()
+        try:
+            value = make()
+            size = self._size_of(value)
+        except BaseException as error:
+            with self._lock:
+                del self._making[key]
+            answer.set_exception(error)
+            raise
+        self._keep(key, value, size)
+        answer.set_result(value)
+        return value
+
+    def _keep(self, key: Hashable, value: T, size: int) -> None:
+        with self._lock:
+            del self._making[key]
+            if size > self._limit:
+                return
+            self._kept[key] = value, size
+            self._size += size
+            while self._size > self._limit:
+                self._size -= self._kept.popitem(last=False)[1][1]

@@ -1,0 +1,184 @@
+"""A manifest whose entries lie in pages, which are read when cells in them are asked for."""
+
+from __future__ import annotations
+
+import math
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.cache import ByteCache
+from virtualstack.errors import ManifestError
+from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
+from virtualstack.manifests.grid import MAX_LENGTH
+from virtualstack.manifests.indexing import along
+from virtualstack.manifests.manifest import Box, ManifestSummary, Tables
+from virtualstack.manifests.unify import join
+
+__all__ = ["PageSource", "PagedManifest", "hollow", "map_in_threads"]
+
+MAX_CELLS = 1 << 28
+"""Cells that are read at once: 6.4 GB of entries. Metadata of a few bytes can promise any number of them."""
+
+MAX_PAGES = 1 << 17
+"""Pages that are read at once."""
+
+AT_ONCE = 8  # pages that are read side by side
+
+
+def _nbytes(page: ChunkManifest) -> int:
+    starts = 0 if page.starts is None else page.starts.nbytes
+    return page.entries.nbytes + starts + len(page.inline) + 256 * len(page.locations)
+
+
+_PAGES: ByteCache[ChunkManifest] = ByteCache(256 << 20, _nbytes)
+os.register_at_fork(after_in_child=_PAGES.clear)
+
+
+class PageSource(Protocol):
+    """Where pages come from; it pickles, and is used from many threads."""
+
+    def read(self, page: int, /) -> ChunkManifest:
+        """Read the rows of a page; what it gives is kept for a while, and must not change.
+
+        Returns
+        -------
+        ChunkManifest
+            Of one axis; its encodings have the axes of the array, its first fill is the array's own.
+        """
+
+    def complete(self, rows: ChunkManifest, /) -> ChunkManifest:
+        """Give some rows of a page everything that was too costly to find out for all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PagedManifest:
+    """A manifest in pages of a fixed number of rows: cell ``i`` is in row ``first_row + sum(i * strides)``.
+
+    Pages that were read are kept by the process, within 256 MB for all manifests together.
+
+    Parameters
+    ----------
+    source
+        Gives the pages.
+    shape
+        Of the chunk grid, in cells.
+    page_size
+        Rows of a page; the last one may have less.
+    tables
+        The fills and encodings that pages may have.
+    url
+        Of what holds the pages, for messages.
+    strides
+        Rows from a cell to the next along each axis; by default cells lie in C order.
+    first_row
+        Row of the first cell.
+    counts
+        What the manifest holds, where that is known.
+    token
+        Two manifests with one token have the same pages: those of copies, which have been pickled or not.
+
+    Raises
+    ------
+    ManifestError
+        More cells than can be counted.
+    """
+
+    source: PageSource = field(compare=False)
+    shape: tuple[int, ...]
+    page_size: int
+    tables: Tables = field(compare=False)
+    url: str | None = None
+    strides: tuple[int, ...] = ()
+    first_row: int = 0
+    counts: ManifestSummary | None = field(default=None, compare=False)
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        if not self.strides:
+            strides = tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+            object.__setattr__(self, "strides", strides)
+        last = self.first_row + sum(max(n - 1, 0) * step for n, step in zip(self.shape, self.strides, strict=True))
+        if last >= MAX_LENGTH:
+            raise ManifestError(f"a grid of {self.shape} chunks has more of them than can be counted")
+
+    def __deepcopy__(self, memo: object) -> PagedManifest:
+        return self
+
+    def summary(self) -> ManifestSummary | None:
+        """Give the counts, if they are known."""
+        return self.counts
+
+    def read(self, box: Box, /) -> ChunkManifest:
+        """Give the entries of a box; reads the pages that hold them, several side by side.
+
+        Raises
+        ------
+        ManifestError
+            More than 2^28 cells or 2^17 pages; or a page is not as it should be.
+        """
+        shape = tuple(max(side.stop - side.start, 0) for side in box)
+        n_cells = math.prod(shape)
+        if not n_cells:
+            return hollow(self.tables, shape)
+        self._check_size(n_cells, MAX_CELLS, "chunks")
+        rows = self._rows(box).reshape(-1)
+        page = rows // self.page_size
+        order = None if (page[1:] >= page[:-1]).all() else np.argsort(page, kind="stable")
+        if order is not None:
+            rows, page = rows[order], page[order]
+        begin = np.flatnonzero(np.append(True, page[1:] != page[:-1]))
+        pages = page[begin].tolist()
+        self._check_size(len(pages), MAX_PAGES, "pages")
+        wanted = list(zip(pages, np.split(rows - page * self.page_size, begin[1:]), strict=True))
+        is_kept = all((self.token, n) in _PAGES for n in pages)
+        parts = map_in_threads(self._read_rows, wanted, at_once=1 if is_kept else AT_ONCE)
+        joined = parts[0] if len(parts) == 1 else join(parts, 0)
+        if order is not None:
+            back = np.empty_like(order)
+            back[order] = np.arange(order.size)
+            joined = joined.take(back)
+        return joined.reshape(shape)
+
+    def _rows(self, box: Box) -> NDArray[np.int64]:
+        rows = np.full((1,) * len(box), self.first_row, np.int64)
+        for axis, (side, step) in enumerate(zip(box, self.strides, strict=True)):
+            rows = rows + along(np.arange(side.start, side.stop, dtype=np.int64) * step, axis, len(box))
+        return rows
+
+    def _read_rows(self, wanted: tuple[int, NDArray[np.int64]]) -> ChunkManifest:
+        page, rows = wanted
+        held = _PAGES.get((self.token, page), partial(self.source.read, page))
+        if rows.max() >= held.entries.size:
+            raise ManifestError(
+                f"page {page} of '{self.url}' has {held.entries.size} rows; {rows.max() + 1} are needed"
+            )
+        return self.source.complete(held.take(rows))
+
+    def _check_size(self, n: int, most: int, what: str) -> None:
+        if n > most:
+            raise ManifestError(
+                f"{n} {what} of '{self.url}' are asked for, of a grid of {self.shape} chunks; at most {most} are read "
+                "into memory at once: select a part of the variable first"
+            )
+
+
+def hollow(tables: Tables, shape: tuple[int, ...], /) -> ChunkManifest:
+    """Give tables a grid of EMPTY cells, or of none."""
+    entries = np.broadcast_to(np.zeros((), ENTRY), shape)
+    return ChunkManifest(entries=entries, fills=tables.fills, encodings=tables.encodings)
+
+
+def map_in_threads[S, T](function: Callable[[S], T], items: Sequence[S], /, *, at_once: int = AT_ONCE) -> list[T]:
+    """Call a function that reads for all items, side by side where there are several; the first error is raised."""
+    if min(at_once, len(items)) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(at_once, len(items)), thread_name_prefix="virtualstack-pages") as pool:
+        return list(pool.map(function, items))

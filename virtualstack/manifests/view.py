@@ -1,0 +1,200 @@
+"""A box of a manifest, its axes in another order: what slicing and transposing make of one that is not in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from virtualstack.manifests.chunk_manifest import ChunkManifest
+from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.indexing import Chunks, drop_axis, insert_axis, select, transpose
+from virtualstack.manifests.joined import JoinedManifest
+from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
+from virtualstack.manifests.paged import hollow
+
+__all__ = ["ManifestView", "cut"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestView:
+    """A box of a manifest; its axes are some of the base's, in any order, and new ones.
+
+    Parameters
+    ----------
+    base
+        Not itself a view.
+    begins, counts
+        For each axis of the base: the first cell, and the number of cells.
+    firsts
+        For each axis of the base: the element of the first cell that the view begins with.
+    axes
+        For each axis of the view: the axis of the base, or ``None`` for a new one of one element. Those of the base
+        that are not among them have one cell, of which one element is seen.
+    """
+
+    base: Manifest
+    begins: tuple[int, ...]
+    counts: tuple[int, ...]
+    firsts: tuple[int, ...]
+    axes: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, manifest: Manifest, /) -> ManifestView:
+        """Begin with the whole of a manifest."""
+        if isinstance(manifest, ManifestView):
+            return manifest
+        ndim = len(manifest.shape)
+        return cls(
+            base=manifest,
+            begins=(0,) * ndim,
+            counts=manifest.shape,
+            firsts=(0,) * ndim,
+            axes=tuple(range(ndim)),
+        )
+
+    def __deepcopy__(self, memo: object) -> ManifestView:
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the grid, in cells."""
+        return tuple(1 if axis is None else self.counts[axis] for axis in self.axes)
+
+    @property
+    def url(self) -> str | None:
+        """That of the base."""
+        return self.base.url
+
+    @property
+    def tables(self) -> ChunkManifest:
+        """Fills, and encodings on the axes of the view."""
+        return self._arranged(hollow(self.base.tables, (1,) * len(self.counts)))
+
+    def summary(self) -> ManifestSummary | None:
+        """Give the counts of the base where the view has all its cells."""
+        return self.base.summary() if self.counts == self.base.shape else None
+
+    def read(self, box: Box, /) -> ChunkManifest:
+        """Give the entries of a box, on the axes of the view."""
+        wanted = [slice(begin, begin + n) for begin, n in zip(self.begins, self.counts, strict=True)]
+        for side, axis in zip(box, self.axes, strict=True):
+            if axis is not None:
+                wanted[axis] = slice(self.begins[axis] + side.start, self.begins[axis] + side.stop)
+        if any(side.stop <= side.start for side in box):
+            shape = tuple(max(side.stop - side.start, 0) for side in box)
+            return hollow(self.tables, shape)
+        manifest = self.base.read(tuple(wanted))
+        for axis, (first, begin, side) in enumerate(zip(self.firsts, self.begins, wanted, strict=True)):
+            if first and side.start == begin:
+                manifest = _begun_at(manifest, axis, first)
+        return self._arranged(manifest)
+
+    def _arranged(self, manifest: ChunkManifest) -> ChunkManifest:
+        """Bring cells and strides onto the axes of the view."""
+        chunks = _of_single_elements(manifest)
+        kept = [axis for axis in self.axes if axis is not None]
+        for axis in reversed(range(len(self.counts))):
+            if axis not in kept:
+                chunks = drop_axis(chunks, axis)
+        order = tuple(sorted(kept).index(axis) for axis in kept)
+        if order != tuple(range(len(order))):
+            chunks = transpose(chunks, order)
+        for i, kept_axis in enumerate(self.axes):
+            if kept_axis is None:
+                chunks = insert_axis(chunks, i)
+        return chunks.manifest
+
+    # -- other views ------------------------------------------------------------------------------------------
+
+    def cut(self, axis: int, begin: int, n: int, first: int, /) -> ManifestView:
+        """Take ``n`` cells of an axis from ``begin`` on, the first of them from an element on."""
+        at = self.axes[axis]
+        if at is None:
+            return self  # it has one cell of one element
+        if begin == 0:
+            first += self.firsts[at]
+        return replace(
+            self,
+            begins=_with(self.begins, at, self.begins[at] + begin),
+            counts=_with(self.counts, at, n),
+            firsts=_with(self.firsts, at, first),
+        )
+
+    def drop(self, axis: int, /) -> ManifestView:
+        """Remove an axis of one element."""
+        return replace(self, axes=self.axes[:axis] + self.axes[axis + 1 :])
+
+    def insert(self, axis: int, /) -> ManifestView:
+        """Insert an axis of one element before ``axis``."""
+        return replace(self, axes=(*self.axes[:axis], None, *self.axes[axis:]))
+
+    def transpose(self, order: tuple[int, ...], /) -> ManifestView:
+        """Permute axes: new axis i is old axis ``order[i]``."""
+        return replace(self, axes=tuple(self.axes[i] for i in order))
+
+    def simplified(self) -> Manifest:
+        """Give what says the same with the least: of a join the parts that are seen; the base itself; or entries."""
+        if 0 in self.counts:
+            return hollow(self.tables, self.shape)
+        view = self
+        while isinstance(view.base, JoinedManifest):
+            axis = view.base.axis
+            base, skipped = view.base.between(view.begins[axis], view.begins[axis] + view.counts[axis])
+            if base is view.base:
+                break
+            outer = replace(view, base=base, begins=_with(view.begins, axis, view.begins[axis] - skipped))
+            if not isinstance(base, ManifestView):
+                view = outer
+                continue
+            view = outer._of_view(base)
+        if isinstance(view.base, ChunkManifest):
+            return view.read(tuple(slice(0, n) for n in view.shape))
+        is_whole = view == ManifestView.of(view.base)
+        return view.base if is_whole else view
+
+    def _of_view(self, inner: ManifestView) -> ManifestView:
+        """Write a view of a view as one of its base."""
+        made = inner
+        for axis, (begin, n, first) in enumerate(zip(self.begins, self.counts, self.firsts, strict=True)):
+            made = made.cut(axis, begin, n, first)
+        return replace(made, axes=tuple(None if axis is None else made.axes[axis] for axis in self.axes))
+
+
+def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, int]:
+    """Cut an axis at two elements.
+
+    Returns
+    -------
+    tuple
+        The axis between them; its first cell and number of cells on the old one, and the element of the first cell.
+    """
+    if (low, high) == (0, axis.length):
+        return axis, 0, axis.n_cells, 0
+    if low >= high:
+        return ChunkAxis.regular(0, 1), 0, 0, 0
+    begin, last = int(axis.find(low)), int(axis.find(high - 1))
+    chunk = axis.chunk or 1
+    lines = np.arange(begin, last + 2) * chunk if axis.edges is None else axis.edges[begin : last + 2].copy()
+    first = low - int(lines[0])
+    if axis.edges is None and not first:
+        return ChunkAxis.regular(high - low, chunk), begin, last + 1 - begin, 0
+    lines[0], lines[-1] = low, high
+    return ChunkAxis.from_lengths(np.diff(lines)), begin, last + 1 - begin, first
+
+
+def _begun_at(manifest: ChunkManifest, axis: int, first: int) -> ChunkManifest:
+    """Let the first cells along an axis begin at an element."""
+    n = manifest.shape[axis]
+    firsts, ones = np.zeros(n, np.int64), np.ones(n, np.int64)
+    firsts[0] = first
+    return select(_of_single_elements(manifest), axis, np.arange(n), firsts, ones).manifest
+
+
+def _of_single_elements(manifest: ChunkManifest) -> Chunks:
+    """Give a manifest a grid for functions that need one, but for nothing that is asked here."""
+    return Chunks(manifest, ChunkGrid.regular(manifest.shape, (1,) * len(manifest.shape)))
+
+
+def _with(values: tuple[int, ...], at: int, value: int) -> tuple[int, ...]:
+    return (*values[:at], value, *values[at + 1 :])

@@ -1,0 +1,172 @@
+"""Record files of kerchunk parquet as pages of a manifest, and where references point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from virtualstack.errors import (
+    MalformedFileError,
+    ManifestError,
+    SourceNotFoundError,
+    UnsupportedFeatureError,
+)
+from virtualstack.formats.metadata import ArrayMetadata
+from virtualstack.formats.parquet_table import read_record
+from virtualstack.formats.references import place_rows, with_sizes
+from virtualstack.location import Location, join_url
+from virtualstack.manifests import ENTRY, ChunkManifest, PagedManifest
+from virtualstack.storage import Storage
+
+__all__ = ["RecordFiles", "locate_reference", "measure_sources"]
+
+_CACHES = frozenset({"simplecache", "filecache", "blockcache"})
+_AT_ONCE = 32  # sources that are asked for their size side by side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFiles:
+    """The record files of one array: its pages.
+
+    Parameters
+    ----------
+    url
+        Of the directory of references.
+    path
+        Of the array in it.
+    metadata
+        Of the array.
+    record_size
+        Chunks in a file.
+    base
+        Folder that relative locations are taken from.
+    version
+        ``.zmetadata``, as it was when the references were opened.
+    storage
+        How files, and sources that are referred to whole, are reached.
+    """
+
+    url: str
+    path: str
+    metadata: ArrayMetadata
+    record_size: int
+    base: str
+    version: Location
+    storage: Storage
+
+    def manifest(self) -> PagedManifest:
+        """Give the manifest; no file is read.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The grid has more chunks than can be counted.
+        """
+        try:
+            return PagedManifest(
+                source=self,
+                shape=self.metadata.grid.shape,
+                page_size=self.record_size,
+                tables=self._empty(0),
+                url=f"{self.url}/{self.path}",
+            )
+        except ManifestError as error:
+            raise UnsupportedFeatureError(
+                f"'{self.path}' of '{self.url}': {error}", variable=self.path, feature="chunk grid"
+            ) from error
+
+    def read(self, page: int, /) -> ChunkManifest:
+        """Read a file; the chunks of one that is not there are EMPTY, as fsspec has it.
+
+        Raises
+        ------
+        MalformedFileError
+            It is no parquet of references, too short, or has a reference to no place in a file.
+        UnsupportedFeatureError
+            A reference to what has no byte ranges.
+        SourceChangedError
+            The references were written anew since they were opened: the file may be one of others.
+        StorageError
+            It cannot be read.
+        """
+        url = f"{self.url}/{self.path}/refs.{page}.parq"
+        n_rows = min(self.record_size, math.prod(self.metadata.grid.shape) - page * self.record_size)
+        try:
+            source = self.storage.source(url)
+            data = source.read(0, source.size)
+        except SourceNotFoundError:
+            data = None
+        self._check_version()
+        if data is None:
+            return self._empty(n_rows)
+        where = f"{self.path}/refs.{page}.parq' of '{self.url}"
+        try:
+            references = read_record(data, n_rows, where=where)
+            locate = partial(locate_reference, self.base)
+            return place_rows(references, n_rows, self.metadata, locate=locate, where=where)
+        except MalformedFileError as error:
+            error.url = error.url or url
+            raise
+        except UnsupportedFeatureError as error:
+            raise UnsupportedFeatureError(
+                f"'{where}': {error}", url=url, variable=self.path, feature=error.feature
+            ) from error
+
+    def _empty(self, n_rows: int) -> ChunkManifest:
+        entries = np.broadcast_to(np.zeros((), ENTRY), n_rows)  # metadata can promise any number of them
+        return ChunkManifest(entries=entries, fills=(self.metadata.fill,), encodings=(self.metadata.encoding,))
+
+    def _check_version(self) -> None:
+        """Read a byte of ``.zmetadata``, which is written last: its storage sees whether it is the one that was."""
+        self.storage.source(self.version.url, expected=self.version).read(0, 1)
+
+    def complete(self, rows: ChunkManifest, /) -> ChunkManifest:
+        """Give whole files the sizes of their sources.
+
+        Raises
+        ------
+        StorageError
+            A source cannot be had.
+        """
+        return with_sizes(rows, partial(measure_sources, self.storage))
+
+
+def locate_reference(base: str, url: str, /) -> Location:
+    """Make a location out of a URL as it stands in references; one that is relative is taken from ``base``.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is that of a member of an archive.
+    """
+    return Location(join_url(base, _without_caches(url)))
+
+
+def measure_sources(storage: Storage, locations: Sequence[Location], /) -> list[Location]:
+    """Give locations their sizes: one request for each, side by side.
+
+    Raises
+    ------
+    StorageError
+        A source cannot be had.
+    """
+    with ThreadPoolExecutor(min(len(locations), _AT_ONCE), thread_name_prefix="virtualstack-sizes") as pool:
+        return list(pool.map(lambda location: storage.source(location.url).location, locations))
+
+
+def _without_caches(url: str) -> str:
+    *outer, inner = url.split("::")
+    if all(name in _CACHES for name in outer):
+        return inner
+    if "://" not in outer[0] and "/" in outer[0]:
+        return url  # a file name that happens to have '::'
+    raise UnsupportedFeatureError(
+        f"'{url}' is reached through '{outer[0]}', which has no byte ranges of its own: unpack it",
+        url=url,
+        feature=outer[0],
+    )
