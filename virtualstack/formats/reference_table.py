@@ -8,6 +8,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
@@ -100,7 +101,7 @@ class ReferenceTable:
         MalformedFileError
             Metadata that is not JSON, or a reference to another file.
         """
-        found = {key: self._json(key) for key in self.keys if key.rpartition("/")[2] in _METADATA}
+        found = {key: self._json(key) for key in self.keys if key.endswith(_METADATA) and _is_metadata(key)}
         consolidated = found.get(".zmetadata")
         if isinstance(consolidated, Mapping) and isinstance(consolidated.get("metadata"), Mapping):
             found = {**consolidated["metadata"], **found}
@@ -140,7 +141,7 @@ class ReferenceTable:
         MalformedFileError
             A key is no index, or a reference is none.
         """
-        keys = [key for key in self.keys[self.span(path)] if key.rpartition("/")[2] not in _METADATA]
+        keys = [key for key in self.keys[self.span(path)] if not (key.endswith(_METADATA) and _is_metadata(key))]
         cells = cells_of_keys(keys, path, metadata, where=self.where)
         inside = cells >= 0
         n_outside = len(keys) - int(np.count_nonzero(inside))
@@ -151,7 +152,8 @@ class ReferenceTable:
 
     def _columns(self, keys: list[str], cells: NDArray[np.int64]) -> References:
         values = list(map(self.references.__getitem__, keys))
-        is_inline = np.fromiter((isinstance(value, (str, bytes, Mapping)) for value in values), np.bool_, len(values))
+        inline_types = {kind for kind in set(map(type, values)) if issubclass(kind, (str, bytes, Mapping))}
+        is_inline = np.fromiter(map(inline_types.__contains__, map(type, values)), np.bool_, len(values))
         inline = tuple(
             inline_bytes(values[i], f"{keys[i]}' of '{self.where}") for i in np.flatnonzero(is_inline).tolist()
         )
@@ -179,7 +181,7 @@ class ReferenceTable:
         try:
             if set(map(len, spans)) != {3}:
                 spans = [[value[0], 0, WHOLE] if len(value) == 1 else value for value in spans]
-            names, *numbers = zip(*spans, strict=True)
+            names, *numbers = (list(map(itemgetter(i), spans)) for i in range(3))
             starts, sizes = map(np.array, numbers)
         except (TypeError, ValueError, IndexError) as error:
             raise self._no_reference([keys[i] for i in at.tolist()], spans) from error
@@ -195,6 +197,10 @@ class ReferenceTable:
             f"'{key}' of '{self.where}' is {str(value)[:200]}; text, [url] or [url, offset, length] with whole numbers "
             "from 0 to 2^63 is asked for: write the references anew"
         )
+
+
+def _is_metadata(key: str) -> bool:
+    return key.rpartition("/")[2] in _METADATA
 
 
 def _is_reference(value: Any) -> bool:
