@@ -17,6 +17,7 @@ from virtualstack.errors import ChunkAlignmentError
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.indexing import Chunks, drop_axis, insert_axis, slice_axis, transpose
 from virtualstack.manifests.manifest import Manifest
+from virtualstack.manifests.paged import hollow
 from virtualstack.manifests.taking import take_axis, take_points
 from virtualstack.manifests.view import ManifestView, cut
 
@@ -79,8 +80,11 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
         view = view.cut(axis, begin, n, first)
         rest.append(left)
         axis += 1
+    met = ChunkGrid(tuple(axes))
+    if 0 in met.shape:
+        return hollow(view.tables, met.shape), met, tuple(rest)
     if any(isinstance(left, np.ndarray) or (isinstance(left, slice) and left.step) for left in rest):
-        return view.simplified(), ChunkGrid(tuple(axes)), tuple(rest)
+        return view.simplified(), met, tuple(rest)
     axis = 0
     for left in rest:
         if left is None:

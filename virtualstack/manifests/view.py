@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from virtualstack.errors import ChunkAlignmentError
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
-from virtualstack.manifests.indexing import Chunks, drop_axis, insert_axis, select, transpose
+from virtualstack.manifests.indexing import MAX_CELLS, Chunks, drop_axis, insert_axis, select, transpose
 from virtualstack.manifests.joined import JoinedManifest
 from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
 from virtualstack.manifests.paged import hollow
@@ -135,8 +136,6 @@ class ManifestView:
 
     def simplified(self) -> Manifest:
         """Give what says the same with the least: of a join the parts that are seen; the base itself; or entries."""
-        if 0 in self.counts:
-            return hollow(self.tables, self.shape)
         view = self
         while isinstance(view.base, JoinedManifest):
             axis = view.base.axis
@@ -168,19 +167,31 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
     -------
     tuple
         The axis between them; its first cell and number of cells on the old one, and the element of the first cell.
+
+    Raises
+    ------
+    ChunkAlignmentError
+        There would be more than :data:`~virtualstack.manifests.indexing.MAX_CELLS` lines, after a shorter first cell.
     """
     if (low, high) == (0, axis.length):
         return axis, 0, axis.n_cells, 0
     if low >= high:
         return ChunkAxis.regular(0, 1), 0, 0, 0
     begin, last = int(axis.find(low)), int(axis.find(high - 1))
-    chunk = axis.chunk or 1
-    lines = np.arange(begin, last + 2) * chunk if axis.edges is None else axis.edges[begin : last + 2].copy()
-    first = low - int(lines[0])
-    if axis.edges is None and not first:
-        return ChunkAxis.regular(high - low, chunk), begin, last + 1 - begin, 0
+    n = last + 1 - begin
+    if axis.edges is None:
+        chunk = axis.chunk or 1
+        first = low - begin * chunk
+        if first == 0 or n == 1:
+            return ChunkAxis.regular(high - low, chunk), begin, n, first
+        if n > MAX_CELLS:
+            raise ChunkAlignmentError(f"a slice from within a chunk has {n} cells, whose lines must be held in memory")
+        lines = np.arange(begin, last + 2) * chunk
+    else:
+        lines = axis.edges[begin : last + 2].copy()
+        first = low - int(lines[0])
     lines[0], lines[-1] = low, high
-    return ChunkAxis.from_lengths(np.diff(lines)), begin, last + 1 - begin, first
+    return ChunkAxis.from_lengths(np.diff(lines)), begin, n, first
 
 
 def _begun_at(manifest: ChunkManifest, axis: int, first: int) -> ChunkManifest:

@@ -1,0 +1,131 @@
+"""Opening references and reading a little; run with VIRTUALSTACK_BENCHMARK=full for 10^6 and 10^8 references."""
+
+import importlib.util
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from virtualstack.location import Location, absolute_url
+from virtualstack.manifests import (
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    ManifestGroup,
+    inline_array,
+)
+from virtualstack.readers.base import ReadOptions
+from virtualstack.readers.kerchunk import Kerchunk
+from virtualstack.reading import read_array
+from virtualstack.storage import Storage
+from virtualstack.writers.kerchunk import write_kerchunk
+
+sys.path.insert(0, str(Path(__file__).parent))
+from timing import IS_FULL, interleaved
+
+GRID = (1000, 1000) if IS_FULL else (5, 7)
+MANY = 10**8 if IS_FULL else 4000
+RECORD = 100_000 if IS_FULL else 1000
+N_PARTS = 100_000 if IS_FULL else 50
+CHUNK = 16
+pytestmark = [
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in ("kerchunk", "fastparquet")),
+        reason="kerchunk and fastparquet are not installed: pip install 'virtualstack[kerchunk]'",
+    ),
+    pytest.mark.filterwarnings("ignore"),  # of fastparquet and pandas
+]
+
+
+def group_of(folder, grid) -> ManifestGroup:
+    """``v`` of times and cells, all in one file that repeats, and ``t``."""
+    values = np.arange(CHUNK * grid[1], dtype="<f4")
+    (folder / "data.bin").write_bytes(values.tobytes())
+    offsets = np.broadcast_to(np.arange(grid[1]) * CHUNK * 4, grid)
+    manifest = ChunkManifest.from_arrays(
+        offsets,
+        np.full(grid, CHUNK * 4),
+        location=Location(absolute_url(folder / "data.bin")),
+        encoding=ChunkEncoding.of("<f4", (1, CHUNK)),
+        fill=Fill.of(np.nan, "f4"),
+    )
+    array = ManifestArray(
+        manifest=manifest,
+        grid=ChunkGrid.regular((grid[0], grid[1] * CHUNK), (1, CHUNK)),
+        dtype=np.dtype("f4"),
+        dimension_names=("t", "x"),
+    )
+    times = inline_array(np.arange(grid[0]), name="t", dims=("t",), attributes={})
+    return ManifestGroup(arrays={"v": array, "t": times})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("paged")
+    group = group_of(made, GRID)
+    for suffix in ("parq", "json"):
+        write_kerchunk(group, made / f"refs.{suffix}")
+    return made
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """References whose record files are one file with many names."""
+    made = tmp_path_factory.mktemp("many")
+    write_kerchunk(group_of(made, (RECORD // 1000, 1000)), made / "refs.parq")
+    first, n = made / "refs.parq/v/refs.0.parq", MANY // RECORD
+    for record in range(1, n):
+        os.link(first, made / f"refs.parq/v/refs.{record}.parq")
+    metadata = json.loads((made / "refs.parq/.zmetadata").read_bytes())
+    metadata["record_size"] = RECORD
+    metadata["metadata"]["v/.zarray"]["shape"][0] = MANY // 1000
+    (made / "refs.parq/.zmetadata").write_text(json.dumps(metadata))
+    return made / "refs.parq"
+
+
+@pytest.mark.parametrize("suffix", ["parq", "json"])
+def test_first_time_step(folder, suffix):
+    """Opening references and loading one time step, as a user does it."""
+    url = str(folder / f"refs.{suffix}")
+
+    def first(engine):
+        with xr.open_dataset(url, engine=engine) as dataset:
+            return dataset.v.isel(t=0).load()
+
+    best = interleaved(
+        f"open {math.prod(GRID)} references of {suffix}, isel(t=0).load()",
+        {"virtualstack": lambda: first("virtualstack"), "kerchunk": lambda: first("kerchunk")},
+        repeats=7 if suffix == "parq" else 3,
+    )
+    xr.testing.assert_equal(best["virtualstack"].result, best["kerchunk"].result)
+
+
+def test_many_references(many):
+    """Opening lazily, and reading one cell of what is open; each time another, so that nothing is kept."""
+    opened = interleaved(
+        f"open {MANY} references lazily",
+        {"virtualstack": lambda: Kerchunk().read(many.as_uri(), Storage.of(), ReadOptions())},
+    )
+    array = opened["virtualstack"].result["v"]
+    steps = iter(range(0, array.shape[0], max(array.shape[0] // 12, 1)))
+    best = interleaved("  and read one cell", {"virtualstack": lambda: read_array(array, (next(steps), slice(16, 32)))})
+    assert best["virtualstack"].result.tolist() == np.arange(16, 32).tolist()
+
+
+def test_join_of_many(folder):
+    """Joining arrays in pages, and finding a cell of the whole."""
+    array = Kerchunk().read((folder / "refs.parq").as_uri(), Storage.of(), ReadOptions())["v"]
+    parts = [array] * N_PARTS
+    joined = interleaved(f"join {N_PARTS} arrays in pages", {"virtualstack": lambda: np.concatenate(parts)}, repeats=3)
+    whole = joined["virtualstack"].result
+    assert whole.manifest.read((slice(7, 8), slice(0, 3))).shape == (1, 3)
+    middle = whole.shape[0] // 2 + 3
+    best = interleaved("  and read a time step of it", {"virtualstack": lambda: read_array(whole, (middle,))})
+    assert best["virtualstack"].result.tolist() == list(range(CHUNK * GRID[1]))
