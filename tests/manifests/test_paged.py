@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from virtualstack.errors import ChunkAlignmentError, ManifestError, StorageError
-from virtualstack.manifests import ENTRY, ChunkGrid, ChunkManifest, ManifestArray, PagedManifest
+from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray, PagedManifest
 from virtualstack.manifests.joined import JoinedManifest
 from virtualstack.manifests.view import ManifestView
 from virtualstack.testing.strategies import HeldPages, basic_keys, in_pages, known_arrays, model_read, store_array
@@ -31,6 +31,34 @@ def paged(page_size=4, **options):
     array, values, sources = known(**options)
     made, pages = in_pages(array, page_size)
     return made, pages, values, sources
+
+
+@st.composite
+def picks(draw, shape):
+    """Cells of a grid in any order: outer products, points, and both, as reading asks for them."""
+    lists = [draw(st.lists(st.integers(0, n - 1), max_size=4)) if n else [] for n in shape]
+    if draw(st.booleans()) or not shape:
+        return np.ix_(*(np.array(x, int) for x in lists))
+    n = min(map(len, lists))
+    points = draw(st.sampled_from([(n,), (n, 1), (1, n, 1)]))
+    return tuple(np.array(x[:n], int).reshape(points) for x in lists)
+
+
+def shown(manifest):
+    """What each cell shows, whatever the tables."""
+    starts = np.zeros(manifest.shape, int) if manifest.starts is None else manifest.starts
+    found = []
+    for (code, row, offset, length), start in zip(
+        manifest.entries.reshape(-1).tolist(), starts.reshape(-1).tolist(), strict=True
+    ):
+        if code < INLINE:
+            found.append((code, manifest.fills[row]))
+            continue
+        place = (
+            manifest.inline[offset : offset + length] if code == INLINE else (manifest.locations[code - FIRST], offset)
+        )
+        found.append((place, length, start, manifest.encodings[row].decoding()))
+    return manifest.shape, found
 
 
 @MANY
@@ -67,6 +95,8 @@ def test_lazy_operations_read_no_page_and_equal_numpy(data):
     box = tuple(slice(*sorted(data.draw(st.integers(0, n)) for _ in range(2))) for n in array.manifest.shape)
     assert array.manifest.read(box).shape == tuple(side.stop - side.start for side in box)
     np.testing.assert_array_equal(model_read(array, sources), values)
+    cells = data.draw(picks(array.manifest.shape))
+    assert shown(array.manifest.pick(cells)) == shown(array.in_memory().pick(cells))
     assert array.in_memory().fill == twin.in_memory().fill
     assert array.equals(twin)
     array.validate()

@@ -15,7 +15,7 @@ from virtualstack.errors import ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
-from virtualstack.manifests.manifest import Box, ManifestSummary
+from virtualstack.manifests.manifest import Box, Cells, ManifestSummary
 
 __all__ = ["EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "MISSING", "ChunkManifest", "blocks", "first_cell"]
 
@@ -261,10 +261,10 @@ class ChunkManifest:
         view: Any = (*box, ...)  # the dots keep an array without axes an array
         return replace(self, entries=self.entries[view], starts=None if self.starts is None else self.starts[view])
 
-    def take(self, cells: NDArray[np.int64], /) -> ChunkManifest:
-        """Give some cells of a manifest of one axis, with all tables."""
-        starts = None if self.starts is None else self.starts[cells]
-        return replace(self, entries=self.entries[cells], starts=starts)
+    def pick(self, cells: Cells, /) -> ChunkManifest:
+        """Give the entries of some cells, with all tables; they are copied."""
+        at: Any = (*cells, ...)
+        return replace(self, entries=self.entries[at], starts=None if self.starts is None else self.starts[at])
 
     def reshape(self, shape: tuple[int, ...], /) -> ChunkManifest:
         """Give the cells, in C order, another shape; encodings stay, whatever the number of axes."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import Fill
-from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
+from virtualstack.manifests.manifest import Box, Cells, Manifest, ManifestSummary, mesh
 from virtualstack.manifests.paged import hollow, map_in_threads
 from virtualstack.manifests.unify import join
 
@@ -91,28 +91,38 @@ class JoinedManifest:
         )
 
     def read(self, box: Box, /) -> ChunkManifest:
-        """Give the entries of a box, on shared tables; parts that lie in pages are read side by side."""
-        side = box[self.axis]
-        shape = tuple(max(x.stop - x.start, 0) for x in box)
+        """Give the entries of a box; see :meth:`pick`."""
+        return self.pick(mesh(box, self.url))
+
+    def pick(self, cells: Cells, /) -> ChunkManifest:
+        """Give the entries of some cells, on shared tables; parts are read side by side."""
+        shape = np.broadcast_shapes(*(numbers.shape for numbers in cells))
         if 0 in shape:
             return hollow(self.tables, shape)
-        low, high = self._met(side.start, side.stop)
-        wanted = []
-        for i in range(low, high):
-            end = int(self._ends[i])
-            begin = end - self.parts[i].shape[self.axis]
-            inner = slice(max(side.start, begin) - begin, min(side.stop, end) - begin)
-            wanted.append((self.parts[i], (*box[: self.axis], inner, *box[self.axis + 1 :])))
-        found = map_in_threads(lambda x: x[0].read(x[1]), wanted)
-        if len(found) == 1 and found[0].fill == self.fill:
-            return found[0]
-        own = ChunkManifest.empty((*shape[: self.axis], 0, *shape[self.axis + 1 :]), self.fill)
-        return join([own, *found], self.axis)  # its fill becomes the first one
+        cells = tuple(numbers.reshape((1,) * (len(shape) + 1 - numbers.ndim) + numbers.shape) for numbers in cells)
+        along, *others = [i for i, n in enumerate(cells[self.axis].shape) if n > 1] or [0]
+        if others:
+            return self.pick(tuple(np.broadcast_to(x, (1, *shape)).reshape(-1) for x in cells)).reshape(shape)
+        part = np.searchsorted(self._ends, cells[self.axis].reshape(-1), "right")
+        order = np.argsort(part, kind="stable")
+        begin = np.flatnonzero(np.append(True, np.diff(part[order]) > 0))
+        wanted = [self._of_part(int(part[at[0]]), cells, at, along) for at in np.split(order, begin[1:])]
+        found = map_in_threads(lambda x: x[0].pick(x[1]), wanted)
+        joined = found[0]
+        if len(found) > 1 or joined.fill != self.fill:
+            own = ChunkManifest.empty((*joined.shape[:along], 0, *joined.shape[along + 1 :]), self.fill)
+            joined = join([own, *found], along)  # its fill becomes the first one
+        if (order[1:] < order[:-1]).any():
+            back = [np.argsort(order) if i == along else np.arange(n) for i, n in enumerate(joined.shape)]
+            joined = joined.pick(np.ix_(*back))
+        return joined.reshape(shape)
 
-    def _met(self, start: int, stop: int) -> tuple[int, int]:
-        """Give the first part that has cells from ``start`` to ``stop``, and the first after them that has none."""
-        low = int(np.searchsorted(self._ends, start, "right"))
-        return low, int(np.searchsorted(self._ends, stop, "left")) + 1
+    def _of_part(self, i: int, cells: Cells, at: NDArray[np.intp], along: int) -> tuple[Manifest, Cells]:
+        """Give a part, and those cells that lie in it: the ones at some places along the axis on which they vary."""
+        own = [numbers.take(at, along) if numbers.shape[along] > 1 else numbers for numbers in cells]
+        part = self.parts[i]
+        own[self.axis] = own[self.axis] - (self._ends[i] - part.shape[self.axis])
+        return part, tuple(own)
 
     def between(self, start: int, stop: int, /) -> tuple[Manifest, int]:
         """Leave out the parts that have no cell from ``start`` to ``stop``.
@@ -122,7 +132,8 @@ class JoinedManifest:
         tuple
             What is left, and how many cells of the axis are left out before it.
         """
-        low, high = self._met(start, stop)
+        low = int(np.searchsorted(self._ends, start, "right"))
+        high = int(np.searchsorted(self._ends, stop, "left")) + 1
         if high - low == len(self.parts):
             return self, 0
         skipped = int(self._ends[low - 1]) if low else 0

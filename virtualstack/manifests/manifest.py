@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import ManifestError
 
 if TYPE_CHECKING:
     from virtualstack.location import Location
     from virtualstack.manifests.chunk_manifest import ChunkManifest
     from virtualstack.manifests.encoding import ChunkEncoding, Fill
 
-__all__ = ["Box", "Manifest", "ManifestSummary", "Tables"]
+__all__ = ["Box", "Cells", "Manifest", "ManifestSummary", "Tables", "check_count", "mesh"]
 
 type Box = tuple[slice, ...]
 """A box of the chunk grid: one slice with start and stop and no step for each axis, in cells."""
+
+type Cells = tuple[NDArray[np.integer[Any]], ...]
+"""Some cells of the grid: their numbers along each axis, which are broadcast together, as numpy has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +82,43 @@ class Manifest(Protocol):
     def read(self, box: Box, /) -> ChunkManifest:
         """Give the entries of a box of the grid, in memory; of a paged manifest, the pages that hold them are read."""
 
+    def pick(self, cells: Cells, /) -> ChunkManifest:
+        """Give the entries of some cells, in memory, in the shape that their numbers have together."""
+
     @property
     def tables(self) -> Tables:
         """All fills and encodings that chunks may have, and the sources that are known; no page is read."""
 
     def summary(self) -> ManifestSummary | None:
         """Count what the manifest holds; ``None`` where pages would have to be read for it."""
+
+
+MAX_CELLS = 1 << 28
+"""Cells that are read at once: 6.4 GB of entries. Metadata of a few bytes can promise any number of them."""
+
+
+def mesh(box: Box, url: str | None, /) -> Cells:
+    """Give the cells of a box by their numbers.
+
+    Raises
+    ------
+    ManifestError
+        See :func:`check_count`.
+    """
+    check_count(math.prod(max(side.stop - side.start, 0) for side in box), url)
+    return np.ix_(*(np.arange(side.start, max(side.stop, side.start), dtype=np.int64) for side in box))
+
+
+def check_count(n_cells: int, url: str | None, /) -> None:
+    """Refuse to read more than :data:`MAX_CELLS` cells at once; ``url`` is that of the manifest.
+
+    Raises
+    ------
+    ManifestError
+        There are more.
+    """
+    if n_cells > MAX_CELLS:
+        raise ManifestError(
+            f"{n_cells} chunks of '{url}' are asked for at once, and at most {MAX_CELLS} are read into memory: select "
+            "a part of the variable first"
+        )

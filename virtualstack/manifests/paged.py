@@ -18,14 +18,10 @@ from virtualstack.cache import ByteCache
 from virtualstack.errors import ManifestError
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.grid import MAX_LENGTH
-from virtualstack.manifests.indexing import along
-from virtualstack.manifests.manifest import Box, ManifestSummary, Tables
+from virtualstack.manifests.manifest import Box, Cells, ManifestSummary, Tables, check_count, mesh
 from virtualstack.manifests.unify import join
 
 __all__ = ["PageSource", "PagedManifest", "hollow", "map_in_threads"]
-
-MAX_CELLS = 1 << 28
-"""Cells that are read at once: 6.4 GB of entries. Metadata of a few bytes can promise any number of them."""
 
 MAX_PAGES = 1 << 17
 """Pages that are read at once."""
@@ -117,41 +113,42 @@ class PagedManifest:
         return self.counts
 
     def read(self, box: Box, /) -> ChunkManifest:
-        """Give the entries of a box; reads the pages that hold them, several side by side.
+        """Give the entries of a box; see :meth:`pick`."""
+        return self.pick(mesh(box, self.url))
+
+    def pick(self, cells: Cells, /) -> ChunkManifest:
+        """Give the entries of some cells; reads the pages that hold them, several side by side.
 
         Raises
         ------
         ManifestError
             More than 2^28 cells or 2^17 pages; or a page is not as it should be.
         """
-        shape = tuple(max(side.stop - side.start, 0) for side in box)
+        shape = np.broadcast_shapes(*(numbers.shape for numbers in cells))
         n_cells = math.prod(shape)
         if not n_cells:
             return hollow(self.tables, shape)
-        self._check_size(n_cells, MAX_CELLS, "chunks")
-        rows = self._rows(box).reshape(-1)
+        check_count(n_cells, self.url)
+        rows = np.full((1,) * len(shape), self.first_row, np.int64)
+        for numbers, step in zip(cells, self.strides, strict=True):
+            rows = rows + numbers * np.int64(step)
+        rows = rows.reshape(-1)
         page = rows // self.page_size
         order = None if (page[1:] >= page[:-1]).all() else np.argsort(page, kind="stable")
         if order is not None:
             rows, page = rows[order], page[order]
         begin = np.flatnonzero(np.append(True, page[1:] != page[:-1]))
         pages = page[begin].tolist()
-        self._check_size(len(pages), MAX_PAGES, "pages")
+        if len(pages) > MAX_PAGES:
+            raise ManifestError(
+                f"{len(pages)} pages of '{self.url}' are asked for at once, and at most {MAX_PAGES} are read: select a "
+                "part of the variable first"
+            )
         wanted = list(zip(pages, np.split(rows - page * self.page_size, begin[1:]), strict=True))
         is_kept = all((self.token, n) in _PAGES for n in pages)
         parts = map_in_threads(self._read_rows, wanted, at_once=1 if is_kept else AT_ONCE)
         joined = parts[0] if len(parts) == 1 else join(parts, 0)
-        if order is not None:
-            back = np.empty_like(order)
-            back[order] = np.arange(order.size)
-            joined = joined.take(back)
-        return joined.reshape(shape)
-
-    def _rows(self, box: Box) -> NDArray[np.int64]:
-        rows = np.full((1,) * len(box), self.first_row, np.int64)
-        for axis, (side, step) in enumerate(zip(box, self.strides, strict=True)):
-            rows = rows + along(np.arange(side.start, side.stop, dtype=np.int64) * step, axis, len(box))
-        return rows
+        return (joined if order is None else joined.pick((np.argsort(order),))).reshape(shape)
 
     def _read_rows(self, wanted: tuple[int, NDArray[np.int64]]) -> ChunkManifest:
         page, rows = wanted
@@ -160,14 +157,7 @@ class PagedManifest:
             raise ManifestError(
                 f"page {page} of '{self.url}' has {held.entries.size} rows; {rows.max() + 1} are needed"
             )
-        return self.source.complete(held.take(rows))
-
-    def _check_size(self, n: int, most: int, what: str) -> None:
-        if n > most:
-            raise ManifestError(
-                f"{n} {what} of '{self.url}' are asked for, of a grid of {self.shape} chunks; at most {most} are read "
-                "into memory at once: select a part of the variable first"
-            )
+        return self.source.complete(held.pick((rows,)))
 
 
 def hollow(tables: Tables, shape: tuple[int, ...], /) -> ChunkManifest:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
 from virtualstack.manifests.chunk_manifest import ChunkManifest
-from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
-from virtualstack.manifests.indexing import MAX_CELLS, Chunks, drop_axis, insert_axis, select, transpose
+from virtualstack.manifests.grid import ChunkAxis
+from virtualstack.manifests.indexing import MAX_CELLS
 from virtualstack.manifests.joined import JoinedManifest
-from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
+from virtualstack.manifests.manifest import Box, Cells, Manifest, ManifestSummary, mesh
 from virtualstack.manifests.paged import hollow
 
 __all__ = ["ManifestView", "cut"]
@@ -70,7 +72,7 @@ class ManifestView:
     @property
     def tables(self) -> ChunkManifest:
         """Fills, and encodings on the axes of the view."""
-        return self._arranged(hollow(self.base.tables, (1,) * len(self.counts)))
+        return self._arranged(hollow(self.base.tables, (0,)))
 
     def summary(self) -> ManifestSummary | None:
         """Give the counts of the base where the view has all its cells."""
@@ -78,33 +80,30 @@ class ManifestView:
 
     def read(self, box: Box, /) -> ChunkManifest:
         """Give the entries of a box, on the axes of the view."""
-        wanted = [slice(begin, begin + n) for begin, n in zip(self.begins, self.counts, strict=True)]
-        for side, axis in zip(box, self.axes, strict=True):
-            if axis is not None:
-                wanted[axis] = slice(self.begins[axis] + side.start, self.begins[axis] + side.stop)
-        if any(side.stop <= side.start for side in box):
-            shape = tuple(max(side.stop - side.start, 0) for side in box)
+        return self.pick(mesh(box, self.url))
+
+    def pick(self, cells: Cells, /) -> ChunkManifest:
+        """Give the entries of some cells, on the axes of the view."""
+        shape = np.broadcast_shapes(*(numbers.shape for numbers in cells))
+        if 0 in shape:
             return hollow(self.tables, shape)
-        manifest = self.base.read(tuple(wanted))
-        for axis, (first, begin, side) in enumerate(zip(self.firsts, self.begins, wanted, strict=True)):
-            if first and side.start == begin:
-                manifest = _begun_at(manifest, axis, first)
-        return self._arranged(manifest)
+        own: list[NDArray[np.integer[Any]]] = [np.zeros((1,) * len(shape), np.int64) for _ in self.begins]
+        for numbers, axis in zip(cells, self.axes, strict=True):
+            if axis is not None:
+                own[axis] = numbers
+        found = self.base.pick(tuple(numbers + begin for numbers, begin in zip(own, self.begins, strict=True)))
+        for axis, (numbers, first) in enumerate(zip(own, self.firsts, strict=True)):
+            if first:
+                found = _begun_at(found, axis, np.where(numbers == 0, first, 0))
+        starts = None if found.starts is None else np.broadcast_to(found.starts, shape)
+        return self._arranged(replace(found, entries=np.broadcast_to(found.entries, shape), starts=starts))
 
     def _arranged(self, manifest: ChunkManifest) -> ChunkManifest:
-        """Bring cells and strides onto the axes of the view."""
-        chunks = _of_single_elements(manifest)
-        kept = [axis for axis in self.axes if axis is not None]
-        for axis in reversed(range(len(self.counts))):
-            if axis not in kept:
-                chunks = drop_axis(chunks, axis)
-        order = tuple(sorted(kept).index(axis) for axis in kept)
-        if order != tuple(range(len(order))):
-            chunks = transpose(chunks, order)
-        for i, kept_axis in enumerate(self.axes):
-            if kept_axis is None:
-                chunks = insert_axis(chunks, i)
-        return chunks.manifest
+        """Bring strides onto the axes of the view."""
+        encodings = (
+            x.with_strides(0 if axis is None else x.strides[axis] for axis in self.axes) for x in manifest.encodings
+        )
+        return replace(manifest, encodings=tuple(encodings))
 
     # -- other views ------------------------------------------------------------------------------------------
 
@@ -194,17 +193,13 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
     return ChunkAxis.from_lengths(np.diff(lines)), begin, n, first
 
 
-def _begun_at(manifest: ChunkManifest, axis: int, first: int) -> ChunkManifest:
-    """Let the first cells along an axis begin at an element."""
-    n = manifest.shape[axis]
-    firsts, ones = np.zeros(n, np.int64), np.ones(n, np.int64)
-    firsts[0] = first
-    return select(_of_single_elements(manifest), axis, np.arange(n), firsts, ones).manifest
-
-
-def _of_single_elements(manifest: ChunkManifest) -> Chunks:
-    """Give a manifest a grid for functions that need one, but for nothing that is asked here."""
-    return Chunks(manifest, ChunkGrid.regular(manifest.shape, (1,) * len(manifest.shape)))
+def _begun_at(manifest: ChunkManifest, axis: int, first: NDArray[np.int64]) -> ChunkManifest:
+    """Let cells begin at an element of theirs along an axis; ``first`` is broadcast to their shape."""
+    if not manifest.encodings:
+        return manifest
+    strides = np.array([x.strides[axis] for x in manifest.encodings], np.int64)
+    moved = np.where(manifest.holes, 0, first * strides[np.where(manifest.holes, 0, manifest.entries["encoding"])])
+    return replace(manifest, starts=moved if manifest.starts is None else manifest.starts + moved)
 
 
 def _with(values: tuple[int, ...], at: int, value: int) -> tuple[int, ...]:
