@@ -102,6 +102,20 @@ def test_opening_reads_metadata_and_loaded_coordinates(refs, opened):
         assert values.s.item() == 7
 
 
+def test_what_lies_between_is_not_read(refs, opened):
+    """Steps, lists and points read the record files that they meet, through the lazy dataset."""
+    with xr.open_dataset(refs, engine="virtualstack") as values:
+        v = values.v
+    points = xr.DataArray([5, 0, 5], dims="p"), xr.DataArray([3, 0, 2], dims="p")
+    for found, expected in (
+        (v.isel(t=[5, 0]), VALUES[[5, 0]]),
+        (v.isel(t=slice(None, None, 5)), VALUES[::5]),
+        (v.isel(t=points[0], x=points[1]), VALUES[[5, 0, 5], [3, 0, 2]]),
+    ):
+        np.testing.assert_array_equal(found, expected)
+    assert sorted(name for name in opened if name.startswith("v/")) == ["v/refs.0.parq", "v/refs.3.parq"]
+
+
 def test_lazy_references_are_what_json_has(refs, tmp_path):
     """The same arrays, and to_kerchunk writes them back."""
     json_refs = references(tmp_path)

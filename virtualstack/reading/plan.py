@@ -208,29 +208,21 @@ def _plan(
 
 def _entries(array: ManifestArray, selection: Selection) -> ChunkManifest:
     """Give the entries of the selected cells: shape is the number of segments along each axis of the result."""
-    box, inner, is_box = [], [], not selection.joint
-    for axis in selection.axes:
-        cells = axis.cells
-        low = int(cells.min()) if cells.size else 0
-        high = int(cells.max()) + 1 if cells.size else 0
-        box.append(slice(low, high))
-        inner.append(cells - low)
-        is_box &= high - low == cells.size and bool((np.diff(cells) == 1).all())
-    manifest = array.manifest.read(tuple(box))
-    if is_box:  # cells ascend: they are the whole box
-        return manifest
+    box = [_run(axis.cells) for axis in selection.axes]
+    if not selection.joint and all(side is not None for side in box):
+        return array.manifest.read(tuple(side for side in box if side is not None))
     places = selection.places
-    own = selection.of_axes([[-1 if i == place else 1 for i in places] for place in places])
-    pick = tuple(cells.reshape(shape) for cells, shape in zip(inner, own, strict=True))
-    starts = None if manifest.starts is None else manifest.starts[pick]
-    return ChunkManifest(
-        entries=manifest.entries[pick],
-        fills=manifest.fills,
-        encodings=manifest.encodings,
-        locations=manifest.locations,
-        starts=starts,
-        inline=manifest.inline,
-    )
+    shapes = selection.of_axes([[-1 if i == place else 1 for i in places] for place in places])
+    cells = (axis.cells.reshape(shape) for axis, shape in zip(selection.axes, shapes, strict=True))
+    return array.manifest.pick(tuple(cells))
+
+
+def _run(cells: NDArray[np.intp]) -> slice | None:
+    """Give cells as a slice, where they follow each other."""
+    if not cells.size:
+        return slice(0, 0)
+    first, last = int(cells[0]), int(cells[-1])
+    return slice(first, last + 1) if last - first == cells.size - 1 and bool((np.diff(cells) == 1).all()) else None
 
 
 def _parts(
