@@ -203,6 +203,22 @@ def test_many_parts_are_flat_and_found_by_bisection():
     np.testing.assert_array_equal(model_read(joined[1001:1004], sources), np.tile(values, (3, 1))[1:4])
 
 
+def test_cells_of_a_join_come_in_the_order_asked_for():
+    """Whether they are a product, points, or vary along several axes of the result."""
+    parts = [known()[0], known()[0], known()[0]]
+    joined = np.concatenate([in_pages(part, 5)[0] for part in parts]).manifest
+    whole = np.concatenate(parts).in_memory()
+    rows, columns = np.array([13, 2, 7, 7, 0, 17]), np.array([1, 0])
+    for cells in (
+        np.ix_(rows, columns),
+        (rows, np.array([0, 1, 1, 0, 1, 0])),
+        (rows.reshape(2, 3), columns.reshape(2, 1)),
+        (rows[:2].reshape(1, 2), columns.reshape(2, 1)),
+        (np.array(9), columns),
+    ):
+        assert shown(joined.pick(cells)) == shown(whole.pick(cells))
+
+
 def test_a_join_keeps_its_fill_where_a_part_has_another():
     """The fill value of an array is that of its first part, whichever part a slice leaves."""
     first, _, _ = known(fill=1)

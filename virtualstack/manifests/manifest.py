@@ -106,7 +106,8 @@ def mesh(box: Box, url: str | None, /) -> Cells:
         See :func:`check_count`.
     """
     check_count(math.prod(max(side.stop - side.start, 0) for side in box), url)
-    return np.ix_(*(np.arange(side.start, max(side.stop, side.start), dtype=np.int64) for side in box))
+    runs = [np.arange(side.start, max(side.stop, side.start), dtype=np.int64) for side in box]
+    return tuple(run.reshape((-1,) + (1,) * (len(box) - i - 1)) for i, run in enumerate(runs))
 
 
 def check_count(n_cells: int, url: str | None, /) -> None:

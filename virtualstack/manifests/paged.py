@@ -132,6 +132,9 @@ class PagedManifest:
         rows = np.full((1,) * len(shape), self.first_row, np.int64)
         for numbers, step in zip(cells, self.strides, strict=True):
             rows = rows + numbers * np.int64(step)
+        first_page = int(rows.min()) // self.page_size
+        if int(rows.max()) // self.page_size == first_page:
+            return self._read_rows((first_page, rows - first_page * self.page_size))
         rows = rows.reshape(-1)
         page = rows // self.page_size
         order = None if (page[1:] >= page[:-1]).all() else np.argsort(page, kind="stable")
@@ -147,7 +150,7 @@ class PagedManifest:
         wanted = list(zip(pages, np.split(rows - page * self.page_size, begin[1:]), strict=True))
         is_kept = all((self.token, n) in _PAGES for n in pages)
         parts = map_in_threads(self._read_rows, wanted, at_once=1 if is_kept else AT_ONCE)
-        joined = parts[0] if len(parts) == 1 else join(parts, 0)
+        joined = join(parts, 0)
         return (joined if order is None else joined.pick((np.argsort(order),))).reshape(shape)
 
     def _read_rows(self, wanted: tuple[int, NDArray[np.int64]]) -> ChunkManifest:

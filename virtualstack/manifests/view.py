@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
-from virtualstack.manifests.chunk_manifest import ChunkManifest
+from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
+from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.manifests.indexing import MAX_CELLS
 from virtualstack.manifests.joined import JoinedManifest
@@ -72,7 +74,9 @@ class ManifestView:
     @property
     def tables(self) -> ChunkManifest:
         """Fills, and encodings on the axes of the view."""
-        return self._arranged(hollow(self.base.tables, (0,)))
+        tables = self.base.tables
+        entries = np.zeros(0, ENTRY)
+        return ChunkManifest(entries=entries, fills=tables.fills, encodings=_on_axes(tables.encodings, self.axes))
 
     def summary(self) -> ManifestSummary | None:
         """Give the counts of the base where the view has all its cells."""
@@ -96,22 +100,20 @@ class ManifestView:
             if first:
                 found = _begun_at(found, axis, np.where(numbers == 0, first, 0))
         starts = None if found.starts is None else np.broadcast_to(found.starts, shape)
-        return self._arranged(replace(found, entries=np.broadcast_to(found.entries, shape), starts=starts))
-
-    def _arranged(self, manifest: ChunkManifest) -> ChunkManifest:
-        """Bring strides onto the axes of the view."""
-        encodings = (
-            x.with_strides(0 if axis is None else x.strides[axis] for axis in self.axes) for x in manifest.encodings
+        return replace(
+            found,
+            entries=np.broadcast_to(found.entries, shape),
+            starts=starts,
+            encodings=_on_axes(found.encodings, self.axes),
         )
-        return replace(manifest, encodings=tuple(encodings))
 
     # -- other views ------------------------------------------------------------------------------------------
 
     def cut(self, axis: int, begin: int, n: int, first: int, /) -> ManifestView:
         """Take ``n`` cells of an axis from ``begin`` on, the first of them from an element on."""
         at = self.axes[axis]
-        if at is None:
-            return self  # it has one cell of one element
+        if at is None or (begin, n, first) == (0, self.counts[at], 0):
+            return self  # a new axis has one cell of one element
         if begin == 0:
             first += self.firsts[at]
         return replace(
@@ -191,6 +193,12 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
         first = low - int(lines[0])
     lines[0], lines[-1] = low, high
     return ChunkAxis.from_lengths(np.diff(lines)), begin, n, first
+
+
+@lru_cache(maxsize=256)  # many parts of a join have the same
+def _on_axes(encodings: tuple[ChunkEncoding, ...], axes: tuple[int | None, ...]) -> tuple[ChunkEncoding, ...]:
+    """Bring strides onto the axes of a view."""
+    return tuple(x.with_strides(0 if axis is None else x.strides[axis] for axis in axes) for x in encodings)
 
 
 def _begun_at(manifest: ChunkManifest, axis: int, first: NDArray[np.int64]) -> ChunkManifest:
