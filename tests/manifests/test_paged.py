@@ -13,9 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from virtualstack.errors import ChunkAlignmentError, ManifestError, StorageError
-from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray, PagedManifest
+from virtualstack.manifests import (
+    ENTRY,
+    FIRST,
+    INLINE,
+    ChunkAxis,
+    ChunkGrid,
+    ChunkManifest,
+    ManifestArray,
+    PagedManifest,
+)
 from virtualstack.manifests.joined import JoinedManifest
 from virtualstack.manifests.view import ManifestView
+from virtualstack.reading import read_array
+from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import HeldPages, basic_keys, in_pages, known_arrays, model_read, store_array
 
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -252,6 +263,8 @@ def test_equal_without_reading():
     assert again[1:, 2:].equals(array[1:, 2:])
     assert pages.read_pages == []
     assert not array[1:3].equals(array[2:4])
+    other_lines = array.grid.replace(1, ChunkAxis.from_lengths([3, 7]))
+    assert not array.equals(replace(array, grid=other_lines))
     assert array.equals(array.whole())
 
 
@@ -313,6 +326,16 @@ def test_too_much_at_once_and_short_pages_are_errors():
         manifest(20, 8).read((slice(0, 8),))
     with pytest.raises(ManifestError, match="more of them than can be counted"):
         PagedManifest(source=source, shape=(2**40, 2**40), page_size=1, tables=array.in_memory())
+
+
+def test_reading_skips_pages_between_chunks():
+    """Elements in any order and more than once, of chunks that lie apart."""
+    array, pages, values, sources = paged(shape=(9,), chunks=(3,), page_size=1)
+    ((url, data),) = sources.items()
+    MemoryTarget("memory://paged/").put(url.rpartition("/")[2], data)
+    for index in ([0, 2, 0, 8], [8, 0, 1, 0]):
+        np.testing.assert_array_equal(read_array(array, (np.array(index),)), values[index])
+    assert sorted(pages.read_pages) == [0, 2]
 
 
 def test_a_slice_within_the_first_chunk_begins_there():
