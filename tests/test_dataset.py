@@ -390,6 +390,13 @@ def test_no_way_of_opening_loses_a_variable_silently(tmp_path):
         assert list(xr.open_dataset(path, engine="virtualstack", unsupported="skip")) == ["fine"]
     assert list(xr.open_dataset(path, engine="virtualstack", drop_variables="ragged")) == ["fine"]
     assert list(xr.open_datatree(path, engine="virtualstack", drop_variables=["ragged"])) == ["fine"]
+    (group,) = vs.scan([path])
+    with pytest.raises(UnsupportedFeatureError, match="'/ragged'"):
+        xr.open_dataset(group, engine="virtualstack")
+    assert list(xr.open_dataset(group, engine="virtualstack", drop_variables="ragged")) == ["fine"]
+    with pytest.warns(UserWarning, match="left out '/ragged'"):
+        opened = vs.open_virtual_dataset(path, unsupported="skip").virtual
+    assert list(opened.open()) == ["fine"]  # which was told once
     assert "variable length" in vs.ManifestStore(vs.scan([path])[0]).refused["ragged"]
 
 

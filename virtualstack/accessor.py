@@ -156,8 +156,9 @@ class VirtualAccessor(_Writers):
             opened with ``unpack=True`` are decoded whatever they say.
         """
         _require_dask(chunks)
+        group: Any = _without_refusals(self.to_group())
         return xr.open_dataset(
-            self.to_group(),  # type: ignore[arg-type]
+            group,
             engine="virtualstack",
             chunks=chunks,
             storage=storage,
@@ -348,7 +349,7 @@ class VirtualTreeAccessor(_Writers):
     def open(self, *, chunks: Any = None, storage: StorageLike = None, **options: Any) -> xr.DataTree:
         """Give the tree as ordinary lazy datasets with values; parameters are those of :meth:`VirtualAccessor.open`."""
         _require_dask(chunks)
-        group: Any = self.to_group()
+        group: Any = _without_refusals(self.to_group())
         return xr.open_datatree(group, engine="virtualstack", chunks=chunks, storage=storage, **options)
 
     def __repr__(self) -> str:
@@ -358,3 +359,9 @@ class VirtualTreeAccessor(_Writers):
 def _group_of_tree(tree: xr.DataTree) -> ManifestGroup:
     own = to_group(tree.to_dataset(inherit=False))
     return replace(own, groups={name: _group_of_tree(child) for name, child in tree.children.items()})
+
+
+def _without_refusals(group: ManifestGroup) -> ManifestGroup:
+    """Leave out refusals, which were told when the files were opened."""
+    groups = {name: _without_refusals(child) for name, child in group.groups.items()}
+    return replace(group, groups=groups, refusals=())

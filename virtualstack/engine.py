@@ -120,8 +120,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         """
         dropped = _names(drop_variables)
         node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
-        if not isinstance(filename_or_obj, ManifestGroup):  # whoever has a group knows what it lacks
-            account_for(node, unsupported, with_children=False, dropped=dropped)
+        account_for(node, unsupported, with_children=False, dropped=dropped)
         store = _GroupDataStore(node, Storage.of(storage), missing)
         dataset = StoreBackendEntrypoint().open_dataset(
             store,
@@ -155,11 +154,10 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         """
         dropped = _names(drop_variables)
         node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
-        if not isinstance(filename_or_obj, ManifestGroup):
-            account_for(node, unsupported, with_children=True, dropped=dropped)
+        account_for(node, unsupported, with_children=True, dropped=dropped)
         return {
             path or "/": self.open_dataset(
-                replace(child, groups={}), storage=storage, drop_variables=dropped, **options
+                replace(child, groups={}, refusals=()), storage=storage, drop_variables=dropped, **options
             )
             for path, child in node.walk()
         }
