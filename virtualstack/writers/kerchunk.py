@@ -25,7 +25,6 @@ from virtualstack.manifests import (
     PlainArray,
     inline_array,
     repack,
-    why_not_plain,
 )
 from virtualstack.reading import read_array
 from virtualstack.storage import LocalTarget, Storage, StorageLike, Target
@@ -164,7 +163,8 @@ def _inlined(array: ManifestArray, storage: StorageLike) -> ManifestArray:
 
 
 def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
-    reason = why_not_plain(array) or "its codecs, dtype or order of axes have no form there"
+    plain = PlainArray.of(array)
+    reason = plain if isinstance(plain, str) else _obstacle(plain, array.name or "") or "it has no form there"
     return WriterError(
         f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be encoded "
         f"anew and put into the references: {plan.remedy()}. Or give its values by vds.virtual.open() or "
@@ -176,22 +176,29 @@ def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
 
 def _is_expressible(array: ManifestArray) -> bool:
     plain = PlainArray.of(array)
-    if isinstance(plain, str):
-        return False
-    return plain.encoding is None or _takes(plain.encoding, plain.chunks, plain.order)
+    return not isinstance(plain, str) and _obstacle(plain, array.name or "") is None
+
+
+def _obstacle(plain: PlainArray, name: str) -> str | None:
+    return None if plain.encoding is None else _why_not(plain.encoding, plain.chunks, plain.order, name)
 
 
 def _takes(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None) -> bool:
     """Tell whether zarr v2 metadata have a form for an encoding."""
+    return _why_not(encoding, chunks, order, "") is None
+
+
+def _why_not(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, name: str) -> str | None:
+    """Say why zarr v2 metadata have no form for an encoding; ``None`` where they have."""
     long = [axis for axis in order or () if chunks[axis] > 1]
     if long not in (sorted(long), sorted(long, reverse=True)):
-        return False
+        return "its axes are stored in an order that is neither C nor Fortran"
     try:
-        codecs_to_zarr2(encoding.codecs, variable="")
-        dtype_to_zarr2(encoding.dtype, variable="")
-    except WriterError:
-        return False
-    return encoding.dtype.kind != "T" or bool(encoding.codecs)
+        codecs_to_zarr2(encoding.codecs, variable=name)
+        dtype_to_zarr2(encoding.dtype, variable=name)
+    except WriterError as error:
+        return str(error)
+    return "its text has no codec" if encoding.dtype.kind == "T" and not encoding.codecs else None
 
 
 def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
