@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from urllib.parse import unquote
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import absolute_url, local_path
+from virtualstack.storage.folders import find_local, is_there
 from virtualstack.storage.pattern import path_expression
 from virtualstack.storage.registry import Storage, StorageLike
 
@@ -45,7 +45,7 @@ def find_urls(patterns: Iterable[str | os.PathLike[str]], /, *, storage: Storage
     SourceNotFoundError
         Nothing matches a pattern.
     StorageError
-        A folder cannot be listed, as on web servers.
+        A folder cannot be listed, as on web servers, or where it may not be read.
     """
     found: list[str] = []
     for pattern in patterns:
@@ -68,7 +68,7 @@ def is_pattern(path: str | os.PathLike[str], /) -> bool:
     if _MAGIC.search(text) is None:
         return False
     local = local_path(absolute_url(text))
-    return local is None or not local.exists()
+    return local is None or not os.path.exists(local)
 
 
 def natural_key(text: str, /) -> list[tuple[int, int, str]]:
@@ -85,10 +85,10 @@ def found_url(path: str | os.PathLike[str], /) -> str:
     """Give the absolute URL of a path or URL; a local one may be percent-encoded, as :meth:`Path.as_uri` writes it."""
     url = absolute_url(path)
     local = local_path(url)
-    if local is None or "%" not in url or not _is_url(path) or local.exists():
+    if local is None or "%" not in url or not _is_url(path) or os.path.exists(local):
         return url
     plain = absolute_url(unquote(url))
-    return plain if Path(plain.removeprefix("file://")).exists() else url
+    return plain if os.path.exists(plain.removeprefix("file://")) else url
 
 
 def _is_url(path: str | os.PathLike[str]) -> bool:
@@ -114,13 +114,13 @@ def _matches(pattern: str, storage: Storage) -> list[str]:
 
 def _local(pattern: str) -> list[str]:
     """Match files, and folders that are stores."""
-    found = glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
-    stores = {path for path in found if os.path.isdir(path) and _is_store(path)}
-    return [absolute_url(path) for path in _outermost(found, stores) if path in stores or not os.path.isdir(path)]
+    found = find_local(pattern)
+    stores = {path for path, is_folder in found.items() if is_folder and _is_store(path)}
+    return [absolute_url(path) for path in _outermost(found, stores) if path in stores or not found[path]]
 
 
 def _is_store(folder: str) -> bool:
-    return folder.endswith(_STORES) or any(os.path.exists(os.path.join(folder, name)) for name in _MARKS)
+    return folder.endswith(_STORES) or any(is_there(os.path.join(folder, name)) for name in _MARKS)
 
 
 def _remote(pattern: str, storage: Storage) -> list[str]:

@@ -1,0 +1,110 @@
+"""Local folders: what may not be read, or is no path, is an error that names it."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from virtualstack.errors import SourceNotFoundError, VirtualStackError
+from virtualstack.location import absolute_url
+from virtualstack.storage.listing import find_urls, found_url, is_pattern
+
+_ASK = """
+import os, sys
+from virtualstack.storage.listing import find_urls
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    print(*(url.rsplit("/", 2)[-2] for url in find_urls([sys.argv[1]])))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture(scope="module")
+def years():
+    """Three folders with a file each: one may be read, one only entered, one neither."""
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name)
+        for name in ("2001", "2002", "2003"):
+            (top / name).mkdir()
+            (top / name / "a.nc").write_bytes(b"x")
+        top.chmod(0o755)
+        (top / "2002").chmod(0o311)
+        (top / "2003").chmod(0o000)
+        yield top
+        for name in ("2002", "2003"):
+            (top / name).chmod(0o755)
+
+
+def asked_by_nobody(pattern):
+    done = subprocess.run([sys.executable, "-c", _ASK, str(pattern)], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "folder"),
+    [
+        ("2002/*.nc", "2002"),
+        ("2003/*.nc", "2003"),
+        ("*/*.nc", "200[23]"),
+        ("**/*.nc", "200[23]"),
+        ("**", "200[23]"),
+        ("*/a.nc", "2003/a.nc"),
+        ("200[13]/a.nc", "2003/a.nc"),
+        ("*", "2003/.zgroup"),
+    ],
+)
+def test_a_folder_that_may_not_be_read_is_an_error(years, pattern, folder):
+    """Its files would be missing in what is joined, and nothing would say so."""
+    said = asked_by_nobody(years / pattern)
+    assert re.match(rf"StorageError '.*/{folder}' cannot be looked at, .*: Permission denied; give a pattern", said)
+
+
+def test_what_may_be_entered_is_found_by_its_name(years):
+    assert asked_by_nobody(years / "200[12]/a.nc") == "2001 2002"
+    assert asked_by_nobody(years / "*1/*.nc") == "2001"
+
+
+@pytest.mark.parametrize("pattern", ["a" * 5000 + "*.nc", "*/" + "a" * 5000, "a\0*.nc", "*/a\0b", "a\0/**", "\udcff*"])
+def test_a_pattern_that_is_no_path_is_typed(tmp_path, pattern):
+    (tmp_path / "d").mkdir()
+    with pytest.raises(VirtualStackError):
+        find_urls([f"{tmp_path}/{pattern}"])
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "a\0b"])
+def test_a_name_that_is_no_path_is_not_there(name):
+    """Opening it says why."""
+    assert found_url(f"file:///%20{name}") == f"file:///%20{name}"
+    assert is_pattern(f"[{name}")
+
+
+def test_a_folder_within_itself_is_entered_once(tmp_path):
+    """Two links to their own folder were two to the power of forty folders."""
+    (tmp_path / "d" / "e").mkdir(parents=True)
+    (tmp_path / "d" / "e" / "a.nc").write_bytes(b"x")
+    for name in ("one", "two"):
+        (tmp_path / "d" / name).symlink_to(tmp_path / "d")
+        (tmp_path / "d" / "e" / name).symlink_to(tmp_path)
+    assert find_urls([tmp_path / "**" / "*.nc"]) == [absolute_url(tmp_path / "d" / "e" / "a.nc")]
+
+
+def test_links_are_followed_and_one_to_nothing_is_found(tmp_path):
+    """That it is broken, opening it says."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "a.nc").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "d")
+    (tmp_path / "d" / "b.nc").symlink_to("none")
+    (tmp_path / "loop.nc").symlink_to("loop.nc")
+    names = ["d/a.nc", "d/b.nc", "link/a.nc", "link/b.nc", "loop.nc"]
+    assert find_urls([tmp_path / "**/*.nc"]) == [absolute_url(tmp_path / name) for name in names]
+    assert find_urls([tmp_path / "*/b.nc"]) == [absolute_url(tmp_path / name) for name in ("d/b.nc", "link/b.nc")]
+    for pattern in ("loop.nc/*", "d/a.nc/*", "d/a.nc/**", "*/a.nc/x", "none/**"):
+        with pytest.raises(SourceNotFoundError, match="nothing matches"):
+            find_urls([tmp_path / pattern])

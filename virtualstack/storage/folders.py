@@ -1,0 +1,91 @@
+"""Local folders, walked so that what may not be read is an error, and not left out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from virtualstack.errors import StorageError
+from virtualstack.storage.pattern import path_expression
+
+__all__ = ["find_local", "is_there"]
+
+_MAGIC = re.compile(r"[*?\[]")
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def find_local(pattern: str, /) -> dict[str, bool]:
+    """Find what matches an absolute pattern, as :func:`glob.glob` does, and tell of each path whether it is a folder.
+
+    A folder that lies within itself, by a link, is not entered again.
+
+    Raises
+    ------
+    StorageError
+        A folder cannot be listed, which :func:`glob.glob` passes over; or the pattern is no path.
+    """
+    anchor, *segments = Path(pattern).parts
+    found: dict[str, bool | None] = {anchor: True}  # None: not looked at
+    for i, segment in enumerate(segments, 1):
+        of_folders = [path for path, is_folder in found.items() if is_folder is not False]
+        is_last = i == len(segments)
+        if segment == "**":
+            found = {path: x for folder in of_folders for path, x in _below(folder) if x or is_last}
+        elif _MAGIC.search(segment):
+            matches = path_expression(segment).fullmatch
+            found = {x.path: _is_folder(x) for folder in of_folders for x in _entries(folder) if matches(x.name)}
+        else:
+            found = {os.path.join(folder, segment): None for folder in of_folders}
+    looked_at = ((path, os.path.isdir(path) if x is None and is_there(path) else x) for path, x in found.items())
+    return {path: x for path, x in looked_at if x is not None}
+
+
+def is_there(path: str, /) -> bool:
+    """Tell whether there is something by a name, be it a link to nothing; that it cannot be told is an error."""
+    return _asked(lambda: os.lstat(path), path) is not None
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return bool(_asked(entry.is_dir, entry.path))
+
+
+def _below(top: str) -> Iterator[tuple[str, bool]]:
+    """Give a folder, and all in it that is not hidden."""
+    status = _asked(lambda: Path(top).stat(), top)
+    if status is None or not stat.S_ISDIR(status.st_mode):
+        return
+    todo = [(top, frozenset({(status.st_dev, status.st_ino)}))]
+    yield top, True
+    while todo:
+        folder, above = todo.pop()
+        for entry in _entries(folder):
+            if entry.name.startswith("."):
+                continue
+            if not _is_folder(entry):
+                yield entry.path, False
+            elif (status := _asked(entry.stat, entry.path)) and (status.st_dev, status.st_ino) not in above:
+                yield entry.path, True
+                todo.append((entry.path, above | {(status.st_dev, status.st_ino)}))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    return _asked(lambda: list(os.scandir(folder)), folder) or []
+
+
+def _asked[T](ask: Callable[[], T], path: str) -> T | None:
+    """Ask the file system; ``None`` where there is nothing."""
+    try:
+        return ask()
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in _NOTHING:
+            return None
+        reason = getattr(error, "strerror", error)
+        raise StorageError(
+            f"'{path[:200]}' cannot be looked at, so that what matches is not known: {reason}; "
+            "give a pattern that leaves it out, or a list of files",
+            url=f"file://{path}",
+        ) from error
