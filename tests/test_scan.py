@@ -229,6 +229,54 @@ def test_tasks_that_are_lost_are_split_and_then_listed(tmp_path):
     assert failures.message.str.contains("was cancelled: its executor or cluster came to an end").all()
 
 
+class Ending(Executor):
+    """Takes some tasks, and then no more."""
+
+    def __init__(self, n_tasks, error):
+        self.n_tasks, self.error = n_tasks, error
+
+    def submit(self, function, job, urls):
+        if not self.n_tasks:
+            raise self.error
+        self.n_tasks -= 1
+        future = Future()
+        future.set_result(function(job, urls))
+        return future
+
+
+@pytest.mark.parametrize("error", [RuntimeError("cannot schedule"), ConnectionError("no cluster"), OSError(24, "full")])
+@pytest.mark.parametrize("n_tasks", [0, 3])
+def test_what_an_executor_that_ended_did_not_take_is_listed_and_the_rest_is_kept(tmp_path, n_tasks, error):
+    paths = [make(tmp_path / f"f{i}.h5", i) for i in range(8)]
+    result = vs.scan(paths, executor=Ending(n_tasks, error), on_error="skip")
+    assert names(result) == [path.name for path in paths[:n_tasks]]
+    assert [url.rpartition("/")[2] for url in result.failures.url] == [path.name for path in paths[n_tasks:]]
+    assert result.failures.message.str.contains("could not be started").all()
+    assert result.failures.message.str.endswith("its executor or cluster came to an end. Scan it again").all()
+    with pytest.raises(ReaderError, match=rf"f{n_tasks}\.h5.* could not be started .*came to an end") as caught:
+        vs.scan(paths, executor=Ending(n_tasks, error))
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_a_pool_that_was_shut_down_is_told(files, pool):
+    executor = pool(1)
+    executor.shutdown()
+    with pytest.raises(ReaderError, match="cannot schedule new futures after shutdown"):
+        vs.scan(files, executor=executor)
+    assert len(vs.scan(files, executor=executor, on_error="skip").errors) == len(files)
+
+
+def test_a_pool_that_is_shut_down_during_a_scan_ends_it_early_and_keeps_what_was_done(tmp_path):
+    paths = [make(tmp_path / f"f{i}.h5", i) for i in range(9)] * 100
+    executor = ThreadPoolExecutor(2)
+    result = vs.scan(
+        paths, executor=executor, on_error="skip", progress=lambda done, total: executor.shutdown(wait=False)
+    )
+    assert len(result) >= 256  # those that wait in the pool
+    assert len(result.errors) == len(paths) - len(result) > 0
+
+
 def test_errors_that_are_listed_hold_no_frames(tmp_path):
     """Those that say where a bug is do."""
     paths = [tmp_path / "gone.h5", make(tmp_path / "bug.h5")]
@@ -270,6 +318,17 @@ def test_names_that_are_no_url_fail_alone(files):
     assert result.failures.error.tolist() == ["StorageError"]
 
 
+def test_urls_of_paths_are_decoded_as_for_one_file(tmp_path):
+    paths = [make(tmp_path / name) for name in ("b c.h5", "50%.h5", "d%20e.h5")]
+    as_they_are = [f"file://{path}" for path in paths]
+    assert list(vs.scan([path.as_uri() for path in paths]).urls) == as_they_are
+    assert list(vs.scan(as_they_are).urls) == as_they_are
+
+
+def test_numbers_of_numpy_are_numbers(files):
+    assert len(vs.scan(files, retries=np.int64(1), timeout=np.float32(50), executor="threads")) == len(files)
+
+
 @pytest.mark.parametrize("odd", [None, 5, b"/a.nc", "", 1.5, ["/a.nc"], b"x" * 10**6], ids=lambda x: type(x).__name__)
 def test_what_is_no_url_fails_alone_and_is_named(files, odd):
     with pytest.raises(StorageError, match=r"number 1 \(from 0\) of the URLs is no URL or path: ") as caught:
@@ -289,6 +348,11 @@ def test_what_is_no_url_fails_alone_and_is_named(files, odd):
         ({"executor": 3}, TypeError, r"executor= is a int; give 'threads'"),
         ({"on_error": "warn"}, ValueError, "on_error='warn'; it is 'raise' or 'skip'"),
         ({"retries": -1}, ValueError, "retries=-1 is negative"),
+        ({"retries": 1.5}, TypeError, r"retries=1\.5 is no whole number"),
+        ({"retries": "3"}, TypeError, "retries='3' is no whole number"),
+        ({"timeout": "5"}, TypeError, "timeout='5' is no number of seconds"),
+        ({"reader": 5, "on_error": "skip"}, TypeError, "reader=5 is neither the name of a reader"),
+        ({"options": {}, "on_error": "skip"}, TypeError, r"options=\{\} are no ReadOptions"),
         ({"cache": ""}, ValueError, "cache='' is no directory"),
         ({"timeout": 0}, ValueError, "timeout=0 is no time to wait"),
         ({"timeout": float("nan")}, ValueError, "timeout=nan is no time to wait"),

@@ -753,6 +753,27 @@ def test_a_place_that_cannot_be_written_to_is_told_at_once(files, tmp_path):
         vs.scan(files, cache=tmp_path / "cache", on_error="skip")
 
 
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_place_that_is_no_directory_is_named_with_the_cause(files, tmp_path, place):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=rf"cache='.*{place}' is no place that can be made .*\[Errno"):
+        vs.scan(files, cache=tmp_path / place)
+
+
+def test_a_cache_that_may_only_be_read_is_used(files, reads, tmp_path):
+    """As on a web server; what is new is not kept, with a warning."""
+    first, _ = reads(files[1:])
+    with RangeServer(tmp_path) as server:
+        again, read = reads(files[1:], cache=server.url("cache"), retries=0)
+        assert read == []
+        for a, b in zip(first, again, strict=True):
+            assert_same(a, b)
+        with pytest.warns(UserWarning, match=r"f0\.h5' is not kept for the next scan"):
+            assert reads(files, cache=server.url("cache"))[1] == ["f0.h5"]
+        with pytest.raises(StorageError, match="is no place that can be made and written to"):
+            reads(files, cache=server.url("data"))
+
+
 def test_a_cache_says_what_it_is(files, reads, tmp_path):
     """Programs that make backups leave out folders with this file (bford.info/cachedir)."""
     reads(files)

@@ -2,6 +2,8 @@
 
 import os
 import sys
+import threading
+import warnings
 
 import pytest
 
@@ -9,7 +11,8 @@ import virtualstack as vs
 from tests.scan_groups import assert_same, make
 from tests.scan_readers import Troubled
 from tests.servers import RangeServer
-from virtualstack.errors import MissingDependencyError
+from virtualstack.errors import MissingDependencyError, ReaderError
+from virtualstack.scan import schedule
 from virtualstack.scan.threads import within
 from virtualstack.storage import open_source
 
@@ -111,6 +114,64 @@ def test_a_worker_that_dies_loses_its_file_alone(client, files, tmp_path):
     assert result.failures.url.str.endswith("killer.h5").tolist() == [True]
     assert "KilledWorker" in result.failures.message[0]
     assert len(vs.scan(files, executor=client)) == N
+
+
+def small_cluster(n_workers=1):
+    return distributed.LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
+    )
+
+
+def test_a_client_that_is_closed_is_told(files):
+    with small_cluster() as cluster:
+        closed = distributed.Client(cluster)
+        closed.close()
+        with pytest.raises(ReaderError, match=r"could not be started .*its executor or cluster came to an end"):
+            vs.scan(files, executor=closed)
+        assert len(vs.scan(files, executor=closed, on_error="skip").errors) == N
+
+
+def test_a_client_that_is_closed_during_a_scan_ends_it_and_keeps_what_was_done(files):
+    with small_cluster() as cluster:
+        client = distributed.Client(cluster)
+        result = within(
+            60,
+            lambda: vs.scan(files, executor=client, on_error="skip", progress=lambda done, total: client.close()),
+        )
+    assert len(result) + len(result.errors) == N
+    assert len(result) > 0
+    assert result.failures.message.str.contains("came to an end").all()
+
+
+def test_a_cluster_that_lost_its_workers_is_told_once_and_waited_for(files, monkeypatch):
+    module = pytest.importorskip("virtualstack.scan.dask")
+    monkeypatch.setattr(module, "_PATIENCE", 0.5)
+    monkeypatch.setattr(schedule, "_PAUSE", 0.1)
+    with small_cluster() as cluster, distributed.Client(cluster) as client:
+
+        def lose(done, total):
+            if done == 1:
+                cluster.scale(0)
+                threading.Timer(3, cluster.scale, [1]).start()
+
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            assert len(vs.scan(files, executor=client, progress=lose)) == N
+    found = [str(x.message) for x in said if "has had no workers" in str(x.message)]
+    assert len(found) == 1
+    assert "press Ctrl-C" in found[0]
+
+
+def test_a_cluster_whose_workers_are_still_to_come_is_no_matter(files, monkeypatch):
+    module = pytest.importorskip("virtualstack.scan.dask")
+    monkeypatch.setattr(module, "_PATIENCE", 0.1)
+    monkeypatch.setattr(schedule, "_PAUSE", 0.1)
+    with small_cluster(n_workers=0) as cluster, distributed.Client(cluster) as client:
+        threading.Timer(2, cluster.scale, [1]).start()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            assert len(vs.scan(files, executor=client)) == N
+    assert not [x for x in said if "has had no workers" in str(x.message)]
 
 
 def test_without_a_client_dask_says_how_to_make_one(files, monkeypatch):

@@ -36,6 +36,7 @@ _FORMAT = 2  # another number, and entries of this one are not looked at
 _MAGIC = b"vs.scan\n"
 _OPTIONAL = ("eccodes", "hdf5plugin", "imagecodecs", "tifffile")  # without them, readers refuse some variables
 _MAX_SIZE = 1 << 30  # bytes of an entry, once decompressed
+_TAG_NAME = "CACHEDIR.TAG"
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by virtualstack.scan; it may be deleted at any time.\n"
 _DAMAGE = (  # all that bytes of somebody else can make of JSON, numpy and our own constructors
     ManifestError, CodecError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
@@ -88,10 +89,18 @@ class ScanCache:
         Raises
         ------
         StorageError
-            It cannot be written to.
+            It can neither be written to, nor is it there.
         """
         target = storage.target(place)
-        target.put_if_absent("CACHEDIR.TAG", _TAG)
+        try:
+            target.put_if_absent(_TAG_NAME, _TAG)
+        except StorageError as error:
+            if not _has_tag(target):  # with it, this is a cache that may only be read: what is new is not kept
+                raise StorageError(
+                    f"cache='{os.fspath(place)}' is no place that can be made and written to: "
+                    f"{error.__cause__ or error}. Give another one",
+                    url=target.url,
+                ) from error
         how = {
             "format": _FORMAT,
             "version": version("virtualstack"),
@@ -170,6 +179,13 @@ class ScanCache:
     def _key(self, url: str) -> str:
         name = hashlib.blake2b(self._what(url).encode(), digest_size=16).hexdigest()
         return f"{name[:2]}/{name[2:]}.scan"
+
+
+def _has_tag(target: Target) -> bool:
+    try:
+        return target.get(_TAG_NAME) == _TAG
+    except StorageError:
+        return False
 
 
 def _words_of(reader: Reader | None) -> list[str]:

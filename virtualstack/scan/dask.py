@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+import warnings
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
@@ -15,10 +18,14 @@ except ModuleNotFoundError as error:
 __all__ = ["open_executor"]
 
 _NONE_YET = 8  # threads that a cluster is taken to have whose workers are still to come
+_PATIENCE = 60.0  # seconds without workers, until that is said
 
 
-def open_executor(client: Any | None, /) -> tuple[Executor, int]:
-    """Give an executor that works on a cluster, and how many threads that has; ``None``: of the client in use.
+def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], None]]:
+    """Give an executor that works on a cluster (``None``: of the client in use), its threads, and what watches it.
+
+    A client that is closed has no threads, and its executor takes no tasks. What watches is called again and again,
+    and warns, once, when a cluster that had workers has had none for a minute.
 
     Raises
     ------
@@ -38,4 +45,35 @@ def open_executor(client: Any | None, /) -> tuple[Executor, int]:
         raise TypeError(f"executor= is a {type(client).__name__}; of distributed, a synchronous Client is asked for")
     cluster: Any = client
     executor: Executor = cluster.get_executor(pure=False)
-    return executor, sum(cluster.nthreads().values()) or _NONE_YET
+    n_threads = _count_threads(cluster)
+    return executor, n_threads or _NONE_YET, _watch(cluster, had_some=n_threads > 0)
+
+
+def _count_threads(cluster: Any) -> int:
+    if cluster.status != "running":
+        return 0
+    try:
+        return sum(cluster.nthreads().values())
+    except OSError:  # its scheduler has just gone
+        return 0
+
+
+def _watch(cluster: Any, *, had_some: bool) -> Callable[[], None]:
+    last_seen, is_said = time.monotonic(), False
+
+    def look() -> None:
+        nonlocal had_some, last_seen, is_said
+        if is_said:
+            return
+        if _count_threads(cluster):
+            had_some, last_seen = True, time.monotonic()
+        elif had_some and time.monotonic() - last_seen >= _PATIENCE:
+            is_said = True
+            warnings.warn(
+                f"the dask cluster of this scan has had no workers for {_PATIENCE:.0f} seconds; the scan goes on when "
+                "it has some again. To stop it, press Ctrl-C or close the client: with cache=, what was found is kept",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    return look

@@ -79,8 +79,8 @@ class Job:
             return within(self.timeout, lambda: self._try(url))
         except TimeoutError:
             return ReaderError(
-                f"'{url}' was not read within timeout={self.timeout} seconds. Give it more time, or leave it out; the "
-                "thread that reads it cannot be stopped, the processes of executor='processes' can",
+                f"'{url}' was not read within timeout={self.timeout:g} seconds. Give it more time, or leave it out; "
+                "the thread that reads it cannot be stopped, the processes of executor='processes' can",
                 url=url,
             )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
+from numbers import Integral, Real
 from threading import TIMEOUT_MAX
 from typing import Literal
 
 from virtualstack.errors import StorageError, VirtualStackError
-from virtualstack.location import absolute_url, split_url
+from virtualstack.location import split_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.registry import find_reader
@@ -21,6 +22,7 @@ from virtualstack.scan.retries import DEFAULT, with_retries
 from virtualstack.scan.schedule import Schedule
 from virtualstack.scan.workers import ExecutorLike, find_workers
 from virtualstack.storage import Storage, StorageLike, remember
+from virtualstack.storage.listing import found_url
 
 __all__ = ["scan"]
 
@@ -49,7 +51,7 @@ def scan(
     Parameters
     ----------
     urls
-        URLs or local paths.
+        URLs or local paths; ``file://`` URLs may be percent-encoded, as :meth:`pathlib.Path.as_uri` writes them.
     reader
         Name of a reader or a reader with options; found out for each source by default.
     storage
@@ -57,7 +59,9 @@ def scan(
     executor
         Who does the work: ``"threads"`` of this process, ``"processes"`` of this machine, ``"dask"`` (the client of
         this session), a ``distributed.Client``, or any ``concurrent.futures.Executor``. By default, remote sources are
-        read in 64 threads, as that is mostly waiting, and local ones one after the other.
+        read in 64 threads, as that is mostly waiting, and local ones one after the other. What an executor that comes
+        to its end was not given yet has failed. A scan within a task of an executor must not use that one: where all
+        its workers wait for scans, it waits for ever.
     on_error
         ``"raise"`` the first error, in the order of the URLs; or ``"skip"`` the source and keep the error in
         ``failures``, whatever went wrong.
@@ -95,6 +99,7 @@ def scan(
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error={on_error!r}; it is 'raise' or 'skip'")
+    _check_kinds(reader, retries, timeout, options)
     if retries is not None and retries < 0:
         raise ValueError(f"retries={retries} is negative")
     if timeout is not None and not 0 < timeout <= TIMEOUT_MAX:
@@ -108,11 +113,11 @@ def scan(
         reader = find_reader("", store, reader)
     job = Job(
         reader=reader,
-        storage=store if retries is None else with_retries(store, listed, retries),
+        storage=store if retries is None else with_retries(store, listed, int(retries)),
         options=options,
-        retries=DEFAULT if retries is None else retries,
+        retries=DEFAULT if retries is None else int(retries),
         cache=None if cache is None else ScanCache.at(cache, store, reader, options, is_checked=recheck),
-        timeout=timeout,
+        timeout=None if timeout is None else float(timeout),
     )
     outcomes = _collect(job, listed, executor, show_progress() if progress is True else progress or None, on_error)
     found = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, ManifestGroup)}
@@ -127,6 +132,18 @@ def scan(
     )
 
 
+def _check_kinds(reader: object, retries: object, timeout: object, options: object) -> None:
+    """Refuse at once what every source would fail by."""
+    if reader is not None and not isinstance(reader, str) and not callable(getattr(reader, "read", None)):
+        raise TypeError(f"reader={reader!r:.{_SHOWN}} is neither the name of a reader, nor has it a method read()")
+    if retries is not None and not isinstance(retries, Integral):
+        raise TypeError(f"retries={retries!r:.{_SHOWN}} is no whole number")
+    if timeout is not None and not isinstance(timeout, Real):
+        raise TypeError(f"timeout={timeout!r:.{_SHOWN}} is no number of seconds")
+    if options is not None and not isinstance(options, ReadOptions):
+        raise TypeError(f"options={options!r:.{_SHOWN}} are no ReadOptions")
+
+
 def _absolute(
     urls: Iterable[str | os.PathLike[str]], *, is_raising: bool
 ) -> tuple[list[str], list[tuple[str, Exception]]]:
@@ -137,7 +154,7 @@ def _absolute(
     bad: list[tuple[str, Exception]] = []
     for i, url in enumerate(urls):
         try:
-            listed.append(absolute_url(_checked(url, i)))
+            listed.append(found_url(_checked(url, i)))
         except StorageError as error:
             if is_raising:
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from virtualstack.errors import ReaderError
@@ -13,6 +13,8 @@ from virtualstack.scan.job import Outcome
 from virtualstack.scan.workers import Workers
 
 __all__ = ["Schedule"]
+
+_PAUSE = 10.0  # seconds between two looks at who works, while nothing comes back
 
 type _Task = tuple[int, ...]
 """Indexes of sources."""
@@ -23,7 +25,7 @@ class Schedule:
 
     A worker that dies takes along what was under way, of others too. All of that is done again, one task at a time,
     and a task that ends its worker again, one source at a time: so the source that does it is found, and nothing else
-    is lost.
+    is lost. An executor that takes no tasks has come to its end: what it was not given yet is listed as lost.
 
     Parameters
     ----------
@@ -45,13 +47,18 @@ class Schedule:
         self._finished: SimpleQueue[Future[Any]] = SimpleQueue()
         self._is_broken = False
         self._is_alone = False
+        self._refusal: Exception | None = None
 
     def outcomes(self) -> Generator[tuple[int, Outcome]]:
         """Give the index of each source, and what became of it, as they finish; closing this ends the work."""
         try:
             while self._pending or self._suspects or self._running:
                 self._submit()
-                future = self._finished.get()
+                if self._refusal is not None:
+                    yield from self._give_up(self._refusal)
+                    if not self._running:
+                        break
+                future = self._next()
                 task = self._running.pop(future, None)
                 if task is not None:
                     yield from self._take(task, future)
@@ -71,8 +78,16 @@ class Schedule:
                 future.cancel()
                 self._dropped.append(future)
 
-    def _submit(self) -> None:
+    def _next(self) -> Future[Any]:
         while True:
+            try:
+                return self._finished.get(timeout=_PAUSE if self._workers.watch else None)
+            except Empty:
+                if self._workers.watch:
+                    self._workers.watch()
+
+    def _submit(self) -> None:
+        while self._refusal is None:
             if not self._running:
                 self._is_alone = False
                 if self._is_broken:
@@ -97,9 +112,17 @@ class Schedule:
         except BrokenExecutor:
             tasks.appendleft(task)
             self._is_broken = True
+        except Exception as error:  # noqa: BLE001 - executors of others raise what they like
+            tasks.appendleft(task)
+            self._refusal = error
         else:
             self._running[future] = task
             future.add_done_callback(self._finished.put)
+
+    def _give_up(self, error: Exception) -> Iterator[tuple[int, Outcome]]:
+        while self._suspects or self._pending:
+            for i in (self._suspects or self._pending).popleft():
+                yield i, _lost(self._urls[i], f"could not be started ({_said(error)}): {_ENDED}", error)
 
     def _take(self, task: _Task, future: Future[Any]) -> Iterator[tuple[int, Outcome]]:
         error = CancelledError("the task was cancelled") if future.cancelled() else future.exception()
@@ -116,20 +139,29 @@ class Schedule:
         elif len(task) > 1:
             self._suspects.extend((i,) for i in task)
         else:
-            yield task[0], _lost(self._urls[task[0]], error, self._workers.job.timeout)
+            yield task[0], _lost(self._urls[task[0]], _why(error, self._workers.job.timeout), error)
 
 
-def _lost(url: str, error: Exception, timeout: float | None) -> ReaderError:
+_ENDED = "its executor or cluster came to an end. Scan it again"
+
+
+def _why(error: Exception, timeout: float | None) -> str:
     if isinstance(error, CancelledError):
-        why = "was cancelled: its executor or cluster came to an end. Scan it again"
-    elif isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # of dask
-        late = "" if timeout is None else f"it took longer than timeout={timeout} seconds, or "
-        why = (
-            f"came to an end with its worker ({type(error).__name__}: {error}): {late}it ran out of memory, or a "
-            "library that it used crashed. Scan this file by itself"
+        return f"was cancelled: {_ENDED}"
+    if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # of dask
+        late = "" if timeout is None else f"it took longer than timeout={timeout:g} seconds, or "
+        return (
+            f"came to an end with its worker ({_said(error)}): {late}it ran out of memory, or a library that it used "
+            "crashed. Scan this file by itself"
         )
-    else:
-        why = f"was lost by its executor ({type(error).__name__}: {error}). Scan it again"
+    return f"was lost by its executor ({_said(error)}). Scan it again"
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _lost(url: str, why: str, error: Exception) -> ReaderError:
     lost = ReaderError(f"'{url}': the task that scanned it {why}", url=url)
     lost.__cause__ = error
     return lost

@@ -43,6 +43,8 @@ class Workers:
         Sources a task.
     is_here
         Whether tasks run in threads of this process, so that nothing is pickled.
+    watch
+        Called now and then while nothing comes back: warns where nobody is left to do it.
     """
 
     job: Job
@@ -51,6 +53,7 @@ class Workers:
     n_tasks: int
     task_length: int
     is_here: bool = False
+    watch: Callable[[], None] | None = None
 
     def submit(self, urls: Sequence[str], /) -> Future[Any]:
         """Start a task."""
@@ -76,7 +79,7 @@ class Workers:
         self.close(is_idle=True)
         if self.make is None:
             self.make, self.job = functools.partial(Processes, _n_cpus()), replace(self.job, may_exit=True)
-        self.executor, self.is_here = self.make(), False
+        self.executor, self.is_here, self.watch = self.make(), False, None
         try:
             self.executor.submit(os.getpid).result(_PROBE_SECONDS)
         except (BrokenExecutor, TimeoutError) as error:
@@ -128,8 +131,8 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
     if executor == "dask" or type(executor).__module__.partition(".")[0] == "distributed":
         _check_pickles(job)
         dask = importlib.import_module("virtualstack.scan.dask")
-        given, n_threads = dask.open_executor(None if executor == "dask" else executor)
-        return Workers(job, given, None, max(2 * n_threads, 16), _task_length(n, 4 * n_threads))
+        given, n_threads, watch = dask.open_executor(None if executor == "dask" else executor)
+        return Workers(job, given, None, max(2 * n_threads, 16), _task_length(n, 4 * n_threads), watch=watch)
     if isinstance(executor, str):
         raise ValueError(f"executor={executor!r}; it is 'threads', 'processes', 'dask', or an executor")
     raise TypeError(
