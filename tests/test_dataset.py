@@ -257,6 +257,41 @@ def test_an_attribute_that_contradicts_the_chunks_is_refused(nc):
         vds.virtual.open()
 
 
+@pytest.mark.parametrize("unpack", [False, True])
+@pytest.mark.parametrize(
+    "added",
+    [{"scale_factor": 10.0}, {"missing_value": 2.0}, {"units": "days since 2000-01-01"}, {"dtype": "bool"}],
+    ids=lambda x: next(iter(x)),
+)
+def test_an_attribute_that_would_change_values_cannot_be_added(tmp_path, added, unpack):
+    """To xarray's decoded variables they are mere attributes; on virtual ones readers would decode by them."""
+    path = tmp_path / "a.nc"
+    xr.Dataset({"v": ("x", np.array([1.0, 2.0], "f4"))}).to_netcdf(path, encoding={"v": {"_FillValue": None}})
+    vds = vs.open_virtual_dataset(path, unpack=unpack)
+    changed = vds.assign(v=vds.v.assign_attrs(added))
+    with pytest.raises(WriterError, match=f"'v' has got {next(iter(added))} = "):
+        changed.virtual.open()
+    with pytest.raises(WriterError, match="'v' has got"):
+        changed.virtual.to_kerchunk(None)
+    renamed = vds.assign(v=vds.v.assign_attrs(units="seconds", valid_min=2)).virtual.open()
+    assert renamed.v.values.tolist() == [1, 2]
+
+
+def test_values_that_would_be_unpacked_do_not_fill(tmp_path):
+    path = tmp_path / "a.nc"
+    packed = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}
+    xr.Dataset({"p": ("x", [1.0, 2.0]), "m": ("x", np.array([1, 2], "i4"))}).to_netcdf(
+        path, encoding={"p": packed, "m": {"_FillValue": -7}}
+    )
+    vds = vs.open_virtual_dataset(path)
+    with pytest.raises(CombineError, match=r"'/p' is packed by .*scale_factor"):
+        xr.full_like(vds.p, 3)
+    with pytest.raises(CombineError, match=r"'/m' is packed by .*_FillValue"):
+        vds.m.pad(x=1, constant_values=-7)
+    filled = vds[["m"]].pad(x=1, constant_values=5).virtual.open()
+    np.testing.assert_array_equal(filled.m, xr.open_dataset(path).m.pad(x=1, constant_values=5))
+
+
 def test_loaded_variables_that_cannot_be_encoded_are_refused(nc):
     """Objects that CF does not know are named."""
     vds = vs.open_virtual_dataset(nc).assign(odd=("y", np.array([{}, 1, 2, 3, 4, 5], object)))

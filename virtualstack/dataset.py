@@ -363,7 +363,19 @@ def _restored(name: str, variable: xr.Variable, array: ManifestArray) -> Manifes
                 feature=key,
             )
         attributes[key] = value
-    cf = {**value_changing(attributes), **array.cf}
+    changing = value_changing(attributes)
+    for key, value in changing.items():
+        is_known = key in array.cf or (key in array.attributes and same_value(array.attributes[key], value))
+        is_duration = key in ("units", "calendar") and " since " not in attributes["units"]
+        if not is_known and not (is_duration and "dtype" not in attributes):
+            raise WriterError(
+                f"variable '{name}' has got {key} = {value!r}, by which its chunks would be decoded to other values: "
+                "remove it (merging attributes of several files may have added it: combine_attrs='override' keeps "
+                "those of the first), or give it to vds.virtual.open()",
+                variable=name,
+                feature=key,
+            )
+    cf = {**changing, **array.cf}
     return replace(array, name=name, dimension_names=tuple(map(str, variable.dims)), attributes=attributes, cf=cf)
 
 

@@ -87,6 +87,12 @@ DIFFERENCES = [
     Difference("`_FillValue`", {"fill": -99}, {"fill": 7}, REFUSED),
     Difference("`_FillValue` in one file", {}, {"fill": 7}, REFUSED),
     Difference("`_FillValue` of NaN in one file", {}, {"fill": np.nan}),
+    Difference(
+        "`_FillValue` of NaN in one file, of packed floats",
+        {"dtype": "f4", "offset": np.float32(10)},
+        {"dtype": "f4", "offset": np.float32(10), "fill": np.nan},
+        REFUSED,
+    ),
     Difference("`missing_value`", {"missing": 3}, {"missing": 4}, REFUSED),
     Difference("`_Unsigned`", {"dtype": "i1", "unsigned": "true"}, {"dtype": "i1"}, REFUSED),
     Difference(

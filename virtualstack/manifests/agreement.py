@@ -69,16 +69,20 @@ def fill_of(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = None
 def check_unpacked(array: ManifestArray, value: object, /) -> None:
     """Refuse to bring a value among packed numbers, where it would be taken for one of them and read otherwise.
 
-    Missing values alone do not pack: every other number reads as itself. NaN among floats is missing however they are
-    packed.
+    Missing values alone do not pack: every number but theirs reads as itself. NaN among floats is missing however they
+    are packed.
 
     Raises
     ------
     CombineError
-        Attributes of the array say how its numbers are to be unpacked.
+        Attributes of the array say how its numbers are to be unpacked, or that the value is a missing one.
     """
-    changing = sorted(array.cf.keys() - _NO_PACKING)
-    if changing and not (array.dtype.kind == "f" and _is_nan(value)):
+    if array.dtype.kind == "f" and _is_nan(value):
+        return
+    changing = sorted(array.cf.keys() - _NO_PACKING) or [
+        key for key in _MISSING if key in array.cf and _is_among(value, array.cf[key])
+    ]
+    if changing:
         raise CombineError(
             f"variable '{array.name}' is packed by {sorted(array.cf)}, and {value!r} would be taken for a stored "
             "number: open the files with unpack=True, which decodes each by its own attributes, or use "
@@ -150,13 +154,23 @@ def reference(parts: Sequence[ManifestArray], /) -> ManifestArray:
 def other_meaning(left: ManifestArray, right: ManifestArray, /) -> str | None:
     """Name an attribute by which stored numbers of two arrays mean something else, if there is one.
 
-    Among floats NaN is missing in any case.
+    Floats that are NaN are missing in any case. Of packed ones it counts all the same whether an attribute says so:
+    xarray chooses the dtype by it in which they are unpacked.
     """
-    for key in sorted(left.cf.keys() | right.cf.keys()) if left.cf is not right.cf else ():
+    keys = left.cf.keys() | right.cf.keys() if left.cf is not right.cf else frozenset()
+    is_float = left.dtype.kind == "f" and keys <= _NO_PACKING
+    for key in sorted(keys):
         a, b = left.cf.get(key), right.cf.get(key)
-        if not (same_meaning(key, a, b) or (key in _MISSING and left.dtype.kind == "f" and _is_nan(a) and _is_nan(b))):
+        if not (same_meaning(key, a, b) or (is_float and key in _MISSING and _is_nan(a) and _is_nan(b))):
             return key
     return None
+
+
+def _is_among(value: object, missing: object) -> bool:
+    try:
+        return bool(np.isin(np.asarray(value), np.asarray(missing)).any())
+    except TypeError:
+        return False
 
 
 def _is_nan(value: object) -> bool:

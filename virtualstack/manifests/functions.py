@@ -173,6 +173,7 @@ def full_like(
     if dtype is not None and np.dtype(dtype) == np.bool_ and not fill_value and shape is None:
         return Verdict(None, a.shape, a.name)
     kind = a.dtype if dtype is None else native(np.dtype(dtype))
+    check_unpacked(a, fill_value)
     axes = a.grid.axes
     if shape is not None:
         wanted = (shape,) if isinstance(shape, (int, np.integer)) else shape
