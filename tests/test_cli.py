@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import h5py
 import netCDF4
@@ -668,3 +669,45 @@ def test_build_says_which_groups_are_left_out(tmp_path, capsys):
         file.createGroup("deep").createVariable("w", "f4", ("x",))[:] = [3, 4]
     assert main(["build", str(path), "-o", str(tmp_path / "refs.json")]) == 0
     assert "groups ['deep'] below '/' are left out; --group" in capsys.readouterr().err
+
+
+# -- output that goes nowhere -----------------------------------------------------------------------------------
+
+COMMAND = f"{sys.executable} -c 'import sys; from virtualstack.cli import main; sys.exit(main())'"
+
+
+def in_shell(command):
+    return subprocess.run(["sh", "-c", command.replace("virtualstack", COMMAND, 1)], capture_output=True, text=True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is one of Linux")
+@pytest.mark.parametrize("arguments", ["readers", "--help", "inspect {}", "survey {}", "build {} -o {}.json"])
+def test_a_full_stdout_is_one_line_on_stderr(arguments, files):
+    done = in_shell(f"virtualstack {arguments.replace('{}', files[0])} >/dev/full")
+    assert done.stderr == "virtualstack: error: stdout cannot be written: [Errno 28] No space left on device\n"
+    assert done.returncode == 1
+
+
+def test_an_error_is_one_line_though_stdout_is_full_too(tmp_path):
+    done = in_shell(f"virtualstack inspect {tmp_path}/gone.nc >/dev/full")
+    assert done.returncode == 1
+    assert done.stderr.startswith("virtualstack: error: there is no file at ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_closed_stream_is_one_line_on_stderr_or_nothing(files):
+    done = in_shell(f"virtualstack inspect {files[0]} >&-")
+    assert (done.returncode, done.stderr) == (1, "virtualstack: error: stdout is closed, and nothing can be shown\n")
+    done = in_shell("virtualstack survey @- <&-")
+    assert (done.returncode, done.stderr) == (1, "virtualstack: error: the list '-' cannot be read: stdin is closed\n")
+    done = in_shell("virtualstack inspect /gone.nc 2>&-")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_an_error_of_the_system_elsewhere_is_not_taken_for_one_of_stdout(monkeypatch):
+    def fail(options):
+        raise OSError("elsewhere")
+
+    monkeypatch.setattr(cli, "_readers", fail)
+    with pytest.raises(OSError, match="elsewhere"):
+        main(["readers"])

@@ -58,15 +58,36 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
     arguments
         Those after the name of the command; ``sys.argv`` by default.
     """
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - print() would take stdout instead
+    if sys.stdout is None:
+        _say("error", "stdout is closed, and nothing can be shown")
+        return 1
+    try:
+        return _run(arguments)
+    except _OutputError as error:
+        # Python complains again when it closes the stream, if that still holds something.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error.__cause__, BrokenPipeError):
+            return 141
+        _say("error", str(error))
+        return 1
+
+
+class _OutputError(Exception):
+    """Nothing can be written to stdout."""
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as stop:  # argparse has printed help, version or what is wrong
+        _show("", end="")
         return int(stop.code or 0)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             status: int = options.run(options)
-            sys.stdout.flush()
             return status
     except VirtualStackError as error:
         if options.debug:
@@ -78,10 +99,6 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
             raise
         _say("error", "interrupted")
         return 130
-    except BrokenPipeError:
-        # Whoever read our output has left; without this, Python complains again when it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -209,15 +226,15 @@ def _build(options: argparse.Namespace) -> int:
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
         cube = xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint)
     with cube:
-        print(cube)
+        _show(cube)
         sources = f"{len(urls)} file{'s' if len(urls) != 1 else ''}"
-        print(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}", flush=True)
+        _show(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}")
         if not options.verify:
             return 0
         refused = (x for dataset in datasets for x in refusals_of(dataset) if x.kind == "refused")
         ignore = {*options.drop_variable, *(x.path.rsplit("/", 1)[-1] for x in refused)}
         found = verify_against_files(cube, urls, dim=dim, group=options.group, ignore=ignore, progress=_bar("verify"))
-    print(f"verified: {found}")
+    _show(f"verified: {found}")
     for difference in found.differences:
         _say("error", str(difference))
     return 1 if found.differences else 0
@@ -340,7 +357,7 @@ def _inspect(options: argparse.Namespace) -> int:
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for path, group in start.walk("/" + options.group.strip("/") if options.group else ""):
         rows += [_row(f"{path}/{name}" if path else name, array, sources) for name, array in group.arrays.items()]
-    print("\n".join(_table(rows, right=_RIGHT)))
+    _show("\n".join(_table(rows, right=_RIGHT)))
     _print_sources(sources)
     _print_refusals(start)
     return 0
@@ -389,16 +406,16 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def _print_sources(sources: dict[str, int | None]) -> None:
     if sources:
-        print("\nsources (the column 'at' gives the first byte, and the one after the last, in them)")
+        _show("\nsources (the column 'at' gives the first byte, and the one after the last, in them)")
         listed = [(str(i), url, "" if n is None else f"{n:,} bytes") for i, (url, n) in enumerate(sources.items(), 1)]
-        print("\n".join(f"  {line}" for line in _table(listed, right=())))
+        _show("\n".join(f"  {line}" for line in _table(listed, right=())))
 
 
 def _print_refusals(start: ManifestGroup) -> None:
     refusals = [refusal for _, group in start.walk() for refusal in group.refusals]
     if refusals:
-        print("\nnot taken over as references")
-        print("\n".join(f"  {line}" for line in _table([(x.path, x.kind, x.reason) for x in refusals], right=())))
+        _show("\nnot taken over as references")
+        _show("\n".join(f"  {line}" for line in _table([(x.path, x.kind, x.reason) for x in refusals], right=())))
 
 
 # -- survey ---------------------------------------------------------------------------------------------------
@@ -413,7 +430,7 @@ def _survey(options: argparse.Namespace) -> int:
         progress=_bar("scan"),
         dim=options.dim,
     )
-    print(found.text() if options.all else found)
+    _show(found.text() if options.all else found)
     if options.table:
         try:
             found.table.to_csv(options.table, index=False)
@@ -426,6 +443,8 @@ def _listed(text: str) -> list[str]:
     """Give the lines of a list that are not empty, or the argument if it is none."""
     if not text.startswith("@"):
         return [text]
+    if text == "@-" and sys.stdin is None:
+        raise StorageError("the list '-' cannot be read: stdin is closed", url="-")
     try:
         lines = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -439,7 +458,7 @@ def _listed(text: str) -> list[str]:
 def _readers(options: argparse.Namespace) -> int:
     rows = [("name", "format", "suffixes", "pip extra", "installed")]
     rows += [(x.name, x.title, " ".join(x.suffixes), x.extra or "-", _installed(x)) for x in list_readers()]
-    print("\n".join(_table(rows, right=())))
+    _show("\n".join(_table(rows, right=())))
     return 0
 
 
@@ -479,6 +498,15 @@ def _bar(label: str, width: int = 30) -> Callable[[int, int], None]:
             print(f"\r{label} [{'#' * filled:.<{width}}] {done}/{total}", end=end, file=sys.stderr, flush=True)
 
     return show
+
+
+def _show(text: object, *, end: str = "\n") -> None:
+    """Print to stdout at once."""
+    line = f"{text}{end}"  # this may read data, and fail for other reasons
+    try:
+        print(line, end="", flush=True)
+    except OSError as error:
+        raise _OutputError(f"stdout cannot be written: {error}") from error
 
 
 def _say(kind: str, text: str) -> None:
