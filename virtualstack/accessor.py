@@ -105,12 +105,12 @@ def rewrite_budget(rewrite: str | float, /) -> Budget:
     ValueError
         It is none.
     """
-    if isinstance(rewrite, float) or (isinstance(rewrite, str) and rewrite.strip().endswith("%")):
+    if isinstance(rewrite, float | np.floating) or (isinstance(rewrite, str) and rewrite.strip().endswith("%")):
         try:
-            fraction = rewrite if isinstance(rewrite, float) else float(rewrite.strip()[:-1]) / 100
+            fraction = rewrite if isinstance(rewrite, float | np.floating) else float(rewrite.strip()[:-1]) / 100
         except ValueError:
             fraction = -1.0
-        if 0 <= fraction <= (1 if isinstance(rewrite, float) else 1e9):
+        if 0 <= fraction <= (1 if isinstance(rewrite, float | np.floating) else 1e9):
             return Budget(fraction=fraction)
     elif not isinstance(rewrite, bool):
         return Budget(nbytes=byte_count(rewrite, option="rewrite"))

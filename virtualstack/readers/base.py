@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from numbers import Integral
 from typing import ClassVar, Protocol
 
 from virtualstack.manifests import ManifestGroup
@@ -73,7 +74,7 @@ def byte_count(size: int | str, /, *, option: str) -> int:
     ValueError
         It is no number of bytes, or a negative one.
     """
-    if isinstance(size, int):
+    if isinstance(size, Integral):
         number, unit = float(size), ""
     else:
         match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", size) if isinstance(size, str) else None
