@@ -1,6 +1,7 @@
 """Archives at a glance: eras, outliers, duplicates and gaps, as xarray on the files sees them."""
 
 import copy
+import itertools
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
 from virtualstack.storage import MemoryTarget
 from virtualstack.survey import along
 from virtualstack.survey import line as survey_line
-from virtualstack.survey.coverage import Gap, count_shared, find_gaps, find_interleaved
+from virtualstack.survey.coverage import Gap, Shared, count_shared, find_gaps, find_interleaved
 from virtualstack.survey.eras import find_eras
 from virtualstack.survey.facts import collect_facts, describe_fact
 
@@ -388,30 +389,74 @@ values_of_files = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+def repeats(parts):
+    return {(i, i): len(part) - len(set(part)) for i, part in enumerate(parts) if len(part) > len(set(part))}
+
+
+def overlaps(parts):
+    pairs = itertools.combinations(range(len(parts)), 2)
+    return {(i, j): n for i, j in pairs if (n := len(set(parts[i]) & set(parts[j])))}
+
+
+@settings(deadline=None, max_examples=300)
 @given(values_of_files)
 def test_shared_values_are_counted(parts):
-    """As sets of Python do it."""
-    expected = {}
-    for i, part in enumerate(parts):
-        if repeats := len(part) - len(set(part.tolist())):
-            expected[i, i] = repeats
-        for value in set(part.tolist()):
-            first = next(j for j in range(i + 1) if value in parts[j])
-            if first != i:
-                expected[first, i] = expected.get((first, i), 0) + 1
-    assert count_shared(parts) == expected
+    """Of every pair, as sets of Python do it."""
+    lists = [part.tolist() for part in parts]
+    assert count_shared(parts) == Shared(overlaps(lists) | repeats(lists), True)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=300)
+@given(values_of_files)
+def test_of_very_many_shared_values_those_of_neighbours_are_counted(parts):
+    """Counts are those of sets all the same, and each file that overlaps others is there with the nearest of them."""
+    lists = [part.tolist() for part in parts]
+    every = overlaps(lists)
+    nearest = {(i, min(b for a, b in every if a == i)) for i, _ in every}
+    nearest |= {(max(a for a, b in every if b == j), j) for _, j in every}
+    found = count_shared(parts, most=0)
+    assert found.counts == {pair: n for pair, n in every.items() if pair in nearest} | repeats(lists)
+    assert found.has_all is not bool(every)
+
+
+def test_ten_thousand_files_that_all_overlap_take_bounded_work():
+    """Of fifty million pairs twenty thousand are told."""
+    found = count_shared([np.array([0, 2 * i + 1, 2 * i + 3]) for i in range(10_000)])
+    assert not found.has_all
+    assert found.counts == {(i, i + 1): 2 for i in range(9_999)}
+
+
+def test_files_that_begin_day_after_day_overlap_each_other(tmp_path):
+    """Not the first one alone, and none is interleaved."""
+    spans = [(0, 10), (1, 11), (2, 12), (3, 5)]
+    files = [write(tmp_path / f"{i}.nc", 0, times=np.arange(*span)) for i, span in enumerate(spans)]
+    found = vs.survey(files)
+    told = {(int(row.url[-4]), int(row.other[-4])): row["values"] for _, row in found.duplicates.iterrows()}
+    times = [xr.load_dataset(path)["time"].values.tolist() for path in files]
+    assert told == overlaps(times)
+    assert len(told) == 6
+    assert not len(found.interleaved)
+    assert "no value twice" not in str(found)
+
+
+def test_a_text_that_leaves_out_pairs_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(along, "count_shared", lambda parts: count_shared(parts, most=2))
+    text = str(vs.survey([write(tmp_path / f"{i}.nc", i) for i in range(3)]))
+    assert "there twice (of each file the nearest before and after it that it overlaps)\n  0.nc and 1.nc" in text
+    assert "0.nc and 2.nc" not in text
+
+
+@settings(deadline=None, max_examples=300)
 @given(values_of_files)
 def test_a_file_is_interleaved_where_it_begins_before_the_end_of_one_before_it(parts):
-    """Paired with one that it lies in."""
-    found = find_interleaved(parts)
-    assert all(parts[a].min() <= parts[b].min() < parts[a].max() for a, b in found)
+    """Paired with the one that ends last, where they have no value in common."""
     order = sorted(range(len(parts)), key=lambda i: parts[i].min())
-    apart = {b for n, b in enumerate(order) if all(parts[a].max() <= parts[b].min() for a in order[:n])}
-    assert {b for _, b in found} == set(range(len(parts))) - apart
+    expected = []
+    for n, b in enumerate(order):
+        a = max(order[:n], key=lambda i: parts[i].max(), default=b)
+        if parts[b].min() < parts[a].max() and not set(parts[a].tolist()) & set(parts[b].tolist()) and a != b:
+            expected.append((a, b))
+    assert find_interleaved(parts) == expected
 
 
 def test_tiles_are_no_duplicates(tmp_path):
@@ -488,6 +533,18 @@ def test_gaps_of_large_integers_are_those_of_python():
     assert find_gaps(np.array([2**63, 2**63 + 1, 2**63 + 2, 2**63 + 5], np.uint64)) == [Gap(2**63 + 2, 2**63 + 5, 2)]
     ends = np.array([-(2**63), -(2**63) + 1, -(2**63) + 2, 2**63 - 1], np.int64)
     assert find_gaps(ends)[0].n_steps == pytest.approx(2**64 - 4, rel=1e-15)
+
+
+def test_integers_of_two_dtypes_are_compared_as_integers(tmp_path):
+    """Of which float64, that both become together, would make one number."""
+    for i, dtype in enumerate(("i8", "u8")):
+        at = np.arange(3, dtype=dtype) * 4 + 2**62 + 2 * i
+        xr.Dataset({"v": ("id", np.ones(3))}, {"id": at}).to_netcdf(tmp_path / f"{i}.nc")
+    found = vs.survey(str(tmp_path / "*.nc"), dim="id")
+    assert not len(found.duplicates)
+    assert [names(row) for row in found.interleaved.values.tolist()] == [["0.nc", "1.nc"]]
+    assert not len(found.gaps)
+    assert not len(found.irregular)
 
 
 def test_values_that_are_not_finite_are_left_out(tmp_path):

@@ -1,6 +1,5 @@
 """Local folders: what may not be read, or is no path, is an error that names it."""
 
-import os
 import re
 import subprocess
 import sys

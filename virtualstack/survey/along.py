@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +57,7 @@ class Along:
                 kinds = ", ".join(lines[0][1].kind for lines in by_unit.values())
                 unknown.append((name, f"values of several kinds, between which no gaps are seen: {kinds}"))
             for unit, lines in by_unit.items():
-                values = np.concatenate([_values(x) for _, x in lines])
+                values = np.concatenate(_comparable([_values(x) for _, x in lines]))
                 text = lines[0][1].label
                 gaps = None if unit == TEXT else find_gaps(values)
                 if gaps is None:
@@ -66,10 +67,14 @@ class Along:
         irregular = pd.DataFrame(unknown, columns=["series", "reason"])
         return pd.DataFrame(rows, columns=["series", "after", "before", "steps"]), irregular
 
-    def duplicates(self, series: Mapping[str, Sequence[int]], /) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Give the tables of files with the same values, and of files that interleave."""
+    def duplicates(self, series: Mapping[str, Sequence[int]], /) -> tuple[pd.DataFrame, pd.DataFrame, bool]:
+        """Give the tables of files with the same values, and of files that interleave, and whether all pairs are told.
+
+        Files without any but the values of an earlier one are paired with that one alone.
+        """
         rows: list[tuple[int, int, str, int | None]] = []
         interleaved: list[tuple[int, int]] = []
+        has_all = True
         for files in series.values():
             lines = {i: x for i in files if (x := self.lines[i]) is not None and x.numbers is not None}
             unread = [i for i in files if i not in lines]
@@ -79,21 +84,19 @@ class Along:
             found = [(i, j, "same values", len(_values(lines[i]))) for i, j in same]
             again = {j for _, j in same}
             for unit, members in self._by_unit(i for i in files if i not in again).items():
-                parts = [_values(x) for _, x in members]
+                parts = _comparable([_values(x) for _, x in members])
                 numbers = [i for i, _ in members]
                 shared = count_shared(parts)
-                for (a, b), n in shared.items():
+                has_all &= shared.has_all
+                for (a, b), n in shared.counts.items():
                     found.append((numbers[a], numbers[b], "overlap" if a != b else "repeats", n))
                 if unit != TEXT:
-                    pairs = (
-                        pair for pair in find_interleaved(parts) if pair not in shared and pair[::-1] not in shared
-                    )
-                    interleaved += [(numbers[a], numbers[b]) for a, b in pairs]
+                    interleaved += [(numbers[a], numbers[b]) for a, b in find_interleaved(parts)]
             rows += self._told_apart(found)
         named = [(url_of(self.groups[i]), url_of(self.groups[j]), kind, n) for i, j, kind, n in rows]
         duplicates = pd.DataFrame(named, columns=["url", "other", "kind", "values"]).astype({"values": "Int64"})
         urls = [(url_of(self.groups[i]), url_of(self.groups[j])) for i, j in interleaved]
-        return duplicates, pd.DataFrame(urls, columns=["url", "other"])
+        return duplicates, pd.DataFrame(urls, columns=["url", "other"]), has_all
 
     def _told_apart(self, pairs: Sequence[tuple[int, int, str, int]]) -> list[tuple[int, int, str, int | None]]:
         """Say of files that share values along the dimension whether another coordinate, or their size, differs."""
@@ -104,9 +107,9 @@ class Along:
             for name, array in sorted(self.groups[i].arrays.items())
             if array.dimension_names == (name,) and name != self.dim
         ]
-        places: dict[int, dict[str, list[Any] | None]] = {i: {} for i in files}
+        places: dict[int, dict[str, bytes | None]] = {i: {} for i in files}
         for (i, name, _), values in zip(asked, read_values((x for *_, x in asked), self.storage), strict=True):
-            places[i][name] = values.tolist() if isinstance(values, np.ndarray) else None
+            places[i][name] = _digest(values) if isinstance(values, np.ndarray) else None
         told: list[tuple[int, int, str, int | None]] = []
         for i, j, kind, n in pairs:
             version = version_of(self.groups[i])
@@ -118,18 +121,31 @@ class Along:
         return told
 
 
-def _compare_places(a: dict[str, list[Any] | None], b: dict[str, list[Any] | None]) -> str:
+def _digest(values: NDArray[Any]) -> bytes:
+    """Give what is equal where values are, whatever their dtype."""
+    return hashlib.blake2b(repr(values.tolist()).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _compare_places(a: dict[str, bytes | None], b: dict[str, bytes | None]) -> str:
     """Say whether other coordinates tell files apart; ``None`` stands for one that was not read."""
     if a.keys() != b.keys():
         return "other place"
-    pairs = [(repr(a[name]), repr(b[name])) for name in a if a[name] is not None and b[name] is not None]
-    if any(x != y for x, y in pairs):
+    pairs = [(x, b[name]) for name, x in a.items()]
+    if any(x != y for x, y in pairs if x is not None and y is not None):
         return "other place"
-    return "" if len(pairs) == len(a) else "place unknown"
+    return "place unknown" if any(None in pair for pair in pairs) else ""
 
 
 def _values(line: Line) -> NDArray[Any]:
     return np.zeros(0) if line.numbers is None else line.numbers
+
+
+def _comparable(parts: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Give parts one dtype that holds all their numbers: objects, where integers are too large for float64."""
+    dtype = np.result_type(*parts)
+    if dtype.kind == "f" and any(x.dtype.kind in "iu" and max(-int(x.min()), int(x.max())) > 1 << 53 for x in parts):
+        dtype = np.dtype(object)
+    return [x.astype(dtype, copy=False) for x in parts]
 
 
 def _why_no_gaps(line: Line, values: NDArray[Any]) -> str:

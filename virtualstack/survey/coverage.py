@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Gap", "count_shared", "find_gaps", "find_interleaved"]
+__all__ = ["Gap", "Shared", "count_shared", "find_gaps", "find_interleaved"]
 
 _REGULAR = 0.9
 _NEAR = 0.15
+_MOST_PAIRS = 1 << 19
+"""Pairs of parts that are told, each as often as they have a value in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ def find_gaps(numbers: NDArray[Any], /) -> list[Gap] | None:
     at = np.flatnonzero(steps > 1.5 * usual)
     if np.count_nonzero(is_usual) + at.size < _REGULAR * steps.size or np.count_nonzero(is_usual) * 2 < steps.size:
         return None
-    return [Gap(values[i].item(), values[i + 1].item(), round(float(steps[i] / usual)) - 1) for i in at.tolist()]
+    ends = zip(values[at].tolist(), values[at + 1].tolist(), steps[at].tolist(), strict=True)
+    return [Gap(after, before, round(step / usual) - 1) for after, before, step in ends]
 
 
 def _steps(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -64,44 +67,102 @@ def _steps(values: NDArray[Any]) -> NDArray[np.float64]:
         return np.diff(values).astype(np.float64)
 
 
-def count_shared(parts: Sequence[NDArray[Any]], /) -> dict[tuple[int, int], int]:
-    """Count the values that two parts have in common, by the numbers of the parts.
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Values that parts have in common.
 
-    Of several parts with a value, each is paired with the first one. A part that has values more than once is paired
-    with itself.
+    Parameters
+    ----------
+    counts
+        How many different values two parts have in common, by the numbers of the parts, the lower one first. Of a part
+        with itself: how many values it has again.
+    has_all
+        Whether all pairs are there; else each part is with the nearest one before it, and the nearest one after it,
+        that it has values in common with.
+    """
 
-    >>> count_shared([np.array([1, 2, 3]), np.array([3, 4, 4])])
-    {(0, 1): 1, (1, 1): 1}
+    counts: dict[tuple[int, int], int]
+    has_all: bool
+
+
+def count_shared(parts: Sequence[NDArray[Any]], /, most: int = _MOST_PAIRS) -> Shared:
+    """Count the values that parts have in common.
+
+    >>> count_shared([np.array([1, 2, 3]), np.array([3, 4, 4]), np.array([1, 3])]).counts
+    {(0, 1): 1, (0, 2): 2, (1, 2): 1, (1, 1): 1}
     """
     if not parts:
-        return {}
-    value = np.unique(np.concatenate(parts), return_inverse=True)[1]
-    part = np.repeat(np.arange(len(parts)), [len(x) for x in parts])
+        return Shared({}, True)
+    ids = np.split(np.unique(np.concatenate(parts), return_inverse=True)[1], np.cumsum([len(x) for x in parts])[:-1])
+    own = [np.unique(x) for x in ids]
+    again = {(i, i): len(x) - len(y) for i, (x, y) in enumerate(zip(ids, own, strict=True)) if len(x) > len(y)}
+    part = np.repeat(np.arange(len(parts)), [len(x) for x in own])
+    value = np.concatenate(own)
     order = np.lexsort((part, value))
     value, part = value[order], part[order]
-    is_first = np.append(True, value[1:] != value[:-1])
-    first = part[is_first][np.cumsum(is_first) - 1]
-    is_within = np.append(False, part[1:] == part[:-1]) & ~is_first
-    is_again = ~is_first & (is_within | (first != part))
-    pairs = np.stack([np.where(is_within, part, first), part], 1)[is_again]
-    found, counts = np.unique(pairs, axis=0, return_counts=True)
-    return {(i, j): n for (i, j), n in zip(found.tolist(), counts.tolist(), strict=True)}
+    n_parts = np.bincount(value)
+    has_all = int(np.sum(n_parts * (n_parts - 1) // 2)) <= most
+    if has_all:
+        counts = _count_pairs(value, part, len(parts))
+    else:
+        counts = {(i, j): _count_common(own[i], own[j]) for i, j in _nearest(value, part, len(parts))}
+    return Shared(counts | again, has_all)
+
+
+def _count_pairs(value: NDArray[np.intp], part: NDArray[np.intp], n: int) -> dict[tuple[int, int], int]:
+    """Count how often two parts have the same value, given both in the order of values, then of parts."""
+    pairs = []
+    at = np.arange(len(value))
+    for lag in range(1, len(value)):
+        at = at[: np.searchsorted(at, len(value) - lag)]
+        at = at[value[at] == value[at + lag]]
+        if not at.size:
+            break
+        pairs.append(part[at] * n + part[at + lag])
+    found, counts = np.unique(np.concatenate([np.zeros(0, np.intp), *pairs]), return_counts=True)
+    return {divmod(pair, n): count for pair, count in zip(found.tolist(), counts.tolist(), strict=True)}
+
+
+def _nearest(value: NDArray[np.intp], part: NDArray[np.intp], n: int) -> list[tuple[int, int]]:
+    """Pair each part with the nearest before, and after it, that has one of its values."""
+    is_pair = value[1:] == value[:-1]
+    left, right = part[:-1][is_pair], part[1:][is_pair]
+    before, after = np.full(n, -1), np.full(n, n)
+    np.maximum.at(before, right, left)
+    np.minimum.at(after, left, right)
+    pairs = {(i, j) for i, j in enumerate(after.tolist()) if j < n}
+    return sorted(pairs | {(i, j) for j, i in enumerate(before.tolist()) if i >= 0})
+
+
+def _count_common(a: NDArray[Any], b: NDArray[Any]) -> int:
+    """Count what two rising arrays have in common, in the time of the shorter one."""
+    few, many = (a, b) if len(a) < len(b) else (b, a)
+    at = np.minimum(np.searchsorted(many, few), len(many) - 1)
+    return int(np.count_nonzero(many[at] == few))
 
 
 def find_interleaved(parts: Sequence[NDArray[Any]], /) -> list[tuple[int, int]]:
-    """Find parts, in the order of their least numbers, that begin before an earlier one has ended.
+    """Find parts, in the order of their least numbers, that begin before an earlier one has ended, with none in both.
 
     Each is paired with the one that ends last.
 
     >>> find_interleaved([np.array([0, 9]), np.array([1, 2]), np.array([4, 12]), np.array([13])])
     [(0, 1), (0, 2)]
     """
-    spans = sorted((part.min().item(), i, part.max().item()) for i, part in enumerate(parts))
+    spans = sorted((_plain(part.min()), i, _plain(part.max())) for i, part in enumerate(parts))
     found: list[tuple[int, int]] = []
     latest: tuple[Any, int] | None = None  # the greatest end so far, and whose it is
+    risen: tuple[int, NDArray[Any]] = -1, np.zeros(0)  # values of that one
     for begin, i, end in spans:
         if latest is not None and begin < latest[0]:
-            found.append((latest[1], i))
+            if risen[0] != latest[1]:
+                risen = latest[1], np.unique(parts[latest[1]])
+            if not _count_common(np.unique(parts[i]), risen[1]):
+                found.append((latest[1], i))
         if latest is None or end > latest[0]:
             latest = end, i
     return found
+
+
+def _plain(number: Any) -> Any:
+    return number.item() if isinstance(number, np.generic) else number

@@ -37,15 +37,18 @@ class Survey:
     outliers
         One row a file that is unlike its neighbours: ``url``, ``first``, and ``differs``, in what.
     duplicates
-        One row a pair of files, each with the first that has its values: ``url``, ``other``, ``values``, how many both
-        have, and ``kind``: ``"same values"`` of the coordinate, ``"same values, size and etag"`` (a copy, most
-        probably), or ``"overlap"`` where they have some; with ``", other place"`` where another coordinate tells them
-        apart (tiles, members), and ``", place unknown"`` where one that might could not be read. ``"repeats"``: the
-        file, which is ``other`` too, has values more than once. ``"same size and etag"``: that is all that is known,
-        as neither has values.
+        One row a pair of files: ``url``, ``other``, ``values``, how many both have, and ``kind``: ``"same values"`` of
+        the coordinate, or ``"same values, size and etag"`` (a copy, most probably), each with the first that has its
+        values, and in no other pair; ``"overlap"`` where they have some; with ``", other place"`` where another
+        coordinate tells them apart (tiles, members), and ``", place unknown"`` where one that might could not be read.
+        ``"repeats"``: the file, which is ``other`` too, has values more than once. ``"same size and etag"``: that is
+        all that is known, as neither has values.
+    has_all_pairs
+        Whether all files that overlap are a pair in ``duplicates``. Of very many, each is there with the nearest before
+        and the nearest after it that it overlaps.
     interleaved
         One row a pair of files, ``url`` and ``other``, of which the second begins before the first has ended, with no
-        value that both have (even days, odd days).
+        value that both have (even days, odd days). The first is the one that ends last of those before.
     gaps
         One row a gap in regular steps: ``series``, ``after``, ``before``, ``steps`` missing.
     irregular
@@ -61,6 +64,7 @@ class Survey:
     variables: pd.DataFrame
     outliers: pd.DataFrame
     duplicates: pd.DataFrame
+    has_all_pairs: bool
     interleaved: pd.DataFrame
     gaps: pd.DataFrame
     irregular: pd.DataFrame
@@ -89,7 +93,8 @@ class Survey:
             yield f"series '{name}'" if n_series > 1 else "eras"
             yield from _listed(eras, most, _era)
         yield from _part("unlike their neighbours", self.outliers, most, _outlier)
-        yield from _part("there twice", self.duplicates, most, _duplicate)
+        some = "" if self.has_all_pairs else " (of each file the nearest before and after it that it overlaps)"
+        yield from _part(f"there twice{some}", self.duplicates, most, _duplicate)
         yield from _part("interleaved, with no value twice", self.interleaved, most, _pair)
         yield from _part("missing", self.gaps, most, _gap)
         yield from _part(

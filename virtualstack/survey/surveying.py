@@ -126,7 +126,7 @@ class _Comparison:
         along = Along(self.dim, self.groups, self.lines, self.storage)
         members = {one.name: one.files.tolist() for one in series}
         gaps, irregular = along.gaps(members)
-        duplicates, interleaved = along.duplicates(members)
+        duplicates, interleaved, has_all_pairs = along.duplicates(members)
         return Survey(
             dim=self.dim,
             table=self._table(series),
@@ -135,6 +135,7 @@ class _Comparison:
             outliers=self._outliers(series, facts, is_structure),
             duplicates=duplicates,
             interleaved=interleaved,
+            has_all_pairs=has_all_pairs,
             gaps=gaps,
             irregular=irregular,
             failures=failures,
