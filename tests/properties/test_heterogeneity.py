@@ -263,12 +263,14 @@ def clashes(recipes, *, unpack, is_filled_up):
 
 
 def differing(left, right):
-    return {key for key in left.keys() | right.keys() if not means_the_same(key, left.get(key), right.get(key))}
+    keys = left.keys() | right.keys()
+    is_packed = bool(keys - {"_FillValue", "missing_value"})
+    return {key for key in keys if not means_the_same(key, left.get(key), right.get(key), is_packed)}
 
 
-def means_the_same(key, left, right):
-    if left is None or right is None:  # NaN is a missing value in any case
-        return all(x is None or (key == "_FillValue" and x != x) for x in (left, right))
+def means_the_same(key, left, right, is_packed):
+    if left is None or right is None:  # NaN is a missing value in any case, but decides the dtype of unpacked numbers
+        return not is_packed and all(x is None or (key == "_FillValue" and x != x) for x in (left, right))
     if key in ("scale_factor", "add_offset") and left.dtype != right.dtype:
         return False
     return left == right or (left != left and right != right)
@@ -313,7 +315,7 @@ def assert_names_what_clashes(error, expected):
     """Variable, property, both values, and what to do."""
     name = error.variable.strip("/")
     assert (name, error.property) in expected
-    assert not means_the_same(error.property, error.left, error.right)
+    assert not means_the_same(error.property, error.left, error.right, is_packed=True)
     for text in (f"'/{name}'", str(error.property)):
         assert text in str(error)
     assert "unpack=True" in str(error) or (name == "run" and "loadable_variables" in str(error))
