@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import xarray as xr
+
 from virtualstack.combine.part import Attribute, Part
 from virtualstack.combine.rules import Rules
+from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import same_meaning, same_value
+from virtualstack.manifests import same_meaning, same_value, value_changing
 
-__all__ = ["merge_attributes"]
+__all__ = ["merge_attributes", "with_attributes"]
 
 _MEANING = ("units", "positive", "calendar")
 """Values of files that disagree here are other quantities, though their numbers join."""
@@ -66,6 +69,22 @@ def merge_attributes(
                 del merged[key]
                 left_out.add(key)
     return merged, frozenset(Attribute(name, key) for key in left_out)
+
+
+def with_attributes(variable: xr.Variable, attributes: Mapping[str, Any], /) -> xr.Variable:
+    """Give the variable with other attributes; those that change values stay its own, and none are added.
+
+    An array knows how its numbers are packed; what joins with it means the same, and what does not is not in it.
+    """
+    array = virtual_array(variable)
+    own = value_changing(variable.attrs) if array is None else array.cf
+    if array is not None:
+        kept = {key: value for key, value in own.items() if key in variable.attrs or key in attributes}
+        attributes = {**attributes, **kept}
+    added = value_changing(attributes).keys() - own.keys()
+    changed: xr.Variable = variable.copy(deep=False)
+    changed.attrs = {key: value for key, value in attributes.items() if key not in added}
+    return changed
 
 
 def _is_equal(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined
 from virtualstack.combine.align import align
-from virtualstack.combine.attributes import merge_attributes
+from virtualstack.combine.attributes import merge_attributes, with_attributes
 from virtualstack.combine.labels import check_kinds
 from virtualstack.combine.missing import hole, missing_variable, with_missing_value
 from virtualstack.combine.part import Attribute, Part, index_of, over_index
@@ -75,7 +75,7 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
             if name == dim and virtual_array(variables[name]) is None:
                 indexes[name], variables[name] = index_of(name, variables[name])
         attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=parts)
-        variables[name] = _with_attributes(variables[name], attributes)
+        variables[name] = with_attributes(variables[name], attributes)
         left_out |= found
     return unite_parts(parts, dim, variables, indexes, rules, left_out)
 
@@ -322,14 +322,3 @@ def _expanded(variable: xr.Variable, dim: str, part: Part) -> xr.Variable:
     expanded: xr.Variable = variable.to_base_variable().set_dims(sizes)  # type: ignore[no-untyped-call]
     expanded.encoding = dict(variable.encoding)
     return expanded
-
-
-def _with_attributes(variable: xr.Variable, attributes: Mapping[str, Any]) -> xr.Variable:
-    """Give the variable with other attributes; those that say how its numbers are packed stand on its array."""
-    array = virtual_array(variable)
-    if array is not None:
-        kept = {key: value for key, value in array.cf.items() if key in variable.attrs or key in attributes}
-        attributes = {**attributes, **kept}
-    changed: xr.Variable = variable.copy(deep=False)
-    changed.attrs = dict(attributes)
-    return changed

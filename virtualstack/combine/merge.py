@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from virtualstack.combine.absent import EVERYTHING, absent_by_name
 from virtualstack.combine.align import align
-from virtualstack.combine.attributes import merge_attributes
+from virtualstack.combine.attributes import merge_attributes, with_attributes
 from virtualstack.combine.concat import unite_parts
 from virtualstack.combine.part import Attribute, Part
 from virtualstack.combine.rules import Rules
@@ -44,8 +44,7 @@ def merge_parts(parts: Sequence[Part], rules: Rules, storage: Storage, /) -> Par
             indexes[name] = having[0].indexes[name]
         members = [part.variables[name] for part in having]
         attributes, found = merge_attributes([x.attrs for x in members], rules, name=name, sources=having)
-        variables[name] = same.copy(deep=False)
-        variables[name].attrs = attributes
+        variables[name] = with_attributes(same, attributes)
         left_out |= found
     lacking = [dict.fromkeys(names.keys() - part.variables.keys(), EVERYTHING) for part in parts]
     parts = [replace(part, absent=absent_by_name(part.absent, x)) for part, x in zip(parts, lacking, strict=True)]
