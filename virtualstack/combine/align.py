@@ -7,11 +7,13 @@ All of them at once, before they are joined: along several dimensions one after 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from xarray.indexes import PandasIndex
 
 from virtualstack.combine.labels import common_labels, distinct_labels
 from virtualstack.combine.part import Part
@@ -55,13 +57,31 @@ def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rule
     indexes = [part.indexes[dim].index for part in members]
     found = distinct_labels(indexes, rules.tolerance)
     target, labels = common_labels(found, dim, rules, members)
+    own_indexes = [part.indexes[dim] for part in members]
+    index = own_indexes[0] if len(labels) == 1 else _index(target, own_indexes, dim, rules)
     targets: dict[int, Target] = {}
     for i, part, own, number in zip(having, members, indexes, found.which.tolist(), strict=True):
-        if own is target or own.equals(target):
+        if part.indexes[dim].coord_dtype == index.coord_dtype and (own is target or own.equals(target)):
             continue
         if number not in targets:
-            targets[number] = Target(target, _positions(target, labels[number], dim, part), len(own))
+            targets[number] = Target(index, _positions(target, labels[number], dim, part), len(own))
         parts[i] = reindex_part(part, {dim: targets[number]}, rules)
+
+
+def _index(target: pd.Index[Any], indexes: Sequence[PandasIndex], dim: str, rules: Rules) -> PandasIndex:
+    """Give labels in the dtype that :func:`xarray.align` gives them."""
+    dtypes = dict.fromkeys(index.coord_dtype for index in indexes)
+    if rules.join in ("left", "override"):
+        dtype = indexes[0].coord_dtype
+    elif rules.join == "right":
+        dtype = indexes[-1].coord_dtype
+    elif all(isinstance(x, np.dtype) for x in dtypes):
+        dtype = reduce(np.result_type, dtypes)
+    else:  # of pandas alone, such as categories
+        dtype = None
+    if target.dtype != dtype and target.dtype.kind in "iuf":
+        target = target.astype(dtype)
+    return PandasIndex(target, dim, coord_dtype=dtype)
 
 
 def _positions(target: pd.Index[Any], labels: pd.Index[Any], dim: str, part: Part) -> NDArray[np.int64]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
@@ -17,7 +16,7 @@ from virtualstack.dataset import refusals_of, virtual_array, with_refusals
 from virtualstack.errors import CombineError
 from virtualstack.manifests import Refusal
 
-__all__ = ["Attribute", "Part", "index_of", "over_index", "relabelled"]
+__all__ = ["Attribute", "Part", "index_of", "over_index"]
 
 
 class Attribute(NamedTuple):
@@ -148,13 +147,6 @@ def index_of(name: str, variable: xr.Variable, /) -> tuple[PandasIndex, xr.Varia
     """Make the index of a dimension coordinate that holds values, and the variable over it."""
     index = PandasIndex.from_variables({name: variable}, options={})
     return index, index.create_variables({name: variable})[name]
-
-
-def relabelled(name: str, variable: xr.Variable, labels: pd.Index[Any]) -> tuple[PandasIndex, xr.Variable]:
-    """Make the index of other labels, and the variable over it, with the attributes of one that there is."""
-    dtype = np.asarray(labels.tolist()).dtype if variable.dtype.kind == "U" and len(labels) else None
-    index = PandasIndex(labels, name, coord_dtype=dtype)
-    return index, over_index(name, index, variable)
 
 
 def over_index(name: str, index: PandasIndex, like: xr.Variable, /) -> xr.Variable:

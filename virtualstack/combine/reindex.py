@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
+from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import absent_moved
 from virtualstack.combine.missing import with_missing_value
-from virtualstack.combine.part import Part, relabelled
+from virtualstack.combine.part import Part, over_index
 from virtualstack.combine.rules import Rules
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
@@ -28,15 +28,15 @@ class Target:
 
     Parameters
     ----------
-    labels
-        To have.
+    index
+        Labels to have, in their dtype.
     positions
         Shape ``(labels,)``: element of the dataset, -1 where there is none.
     n
         Elements that the dataset has.
     """
 
-    labels: pd.Index[Any]
+    index: PandasIndex
     positions: NDArray[np.int64]
     n: int
 
@@ -95,7 +95,8 @@ def reindex_dataset(
         found = counted.reindex({dim: indexers[dim]}, method=method, tolerance=tolerance, fill_value=-1)
         if result[dim].dtype != dataset[dim].dtype:
             result[dim].encoding.pop("dtype", None)
-        targets[str(dim)] = Target(result.indexes[dim], found.values.astype(np.int64), dataset.sizes[dim])
+        index = cast(PandasIndex, result.xindexes[dim])
+        targets[str(dim)] = Target(index, found.values.astype(np.int64), dataset.sizes[dim])
     rules = Rules(fill_value=fill_value)
     changed = {
         name: reindex_variable(str(name), dataset.variables[name], targets, rules.fill(str(name))) for name in virtual
@@ -121,10 +122,11 @@ def reindex_part(part: Part, targets: Mapping[str, Target], rules: Rules, /) -> 
     moved = {dim: target for dim, target in targets.items() if not target.is_identity}
     for name, variable in part.variables.items():
         if name in targets and name in indexes:
-            indexes[name], changed[name] = relabelled(name, variable, targets[name].labels)
+            indexes[name] = targets[name].index
+            changed[name] = over_index(name, indexes[name], variable)
         elif any(dim in moved for dim in variable.dims):
             changed[name] = reindex_variable(name, variable, moved, rules.fill(name))
-    sizes = {dim: len(targets[dim].labels) if dim in targets else n for dim, n in part.sizes.items()}
+    sizes = {dim: len(targets[dim].positions) if dim in targets else n for dim, n in part.sizes.items()}
     absent = absent_moved(part.absent, {dim: target.positions for dim, target in moved.items()})
     return replace(part, variables={**part.variables, **changed}, sizes=sizes, indexes=indexes, absent=absent)
 
