@@ -13,12 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from virtualstack.combine.align import align
-from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.labels import Distinct, check_kinds, distinct_labels, is_jitter, misfit, span
 from virtualstack.combine.merge import merge_parts
 from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
-from virtualstack.combine.tiles import complete
+from virtualstack.combine.tiles import complete, join_tiles
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage
 
@@ -128,22 +127,7 @@ def _join_all(parts: Sequence[Part], rules: Rules, storage: Storage) -> Part:
     shape = [int(axis.rank.max()) + 1 for axis in axes]
     if len(tiles) != math.prod(shape):
         tiles = complete(tiles, shape, dims, rules)
-    return _nest(tiles, (), shape, dims, rules, storage)
-
-
-def _nest(
-    tiles: Mapping[tuple[int, ...], Part],
-    place: tuple[int, ...],
-    shape: Sequence[int],
-    dims: Sequence[str],
-    rules: Rules,
-    storage: Storage,
-) -> Part:
-    """Join tiles along the last dimension first."""
-    if len(place) == len(dims):
-        return tiles[place]
-    parts = [_nest(tiles, (*place, i), shape, dims, rules, storage) for i in range(shape[len(place)])]
-    return concat_parts(parts, dims[len(place)], rules, storage)
+    return join_tiles(tiles, shape, dims, rules, storage)
 
 
 def _axes(parts: Sequence[Part], rules: Rules) -> list[_Axis]:

@@ -1,4 +1,4 @@
-"""Tiles of a grid for which there is no file."""
+"""Files as tiles of a grid: those for which there is none, and all of them joined."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ import numpy as np
 import xarray as xr
 
 from virtualstack.combine.absent import EVERYTHING, Absent, absent_by_name
+from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.labels import span
+from virtualstack.combine.merge import merge_parts
 from virtualstack.combine.missing import hole, missing_variable, with_missing_value
 from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import MISSING
+from virtualstack.storage import Storage
 
-__all__ = ["complete"]
+__all__ = ["complete", "join_tiles"]
 
 _MAX_ABSENT = 100_000
 
@@ -122,3 +125,43 @@ def _absent_tile(like: Part, place: tuple[int, ...], in_line: _InLine, rules: Ru
         n_files=0,
         absent=absent_by_name(None, absent),
     )
+
+
+def join_tiles(
+    tiles: Mapping[tuple[int, ...], Part],
+    shape: Sequence[int],
+    dims: Sequence[str | None],
+    rules: Rules,
+    storage: Storage,
+    /,
+) -> Part:
+    """Join the tiles of a grid along one dimension after the other, from the first on, as xarray does.
+
+    Parameters
+    ----------
+    tiles
+        By their place along each dimension.
+    shape
+        Of the grid.
+    dims
+        Along which they are joined; ``None`` where they are put side by side.
+    rules, storage
+        As for :func:`concat_parts`.
+
+    Raises
+    ------
+    CombineError
+        Something does not fit.
+    StorageError
+        Values to be compared cannot be read.
+    """
+
+    def join(place: tuple[int, ...]) -> Part:
+        """Join the tiles whose last places are given."""
+        axis = len(dims) - len(place) - 1
+        if axis < 0:
+            return tiles[place]
+        parts, dim = [join((i, *place)) for i in range(shape[axis])], dims[axis]
+        return merge_parts(parts, rules, storage) if dim is None else concat_parts(parts, dim, rules, storage)
+
+    return join(())

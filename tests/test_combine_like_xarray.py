@@ -1,0 +1,147 @@
+"""What joins give beside values: attributes, dtypes of coordinates and the order of dimensions are those of xarray."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.errors import CombineError
+
+PLAIN = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
+
+
+def written(folder, datasets, **encodings):
+    """Write files 0.nc, 1.nc, ...; encodings of the variables, one a file."""
+    paths = [folder / f"{i}.nc" for i in range(len(datasets))]
+    for i, (path, dataset) in enumerate(zip(paths, datasets, strict=True)):
+        dataset.to_netcdf(path, engine="netcdf4", encoding={name: found[i] for name, found in encodings.items()})
+    return paths
+
+
+def joined_plainly(paths, join="exact", **options):
+    """What xarray makes of the files opened plainly."""
+    datasets = [xr.open_dataset(path, engine="netcdf4").load() for path in paths]
+    return xr.combine_nested(datasets, "t", join=join, combine_attrs="drop_conflicts", **{**PLAIN, **options})
+
+
+OTHER_MEANINGS = {
+    "a fill value": (np.array([1, -5], "i2"), {"_FillValue": None}, np.array([1, 2], "i2"), {"_FillValue": -5}),
+    "a scale": (
+        np.array([10, 20], "f4"),
+        {"_FillValue": None},
+        np.array([1.0, 2.0]),
+        {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -9},
+    ),
+    "dates": (
+        np.array([1, 2]),
+        {},
+        np.array(["2000-01-01", "2000-01-02"], "M8[ns]"),
+        {"units": "days since 2000-01-01"},
+    ),
+    "durations": (np.array([1, 2]), {}, np.array([1, 2], "m8[D]").astype("m8[ns]"), {"units": "days"}),
+    "booleans": (np.array([1, 2], "i1"), {}, np.array([True, False]), {}),
+}
+
+
+@pytest.mark.parametrize("unpack", [False, True, "differing"])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("what", OTHER_MEANINGS)
+def test_what_another_file_says_of_its_numbers_is_not_said_of_the_first_files(what, nested, unpack, tmp_path):
+    values, encoding, others, other_encoding = OTHER_MEANINGS[what]
+    datasets = [xr.Dataset({"a": ("t", [1.0]), "s": ("y", x)}, {"t": [i]}) for i, x in enumerate((values, others))]
+    datasets[1].s.attrs["comment"] = "of the other"
+    paths = written(tmp_path, datasets, s=(encoding, other_encoding))
+    how = {"combine": "nested", "concat_dim": "t"} if nested else {}
+    vds = vs.open_virtual_mfdataset(paths, unpack=unpack, combine_options={"compat": "override"}, **how)
+    assert vds.s.attrs["comment"] == "of the other"
+    found, expected = vds.virtual.open().load(), joined_plainly(paths)
+    assert found.s.dtype == expected.s.dtype
+    np.testing.assert_array_equal(found.s, expected.s)
+
+
+def test_what_another_file_says_of_its_numbers_is_not_said_where_files_stand_side_by_side(tmp_path):
+    values, encoding, others, other_encoding = OTHER_MEANINGS["a scale"]
+    datasets = [xr.Dataset({"s": ("y", values), "a": 1}), xr.Dataset({"s": ("y", others), "b": 2})]
+    paths = written(tmp_path, datasets, s=(encoding, other_encoding))
+    vds = vs.open_virtual_mfdataset(paths, combine="nested", concat_dim=[None], combine_options={"compat": "override"})
+    np.testing.assert_array_equal(vds.virtual.open().s, values)
+
+
+LABELS = ([[0, 1], [0, 1], [0, 1]], [[0, 1], [0, 1], [0, 2]], [[0, 2], [0, 1], [0, 1]], [[0, 1], [0], [0, 1]])
+
+
+@pytest.mark.parametrize("join", ["outer", "inner", "left", "right"])
+@pytest.mark.parametrize("labels", LABELS, ids=str)
+@pytest.mark.parametrize(
+    "dtypes",
+    [("f4", "f8"), ("f8", "f4"), ("f4", "f8", "f4"), ("f8", "f4", "f4"), ("f4", "f4", "f8"), ("i4", "f4"), ("i4", "i8"),
+     ("u8", "i8"), ("i2", "u2", "f4"), ("U1", "U3")],
+    ids="-".join,
+)  # fmt: skip
+def test_joined_coordinates_have_the_dtype_that_xarray_gives_them(dtypes, labels, join, tmp_path):
+    datasets = [
+        xr.Dataset(
+            {"a": (("t", "y"), np.arange(len(y), dtype="f4")[None] + 10 * i)}, {"t": [i], "y": np.array(y).astype(d)}
+        )
+        for i, (d, y) in enumerate(zip(dtypes, labels, strict=False))
+    ]
+    paths = written(tmp_path, datasets)
+    expected = joined_plainly(paths, join)
+    for how in ({}, {"combine": "nested", "concat_dim": "t"}):
+        vds = vs.open_virtual_mfdataset(paths, join=join, **how)
+        assert vds.y.dtype == expected.y.dtype
+        found = vds.virtual.open().load()
+        assert found.y.dtype == expected.y.dtype
+        xr.testing.assert_equal(found.reset_coords(drop=True), expected.reset_coords(drop=True))
+
+
+@pytest.mark.parametrize("join", ["outer", "inner"])
+def test_labels_that_no_integer_dtype_holds_are_floats(join, tmp_path):
+    labels = (np.array([2**63], "u8"), np.array([-1], "i8"))
+    paths = written(
+        tmp_path, [xr.Dataset({"a": (("t", "y"), [[1.0]])}, {"t": [i], "y": y}) for i, y in enumerate(labels)]
+    )
+    expected = joined_plainly(paths, join)
+    found = vs.open_virtual_mfdataset(paths, join=join, combine="nested", concat_dim="t").virtual.open().load()
+    assert found.y.dtype == expected.y.dtype
+    np.testing.assert_array_equal(found.y, expected.y)
+    np.testing.assert_array_equal(found.a, expected.a)
+
+
+def test_variables_that_get_two_dimensions_have_them_in_the_order_of_xarray(tmp_path):
+    places = [(i, j) for i in range(2) for j in range(2)]
+    datasets = [
+        xr.Dataset(
+            {"a": (("t", "x"), np.full((1, 2), 1.0 * i)), "h": ("y", [1.0 * i, 2.0 * j]), "g": ("x", [1.0 * j, i])},
+            {"t": [i], "x": [2 * j, 2 * j + 1]},
+        )
+        for i, j in places
+    ]
+    paths = written(tmp_path, datasets)
+    rows = [paths[:2], paths[2:]]
+    options = {"combine_options": {"data_vars": "all", "compat": "override"}}
+    virtual = [vs.open_virtual_mfdataset(paths, **options)]
+    virtual.append(vs.open_virtual_mfdataset(rows, combine="nested", concat_dim=["t", "x"], **options))
+    plain = [[xr.open_dataset(path, engine="netcdf4") for path in row] for row in rows]
+    expected = xr.combine_nested(plain, ["t", "x"], join="exact", **{**PLAIN, "data_vars": "all"})
+    for vds in virtual:
+        assert {name: x.dims for name, x in vds.items()} == {name: x.dims for name, x in expected.items()}
+        xr.testing.assert_equal(vds.virtual.open().load(), expected.load())
+
+
+MISUSES = {
+    "names 't' twice": (["t", "t"], lambda a, b: [[a], [b]]),
+    r"lists along \['q'\] have lengths \[2\] where '.*0.nc' stands and \[1\] where '.*1.nc'": (
+        ["t", "q"],
+        lambda a, b: [[a, b], [b]],
+    ),
+    r"'a', which is a variable of '.*0.nc' with the dimensions \['t', 'y'\]": ("a", lambda a, b: [a, b]),
+}
+
+
+@pytest.mark.parametrize("message", MISUSES)
+def test_a_wrong_concat_dim_is_named_before_files_that_differ(message, tmp_path):
+    datasets = [xr.Dataset({"a": (("t", "y"), [[1.0]])}, {"t": [i], "y": [1.0 * i]}) for i in range(2)]
+    concat_dim, nest = MISUSES[message]
+    with pytest.raises(CombineError, match=message):
+        vs.open_virtual_mfdataset(nest(*written(tmp_path, datasets)), combine="nested", concat_dim=concat_dim)
