@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -106,11 +107,23 @@ def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...])
     }
     if array.grid.is_regular:
         encoding["chunks"] = tuple(axis.chunk for axis in axes)
-    tables, count = array.manifest.tables, array.manifest.summary()
-    if array.dtype.kind == "T" and count is not None and not count.n_references:
+    tables = array.manifest.tables
+    if array.dtype.kind == "T" and _is_at_hand(array):
         encoding["dtype"] = str  # xarray's netCDF backends say so, and it makes fixed-width text of what is at hand
     if dtype.kind not in "VO":
         encoding["fill_value"] = tables.fill.value
     if len(urls := {location.url for location in tables.locations}) == 1:
         encoding["source"] = urls.pop()
     return encoding
+
+
+def _is_at_hand(array: ManifestArray) -> bool:
+    """Tell whether all values stand in the manifest; pages of small ones are read to find out."""
+    count = array.manifest.summary()
+    if count is None and math.prod(array.grid.shape) <= _SMALL:
+        count = array.in_memory().summary()
+    return count is not None and not count.n_references
+
+
+_SMALL = 1 << 16
+"""Chunks of texts, of which there are seldom many."""
