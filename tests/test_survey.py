@@ -218,6 +218,38 @@ def test_other_data_is_another_series(tmp_path):
     assert "series 'pr'" in str(found)
 
 
+SPANS = {
+    "falling": [np.arange(10 * i, 10 * i + 10)[::-1] for i in range(4)],
+    "nested": [np.arange(400), np.arange(100, 110) + 0.5],
+    "missing at the ends": [[np.nan, 1, 2], [3, 4, np.nan]],
+    "missing in one file": [[0, 1, 2], [np.nan, np.nan], [3, 4]],
+    "one within another": [np.arange(i, i + 10 if i < 5 else i + 2) for i in range(6)],
+    "in no order": [[5, 0, 9, 6], [15, 3, 13]],
+}
+
+
+@pytest.mark.parametrize("calendar", [None, "360_day"])
+@pytest.mark.parametrize("case", SPANS)
+def test_an_era_reaches_from_its_least_value_to_its_greatest(case, calendar, tmp_path):
+    """Whatever the order in its files; as xarray decodes them."""
+    if case == "missing in one file" and calendar:
+        pytest.skip("xarray decodes no file whose dates in this calendar are all missing")
+    times = SPANS[case]
+    files = [write(tmp_path / f"{i}.nc", 0, times=x, calendar=calendar) for i, x in enumerate(times)]
+    values = np.concatenate([xr.load_dataset(path)["time"].values for path in files])
+    values = values[~pd.isnull(values)]
+    least, greatest = (survey_line.label(x) for x in (values.min(), values.max()))
+    ((_, era),) = vs.survey(files).eras.iterrows()
+    assert (era["first"], era["last"]) == (least, greatest)
+
+
+def test_an_outlier_is_told_with_its_least_value(tmp_path):
+    """Which lies within its era."""
+    times = [np.arange(10 * i, 10 * i + 10)[::-1] for i in range(5)]
+    found = vs.survey(series(tmp_path, 5, lambda i: {"times": times[i], "dtype": "f8" if i == 2 else "f4"}))
+    assert found.outliers["first"].tolist() == ["2000-01-21"]
+
+
 def test_files_without_chunks_of_a_variable_say_nothing_of_its_codecs(tmp_path):
     """What was never written is no change."""
     files = series(tmp_path, 5)
@@ -654,6 +686,42 @@ def test_the_coordinate_alone_is_read(tmp_path, monkeypatch):
     assert asked[4:] == ["time", "time", "x", "x"]
 
 
+def test_a_coordinate_of_many_bytes_is_read(tmp_path):
+    """A month of seconds is an axis of files, too."""
+    files = []
+    for i, (start, stop) in enumerate([(0, 2_200_000), (2_200_000, 2_200_010), (2_200_500, 2_200_510)]):
+        seconds = xr.Variable("time", np.arange(start, stop, dtype="f8"), {"units": "seconds since 2000-01-01"})
+        files.append(tmp_path / f"{i}.nc")
+        xr.Dataset({"v": ("time", np.zeros(stop - start, "i1"))}, {"time": seconds}).to_netcdf(files[-1])
+    found = vs.survey(files[::-1])
+    assert names(found.table["url"]) == ["0.nc", "1.nc", "2.nc"]
+    assert found.eras[["first", "last"]].values.tolist() == [["2000-01-01", "2000-01-26T11:15:09"]]
+    assert found.gaps["steps"].tolist() == [490]
+    assert not len(found.failures)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "failed"),
+    [("_MOST_OF_FILE", 40, ["1.nc"]), ("_MOST_OF_ALL", 120, ["3.nc"]), ("_MOST_OF_ALL", 100, ["2.nc", "3.nc"])],
+)
+def test_a_coordinate_of_too_many_bytes_is_a_failure(limit, most, failed, tmp_path, monkeypatch):
+    """Not silence: the place of the file is not known."""
+    files = [write(tmp_path / f"{i}.nc", 10 * i, 6 if i == 1 else 4) for i in range(4)]
+    monkeypatch.setattr(survey_line, limit, most)
+    found = vs.survey(files)
+    assert names(found.failures["url"]) == failed
+    for message in found.failures["message"]:
+        assert message.startswith("coordinate 'time' is not read, so that the place of this file is not known: it has ")
+    assert names(found.table["url"][found.table["first"] == ""]) == failed
+
+
+def test_files_decoded_in_parts_are_those_decoded_at_once(tmp_path, monkeypatch):
+    files = series(tmp_path, 7)
+    whole = vs.survey(files)
+    monkeypatch.setattr(survey_line, "_DECODED_AT_ONCE", 100)
+    assert vs.survey(files).table.equals(whole.table)
+
+
 def test_remote_coordinates_are_read_in_threads(tmp_path):
     """With the same result."""
     target = MemoryTarget("memory://survey-threads")
@@ -678,6 +746,65 @@ def test_files_without_a_dimension_stay_in_the_order_given(tmp_path):
     assert found.eras["files"].tolist() == [2, 2]
     assert "in the order given" in str(found)
     assert "era 1: 3.nc on, 2 files" in str(found)
+
+
+def archive(folder, n, dims, *, units=(), unlimited=(), name="v", others=()):
+    """Write files with a data variable of dimensions; with units, those have a coordinate."""
+    files = []
+    for i in range(n):
+        files.append(str(folder / f"{name}{i}.nc"))
+        with netCDF4.Dataset(files[-1], "w") as file:
+            for dim in (*dims, *others):
+                file.createDimension(dim, None if dim in unlimited else 2)
+            for dim, unit in dict(units).items():
+                file.createVariable(dim, "f8", (dim,)).units = unit
+                file[dim][:] = [2 * i, 2 * i + 1]
+            file.createVariable(name, "f4", dims)[:] = np.zeros((2,) * len(dims))
+    return files
+
+
+BOTH = {"time": EPOCH, "reftime": EPOCH}
+
+
+@pytest.mark.parametrize(
+    ("options", "dim"),
+    [
+        ({"dims": ("time", "x"), "units": BOTH, "unlimited": BOTH, "others": ("reftime",)}, "time"),
+        ({"dims": ("time", "reftime"), "units": BOTH, "unlimited": BOTH}, "time"),
+        ({"dims": ("time", "reftime"), "units": BOTH, "unlimited": ("reftime",)}, "reftime"),
+        ({"dims": ("x", "time"), "units": {"time": EPOCH, "x": "m"}}, "time"),
+        ({"dims": ("time", "x"), "units": {"time": EPOCH, "x": "m"}, "unlimited": ("x",)}, "x"),
+        ({"dims": ("time", "x"), "units": {"time": EPOCH}, "unlimited": ("x",)}, "time"),
+        ({"dims": ("y", "x"), "unlimited": ("x",)}, "x"),
+        ({"dims": ("y", "x"), "units": {"time": EPOCH}, "others": ("time",)}, "time"),
+        ({"dims": ("y", "x"), "units": {"y": "m"}}, None),
+    ],
+)
+def test_the_dimension_is_one_of_data_variables(options, dim, tmp_path):
+    """Unlimited and with times, unlimited with a coordinate, with times, unlimited; where axes begin with it."""
+    assert vs.survey(archive(tmp_path, 3, **options)).dim == dim
+
+
+def test_the_dimension_is_that_of_most_files(tmp_path):
+    """One file that is better described does not decide for nine."""
+    files = archive(tmp_path, 9, ("time",), units={"time": EPOCH})
+    files += archive(tmp_path, 1, ("obs_time",), units={"obs_time": EPOCH}, unlimited=("obs_time",), name="o")
+    assert vs.survey(files).dim == "time"
+
+
+def test_a_dimension_without_coordinate_makes_no_eras_by_its_length(tmp_path):
+    """Months as models write them, with their times in text; which are in the order given."""
+    files = []
+    for i, n in enumerate([31, 28, 31, 30]):
+        files.append(tmp_path / f"{i}.nc")
+        with netCDF4.Dataset(files[-1], "w") as file:
+            file.createDimension("Time", None)
+            file.createVariable("v", "f4", ("Time",), chunksizes=(1,))[:] = np.zeros(n)
+    found = vs.survey(files)
+    assert found.dim == "Time"
+    assert found.eras["files"].tolist() == [4]
+    assert found.table["steps"].tolist() == [31, 28, 31, 30]
+    assert found.irregular["reason"].tolist() == ["no file has values of 'Time' that can be compared"]
 
 
 def test_the_dimension_can_be_named(tmp_path):

@@ -18,6 +18,9 @@ from virtualstack.survey.line import TEXT, Line, read_values
 
 __all__ = ["Along", "url_of", "version_of"]
 
+_MOST_OF_PLACE = 1 << 24
+"""Bytes of another coordinate that are read of a file, to tell it from those with the same values."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Along:
@@ -108,7 +111,8 @@ class Along:
             if array.dimension_names == (name,) and name != self.dim
         ]
         places: dict[int, dict[str, bytes | None]] = {i: {} for i in files}
-        for (i, name, _), values in zip(asked, read_values((x for *_, x in asked), self.storage), strict=True):
+        small = (x if x.nbytes <= _MOST_OF_PLACE else None for *_, x in asked)
+        for (i, name, _), values in zip(asked, read_values(small, self.storage), strict=True):
             places[i][name] = _digest(values) if isinstance(values, np.ndarray) else None
         told: list[tuple[int, int, str, int | None]] = []
         for i, j, kind, n in pairs:

@@ -22,10 +22,12 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
-__all__ = ["TEXT", "Line", "common_dimension", "read_line", "read_values"]
+__all__ = ["TEXT", "Line", "read_line", "read_values"]
 
-_MOST_BYTES = 1 << 24
-"""Bytes of a coordinate that are read of a file: what is longer is no axis of files."""
+_MOST_OF_FILE = 1 << 26
+_MOST_OF_ALL = 1 << 29
+"""Bytes of the coordinate that are read of one file, and of all."""
+_DECODED_AT_ONCE = 1 << 24
 _THREADS = 32
 _EPOCH = "days since 1850-01-01"
 _DAYS_TO_1970 = 43829
@@ -50,6 +52,8 @@ class Line:
         there are none, or neither numbers nor text.
     labels
         The first and the last value as text.
+    ends
+        The least and the greatest value as text; empty where there are no numbers.
     unit
         What numbers are: ``"M8"`` or ``"m8"``, the name of a calendar where they are no ``datetime64``, :data:`TEXT`,
         or ``None`` for the values.
@@ -57,23 +61,29 @@ class Line:
 
     numbers: NDArray[Any] | None
     labels: tuple[str, str]
+    ends: tuple[str, str]
     unit: str | None = None
 
     @property
-    def first(self) -> float:
+    def least(self) -> float:
         """The least number, NaN where there is none.
 
         Of dates it is years since 1850 in their calendar, so that two calendars can be compared.
         """
-        if self.numbers is None or self.unit == TEXT:
-            return np.nan
-        least = float(self.numbers.min())
+        return np.nan if self.numbers is None or self.unit == TEXT else self._comparable(float(self.numbers.min()))
+
+    @property
+    def greatest(self) -> float:
+        """The greatest number, likewise."""
+        return np.nan if self.numbers is None or self.unit == TEXT else self._comparable(float(self.numbers.max()))
+
+    def _comparable(self, number: float) -> float:
         match self.unit:
             case None | "m8":
-                return least
+                return number
             case "M8":
-                return (least / _DAY + _DAYS_TO_1970) / _DAYS_OF_A_YEAR["standard"]
-        return least / _DAYS_OF_A_YEAR.get(self.unit, _DAYS_OF_A_YEAR["standard"])
+                return (number / _DAY + _DAYS_TO_1970) / _DAYS_OF_A_YEAR["standard"]
+        return number / _DAYS_OF_A_YEAR.get(self.unit, _DAYS_OF_A_YEAR["standard"])
 
     @property
     def key(self) -> tuple[str | None, bytes | None]:
@@ -96,31 +106,13 @@ class Line:
         return str(cftime.num2date(number, _EPOCH, self.unit))
 
 
-def common_dimension(groups: Sequence[ManifestGroup], /) -> str | None:
-    """Find the dimension along which files follow each other.
-
-    That is the unlimited one, else one whose coordinate has times; of several the one that most files have. ``None``
-    where there is none.
-    """
-    unlimited: Counter[str] = Counter()
-    times: Counter[str] = Counter()
-    for group in groups:
-        coordinates = {name for name, x in group.arrays.items() if x.dimension_names == (name,)}
-        unlimited.update(group.unlimited & coordinates)
-        times.update(x for x in coordinates if " since " in str(group.arrays[x].cf.get("units", "")))
-    for found in (unlimited & times, unlimited, times):
-        if found:
-            return max(sorted(found), key=found.__getitem__)
-    return None
-
-
 def read_values(
     arrays: Iterable[ManifestArray | None], storage: Storage, /
 ) -> Iterator[NDArray[Any] | VirtualStackError | None]:
-    """Read small arrays, remote ones many at a time; an error stands for what cannot be read."""
+    """Read arrays whole, remote ones many at a time; an error stands for what cannot be read."""
 
     def read(array: ManifestArray | None) -> NDArray[Any] | VirtualStackError | None:
-        if array is None or array.nbytes > _MOST_BYTES:
+        if array is None:
             return None
         try:
             return read_array(array, (), storage, missing="raise")
@@ -139,13 +131,28 @@ def read_line(
     groups: Sequence[ManifestGroup], dim: str | None, storage: Storage, /
 ) -> list[Line | VirtualStackError | ValueError | None]:
     """Read and decode the coordinate of every file; ``None`` where it has none, or an error."""
-    arrays = [None if dim is None else _coordinate(group, dim) for group in groups]
-    found: list[Any] = list(read_values(arrays, storage))
+    arrays: list[ManifestArray | None] = []
+    errors: dict[int, ValueError] = {}
+    n_bytes = 0
+    for i, group in enumerate(groups):
+        array = None if dim is None else _coordinate(group, dim)
+        if array is not None and (array.nbytes > _MOST_OF_FILE or n_bytes + array.nbytes > _MOST_OF_ALL):
+            errors[i] = ValueError(
+                f"coordinate '{dim}' is not read, so that the place of this file is not known: it has {array.nbytes:,} "
+                f"bytes, and at most {_MOST_OF_FILE:,} of a file and {_MOST_OF_ALL:,} of all are read; survey fewer "
+                "files at a time, or along another dimension"
+            )
+            array = None
+        n_bytes += 0 if array is None else array.nbytes
+        arrays.append(array)
+    found: list[Any] = [errors.get(i, x) for i, x in enumerate(read_values(arrays, storage))]
     batches: dict[Any, list[int]] = {}
+    sizes: Counter[Any] = Counter()
     for i, (array, values) in enumerate(zip(arrays, found, strict=True)):
         if array is not None and isinstance(values, np.ndarray):
             key = (array.dtype.str, *sorted((name, repr(value)) for name, value in array.cf.items()))
-            batches.setdefault(key, []).append(i)
+            batches.setdefault((key, sizes[key] // _DECODED_AT_ONCE), []).append(i)
+            sizes[key] += array.nbytes
     for members in batches.values():  # files that encode alike are decoded at once
         array = arrays[members[0]]
         if array is not None:
@@ -188,11 +195,19 @@ def _decoded(dim: str, array: ManifestArray, parts: Sequence[NDArray[Any]]) -> l
 def _line(values: NDArray[Any], numbers: NDArray[Any] | None) -> Line:
     """Describe values, given what they are as numbers."""
     unit = {"M": "M8", "m": "m8", "O": getattr(values[0], "calendar", TEXT)}.get(values.dtype.kind)
+    ends = ("", "")
     if numbers is not None:
-        numbers = numbers[~pd.isnull(values)]
-        numbers = numbers[np.isfinite(numbers)] if numbers.dtype.kind == "f" else numbers
-    first, last = (x.astype("M8[ns]") if isinstance(x, np.datetime64) else x for x in (values[0], values[-1]))
-    return Line(numbers if numbers is not None and numbers.size else None, (label(first), label(last)), unit)
+        is_number = ~pd.isnull(values)
+        is_number &= np.isfinite(numbers) if numbers.dtype.kind == "f" else True
+        numbers = numbers[is_number] if is_number.any() else None
+        if numbers is not None and unit != TEXT:
+            at = np.flatnonzero(is_number)[[numbers.argmin(), numbers.argmax()]]
+            ends = (_label_of(values[at[0]]), _label_of(values[at[1]]))
+    return Line(numbers, (_label_of(values[0]), _label_of(values[-1])), ends, unit)
+
+
+def _label_of(value: Any) -> str:
+    return label(value.astype("M8[ns]") if isinstance(value, np.datetime64) else value)
 
 
 def _has_datetime64(dates: NDArray[Any]) -> bool:

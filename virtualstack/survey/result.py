@@ -26,16 +26,18 @@ class Survey:
         Dimension along which files follow each other; ``None`` where none was found, and files are in the order given.
     table
         One row a file: ``url``, ``series``, ``era``, ``is_outlier``, ``steps`` (length along ``dim``), ``first`` and
-        ``last`` (coordinate values as text), ``size`` (bytes, if known), ``variables`` (their number).
+        ``last`` (its first and last coordinate value as text), ``size`` (bytes, if known), ``variables`` (how many).
     eras
-        One row an era: ``series``, ``era``, ``first``, ``last``, ``files``, ``outliers``, ``first_url``, ``last_url``
-        and ``changes``, what is new in it.
+        One row an era: ``series``, ``era``, ``first`` and ``last`` (the least and the greatest coordinate value; of
+        text, the first of the first file and the last of the last one), ``files``, ``outliers``, ``first_url``,
+        ``last_url`` and ``changes``, what is new in it.
     variables
         One row a property of a variable (of the file, where ``variable`` is empty): ``values``, how many there are;
         ``most``, the most frequent one; ``files`` that have it; ``changes``, how often neighbours differ; ``varies``,
         whether these are too many to make eras; and ``first_url``, the first file that has another value.
     outliers
-        One row a file that is unlike its neighbours: ``url``, ``first``, and ``differs``, in what.
+        One row a file that is unlike its neighbours: ``url``, ``first`` (its least coordinate value), and ``differs``,
+        in what.
     duplicates
         One row a pair of files: ``url``, ``other``, ``values``, how many both have, and ``kind``: ``"same values"`` of
         the coordinate, or ``"same values, size and etag"`` (a copy, most probably), each with the first that has its

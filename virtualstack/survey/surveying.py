@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader
 from virtualstack.scan import scan
 from virtualstack.scan.progress import Progress
@@ -19,14 +19,13 @@ from virtualstack.scan.workers import ExecutorLike
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import find_urls, is_pattern
 from virtualstack.survey.along import Along, url_of, version_of
+from virtualstack.survey.dimension import common_dimension, data_variables
 from virtualstack.survey.eras import Eras, find_eras
 from virtualstack.survey.facts import NONE, STRUCTURE, Facts, collect_facts, describe_fact
-from virtualstack.survey.line import Line, common_dimension, read_line
+from virtualstack.survey.line import Line, read_line
 from virtualstack.survey.result import Survey, shortened
 
 __all__ = ["survey"]
-
-_NOT_DATA = frozenset({"bounds", "climatology", "grid_mapping", "ancillary_variables", "cell_measures"})
 
 
 def survey(
@@ -52,8 +51,9 @@ def survey(
     reader, storage, executor, cache, progress
         As in :func:`virtualstack.scan`.
     dim
-        Dimension along which the files follow each other; by default the unlimited one that most of them have, else
-        one with times.
+        Dimension along which the files follow each other; by default one that the data variables of most files have:
+        the unlimited one with times, else an unlimited one with a coordinate, else one with times, else an unlimited
+        one without a coordinate.
 
     Returns
     -------
@@ -145,12 +145,20 @@ class _Comparison:
 
     def _ordered(self, members: Sequence[int]) -> list[int]:
         """Sort files by their first coordinate value; those without one come last, in the order given."""
-        first = {i: x.first for i in members if (x := self.lines[i]) is not None and not np.isnan(x.first)}
+        first = {i: x.least for i in members if (x := self.lines[i]) is not None and not np.isnan(x.least)}
         return sorted(first, key=first.__getitem__) + [i for i in members if i not in first]
 
     def _labels(self, i: int) -> tuple[str, str]:
         line = self.lines[i]
         return ("", "") if line is None else line.labels
+
+    def _span(self, members: Sequence[int]) -> tuple[str, str]:
+        """Give the least and the greatest value of files; of what has no order the first and the last."""
+        lines = [x for i in members if (x := self.lines[i]) is not None]
+        numbers = [x for x in lines if not np.isnan(x.least)]
+        if numbers:
+            return min(numbers, key=lambda x: x.least).ends[0], max(numbers, key=lambda x: x.greatest).ends[1]
+        return (lines[0].labels[0], lines[-1].labels[1]) if lines else ("", "")
 
     # -- tables -------------------------------------------------------------------------------------------
 
@@ -180,7 +188,7 @@ class _Comparison:
         for one in series:
             for era in range(len(one.eras.typical)):
                 members = one.files[one.eras.era == era].tolist()
-                labels = [self._labels(i) for i in members if any(self._labels(i))] or [("", "")]
+                first, last = self._span(members)
                 changed = np.zeros(len(facts.keys), np.bool_)
                 if era:
                     changed = one.eras.typical[era] != one.eras.typical[era - 1]
@@ -189,8 +197,8 @@ class _Comparison:
                     {
                         "series": one.name,
                         "era": era + 1,
-                        "first": labels[0][0],
-                        "last": labels[-1][1],
+                        "first": first,
+                        "last": last,
                         "files": len(members),
                         "outliers": int(np.count_nonzero(one.eras.is_outlier[one.eras.era == era])),
                         "first_url": url_of(self.groups[members[0]]),
@@ -207,7 +215,7 @@ class _Comparison:
             for at in np.flatnonzero(one.eras.is_outlier).tolist():
                 i, own, usual = int(one.files[at]), one.eras.codes[at], one.eras.typical[one.eras.era[at]]
                 differs = (own != usual) & is_structure & ~one.eras.varies
-                rows.append((url_of(self.groups[i]), self._labels(i)[0], _changes(facts, differs, usual, own)))
+                rows.append((url_of(self.groups[i]), self._span([i])[0], _changes(facts, differs, usual, own)))
         return pd.DataFrame(rows, columns=["url", "first", "differs"])
 
     def _variables(self, series: Sequence[_Series], facts: Facts) -> pd.DataFrame:
@@ -273,7 +281,7 @@ def _split(groups: Sequence[ManifestGroup], dim: str | None) -> dict[str, list[i
 
     of_file = []
     for group in groups:
-        names = _data_variables(group, dim) or ["nothing"]
+        names = _names_of_data(group, dim) or ["nothing"]
         for name in names:
             parent.setdefault(name, name)
         for name in names[1:]:
@@ -288,21 +296,10 @@ def _split(groups: Sequence[ManifestGroup], dim: str | None) -> dict[str, list[i
     return {shortened(named[name]): files for name, files in members.items()}
 
 
-def _data_variables(group: ManifestGroup, dim: str | None) -> list[str]:
-    """Name the variables that a file is about: with the dimension, and no coordinate, bounds or the like."""
-    found: dict[str, ManifestArray] = {}
-    helpers = set(group.coordinates)
-    for path, node in group.walk():
-        for name, array in node.arrays.items():
-            found[f"{path[1:]}/{name}" if path else name] = array
-            helpers.update(_named_by(array))
-    data = {name: x for name, x in found.items() if name not in helpers and x.dimension_names != (name,)}
+def _names_of_data(group: ManifestGroup, dim: str | None) -> list[str]:
+    """Name the variables that a file is about: those with the dimension, if there are any."""
+    data = data_variables(group)
     return sorted(name for name, x in data.items() if dim in (x.dimension_names or ())) or sorted(data)
-
-
-def _named_by(array: ManifestArray) -> set[str]:
-    texts = (array.attributes.get(key) for key in (*_NOT_DATA, "coordinates"))
-    return {word for text in texts if isinstance(text, str) for word in text.split()}
 
 
 def _changes(facts: Facts, changed: NDArray[np.bool_], old: NDArray[np.int32], new: NDArray[np.int32]) -> str:
