@@ -12,6 +12,7 @@ from virtualstack.accessor import rewrite_budget
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import SourceNotFoundError, WriterError
+from virtualstack.formats.zarr2 import takes_holes
 from virtualstack.manifests import (
     INLINE,
     MISSING,
@@ -59,7 +60,7 @@ def takes_all(encoding, chunks, order):
 
 
 def plan_of(array):
-    return plan_rewrite(array, takes=takes_all)
+    return plan_rewrite(array, takes=takes_all, takes_holes=takes_holes)
 
 
 def written(array, budget=ALL, *, inline_limit=0):
@@ -437,6 +438,51 @@ def test_the_budget_that_a_refusal_names_does(data):
     else:
         back = written(array, None)
     assert read_array(back, ()).tobytes() == values.tobytes()
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_a_budget_that_a_refusal_names_does_where_holes_must_be_written_out(data):
+    """Files of two dtypes, with chunks that were never written: what they read as may not fit where most chunks are."""
+    parts = []
+    for i in range(data.draw(st.integers(2, 5))):
+        dtype, fills = data.draw(st.sampled_from([("i2", [-32767, 0]), ("i4", [-2147483647, -32767, 70_000])]))
+        holes = data.draw(st.sampled_from([[0, 0], [0, 1], [1, 1]]))
+        fill, codecs = data.draw(st.sampled_from(fills)), data.draw(st.sampled_from([(ZLIB,), ()]))
+        numbers = np.arange(80).reshape(8, 10).astype(dtype)
+        array, values = stored(
+            numbers, (4, 10), f"unfit{i}", fill=fill, holes=np.array(holes, np.uint8)[:, None], codecs=codecs
+        )
+        parts.append((array.astype("i4"), values.astype("i4")))
+    array, values = joined(*parts)
+    said = how_taken(array, inline_limit=0)
+    if said == "as it is":
+        back = written(array, None)
+    else:
+        budgets = re.findall(r"rewrite='([^']+)'", refusal(array, None))
+        assert said.startswith(f"rewrite='{budgets[0]}'")
+        back = written(array, rewrite_budget(budgets[-1]))  # the last one is sure to
+    assert read_array(back, ()).tobytes() == values.tobytes()
+
+
+def test_chunks_are_not_cast_to_a_dtype_that_has_no_place_for_holes():
+    """Most are short integers, but the holes of another file read as one that is not."""
+    short = [stored(np.arange(8, dtype="i2") + i, (4,), f"short{i}", codecs=(ZLIB,)) for i in range(3)]
+    long = stored(np.arange(8, dtype="i4"), (4,), "long", fill=-2147483647, holes=np.ones(2, np.uint8))
+    array, values = joined(*((a.astype("i4"), b.astype("i4")) for a, b in short), long)
+    assert plan_of(array).cells.tolist() == list(range(6))
+    back = written(array, advertised(refusal(array, None)))
+    assert back.in_memory().encodings[0].dtype == np.dtype("i4")
+    np.testing.assert_array_equal(read_array(back, ()), values)
+
+
+def test_a_fill_budget_that_is_named_does():
+    array, values = stored(np.zeros((8, 10)), (1, 10), "fills", fill=3, holes=np.ones((8, 1), np.uint8))
+    group = ManifestGroup(arrays={"v": replace(array, dimension_names=("y", "x"))})
+    with pytest.raises(WriterError, match="Allow fill_budget=640, or write parquet"):
+        write_kerchunk(group, None, fill_budget=639)
+    back = read_references(write_kerchunk(group, None, fill_budget=640)).arrays["v"]
+    np.testing.assert_array_equal(read_array(back, ()), values)
 
 
 def test_clipped_chunks_at_the_edge_do_not_count_as_whole_ones():

@@ -13,12 +13,13 @@ import numpy as np
 from virtualstack.errors import ManifestError, WriterError
 from virtualstack.manifests import INLINE, ChunkManifest, Fill, PlainArray
 
-__all__ = ["FillBudget", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
+__all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
 
 type FillBudget = int
 """Bytes of fill chunks that a variable may put into the references."""
 
 _MAX_DECODED = 1 << 28
+_SAMPLE = 4096  # elements that show whether a chunk of any length holds a value
 
 
 def choose_fill(
@@ -131,6 +132,24 @@ def encode_fill_chunk(
     return encoded
 
 
+def can_hold_fill(
+    plain: PlainArray,
+    stored: np.dtype[Any],
+    filters: Sequence[Mapping[str, Any]] | None,
+    compressor: Mapping[str, Any] | None,
+    /,
+) -> bool:
+    """Tell whether there are stored bytes of a chunk full of the fill value; tried with a short one."""
+    size = math.prod(plain.chunks)
+    if size * stored.itemsize > _MAX_DECODED:
+        return False
+    try:
+        encode_fill_chunk(replace(plain, chunks=(min(size, _SAMPLE),)), stored, filters, compressor, variable="")
+    except WriterError:
+        return False
+    return True
+
+
 def inline_holes(manifest: ChunkManifest, chunk: bytes, /) -> ChunkManifest:
     """Give the manifest with all holes filled by one INLINE chunk, which stands in the heap once."""
     entries = manifest.entries.copy()
@@ -145,14 +164,21 @@ def inline_holes(manifest: ChunkManifest, chunk: bytes, /) -> ChunkManifest:
 def check_budget(n_holes: int, nbytes: int, budget: FillBudget, /, *, variable: str) -> None:
     """Raise :class:`~virtualstack.errors.WriterError` where fill chunks of ``nbytes`` in all exceed it."""
     if nbytes > budget:
-        raise _refuse(variable, f"written out, its {n_holes} absent chunks take {nbytes} bytes, more than {budget}")
+        raise _refuse(
+            variable,
+            f"its {n_holes} take {nbytes} bytes, more than {budget}",
+            f"Allow fill_budget={nbytes}, or write parquet references, which hold equal chunks once",
+        )
 
 
-def _refuse(variable: str, reason: str) -> WriterError:
+def _refuse(
+    variable: str,
+    reason: str,
+    remedy: str = "Leave the variable out, or give its values by vds.virtual.open() or ManifestStore",
+) -> WriterError:
     return WriterError(
         f"variable '{variable}' has absent chunks whose fill value is no '_FillValue', and kerchunk references would "
-        f"mask it: such chunks must be written out, but {reason}. Raise fill_budget, or write parquet references, "
-        "which hold equal chunks once",
+        f"mask it: such chunks must be written out, but {reason}. {remedy}",
         variable=variable,
         feature="absent chunks",
     )

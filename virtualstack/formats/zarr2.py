@@ -11,13 +11,20 @@ import numpy as np
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, WriterError
 from virtualstack.formats.attributes import attribute_dtypes, json_attributes, restore_cf, restore_dtypes
-from virtualstack.formats.holes import FillBudget, check_budget, choose_fill, encode_fill_chunk, inline_holes
+from virtualstack.formats.holes import (
+    FillBudget,
+    can_hold_fill,
+    check_budget,
+    choose_fill,
+    encode_fill_chunk,
+    inline_holes,
+)
 from virtualstack.formats.metadata import ArrayMetadata, lengths_of, ordered_encoding
 from virtualstack.formats.zarr2_codecs import codecs_from_zarr2, codecs_to_zarr2
 from virtualstack.formats.zarr2_values import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
 from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup, PlainArray
 
-__all__ = ["DIMENSIONS", "Zarr2Hierarchy", "hierarchy_of", "parse_zarr2"]
+__all__ = ["DIMENSIONS", "Zarr2Hierarchy", "hierarchy_of", "parse_zarr2", "takes_holes"]
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute that holds the names of dimensions, as xarray writes it to zarr v2."""
@@ -99,6 +106,21 @@ def _group_attributes(group: ManifestGroup, path: str) -> dict[str, Any]:
     return attributes
 
 
+def takes_holes(array: ManifestArray, /) -> bool:
+    """Tell whether the holes of a plain array can be left out, or written out in its encoding; reads nothing."""
+    plain = PlainArray.of(array)
+    if isinstance(plain, str) or not plain.manifest.holes.any():
+        return True
+    try:
+        stored, filters, compressor = _stored_form(array, plain, "")
+        _, is_written_out = choose_fill(
+            plain.manifest, restore_cf(array.attributes, array.cf, variable=""), array.dtype
+        )
+    except WriterError:  # for another reason, which `hierarchy_of` says
+        return True
+    return not is_written_out or can_hold_fill(plain, stored, filters, compressor)
+
+
 def _array(
     array: ManifestArray, variable: str, fill_budget: FillBudget, shares_chunks: bool
 ) -> tuple[dict[str, Any], dict[str, Any], ChunkManifest]:
@@ -110,15 +132,7 @@ def _array(
             variable=variable,
             feature=plain,
         )
-    stored = array.dtype if plain.encoding is None else plain.encoding.dtype
-    codecs = plain.encoding.codecs if plain.encoding else (Codec("vlen-utf8"),) if stored.kind == "T" else ()
-    if stored.kind == "T" and not codecs:
-        raise WriterError(
-            f"variable '{variable}' has strings, but no codec that makes bytes of them ('vlen-utf8')",
-            variable=variable,
-            feature=str(stored),
-        )
-    filters, compressor = codecs_to_zarr2(codecs, variable=variable)
+    stored, filters, compressor = _stored_form(array, plain, variable)
     raw = restore_cf(array.attributes, array.cf, variable=variable)
     fill, is_written_out = choose_fill(plain.manifest, raw, array.dtype)
     if fill is not None:
@@ -146,6 +160,21 @@ def _array(
     if dtypes:  # readers of zarr v2 ignore keys that they do not know
         zarray[_EXTRA] = {_DTYPES: dtypes}
     return zarray, attributes, manifest
+
+
+def _stored_form(
+    array: ManifestArray, plain: PlainArray, variable: str
+) -> tuple[np.dtype[Any], list[dict[str, Any]] | None, dict[str, Any] | None]:
+    """Give the dtype of stored chunks, their filters and compressor."""
+    stored = array.dtype if plain.encoding is None else plain.encoding.dtype
+    codecs = plain.encoding.codecs if plain.encoding else (Codec("vlen-utf8"),) if stored.kind == "T" else ()
+    if stored.kind == "T" and not codecs:
+        raise WriterError(
+            f"variable '{variable}' has strings, but no codec that makes bytes of them ('vlen-utf8')",
+            variable=variable,
+            feature=str(stored),
+        )
+    return stored, *codecs_to_zarr2(codecs, variable=variable)
 
 
 def _order(plain: PlainArray, variable: str) -> str:

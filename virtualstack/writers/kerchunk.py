@@ -14,7 +14,7 @@ from typing import Any
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
 from virtualstack.formats.kerchunk import reference_dict, reference_json
 from virtualstack.formats.parquet import parquet_files
-from virtualstack.formats.zarr2 import hierarchy_of
+from virtualstack.formats.zarr2 import hierarchy_of, takes_holes
 from virtualstack.formats.zarr2_codecs import codecs_to_zarr2
 from virtualstack.formats.zarr2_values import dtype_to_zarr2
 from virtualstack.location import absolute_url, join_url, local_path, split_url
@@ -129,7 +129,7 @@ def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None,
     """Change as little of an array as makes it plain: nothing, some chunks, or all values as one inline chunk."""
     if _is_expressible(array):
         return array
-    plan = plan_rewrite(array, takes=_takes)
+    plan = plan_rewrite(array, takes=_takes, takes_holes=takes_holes)
     limit = budget.limit(plan.stored) if budget else 0
     is_small = _is_small(array, inline_limit)
     if is_small and plan.cells.size and (plan.nbytes > limit or array.nbytes <= plan.nbytes):
@@ -164,7 +164,7 @@ def _inlined(array: ManifestArray, storage: StorageLike) -> ManifestArray:
 
 def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
     plain = PlainArray.of(array)
-    reason = plain if isinstance(plain, str) else _obstacle(plain, array.name or "") or "it has no form there"
+    reason = plain if isinstance(plain, str) else _obstacle(array, plain) or "it has no form there"
     return WriterError(
         f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be encoded "
         f"anew and put into the references: {plan.remedy()}. Or give its values by vds.virtual.open() or "
@@ -176,11 +176,18 @@ def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
 
 def _is_expressible(array: ManifestArray) -> bool:
     plain = PlainArray.of(array)
-    return not isinstance(plain, str) and _obstacle(plain, array.name or "") is None
+    return not isinstance(plain, str) and _obstacle(array, plain) is None
 
 
-def _obstacle(plain: PlainArray, name: str) -> str | None:
-    return None if plain.encoding is None else _why_not(plain.encoding, plain.chunks, plain.order, name)
+def _obstacle(array: ManifestArray, plain: PlainArray) -> str | None:
+    """Say why a plain array has no form; ``None`` where it has."""
+    if plain.encoding is not None:
+        reason = _why_not(plain.encoding, plain.chunks, plain.order, array.name or "")
+        if reason is not None:
+            return reason
+    if takes_holes(array):
+        return None
+    return "its absent chunks must be written out, and no chunk that is stored as the others reads as their fill value"
 
 
 def _takes(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None) -> bool:
@@ -206,7 +213,7 @@ def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
     array = repack(array.whole())
     if _is_expressible(array):
         return "as it is"
-    plan = plan_rewrite(array, takes=_takes)
+    plan = plan_rewrite(array, takes=_takes, takes_holes=takes_holes)
     if not plan.cells.size:
         return "as it is"
     if _is_small(array, inline_limit):

@@ -17,18 +17,19 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.cf import CF
 from virtualstack.codecs.metadata import Codec, decoding_part
-from virtualstack.codecs.pipeline import split_elementwise
+from virtualstack.codecs.pipeline import CodecError, split_elementwise
 from virtualstack.manifests import (
     INLINE,
     ChunkAxis,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
+    Fill,
     ManifestArray,
     repack,
 )
 from virtualstack.manifests.plain import longest_cells, match_axes
-from virtualstack.writers.encode import can_encode
+from virtualstack.writers.encode import can_encode, encode_chunk
 from virtualstack.writers.matching import count_overlaps, match_chunks
 from virtualstack.writers.split import split_uncompressed
 
@@ -39,6 +40,9 @@ type Takes = Callable[[ChunkEncoding, tuple[int, ...], tuple[int, ...] | None], 
 
 What unpacks values by CF attributes is left out of the encoding: targets have attributes for it.
 """
+
+type TakesHoles = Callable[[ManifestArray], bool]
+"""Whether a target can express the holes of an array with one encoding: left out, or as chunks of that encoding."""
 
 _CANDIDATES = 8
 _MOST_CELLS = 64
@@ -149,7 +153,7 @@ class RewritePlan:
         )
 
 
-def plan_rewrite(array: ManifestArray, /, *, takes: Takes) -> RewritePlan:
+def plan_rewrite(array: ManifestArray, /, *, takes: Takes, takes_holes: TakesHoles) -> RewritePlan:
     """Find the form of an array that costs least: as its chunks are, or with uncompressed ones cut into smaller ones.
 
     Reads nothing; see :func:`_cheapest`.
@@ -158,13 +162,13 @@ def plan_rewrite(array: ManifestArray, /, *, takes: Takes) -> RewritePlan:
     ----------
     array
         Any virtual array; best after :func:`~virtualstack.manifests.repack`.
-    takes
+    takes, takes_holes
         What the target can express.
     """
     array = _compact(array)
-    plan = _cheapest(array, takes)
+    plan = _cheapest(array, takes, takes_holes)
     if len(plan.cells) and (split := split_uncompressed(array)) is not None:
-        plan = min(plan, _cheapest(_compact(split), takes), key=lambda x: x.n_elements)
+        plan = min(plan, _cheapest(_compact(split), takes, takes_holes), key=lambda x: x.n_elements)
     return _estimated(plan)
 
 
@@ -180,7 +184,7 @@ def _compact(array: ManifestArray) -> ManifestArray:
     return replace(array, manifest=array.in_memory().compact())
 
 
-def _cheapest(array: ManifestArray, takes: Takes) -> RewritePlan:
+def _cheapest(array: ManifestArray, takes: Takes, takes_holes: TakesHoles) -> RewritePlan:
     """Choose chunk shape, encoding and fill value so that the fewest elements are encoded anew.
 
     The chunk shapes and encodings that occur are tried, the most frequent ones first; where a target takes none of
@@ -214,7 +218,7 @@ def _cheapest(array: ManifestArray, takes: Takes) -> RewritePlan:
             continue
         seen.add(key)
         plan = _plan(array, manifest, takes, encoding, chunks, order, compatible)
-        if (is_packed and not _has_packed_holes(plan)) or (len(plan.cells) and not can_encode(plan.encoding)):
+        if (len(plan.cells) and not can_encode(plan.encoding)) or not _is_sound(plan, is_packed, takes_holes):
             continue
         if best is None or plan.n_elements < best.n_elements:
             best = plan
@@ -226,12 +230,48 @@ def _cheapest(array: ManifestArray, takes: Takes) -> RewritePlan:
     return best
 
 
-def _has_packed_holes(plan: RewritePlan) -> bool:
-    """Whether the packing can become attributes: holes must read as what some stored number unpacks to."""
+def _is_sound(plan: RewritePlan, is_packed: bool, takes_holes: TakesHoles) -> bool:
+    """Whether the packing can become attributes (holes read as what some number unpacks to), and holes have a form.
+
+    Those in chunks that are encoded anew need a place in the encoding, too.
+    """
+    if not all(_has_place(fill, plan.encoding) for fill in _fills_anew(plan)):
+        return False
     entries = plan.manifest.entries.copy()
     entries.reshape(-1)["location"][plan.cells] = INLINE
-    packed = repack(replace(plan.array, manifest=replace(plan.manifest, entries=entries), grid=plan.grid))
-    return all(x is _without_packing(x) for x in packed.in_memory().encodings)
+    manifest = replace(plan.manifest, entries=entries)
+    if not is_packed and not manifest.holes.any():
+        return True
+    made = repack(replace(plan.array, manifest=manifest, grid=plan.grid))
+    return all(x is _without_packing(x) for x in made.in_memory().encodings) and takes_holes(made)
+
+
+def _fills_anew(plan: RewritePlan) -> list[Fill]:
+    """Give what holes read as that are shown by chunks to be encoded anew."""
+    manifest = plan.array.in_memory()
+    if not len(plan.cells) or not manifest.holes.any():
+        return []
+    rows = np.unique(manifest.entries["encoding"][_shown_anew(plan) & manifest.holes])
+    return [manifest.fills[row] for row in rows.tolist()]
+
+
+def _has_place(fill: Fill, encoding: ChunkEncoding) -> bool:
+    """Whether some stored number is cast, or unpacked, to a value."""
+    try:
+        encode_chunk(
+            np.full(1, fill.value, _native(encoding.dtype)), ChunkEncoding.of(encoding.dtype, (1,), _steps(encoding))
+        )
+    except CodecError:
+        return False
+    return True
+
+
+def _shown_anew(plan: RewritePlan) -> NDArray[np.bool_]:
+    """Tell which cells of the array are shown by chunks to be encoded anew."""
+    is_anew = np.zeros(plan.grid.shape, np.bool_)
+    is_anew.reshape(-1)[plan.cells] = True
+    shown: NDArray[np.bool_] = count_overlaps(is_anew, plan.grid, plan.array.grid) > 0
+    return shown
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -338,9 +378,7 @@ def _estimated(plan: RewritePlan) -> RewritePlan:
     array, manifest = plan.array, plan.array.in_memory()
     front = split_elementwise(plan.encoding.codecs, plan.encoding.dtype)
     fronts = [split_elementwise(x.codecs, x.dtype) for x in manifest.encodings]
-    is_anew = np.zeros(plan.grid.shape, np.bool_)
-    is_anew.reshape(-1)[plan.cells] = True
-    shown = (count_overlaps(is_anew, plan.grid, array.grid) > 0) & ~manifest.holes
+    shown = _shown_anew(plan) & ~manifest.holes
     is_sure = not front.steps or all(
         _steps(manifest.encodings[row]) == _steps(plan.encoding)
         for row in np.unique(manifest.entries["encoding"][shown])
