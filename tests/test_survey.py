@@ -868,6 +868,16 @@ def test_patterns_are_taken_as_opening_takes_them(tmp_path):
         vs.survey([*files, str(tmp_path / "u*.nc")])
 
 
+def test_a_url_of_a_list_may_be_percent_encoded(tmp_path):
+    """As pathlib writes it, and as opening takes it."""
+    path = tmp_path / "b c.nc"
+    write(path, 0)
+    for files in ([path.as_uri()], path.as_uri(), path.as_uri().replace("c.nc", "*.nc")):
+        found = vs.survey(files)
+        assert names(found.table["url"]) == ["b c.nc"]
+        assert not len(found.failures)
+
+
 def test_no_files_are_no_error():
     """There is nothing to tell."""
     found = vs.survey([])

@@ -93,20 +93,27 @@ def count_shared(parts: Sequence[NDArray[Any]], /, most: int = _MOST_PAIRS) -> S
     """
     if not parts:
         return Shared({}, True)
-    ids = np.split(np.unique(np.concatenate(parts), return_inverse=True)[1], np.cumsum([len(x) for x in parts])[:-1])
-    own = [np.unique(x) for x in ids]
-    again = {(i, i): len(x) - len(y) for i, (x, y) in enumerate(zip(ids, own, strict=True)) if len(x) > len(y)}
-    part = np.repeat(np.arange(len(parts)), [len(x) for x in own])
-    value = np.concatenate(own)
-    order = np.lexsort((part, value))
-    value, part = value[order], part[order]
-    n_parts = np.bincount(value)
+    n = len(parts)
+    numbers = np.concatenate(parts)
+    order = np.argsort(numbers, kind="stable")
+    numbers = numbers[order]
+    part = np.repeat(np.arange(n), [len(x) for x in parts])[order]
+    is_same = numbers[1:] == numbers[:-1]
+    is_again = is_same & (part[1:] == part[:-1])
+    again = np.bincount(part[1:][is_again], minlength=n).tolist()
+    is_first = np.append(True, ~is_again)  # of its part
+    value, part = np.append(0, np.cumsum(~is_same))[is_first], part[is_first]
+    is_shared = value[1:] == value[:-1]
+    is_shared = np.append(is_shared, False) | np.append(False, is_shared)
+    value, part = value[is_shared], part[is_shared]
+    n_parts = np.unique(value, return_counts=True)[1]
     has_all = int(np.sum(n_parts * (n_parts - 1) // 2)) <= most
     if has_all:
-        counts = _count_pairs(value, part, len(parts))
+        counts = _count_pairs(value, part, n)
     else:
-        counts = {(i, j): _count_common(own[i], own[j]) for i, j in _nearest(value, part, len(parts))}
-    return Shared(counts | again, has_all)
+        own = np.split(value[np.argsort(part, kind="stable")], np.cumsum(np.bincount(part, minlength=n))[:-1])
+        counts = {(i, j): _count_common(own[i], own[j]) for i, j in _nearest(value, part, n)}
+    return Shared(counts | {(i, i): count for i, count in enumerate(again) if count}, has_all)
 
 
 def _count_pairs(value: NDArray[np.intp], part: NDArray[np.intp], n: int) -> dict[tuple[int, int], int]:
@@ -156,8 +163,8 @@ def find_interleaved(parts: Sequence[NDArray[Any]], /) -> list[tuple[int, int]]:
     for begin, i, end in spans:
         if latest is not None and begin < latest[0]:
             if risen[0] != latest[1]:
-                risen = latest[1], np.unique(parts[latest[1]])
-            if not _count_common(np.unique(parts[i]), risen[1]):
+                risen = latest[1], np.sort(parts[latest[1]])
+            if not _count_common(np.sort(parts[i]), risen[1]):
                 found.append((latest[1], i))
         if latest is None or end > latest[0]:
             latest = end, i
