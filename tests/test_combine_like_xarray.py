@@ -1,6 +1,10 @@
 """What joins give beside values: attributes, dtypes of coordinates and the order of dimensions are those of xarray."""
 
+from datetime import date, datetime, timedelta
+
+import netCDF4
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -145,3 +149,112 @@ def test_a_wrong_concat_dim_is_named_before_files_that_differ(message, tmp_path)
     concat_dim, nest = MISUSES[message]
     with pytest.raises(CombineError, match=message):
         vs.open_virtual_mfdataset(nest(*written(tmp_path, datasets)), combine="nested", concat_dim=concat_dim)
+
+
+# -- what errors say ------------------------------------------------------------------------------------------
+
+
+def two_files(folder, first, second):
+    """Write two files of `a` along `t`, each with variables more."""
+    datasets = [xr.Dataset({"a": ("t", [1.0 * i]), **x}, {"t": [i]}) for i, x in enumerate((first, second))]
+    return written(folder, datasets)
+
+
+@pytest.mark.parametrize("unpack", [False, True, "differing"])
+def test_dates_of_two_calendars_are_refused_with_a_remedy_that_works(unpack, tmp_path):
+    paths = two_files(tmp_path, {}, {})
+    for path, calendar in zip(paths, ("noleap", "standard"), strict=True):
+        with netCDF4.Dataset(path, "a") as file:
+            run = file.createVariable("run", "f8", ("t",))
+            run.units, run.calendar = "days since 2001-01-01", calendar
+            run[:] = 1
+    with pytest.raises(CombineError, match=r"'/?run' .*; ?.*leave (the variable|it) out with drop_variables"):
+        vs.open_virtual_mfdataset(paths, unpack=unpack)
+    message = r"'run' has dates of several calendars: cftime, calendar 'noleap' in '.*0.nc', datetime64 in '.*1.nc'"
+    with pytest.raises(CombineError, match=message):
+        vs.open_virtual_mfdataset(paths, unpack=unpack, loadable_variables=["t", "run"])
+    vds = vs.open_virtual_mfdataset(paths, unpack=unpack, drop_variables=["run"])
+    np.testing.assert_array_equal(vds.virtual.open().a, [0, 1])
+
+
+FILLS = [
+    np.datetime64("1999-01-01"),
+    np.datetime64("1999-01-01", "ns"),
+    pd.Timestamp("1999-01-01"),
+    date(1999, 1, 1),
+    datetime(1999, 1, 1),
+]
+
+
+@pytest.mark.parametrize("unpack", [False, True])
+@pytest.mark.parametrize("fill", FILLS, ids=repr)
+def test_a_date_fills_what_is_stored_as_days(fill, unpack, tmp_path):
+    dates = xr.Variable("t", np.array(["2000-01-02"], "M8[ns]"))
+    paths = two_files(tmp_path, {}, {"b": dates})[::-1]
+    with netCDF4.Dataset(paths[0]) as file:
+        assert file["b"].units.startswith("days since")
+        assert file["b"].dtype == np.int64
+    options = {"combine_options": {"fill_value": {"b": fill}}, "combine": "nested", "concat_dim": "t", "unpack": unpack}
+    found = vs.open_virtual_mfdataset(paths, join="outer", **options).virtual.open().b.values
+    np.testing.assert_array_equal(found, np.array(["2000-01-02", "1999-01-01"], "M8[ns]"))
+
+
+def test_a_duration_fills_what_is_stored_as_hours(tmp_path):
+    hours = xr.Variable("t", np.array([5], "m8[h]").astype("m8[ns]"))
+    paths = two_files(tmp_path, {}, {"b": hours})[::-1]
+    options = {"combine_options": {"fill_value": {"b": timedelta(hours=-2)}}, "combine": "nested", "concat_dim": "t"}
+    found = vs.open_virtual_mfdataset(paths, join="outer", **options).virtual.open().b.values
+    np.testing.assert_array_equal(found, np.array([5, -2], "m8[h]").astype("m8[ns]"))
+
+
+def test_a_date_that_stored_days_cannot_hold_is_refused(tmp_path):
+    dates = xr.Variable("t", np.array(["2000-01-02"], "M8[ns]"))
+    paths = two_files(tmp_path, {}, {"b": dates})
+    with netCDF4.Dataset(paths[1]) as file:
+        assert file["b"].units.startswith("days since")
+        assert file["b"].dtype == np.int64
+    options = {"combine_options": {"fill_value": {"b": np.datetime64("1999-01-01T12")}}}
+    with pytest.raises(CombineError, match=r"no stored 'int64' with .* is known to decode to np.datetime64"):
+        vs.open_virtual_mfdataset(paths, join="outer", **options)
+
+
+@pytest.mark.parametrize("fill", [1, 1.5, b"", np.datetime64("2000-01-01")], ids=repr)
+def test_text_is_filled_with_text_alone(fill, tmp_path):
+    paths = two_files(tmp_path, {}, {"b": ("t", np.array(["x"]))})
+    options = {"combine_options": {"fill_value": {"b": fill}}}
+    with pytest.raises(CombineError, match=r"'b' .* text cannot be filled with .*; give fill_value={'b': ''}"):
+        vs.open_virtual_mfdataset(paths, join="outer", **options)
+    vds = vs.open_virtual_mfdataset(paths, join="outer", combine_options={"fill_value": {"b": "none"}})
+    np.testing.assert_array_equal(vds.virtual.open().b, ["none", "x"])
+
+
+@pytest.mark.parametrize("other", [("t", "z"), ("t",)], ids=str)
+def test_other_dimensions_are_named_before_coordinates_that_are_absent(other, tmp_path):
+    datasets = [
+        xr.Dataset({"a": (("t", "y"), np.ones((2, 2)))}, {"t": [0, 1], "y": [0.0, 1.0]}),
+        xr.Dataset({"a": (other, np.ones((2,) * len(other)))}, {"t": [2, 3]}),
+    ]
+    with pytest.raises(CombineError, match=r"'a' has dimensions {'t': 2, 'y': 2} in '.*0.nc' and {'t': 2") as caught:
+        vs.open_virtual_mfdataset(written(tmp_path, datasets))
+    assert (caught.value.left, caught.value.right) == ({"t": 2, "y": 2}, dict.fromkeys(other, 2))
+
+
+def test_scalars_that_differ_are_named_with_both_values(tmp_path):
+    paths = two_files(tmp_path, {"s": 1}, {"s": 2})
+    with pytest.raises(CombineError, match=r"'s' .* differs between '.*0.nc' and '.*1.nc': 1 and 2; ") as caught:
+        vs.open_virtual_mfdataset(paths)
+    assert (caught.value.left, caught.value.right) == (1, 2)
+
+
+def test_values_that_differ_are_counted_and_the_first_are_named(tmp_path):
+    paths = two_files(tmp_path, {"s": ("y", [1, 2, 3])}, {"s": ("y", [1, 5, 4])})
+    with pytest.raises(CombineError, match=r"2 of 3 values differ, by up to 3, first 2 and 5; ") as caught:
+        vs.open_virtual_mfdataset(paths)
+    assert (caught.value.left, caught.value.right) == (2, 5)
+
+
+def test_units_that_one_file_lacks_are_those_of_the_other(tmp_path):
+    datasets = [xr.Dataset({"a": ("t", [1.0], {"units": "K"} if i else {})}, {"t": [i]}) for i in range(2)]
+    paths = written(tmp_path, datasets)
+    assert joined_plainly(paths).a.attrs["units"] == "K"
+    assert vs.open_virtual_mfdataset(paths).a.attrs["units"] == "K"

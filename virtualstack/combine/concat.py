@@ -13,7 +13,7 @@ from xarray.indexes import PandasIndex
 from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined
 from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes, with_attributes
-from virtualstack.combine.labels import check_kinds
+from virtualstack.combine.labels import check_calendars, check_kinds
 from virtualstack.combine.missing import hole, missing_variable, with_missing_value
 from virtualstack.combine.part import Attribute, Part, index_of, over_index
 from virtualstack.combine.rules import Rules
@@ -172,6 +172,7 @@ def _of_all_variables(parts: list[Part], dim: str, joined_names: Collection[str]
     if all(len(part.variables) == len(names) for part in parts):
         return parts
     if rules.join != "outer":
+        _check_dims(parts, names, dim)  # coordinates of other dimensions are absent where dimensions are others
         raise _absent(parts, names)
     completed = []
     templates = {name: next(part for part in parts if name in part.variables) for name in names}
@@ -209,6 +210,16 @@ def _stand_in(name: str, like: xr.Variable, sizes: Mapping[str, int], rules: Rul
     array, fill = with_missing_value(array, rules.fill(name), name=name)
     data = hole(array, [sizes[str(x)] for x in like.dims], fill, code=MISSING)
     return xr.Variable(like.dims, data, like.attrs, like.encoding)
+
+
+def _check_dims(parts: Sequence[Part], names: Iterable[str], dim: str) -> None:
+    """Refuse variables with other dimensions than in the first file that has them."""
+    for name in names:
+        having = [part for part in parts if name in part.variables]
+        dims = {*having[0].variables[name].dims, dim}
+        for part in having[1:]:
+            if {*part.variables[name].dims, dim} != dims:
+                raise _other_dims(name, dim, having[0], having[0].variables[name], part, part.variables[name])
 
 
 def _absent(parts: Sequence[Part], names: Iterable[str]) -> CombineError:
@@ -259,6 +270,7 @@ def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim:
     first = members[0]
     arrays = [virtual_array(x) for x in members]
     if all(x is None for x in arrays):
+        check_calendars(name, parts, [x.values for x in members])
         plain = [x.to_base_variable() for x in members]
         joined: xr.Variable = xr.Variable.concat(plain, dim)  # type: ignore[no-untyped-call]
         joined.encoding = dict(first.encoding)
@@ -301,19 +313,23 @@ def _of_one_shape(name: str, members: Sequence[xr.Variable], parts: Sequence[Par
         if variable.dims != first.dims and set(variable.dims) == set(first.dims):
             variable = variable.transpose(*first.dims)
         if variable.dims != first.dims or variable.shape[:axis] + variable.shape[axis + 1 :] != rest:
-            left, right = dict(first.sizes), dict(variable.sizes)
-            raise CombineError(
-                f"variable '{name}' has dimensions {left} in {parts[0].called} and {right} in {part.called}; but for "
-                f"'{dim}' they must be equal: leave it out with drop_variables, or load it if it is text",
-                variable=name,
-                property="dimensions",
-                left=left,
-                right=right,
-                left_url=parts[0].source,
-                right_url=part.source,
-            )
+            raise _other_dims(name, dim, parts[0], first, part, variable)
         made.append(variable)
     return made
+
+
+def _other_dims(name: str, dim: str, a: Part, left: xr.Variable, b: Part, right: xr.Variable) -> CombineError:
+    or_else = ", or load it if it is text" if left.dtype == right.dtype == "S1" else ""
+    return CombineError(
+        f"variable '{name}' has dimensions {dict(left.sizes)} in {a.called} and {dict(right.sizes)} in {b.called}; but "
+        f"for '{dim}' they must be equal: leave it out with drop_variables{or_else}",
+        variable=name,
+        property="dimensions",
+        left=dict(left.sizes),
+        right=dict(right.sizes),
+        left_url=a.source,
+        right_url=b.source,
+    )
 
 
 def _expanded(variable: xr.Variable, dim: str, part: Part) -> xr.Variable:

@@ -62,7 +62,8 @@ def _unpacked_variable(
     if unpacked.obstacle is not None:
         raise CombineError(
             f"variable '{name}' is packed differently in some files, and that of {part.called} cannot be unpacked: "
-            f"{unpacked.obstacle}; load it with loadable_variables, or leave it out with drop_variables",
+            f"{unpacked.obstacle}; leave it out with drop_variables, or, where the calendar is one, load it with "
+            "loadable_variables",
             variable=name,
             property="packing",
             left=dict(array.cf),

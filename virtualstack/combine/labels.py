@@ -16,7 +16,16 @@ from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
 from virtualstack.errors import CombineError
 
-__all__ = ["Distinct", "check_kinds", "common_labels", "distinct_labels", "is_jitter", "misfit", "span"]
+__all__ = [
+    "Distinct",
+    "check_calendars",
+    "check_kinds",
+    "common_labels",
+    "distinct_labels",
+    "is_jitter",
+    "misfit",
+    "span",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,6 +160,45 @@ def check_kinds(dim: str, parts: Sequence[Part], indexes: Sequence[Labels], /) -
                 left=known[0],
                 right=labels[0],
                 left_url=other.source,
+                right_url=part.source,
+            )
+
+
+def check_calendars(name: str, parts: Sequence[Part], values: Sequence[NDArray[Any]], /) -> None:
+    """Refuse loaded dates of several calendars: joined, they would be objects of several types.
+
+    Parameters
+    ----------
+    name
+        Of the variable.
+    parts, values
+        Its values in each file.
+
+    Raises
+    ------
+    CombineError
+        Calendars differ; the message names them, and a file of each.
+    """
+    if all(x.dtype.kind != "O" for x in values):
+        return
+    first: tuple[str, Part] | None = None
+    for part, x in zip(parts, values, strict=True):
+        some = next((x for x in x.flat if not pd.isnull(x)), None) if x.dtype.kind == "O" else None
+        calendar = "standard" if x.dtype.kind == "M" else getattr(some, "calendar", None)
+        if calendar is None:
+            continue
+        kind = "datetime64" if x.dtype.kind == "M" else f"cftime, calendar '{calendar}'"
+        first = first or (kind, part)
+        if kind != first[0]:
+            raise CombineError(
+                f"variable '{name}' has dates of several calendars: {first[0]} in {first[1].called}, {kind} in "
+                f"{part.called}; leave it out with drop_variables=['{name}'], convert those of one with preprocess=, "
+                "or join the files of each calendar by themselves",
+                variable=name,
+                property="calendar",
+                left=first[0],
+                right=kind,
+                left_url=first[1].source,
                 right_url=part.source,
             )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -46,6 +47,8 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
         fill_value = None
     if array.cf and dtype.kind in "iuf":
         return array, _packed(array, fill_value, name)
+    if dtype.kind == "T" and fill_value is not None and not isinstance(fill_value, str):
+        raise _no_missing_value(array, name, f"text cannot be filled with {fill_value!r}")
     if fill_value is not None:
         return _promoted(array, fill_value, name)
     if dtype.kind == "f":
@@ -84,14 +87,22 @@ def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[Manifes
 
 def _packed(array: ManifestArray, fill_value: Any, name: str) -> Fill:
     key = tuple((k, _frozen(v)) for k, v in sorted(array.cf.items()))
-    found = _stored(
-        array.dtype, key, _Attributes(array.cf), None if fill_value is None else np.asarray(fill_value).item()
-    )
+    found = _stored(array.dtype, key, _Attributes(array.cf), None if fill_value is None else _plain(fill_value))
     if found is None:
         what = "a missing value" if fill_value is None else repr(fill_value)
         packed = ", ".join(f"{key} = {array.cf[key]!r}" for key in sorted(array.cf))
         raise _no_missing_value(array, name, f"no stored '{array.dtype}' with {packed} is known to decode to {what}")
     return found
+
+
+def _plain(fill_value: Any) -> Any:
+    """Give one value in a form that is compared with decoded ones: a Python number, or a date of numpy or cftime."""
+    if isinstance(fill_value, date) and getattr(fill_value, "tzinfo", None) is None:  # a datetime is one too
+        return pd.Timestamp(fill_value).asm8
+    if isinstance(fill_value, timedelta):
+        return np.timedelta64(fill_value)
+    value = np.asarray(fill_value)
+    return value[()] if value.dtype.kind in "mM" else value.item()
 
 
 class _Attributes(dict[str, Any]):
@@ -134,6 +145,8 @@ def _candidates(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any
         if scale:
             number = (float(wanted) - offset) / scale
             numbers = [int(np.rint(number)) if dtype.kind in "iu" and np.isfinite(number) else number]
+    else:
+        numbers = _encoded(dtype, attributes, wanted)
     found = []
     for number in numbers:
         value = np.asarray(number)
@@ -148,6 +161,17 @@ def _candidates(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any
     return found
 
 
+def _encoded(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any) -> list[Any]:
+    """Give what xarray writes for a date or a duration, if it can."""
+    encoding = {key: value for key, value in attributes.items() if key != "dtype"}
+    try:
+        with quiet():
+            variable = xr.Variable((), np.asarray(wanted), encoding={**encoding, "dtype": dtype})
+            return [conventions.encode_cf_variable(variable, name="v").values[()]]
+    except (ValueError, TypeError, OverflowError, KeyError, AttributeError):
+        return []
+
+
 def _no_text(array: ManifestArray) -> str | bytes:
     """Give an empty text as xarray reads it."""
     return "" if "_Encoding" in array.cf or "_Encoding" in array.attributes else b""
@@ -155,8 +179,8 @@ def _no_text(array: ManifestArray) -> str | bytes:
 
 def _no_missing_value(array: ManifestArray, name: str, why: str) -> CombineError:
     value, or_else = "...", ", or open the files with unpack=True, which decodes numbers"
-    if array.dtype.kind == "S":
-        value, or_else = repr(_no_text(array)), ""
+    if array.dtype.kind in "ST":
+        value, or_else = "''" if array.dtype.kind == "T" else repr(_no_text(array)), ""
     elif array.dtype.kind == "b" or array.cf.get("dtype") == "bool":
         value, or_else = "False", f", or load it with loadable_variables=[..., '{name}']"
     return CombineError(

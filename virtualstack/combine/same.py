@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import xarray as xr
@@ -13,7 +13,7 @@ from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ManifestArray, other_meaning
+from virtualstack.manifests import other_meaning
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 
@@ -60,10 +60,10 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
     unsettled = []
     for other in others:
         found = _structural_difference(first, other.variables[name])
-        if found is None:
-            unsettled.append(other)
-        elif found:
+        if found is not None:
             raise _differs(name, why, parts[0], other, found)
+        if not _is_provably_equal(first, other.variables[name]):
+            unsettled.append(other)
     if not unsettled:
         return first
     _check_size(name, first, parts)
@@ -71,9 +71,9 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
     for batch in _batches(unsettled, values.nbytes):
         read = _values_of_all([part.variables[name] for part in batch], storage)
         for other, its in zip(batch, read, strict=True):
-            how = _value_difference(values, np.asarray(its), rules.tolerance)
-            if how:
-                raise _differs(name, why, parts[0], other, how)
+            found = _value_difference(values, np.asarray(its), rules.tolerance)
+            if found is not None:
+                raise _differs(name, why, parts[0], other, found)
     return first
 
 
@@ -97,15 +97,15 @@ def _united(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, wh
     values = _values(united, storage)
     covered = _is_there(name, parts[0], united)
     for part, variable in zip(parts[1:], others, strict=True):
-        how = _structural_difference(united, variable)
-        if how:
-            raise _differs(name, why, parts[0], part, how)
+        found = _structural_difference(united, variable)
+        if found is not None:
+            raise _differs(name, why, parts[0], part, found)
         is_there = _is_there(name, part, variable)
         its = _values(variable, storage)
         both, more = covered & is_there, is_there & ~covered
-        how = _value_difference(values[both], its[both], rules.tolerance)
-        if how:
-            raise _differs(name, why, parts[0], part, how)
+        found = _value_difference(values[both], its[both], rules.tolerance)
+        if found is not None:
+            raise _differs(name, why, parts[0], part, found)
         if more.any():
             values = np.where(more, its, values)
             left, right = (cast(Any, virtual_array(x)) for x in (united, variable))
@@ -135,34 +135,48 @@ def _of_one_dtype(variables: Sequence[xr.Variable]) -> list[xr.Variable]:
     return made
 
 
-def _differs(name: str, why: str, first: Part, other: Part, how: str) -> CombineError:
+class _Difference(NamedTuple):
+    """How a variable of two files differs, and an example of it from each."""
+
+    how: str
+    left: object
+    right: object
+
+
+def _differs(name: str, why: str, first: Part, other: Part, found: _Difference) -> CombineError:
     return CombineError(
-        f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {how}; leave it out with "
-        "drop_variables, join it too (combine_options={'data_vars': [...]} or 'coords'), or join the files that agree",
+        f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {found.how}; leave it out "
+        "with drop_variables, join it too (combine_options={'data_vars': [...]} or 'coords'), or join the files that "
+        "agree",
         variable=name,
         property="values",
+        left=found.left,
+        right=found.right,
         left_url=first.source,
         right_url=other.source,
     )
 
 
-def _structural_difference(left: xr.Variable, right: xr.Variable) -> str | None:
-    """Compare what is known without reading; ``None`` where values must tell."""
+def _structural_difference(left: xr.Variable, right: xr.Variable) -> _Difference | None:
+    """Compare what is known without reading."""
     a, b = virtual_array(left), virtual_array(right)
     if left.dims != right.dims or left.shape != right.shape or left.dtype != right.dtype:
-        return f"{left.dims} {left.shape} '{left.dtype}' and {right.dims} {right.shape} '{right.dtype}'"
+        what = [f"{x.dims} {x.shape} '{x.dtype}'" for x in (left, right)]
+        return _Difference(" and ".join(what), *what)
     if (a is None) != (b is None):
-        return "it is loaded in one and virtual in the other; open both with the same loadable_variables"
-    if a is None or b is None:
+        kinds = ["loaded" if x is None else "virtual" for x in (a, b)]
+        how = f"it is {kinds[0]} in one and {kinds[1]} in the other; open both with the same loadable_variables"
+        return _Difference(how, *kinds)
+    if a is None or b is None or (key := other_meaning(a, b)) is None:
         return None
-    return _cf_difference(a, b) or ("" if a.equals(b) else None)
+    values = a.cf.get(key), b.cf.get(key)
+    return _Difference(f"{key} is {values[0]!r} and {values[1]!r} (unpack='differing' decodes both)", *values)
 
 
-def _cf_difference(a: ManifestArray, b: ManifestArray) -> str:
-    key = other_meaning(a, b)
-    if key is None:
-        return ""
-    return f"{key} is {a.cf.get(key)!r} and {b.cf.get(key)!r} (unpack='differing' decodes both)"
+def _is_provably_equal(left: xr.Variable, right: xr.Variable) -> bool:
+    """Tell whether virtual variables point to the same."""
+    a, b = virtual_array(left), virtual_array(right)
+    return a is not None and b is not None and a.equals(b)
 
 
 def _batches(parts: Sequence[Part], nbytes: int) -> Iterator[Sequence[Part]]:
@@ -191,19 +205,19 @@ def _values(variable: xr.Variable, storage: Storage) -> NDArray[Any]:
     return values
 
 
-def _value_difference(a: NDArray[Any], b: NDArray[Any], tolerance: Any) -> str:
+def _value_difference(a: NDArray[Any], b: NDArray[Any], tolerance: Any) -> _Difference | None:
+    """Compare values of one shape."""
     if a.dtype.names or a.dtype.kind == "V":
-        return "" if a.tobytes() == b.tobytes() else "stored records differ"
+        return None if a.tobytes() == b.tobytes() else _Difference("stored records differ", None, None)
     same = np.asarray((a == b) | ((a != a) & (b != b)))
     if same.all():
-        return ""
-    n_different = int(np.count_nonzero(~same))
+        return None
+    left, right = a[~same][0], b[~same][0]
+    how = f"{int(np.count_nonzero(~same))} of {same.size} values differ"
     if a.dtype.kind in "iufc":
         wide = np.complex128 if a.dtype.kind == "c" else np.float64
         far = np.abs(a[~same].astype(wide) - b[~same].astype(wide)).max()
-        if np.isnan(far):
-            return f"{n_different} of {same.size} values differ, some of them missing in one"
         if a.dtype.kind == "f" and isinstance(tolerance, (int, float)) and far <= tolerance:
-            return ""
-        return f"{n_different} of {same.size} values differ, by up to {far:g}"
-    return f"{n_different} of {same.size} values differ"
+            return None
+        how += ", some of them missing in one" if np.isnan(far) else f", by up to {far:g}"
+    return _Difference(f"{how}, first {left} and {right}" if same.size > 1 else f"{left} and {right}", left, right)

@@ -194,7 +194,10 @@ def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, w
     )
     if any(calendar not in _USUAL for calendar in calendars):
         remedy = ""  # dates of such calendars are objects, which no chunk decodes to
-    remedy += "load the variable with loadable_variables=[...] if it is small; or join only files that agree"
+    if len(calendars) == 2 and not same_meaning("calendar", *calendars):
+        remedy += "leave the variable out with drop_variables=[...]; or join only files that agree"
+    else:
+        remedy += "load the variable with loadable_variables=[...] if it is small; or join only files that agree"
     return CombineError(
         f"variable '{left.name}' has {key} = {a!r} in {_place(left)} and {b!r} in {_place(right)}; {why}: {remedy}",
         variable=left.name,
