@@ -217,6 +217,21 @@ class Cancelling(Executor):
         return future
 
 
+class Forgetting(Executor):
+    """Gives nothing for each task."""
+
+    def submit(self, function, job, urls):
+        future = Future()
+        future.set_result(None)
+        return future
+
+
+def test_what_an_executor_made_up_is_listed(files):
+    failures = vs.scan(files, executor=Forgetting(), on_error="skip").failures
+    assert len(failures) == len(files)
+    assert failures.message.str.contains("was lost by its executor (TypeError", regex=False).all()
+
+
 def test_tasks_that_are_lost_are_split_and_then_listed(tmp_path):
     paths = [make(tmp_path / f"f{i:03}.h5", i) for i in range(130)]
     result = vs.scan(paths, executor=Flaky(), on_error="skip")

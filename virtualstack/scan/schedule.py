@@ -127,9 +127,13 @@ class Schedule:
     def _take(self, task: _Task, future: Future[Any]) -> Iterator[tuple[int, Outcome]]:
         error = CancelledError("the task was cancelled") if future.cancelled() else future.exception()
         if error is None:
-            urls = [self._urls[i] for i in task]
-            yield from zip(task, self._workers.outcomes(future, urls), strict=True)
-            return
+            try:
+                found = self._workers.outcomes(future, [self._urls[i] for i in task])
+            except Exception as odd:  # noqa: BLE001 - executors of others give what they like
+                error = odd
+            else:
+                yield from zip(task, found, strict=True)
+                return
         if not isinstance(error, Exception):
             raise error
         is_broken = isinstance(error, BrokenExecutor)
