@@ -564,7 +564,9 @@ def test_gaps_of_large_integers_are_those_of_python():
     """Which neither int64 nor float64 holds."""
     assert find_gaps(np.array([2**63, 2**63 + 1, 2**63 + 2, 2**63 + 5], np.uint64)) == [Gap(2**63 + 2, 2**63 + 5, 2)]
     ends = np.array([-(2**63), -(2**63) + 1, -(2**63) + 2, 2**63 - 1], np.int64)
-    assert find_gaps(ends)[0].n_steps == pytest.approx(2**64 - 4, rel=1e-15)
+    assert find_gaps(ends)[0].n_steps == 2**64 - 4
+    step, far = 2.0**-1000, 2.0**1000
+    assert find_gaps(np.array([0, step, 2 * step, far])) == [Gap(2 * step, far, 2**2000 - 3)]
 
 
 def test_integers_of_two_dtypes_are_compared_as_integers(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,9 @@ def find_gaps(numbers: NDArray[Any], /) -> list[Gap] | None:
     at = np.flatnonzero(steps > 1.5 * usual)
     if np.count_nonzero(is_usual) + at.size < _REGULAR * steps.size or np.count_nonzero(is_usual) * 2 < steps.size:
         return None
-    ends = zip(values[at].tolist(), values[at + 1].tolist(), steps[at].tolist(), strict=True)
-    return [Gap(after, before, round(step / usual) - 1) for after, before, step in ends]
+    ends = zip(values[at].tolist(), values[at + 1].tolist(), strict=True)
+    step = Fraction(usual)
+    return [Gap(after, before, round((Fraction(before) - Fraction(after)) / step) - 1) for after, before in ends]
 
 
 def _steps(values: NDArray[Any]) -> NDArray[np.float64]:
