@@ -145,6 +145,34 @@ def test_large_variables_of_an_outer_join_stand_side_by_side_unread():
     assert made.u.shape == made.v.shape == (2, 41_000, 40_000)
 
 
+def test_labels_of_many_files_that_alternate_are_refused_before_memory_is_full():
+    """Each label by itself is a piece of a chunk; labels that are shifted cut none but those at the ends."""
+
+    def part(i, first):
+        n = 1 << 14
+        grid = ChunkGrid.regular((1, 1 << 12, n), (1, 64, n))
+        manifest = ChunkManifest.from_arrays(
+            np.arange(64).reshape(1, 64, 1),
+            np.full((1, 64, 1), 9),
+            location=f"s3://bucket/{i}.nc",
+            encoding=ChunkEncoding.of("f4", (1, 64, n)),
+            fill=Fill.of(0, "f4"),
+        )
+        array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), name="v")
+        made = xr.Dataset({"v": (("t", "y", "x"), array)}, {"t": [i], "x": first + np.arange(float(n))})
+        made.encoding["source"] = f"s3://bucket/{i}.nc"
+        return made
+
+    how = How.of(join="outer", combine="nested", concat_dim="t")
+    shifted = combine_datasets([part(i, 1000.0 * (i % 2)) for i in range(40)], how)
+    assert shifted.v.shape == (40, 1 << 12, (1 << 14) + 1000)
+    message = (
+        r"labels of 'x' alternate between files: to bring 40 of them .* 's3://bucket/3\d.nc' the last .* tolerance="
+    )
+    with pytest.raises(CombineError, match=message):
+        combine_datasets([part(i, 0.5 * (i % 2)) for i in range(40)], how)
+
+
 def virtually(dataset):
     """Make all but the dimension coordinates virtual."""
     made = {

@@ -6,6 +6,7 @@ All of them at once, before they are joined: along several dimensions one after 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import Any
@@ -19,9 +20,13 @@ from virtualstack.combine.labels import common_labels, distinct_labels
 from virtualstack.combine.part import Part
 from virtualstack.combine.reindex import Target, reindex_part
 from virtualstack.combine.rules import Rules
+from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 
 __all__ = ["align"]
+
+_MAX_PIECES = 1 << 26
+"""Pieces that chunks of all files are cut into along a dimension: 2.1 GB, and as much again while they are joined."""
 
 
 def align(parts: Sequence[Part], rules: Rules, /, *, but: Collection[str | None] = ()) -> list[Part]:
@@ -60,12 +65,42 @@ def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rule
     own_indexes = [part.indexes[dim] for part in members]
     index = own_indexes[0] if len(labels) == 1 else _index(target, own_indexes, dim, rules)
     targets: dict[int, Target] = {}
+    moved: dict[int, Target] = {}
     for i, part, own, number in zip(having, members, indexes, found.which.tolist(), strict=True):
         if part.indexes[dim].coord_dtype == index.coord_dtype and (own is target or own.equals(target)):
             continue
         if number not in targets:
             targets[number] = Target(index, _positions(target, labels[number], dim, part), len(own))
-        parts[i] = reindex_part(part, {dim: targets[number]}, rules)
+        moved[i] = targets[number]
+    _check_pieces(dim, [(parts[i], target) for i, target in moved.items()])
+    for i, its in moved.items():
+        parts[i] = reindex_part(parts[i], {dim: its}, rules)
+
+
+def _check_pieces(dim: str, moved: Sequence[tuple[Part, Target]]) -> None:
+    """Refuse labels of many files that alternate: each label by itself is a piece of a chunk, which costs memory."""
+    breaks = {id(target): int(np.count_nonzero(np.diff(target.positions, n=2))) for _, target in moved}
+    n_pieces = 0
+    for part, target in moved:
+        for variable in part.variables.values():
+            array = virtual_array(variable) if breaks[id(target)] and dim in variable.dims else None
+            if array is not None:
+                axis = variable.dims.index(dim)
+                rest = math.prod(x.n_cells for i, x in enumerate(array.grid.axes) if i != axis)
+                n_pieces += breaks[id(target)] * rest
+        if n_pieces > _MAX_PIECES:
+            raise CombineError(
+                f"labels of '{dim}' alternate between files: to bring {len(moved):,} of them to common labels cuts "
+                f"their chunks into {n_pieces:,} pieces and more, with {part.called} the last that was counted, and "
+                f"at most {_MAX_PIECES:,} fit into memory; take labels that are nearly equal for the same "
+                "(tolerance=), keep those that all have (join='inner'), or join the files of one grid by themselves",
+                variable=dim,
+                property="labels",
+                left=n_pieces,
+                right=_MAX_PIECES,
+                left_url=moved[0][0].source,
+                right_url=part.source,
+            )
 
 
 def _index(target: pd.Index[Any], indexes: Sequence[PandasIndex], dim: str, rules: Rules) -> PandasIndex:
