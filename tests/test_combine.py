@@ -167,7 +167,7 @@ def test_labels_of_many_files_that_alternate_are_refused_before_memory_is_full()
     shifted = combine_datasets([part(i, 1000.0 * (i % 2)) for i in range(40)], how)
     assert shifted.v.shape == (40, 1 << 12, (1 << 14) + 1000)
     message = (
-        r"labels of 'x' alternate between files: to bring 40 of them .* 's3://bucket/3\d.nc' the last .* tolerance="
+        r"labels of 'x' alternate between files: to bring 40 of them .* 's3://bucket/3\d.nc' the last .*tolerance="
     )
     with pytest.raises(CombineError, match=message):
         combine_datasets([part(i, 0.5 * (i % 2)) for i in range(40)], how)
