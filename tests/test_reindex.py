@@ -119,18 +119,22 @@ def test_a_fill_value_without_a_place_is_refused(path):
 
 
 @pytest.mark.parametrize(("values", "empty"), [([b"ab", b"cd"], b""), (["ab", "cd"], "")])
-def test_text_is_filled_with_no_text_alone(values, empty, tmp_path):
-    """It is stored as characters, each of which would be filled."""
+def test_text_is_filled_with_text_alone(values, empty, tmp_path):
+    """As xarray reads it: bytes, or strings where they have an encoding."""
     path = tmp_path / "text.nc"
     text = xr.Dataset({"v": ("lat", np.array(values))}, {"lat": [1.0, 2.0]})
     text.to_netcdf(path, engine="netcdf4", encoding={"v": {"dtype": "S1"}})
     vds = vs.open_virtual_dataset(path)
-    check(
-        vds.virtual.reindex(lat=[1.0, 3.0], fill_value=empty),
-        xr.load_dataset(path).reindex(lat=[1.0, 3.0], fill_value=empty),
-    )
-    for fill_value in (0, 7, b"x", "x", np.nan):
-        with pytest.raises(CombineError, match=rf"cannot be filled with .*; give fill_value={{'v': {empty!r}}}, of"):
+    for letters in ("", "x", "xyz"):
+        text = letters if empty == "" else letters.encode()
+        check(
+            vds.virtual.reindex(lat=[1.0, 3.0], fill_value=text),
+            xr.load_dataset(path).reindex(lat=[1.0, 3.0], fill_value=text),
+        )
+    for fill_value in (0, 7, b"x" if empty == "" else "x", np.nan):
+        with pytest.raises(
+            CombineError, match=rf"text cannot be filled with .*; give fill_value={{'v': {empty!r}}}, of"
+        ):
             vds.virtual.reindex(lat=[1.0, 3.0], fill_value=fill_value)
 
 

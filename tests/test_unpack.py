@@ -230,7 +230,7 @@ def test_what_has_no_fixed_dtype_stays_packed_and_is_reported(tmp_path):
     report = vds.virtual.report().set_index("variable")
     assert dict(report["state"]) == {"leap": "packed", "letters": "packed"}
     assert "calendar 'noleap'" in report["detail"]["leap"]
-    assert "'|S1' are no numbers" in report["detail"]["letters"]
+    assert "'|S4' are no numbers" in report["detail"]["letters"]
     assert vds["leap"].dtype == np.int32
     xr.testing.assert_identical(vds.virtual.open().load(), opened(path))
 

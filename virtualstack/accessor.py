@@ -16,8 +16,8 @@ import xarray as xr
 
 from virtualstack.combine import reindex_dataset
 from virtualstack.dataset import loaded_variable, refusals_of, to_group, virtual_array
-from virtualstack.errors import MissingDependencyError
-from virtualstack.manifests import FIRST, ChunkManifest, ManifestArray, ManifestGroup, describe
+from virtualstack.errors import MissingDependencyError, WriterError
+from virtualstack.manifests import FIRST, ChunkManifest, ManifestArray, ManifestGroup, describe, text_arrays
 from virtualstack.manifests.plain import ArrayForm
 from virtualstack.readers.base import byte_count
 from virtualstack.storage import Storage, StorageLike
@@ -156,10 +156,11 @@ class VirtualAccessor(_Writers):
             opened with ``unpack=True`` are decoded whatever they say.
         """
         _require_dask(chunks)
-        group: Any = _without_refusals(self.to_group())
+        group: Any = _without_refusals(to_group(self._dataset))
         return xr.open_dataset(
             group,
             engine="virtualstack",
+            join_characters=False,
             chunks=chunks,
             storage=storage,
             missing=missing,
@@ -188,7 +189,7 @@ class VirtualAccessor(_Writers):
 
     def to_group(self) -> ManifestGroup:
         """Give the dataset as the plain group that writers and :class:`virtualstack.ManifestStore` take."""
-        return to_group(self._dataset)
+        return _checked(to_group(self._dataset))
 
     # -- changes ----------------------------------------------------------------------------------------------
 
@@ -344,13 +345,15 @@ class VirtualTreeAccessor(_Writers):
 
     def to_group(self) -> ManifestGroup:
         """Give the tree as the plain group that writers and :class:`virtualstack.ManifestStore` take."""
-        return _group_of_tree(self._tree)
+        return _checked(_group_of_tree(self._tree))
 
     def open(self, *, chunks: Any = None, storage: StorageLike = None, **options: Any) -> xr.DataTree:
         """Give the tree as ordinary lazy datasets with values; parameters are those of :meth:`VirtualAccessor.open`."""
         _require_dask(chunks)
-        group: Any = _without_refusals(self.to_group())
-        return xr.open_datatree(group, engine="virtualstack", chunks=chunks, storage=storage, **options)
+        group: Any = _without_refusals(_group_of_tree(self._tree))
+        return xr.open_datatree(
+            group, engine="virtualstack", join_characters=False, chunks=chunks, storage=storage, **options
+        )
 
     def __repr__(self) -> str:
         return f"<virtual: tree of {sum(1 for _ in self._tree.subtree)} groups>"
@@ -359,6 +362,27 @@ class VirtualTreeAccessor(_Writers):
 def _group_of_tree(tree: xr.DataTree) -> ManifestGroup:
     own = to_group(tree.to_dataset(inherit=False))
     return replace(own, groups={name: _group_of_tree(child) for name, child in tree.children.items()})
+
+
+def _checked(group: ManifestGroup) -> ManifestGroup:
+    """Refuse letters that whoever reads the group would join to text, as xarray does; what is text is joined already.
+
+    Raises
+    ------
+    WriterError
+        There are such.
+    """
+    for path, node in group.walk():
+        for name in sorted(text_arrays(node)):
+            dim = (node.arrays[name].dimension_names or ())[-1]
+            raise WriterError(
+                f"variable '{path}/{name}' holds letters along '{dim}', which xarray would join to one text when it "
+                f"reads what is written, as no other variable has '{dim}': give the dimension a coordinate with "
+                f"vds.assign_coords({dim}=...), or the variable another dtype with vds['{name}'].astype('S2')",
+                variable=name,
+                feature="letters",
+            )
+    return group
 
 
 def _without_refusals(group: ManifestGroup) -> ManifestGroup:

@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 from xarray import conventions
 from xarray.indexes import PandasIndex
 
-from virtualstack.errors import ReaderError, WriterError
+from virtualstack.errors import ReaderError, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
     Refusal,
     inline_array,
+    join_characters,
     packed_encoding,
     same_value,
+    text_arrays,
     value_changing,
 )
 from virtualstack.manifests import unpack as unpack_array
@@ -65,8 +67,11 @@ def to_dataset(
     loadable_variables: str | Iterable[str] | None = None,
     decode_times: bool | None = None,
     unpack: bool = False,
+    inline_limit: int = 1 << 20,
 ) -> xr.Dataset:
     """Make the virtual dataset of one group; reads the bytes of loadable variables alone.
+
+    Characters become text here, by xarray's rule: later the dataset may have other variables and dimensions.
 
     Parameters
     ----------
@@ -80,6 +85,8 @@ def to_dataset(
         Whether loaded and unpacked times become dates; by default they do.
     unpack
         Whether virtual variables are decoded as loaded ones are.
+    inline_limit
+        Bytes of a variable of text that is read and kept, where chunks do not hold whole texts.
 
     Raises
     ------
@@ -87,8 +94,10 @@ def to_dataset(
         A loadable variable is not there.
     ReaderError
         A loadable variable cannot be decoded.
+    UnsupportedFeatureError
+        Chunks do not hold whole texts, and there are more bytes of them than ``inline_limit``.
     StorageError
-        Values of a loadable variable cannot be read.
+        Values of a loadable variable, or such texts, cannot be read.
     """
     if isinstance(loadable_variables, str):
         loadable_variables = [loadable_variables]
@@ -101,11 +110,18 @@ def to_dataset(
     coordinates = set(group.coordinates)
     refusals = list(group.refusals)
     decodes = decode_times is not False
+    texts = text_arrays(group)
     for name, array in arrays.items():
         if name in wanted:
-            stack = _is_text_axis(array, group)
+            stack = name in texts
             variable = loaded_variable(name, array, storage, url=group.url, decode_times=decodes, stack=stack)
-        elif unpack:
+            variables[name] = variable
+            coordinates |= _take_coordinates(variable)
+            continue
+        if name in texts:
+            array, inlined = _text_array(array, storage, url=group.url, limit=inline_limit)
+            refusals += inlined
+        if unpack:
             variable, refused = _unpacked_variable(array, decode_times=decodes)
             refusals += refused
         else:
@@ -116,6 +132,30 @@ def to_dataset(
     if isinstance(attributes.get("coordinates"), str) and set(attributes["coordinates"].split()) <= variables.keys():
         coordinates |= set(attributes.pop("coordinates").split())
     return _assemble(variables, coordinates, attributes, _encoding(replace(group, refusals=tuple(refusals))))
+
+
+def _text_array(
+    array: ManifestArray, storage: Storage, *, url: str | None, limit: int
+) -> tuple[ManifestArray, list[Refusal]]:
+    """Join characters to text; where chunks do not hold whole texts, read them."""
+    joined = join_characters(array)
+    if joined is not None:
+        return joined, []
+    reason = "characters of one text lie in several chunks, or in longer ones"
+    if array.nbytes > limit:
+        name = (array.name or "").rsplit("/", 1)[-1]
+        raise UnsupportedFeatureError(
+            f"variable '{array.name}' of '{url}' cannot be referenced as text: {reason}. It has {array.nbytes} bytes: "
+            f"load it with loadable_variables=[..., '{name}'], raise inline_limit, or leave it out with drop_variables",
+            url=url,
+            variable=array.name,
+            feature=reason,
+        )
+    values = read_array(array, (), storage)
+    values = values.view(f"S{array.shape[-1]}")[..., 0] if array.size else np.zeros(values.shape[:-1], "S1")
+    *dims, _ = array.dimension_names or ()
+    text = inline_array(values, name=array.name or "", dims=dims, attributes=array.attributes, cf=array.cf)
+    return text, [Refusal(path=array.name or "", reason=reason, kind="inlined")]
 
 
 def _virtual_variable(array: ManifestArray, encoding: Mapping[str, Any] | None = None) -> xr.Variable:
@@ -276,17 +316,6 @@ def text_coordinates(attributes: Mapping[str, Any], /) -> dict[str, Any]:
     if isinstance(names, str):
         return dict(attributes)
     return {**attributes, "coordinates": " ".join(map(str, np.atleast_1d(np.asarray(names, object))))}
-
-
-def _is_text_axis(array: ManifestArray, group: ManifestGroup) -> bool:
-    """Whether the last axis of an array of characters is the length of a string, by xarray's rule."""
-    if array.dtype != np.dtype("S1") or not array.dimension_names:
-        return False
-    dim = array.dimension_names[-1]
-    users = [x for x in group.arrays.values() if dim in (x.dimension_names or ())]
-    return dim not in group.arrays and all(
-        x.dtype.kind == "S" and x.dimension_names is not None and x.dimension_names[-1] == dim for x in users
-    )
 
 
 def _take_coordinates(variable: xr.Variable) -> set[str]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import xarray as xr
+from xarray import conventions
 from xarray.backends import AbstractDataStore, BackendEntrypoint
 from xarray.backends.store import StoreBackendEntrypoint
 
@@ -16,7 +17,7 @@ from virtualstack.api import account_for, select_group
 from virtualstack.dataset import text_coordinates
 from virtualstack.errors import ReaderError
 from virtualstack.lazy import variable_of
-from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.scan import scan
 from virtualstack.storage import Storage, StorageLike
@@ -25,10 +26,13 @@ __all__ = ["VirtualStackBackendEntrypoint"]
 
 
 class _GroupDataStore(AbstractDataStore):
-    """One group as xarray's decoding wants it: raw lazy variables."""
+    """One group as xarray's decoding wants it: raw lazy variables, but for strings among ``letters``."""
 
-    def __init__(self, group: ManifestGroup, storage: Storage, missing: Literal["fill", "raise"]) -> None:
+    def __init__(
+        self, group: ManifestGroup, storage: Storage, missing: Literal["fill", "raise"], letters: frozenset[str]
+    ) -> None:
         self._group = group
+        self._letters = letters
         self._storage = storage
         self._missing = missing
 
@@ -37,6 +41,8 @@ class _GroupDataStore(AbstractDataStore):
         for name, array in self._group.arrays.items():
             variables[name] = variable_of(array, self._storage, missing=self._missing)
             variables[name].attrs = text_coordinates(variables[name].attrs)
+            if name in self._letters:
+                variables[name] = _as_strings(name, variables[name])
         return variables
 
     def get_attrs(self) -> dict[str, Any]:
@@ -50,6 +56,20 @@ class _GroupDataStore(AbstractDataStore):
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def _as_strings(name: str, variable: xr.Variable) -> xr.Variable:
+    """Decode bytes by their ``_Encoding`` and nothing else: xarray has one option for it and for joining them."""
+    decoded: xr.Variable = conventions.decode_cf_variable(
+        name,
+        variable,
+        mask_and_scale=False,
+        decode_times=False,
+        decode_timedelta=False,
+        decode_endianness=False,
+        stack_char_dim=False,
+    )
+    return decoded
 
 
 class VirtualStackBackendEntrypoint(BackendEntrypoint):
@@ -70,6 +90,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         "mask_and_scale",
         "decode_times",
         "concat_characters",
+        "join_characters",
         "decode_coords",
         "use_cftime",
         "decode_timedelta",
@@ -87,7 +108,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         unsupported: Literal["raise", "skip"] = "raise",
         mask_and_scale: bool = True,
         decode_times: Any = True,
-        concat_characters: bool = True,
+        concat_characters: bool | Mapping[str, bool] = True,
+        join_characters: bool = True,
         decode_coords: Any = True,
         use_cftime: bool | None = None,
         decode_timedelta: Any = None,
@@ -108,6 +130,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Whether MISSING chunks read as the fill value, or ``"raise"``.
         unsupported
             Whether a variable that the reader refused is an error, or is left out (``"skip"``) and named in a warning.
+        join_characters
+            Whether characters may be joined to text, where ``concat_characters`` says so: those of a virtual dataset
+            were when it was opened, and what is left are letters.
         drop_variables, mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
             As in :func:`xarray.open_dataset`.
 
@@ -121,7 +146,11 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         dropped = _names(drop_variables)
         node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
         account_for(node, unsupported, with_children=False, dropped=dropped)
-        store = _GroupDataStore(node, Storage.of(storage), missing)
+        letters = _letters(node, join_characters, concat_characters)
+        store = _GroupDataStore(node, Storage.of(storage), missing, letters)
+        if letters:
+            others = concat_characters if isinstance(concat_characters, Mapping) else {}
+            concat_characters = {**others, **dict.fromkeys(letters, False)}
         dataset = StoreBackendEntrypoint().open_dataset(
             store,
             mask_and_scale=mask_and_scale,
@@ -182,6 +211,20 @@ def _take_units(dataset: xr.Dataset, group: ManifestGroup) -> None:
             for key in ("units", "calendar"):
                 if key in variable.attrs and key not in array.attributes:
                     variable.encoding.setdefault(key, variable.attrs.pop(key))
+
+
+def _letters(
+    group: ManifestGroup, join_characters: bool, concat_characters: bool | Mapping[str, bool]
+) -> frozenset[str]:
+    """Name the arrays of characters that xarray might take for text, and are none."""
+    texts = text_arrays(group) if join_characters else frozenset()
+    if not isinstance(concat_characters, Mapping):
+        concat_characters = dict.fromkeys(group.arrays, concat_characters)
+    return frozenset(
+        name
+        for name, array in group.arrays.items()
+        if array.dtype == "S1" and array.ndim and name not in texts and concat_characters.get(name, True)
+    )
 
 
 def _names(drop_variables: str | Iterable[str] | None) -> frozenset[str]:

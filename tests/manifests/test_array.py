@@ -185,13 +185,6 @@ def test_attributes_that_change_values_must_agree(key, left, right):
     assert (caught.value.left_url, caught.value.right_url) == ("file:///a.nc", "file:///b.nc")
 
 
-def test_text_of_other_lengths_is_not_stretched():
-    """Characters whose string lengths differ by file would be repeated by xarray's broadcasting."""
-    texts = [xr.Dataset({"name": (("t", f"len{n}"), array(shape=(4, n), chunks=(1, n), dtype="S1"))}) for n in (2, 3)]
-    with pytest.raises(CombineError, match=r"'/v' holds single characters.*loadable_variables"):
-        xr.concat(texts, "t", data_vars="minimal", coords="minimal", compat="override", join="exact")
-
-
 def test_equal_packing_joins_and_is_kept():
     """NaN equals NaN, of whatever float."""
     cf = {"_FillValue": np.float32("nan"), "scale_factor": 0.5}

@@ -16,7 +16,7 @@ from virtualstack.combine import Combine, How, Join, Labelling, Nested, combine_
 from virtualstack.dataset import refusals_of, to_dataset, with_refusals
 from virtualstack.errors import CombineError, ReaderError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.manifests import ManifestGroup, Refusal
-from virtualstack.readers.base import Reader
+from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.scan import scan
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import find_urls
@@ -131,6 +131,7 @@ def open_virtual_mfdataset(
     wanted = None if loadable is None else {loadable} if isinstance(loadable, str) else set(loadable)
     unknown = set(wanted or ())
     decode_times = open_options.get("decode_times")
+    limit = _read_options(open_options).inline_limit
 
     def open_one(node: ManifestGroup) -> xr.Dataset:
         unknown.difference_update(node.arrays)
@@ -140,6 +141,7 @@ def open_virtual_mfdataset(
             loadable_variables=None if wanted is None else wanted & node.arrays.keys(),
             decode_times=decode_times,
             unpack=unpack is True,
+            inline_limit=limit,
         )
         return dataset if preprocess is None else _preprocessed(xr.Dataset, dataset, preprocess, node.url)
 
@@ -196,9 +198,10 @@ def open_virtual_mfdatatree(
     _check_options("open_virtual_mfdatatree", open_options, _TreeOptions)
     storage = Storage.of(open_options.get("storage"))
     decode_times = open_options.get("decode_times")
+    limit = _read_options(open_options).inline_limit
 
     def open_one(node: ManifestGroup) -> xr.DataTree:
-        tree = to_tree(node, storage=storage, decode_times=decode_times, unpack=unpack is True)
+        tree = to_tree(node, storage=storage, decode_times=decode_times, unpack=unpack is True, inline_limit=limit)
         return tree if preprocess is None else _preprocessed(xr.DataTree, tree, preprocess, node.url)
 
     opened = _open_all(
@@ -225,6 +228,11 @@ def _check_options(function: str, options: Mapping[str, Any], known: Any) -> Non
             f"{function}() got the unexpected keywords {unknown}; those of how files are joined belong into "
             f"combine_options=, and each file is opened with {sorted(known.__optional_keys__)}"
         )
+
+
+def _read_options(options: Mapping[str, Any]) -> ReadOptions:
+    keys = ("group", "drop_variables", "unsupported", "inline_limit")
+    return read_options(**{key: options[key] for key in keys if key in options})
 
 
 def _preprocessed[T: (xr.Dataset, xr.DataTree)](
@@ -284,16 +292,13 @@ def _open_all[T](
     if not listed:
         raise SourceNotFoundError("there are no files to open: the list of URLs is empty")
     unsupported = options.get("unsupported", "inline")
-    told: Any = {
-        key: options[key] for key in ("group", "drop_variables", "unsupported", "inline_limit") if key in options
-    }
     asked = {"executor": executor, "cache": cache, "progress": progress}
     result = scan(
         listed,
         reader=options.get("reader"),
         storage=options.get("storage"),
         on_error=on_error,
-        options=read_options(**told),
+        options=_read_options(options),
         **{key: value for key, value in asked.items() if value is not None},
     )
     errors: dict[str, Exception] = dict(result.errors)

@@ -91,7 +91,12 @@ def open_virtual_dataset(
     node = select_group(root, group)
     account_for(node, unsupported, with_children=False)
     return to_dataset(
-        node, storage=store, loadable_variables=loadable_variables, decode_times=decode_times, unpack=unpack
+        node,
+        storage=store,
+        loadable_variables=loadable_variables,
+        decode_times=decode_times,
+        unpack=unpack,
+        inline_limit=_inline_limit(unsupported, inline_limit),
     )
 
 
@@ -122,11 +127,18 @@ def open_virtual_datatree(
     root, store = _read(url, reader, group, storage, drop_variables, unsupported, inline_limit)
     node = select_group(root, group)
     account_for(node, unsupported, with_children=True)
-    return to_tree(node, storage=store, decode_times=decode_times, unpack=unpack)
+    limit = _inline_limit(unsupported, inline_limit)
+    return to_tree(node, storage=store, decode_times=decode_times, unpack=unpack, inline_limit=limit)
 
 
 def to_tree(
-    node: ManifestGroup, /, *, storage: Storage, decode_times: bool | None = None, unpack: bool = False
+    node: ManifestGroup,
+    /,
+    *,
+    storage: Storage,
+    decode_times: bool | None = None,
+    unpack: bool = False,
+    inline_limit: int = 1 << 20,
 ) -> xr.DataTree:
     """Make the tree of virtual datasets of a group and those below it; reads the bytes of dimension coordinates.
 
@@ -138,7 +150,9 @@ def to_tree(
         Values of a coordinate cannot be read.
     """
     datasets = {
-        path or "/": to_dataset(child, storage=storage, decode_times=decode_times, unpack=unpack)
+        path or "/": to_dataset(
+            child, storage=storage, decode_times=decode_times, unpack=unpack, inline_limit=inline_limit
+        )
         for path, child in node.walk()
     }
     try:
@@ -184,8 +198,12 @@ def read_options(
     return ReadOptions(
         group=group,
         drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables),
-        inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
+        inline_limit=_inline_limit(unsupported, inline_limit),
     )
+
+
+def _inline_limit(unsupported: Unsupported, inline_limit: int | str) -> int:
+    return 0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit")
 
 
 def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:

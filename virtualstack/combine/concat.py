@@ -287,15 +287,6 @@ def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim:
             left_url=parts[a].source,
             right_url=parts[b].source,
         )
-    if first.dtype == "S1" and first.dims[-1] == dim:
-        raise CombineError(
-            f"variable '{name}' of {parts[0].called} holds characters along '{dim}', which xarray reads as one text: "
-            f"joined along '{dim}' they would be another text; load it with loadable_variables, or leave it out with "
-            "drop_variables",
-            variable=name,
-            property="dimensions",
-            left_url=parts[0].source,
-        )
     data: Any = np.concatenate(cast(Any, arrays), axis=first.dims.index(dim))
     return xr.Variable(first.dims, data, first.attrs, first.encoding)
 

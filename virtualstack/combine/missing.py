@@ -65,17 +65,17 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
 
 def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[ManifestArray, Fill]:
     """Take a dtype that holds both; a Python number is as narrow as numpy takes it to be."""
-    if array.dtype == "S1" and array.ndim:  # the last axis is that of the characters of a text
-        if type(fill_value) is not type(_no_text(array)) or fill_value:
-            raise _no_missing_value(array, name, f"characters of text cannot be filled with {fill_value!r}")
-        fill_value = b""
+    if array.dtype.kind == "S" and not isinstance(fill_value, type(_no_text(array))):
+        raise _no_missing_value(array, name, f"text cannot be filled with {fill_value!r}")
     try:
-        if array.dtype.kind == "S" and not isinstance(fill_value, bytes):
-            raise TypeError("it is no bytes")
+        if array.dtype.kind == "S":
+            if isinstance(fill_value, str):
+                fill_value = fill_value.encode(str(array.cf["_Encoding"]))
+            array = array.astype(np.result_type(array.dtype, np.array(fill_value)))
         if array.dtype.kind in "biufc":
             array = array.astype(np.result_type(array.dtype, fill_value))
         return array, Fill.of(fill_value, array.dtype)
-    except (ManifestError, TypeError, ValueError, OverflowError) as error:
+    except (ManifestError, TypeError, ValueError, OverflowError, LookupError) as error:
         raise CombineError(
             f"variable '{name}' has dtype '{array.dtype}', which has no place for fill_value={fill_value!r}: {error}",
             variable=name,
@@ -174,7 +174,7 @@ def _encoded(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any) -
 
 def _no_text(array: ManifestArray) -> str | bytes:
     """Give an empty text as xarray reads it."""
-    return "" if "_Encoding" in array.cf or "_Encoding" in array.attributes else b""
+    return "" if "_Encoding" in array.cf else b""
 
 
 def _no_missing_value(array: ManifestArray, name: str, why: str) -> CombineError:

@@ -7,7 +7,7 @@ from virtualstack.manifests.cf import same_meaning, same_value, value_changing
 from virtualstack.manifests.chunk_manifest import EMPTY, ENTRY, FIRST, INLINE, MISSING, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
-from virtualstack.manifests.group import ManifestGroup, Refusal
+from virtualstack.manifests.group import ManifestGroup, Refusal, text_arrays
 from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.inline import inline_array
 from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
@@ -15,6 +15,7 @@ from virtualstack.manifests.mosaic import Mosaic, Runs, Tile, place_tiles, take_
 from virtualstack.manifests.paged import PagedManifest, PageSource
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
 from virtualstack.manifests.reindexing import reindex
+from virtualstack.manifests.text import join_characters
 from virtualstack.manifests.unify import unify
 from virtualstack.manifests.unpacking import packed_encoding, repack, unpack
 
@@ -44,6 +45,7 @@ __all__ = [
     "Tile",
     "describe",
     "inline_array",
+    "join_characters",
     "other_meaning",
     "packed_encoding",
     "place_tiles",
@@ -52,6 +54,7 @@ __all__ = [
     "same_meaning",
     "same_value",
     "take_runs",
+    "text_arrays",
     "unify",
     "unpack",
     "value_changing",

@@ -261,7 +261,7 @@ class ManifestArray(NDArrayOperatorsMixin):
             raise self._no_cast(wanted, f"which casting={casting!r} does not allow")
         if wanted == self.dtype or (wanted.kind == self.dtype.kind and wanted.kind in "SU" and not wanted.itemsize):
             return self
-        if self.cf:
+        if self.cf.keys() - ({"_Encoding"} if self.dtype.kind == "S" else set()):
             why = (
                 f"but its numbers are packed by {sorted(self.cf)}: open the files with unpack=True, which decodes each "
                 "by its own attributes"

@@ -129,16 +129,6 @@ def broadcast_to(array: ManifestArray, shape: int | Sequence[int], subok: bool =
     present = chunks.grid.array_shape
     if len(present) != len(wanted) or any(n not in (1, m) for n, m in zip(present, wanted, strict=True)):
         raise ValueError(f"cannot broadcast a virtual array of shape {array.shape} to shape {wanted}")
-    if array.ndim and array.dtype == np.dtype("S1") and present != wanted:
-        raise CombineError(
-            f"variable '{array.name}' holds single characters, and would be stretched from {array.shape} to {wanted}: "
-            "xarray does so where text of two files has other lengths, and it would not be text any more; load it with "
-            "loadable_variables=[...]",
-            variable=array.name,
-            property="text length",
-            left=array.shape,
-            right=wanted,
-        )
     for axis, (n, m) in enumerate(zip(present, wanted, strict=True)):
         if n != m:
             chunks = repeat_axis(chunks, axis, m)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from virtualstack.errors import ManifestError
 from virtualstack.manifests.array import ManifestArray
 
-__all__ = ["ManifestGroup", "Refusal"]
+__all__ = ["ManifestGroup", "Refusal", "text_arrays"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,9 @@ class ManifestGroup:
         Names of the dimensions that may grow.
     refusals
         What the reader could not take over, of this group and its children's own.
+    not_text
+        Names of dimensions that are the length of no text though all arrays here say so: one that was left out has
+        them otherwise.
     url
         The source, or ``None`` where there are several.
     """
@@ -64,6 +69,7 @@ class ManifestGroup:
     dimensions: Mapping[str, int] = field(default_factory=dict)
     unlimited: frozenset[str] = frozenset()
     refusals: tuple[Refusal, ...] = ()
+    not_text: frozenset[str] = frozenset()
     url: str | None = None
 
     def __post_init__(self) -> None:
@@ -106,3 +112,19 @@ class ManifestGroup:
 
     def __repr__(self) -> str:
         return f"ManifestGroup({len(self.arrays)} arrays, {len(self.groups)} groups, url={self.url!r})"
+
+
+def text_arrays(group: ManifestGroup, /) -> frozenset[str]:
+    """Name the arrays of characters whose last dimension is the length of a text, by xarray's rule.
+
+    xarray makes text of characters where all variables that have the dimension are bytes and have it last, and none
+    bears its name.
+    """
+    dims_of = [(array.dtype.kind, array.dimension_names or ()) for array in group.arrays.values()]
+    others = {dim for kind, dims in dims_of for dim in (dims[:-1] if kind == "S" else dims)}
+    others |= group.arrays.keys() | group.not_text
+    return frozenset(
+        name
+        for name, array in group.arrays.items()
+        if array.dtype == np.dtype("S1") and array.dimension_names and array.dimension_names[-1] not in others
+    )

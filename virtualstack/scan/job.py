@@ -5,12 +5,12 @@ from __future__ import annotations
 import faulthandler
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from numcodecs import zstd
 
 from virtualstack.errors import ReaderError, VirtualStackError
-from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.registry import find_reader
 from virtualstack.scan.cache import ScanCache
@@ -62,14 +62,26 @@ class Job:
     def _read(self, url: str) -> ManifestGroup:
         once = self.storage.once(url)
         if self.cache is None:
-            return _group(find_reader(url, once, self.reader).read(url, once, self.options), url)
+            return self._described(url, once)
         kept = self.cache.load(url, once)
         if kept is not None:
             return kept
         watched = self.cache.watch(once)
-        group = _group(find_reader(url, watched, self.reader).read(url, watched, self.options), url)
+        group = self._described(url, watched)
         self.cache.store(url, group, watched)
         return group
+
+    def _described(self, url: str, storage: Storage) -> ManifestGroup:
+        reader = find_reader(url, storage, self.reader)
+        group = _group(reader.read(url, storage, self.options), url)
+        if not self.options.drop_variables or not any(text_arrays(node) for _, node in group.walk()):
+            return group
+        # Whether characters are text depends on all variables, dropped ones too; dropping makes text of more of them.
+        try:
+            whole = _group(reader.read(url, storage, replace(self.options, drop_variables=frozenset())), url)
+        except VirtualStackError:
+            return group  # it opens without the dropped ones alone, also elsewhere
+        return _as_within(group, whole)
 
     def try_read(self, url: str, /) -> Outcome:
         """Describe one source, or give the error, also one that is none of ours: it loses its file alone."""
@@ -105,6 +117,20 @@ class Job:
             return self._try(url)
         finally:
             faulthandler.cancel_dump_traceback_later()
+
+
+def _as_within(part: ManifestGroup, whole: ManifestGroup) -> ManifestGroup:
+    """Let a group without some of its arrays know which dimensions are the length of no text in the whole."""
+    names = text_arrays(part) - text_arrays(whole)
+    dims = {(part.arrays[name].dimension_names or ())[-1] for name in names}
+    return replace(
+        part,
+        not_text=part.not_text | dims,
+        groups={
+            name: _as_within(child, whole.groups[name]) if name in whole.groups else child
+            for name, child in part.groups.items()
+        },
+    )
 
 
 def _group(found: object, url: str) -> ManifestGroup:

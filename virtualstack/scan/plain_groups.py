@@ -56,6 +56,7 @@ def _from_group(group: ManifestGroup, heap: Heap) -> Json:
         "coordinates": sorted(group.coordinates),
         "dimensions": dict(group.dimensions),
         "unlimited": sorted(group.unlimited),
+        "not_text": sorted(group.not_text),
         "refusals": [[x.path, x.reason, x.kind] for x in group.refusals],
         "url": group.url,
     }
@@ -92,6 +93,7 @@ def _to_group(data: Json, heap: memoryview, room: _Room) -> ManifestGroup:
         coordinates=frozenset(map(_to_text, data["coordinates"])),
         dimensions={name: int(n) for name, n in data["dimensions"].items()},
         unlimited=frozenset(map(_to_text, data["unlimited"])),
+        not_text=frozenset(map(_to_text, data["not_text"])),
         refusals=tuple(
             Refusal(path=_to_text(path), reason=_to_text(reason), kind=_KINDS[kind])
             for path, reason, kind in data["refusals"]

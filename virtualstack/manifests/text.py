@@ -1,0 +1,89 @@
+"""Characters along the last axis as text of one length; no bytes are read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from virtualstack.codecs.pipeline import n_array_codecs
+from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
+from virtualstack.manifests.array import ManifestArray
+from virtualstack.manifests.chunk_manifest import ChunkManifest
+from virtualstack.manifests.encoding import ChunkEncoding, Fill
+from virtualstack.manifests.grid import ChunkGrid
+
+__all__ = ["join_characters"]
+
+_CHARACTER = np.dtype("S1")
+
+
+def join_characters(array: ManifestArray, /) -> ManifestArray | None:
+    """Make text of the characters along the last axis, as xarray and ``netCDF4.chartostring`` do.
+
+    Chunks stay as they are: the same bytes are fewer and longer elements. Reads the pages of a paged manifest.
+
+    Parameters
+    ----------
+    array
+        Of dtype ``S1`` and shape ``(..., n)``.
+
+    Returns
+    -------
+    ManifestArray or None
+        Of dtype ``S{n}`` and shape ``(...)``; ``S1`` where n is 0, as numpy has no shorter text. ``None`` where
+        characters of one text do not lie side by side in one chunk, or its chunks are longer than the text.
+
+    Raises
+    ------
+    ValueError
+        The array is none of characters.
+    """
+    if array.dtype != _CHARACTER or not array.ndim:
+        raise ValueError(f"an array of dtype '{array.dtype}' and {array.ndim} axes is none of characters")
+    n = array.shape[-1]
+    dtype = np.dtype(f"S{max(n, 1)}")
+    grid = ChunkGrid(array.grid.axes[:-1])
+    names = None if array.dimension_names is None else array.dimension_names[:-1]
+    if not n:
+        manifest = ChunkManifest.empty(grid.shape, Fill.zero(dtype))
+        return replace(array, manifest=manifest, grid=grid, dimension_names=names)
+    if array.grid.axes[-1].n_cells != 1:
+        return None
+    whole = array.in_memory().compact()
+    encodings = [_of_texts(encoding, n, dtype) for encoding in whole.encodings]
+    if any(encoding is None for encoding in encodings):
+        return None
+    starts = None if whole.starts is None else whole.starts[..., 0]
+    if starts is not None and (starts % n).any():
+        return None
+    manifest = ChunkManifest(
+        entries=whole.entries[..., 0],
+        fills=tuple(Fill(dtype, fill.raw * n) for fill in whole.fills),
+        encodings=tuple(x for x in encodings if x is not None),
+        locations=whole.locations,
+        starts=None if starts is None else starts // n,
+        inline=whole.inline,
+    )
+    return replace(array, manifest=manifest, grid=grid, dtype=dtype, dimension_names=names)
+
+
+def _of_texts(encoding: ChunkEncoding, n: int, dtype: np.dtype[Any]) -> ChunkEncoding | None:
+    """Give the encoding of chunks whose rows of ``n`` characters are texts, or ``None`` where they have no such."""
+    *steps, step = encoding.strides
+    is_whole = encoding.dtype == _CHARACTER and encoding.shape[-1:] == (n,) and (step == 1 or n == 1)
+    if not is_whole or any(x % n for x in steps) or not _is_bytes(encoding):
+        return None
+    return ChunkEncoding(
+        dtype=dtype, shape=encoding.shape[:-1], codecs=encoding.codecs, strides=tuple(x // n for x in steps)
+    )
+
+
+def _is_bytes(encoding: ChunkEncoding) -> bool:
+    """Whether the decoded chunk has its bytes in C order, whatever the shape: codecs know bytes alone."""
+    try:
+        n_before, is_array = n_array_codecs(encoding.codecs, encoding.dtype, encoding.shape)
+    except (UnsupportedFeatureError, MissingDependencyError):
+        return False
+    return n_before == 0 and (not is_array or encoding.codecs[0].name == "bytes")
