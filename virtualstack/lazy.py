@@ -110,6 +110,8 @@ def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...])
     tables = array.manifest.tables
     if array.dtype.kind == "T" and _is_at_hand(array):
         encoding["dtype"] = str  # xarray's netCDF backends say so, and it makes fixed-width text of what is at hand
+    if array.dtype.kind == "S" and "_Encoding" in array.cf:
+        encoding["dtype"] = np.dtype("S1")  # of strings that are stored as characters, as xarray has it
     if dtype.kind not in "VO":
         encoding["fill_value"] = tables.fill.value
     if len(urls := {location.url for location in tables.locations}) == 1:
