@@ -118,6 +118,18 @@ def test_a_fill_value_without_a_place_is_refused(path):
     assert text.virtual.reindex(lat=[9], fill_value=b"-").t.dtype == "S3"
 
 
+def test_text_is_not_filled_with_what_reads_as_missing(tmp_path):
+    path = tmp_path / "text.nc"
+    encoding = {"v": {"dtype": "S1", "_FillValue": b"x"}}
+    text = xr.Dataset({"v": ("lat", np.array([b"ab", b"cd"]))}, {"lat": [1.0, 2.0]})
+    text.to_netcdf(path, engine="netcdf4", encoding=encoding)
+    vds = vs.open_virtual_dataset(path)
+    with pytest.raises(CombineError, match=r"no place for fill_value=b'x': its attributes say that it is missing"):
+        vds.virtual.reindex(lat=[1.0, 3.0], fill_value=b"x")
+    filled = vds.virtual.reindex(lat=[1.0, 3.0], fill_value=b"y").virtual.open()
+    assert filled.v.values.tolist() == [b"ab", b"y"]
+
+
 @pytest.mark.parametrize(("values", "empty"), [([b"ab", b"cd"], b""), (["ab", "cd"], "")])
 def test_text_is_filled_with_text_alone(values, empty, tmp_path):
     """As xarray reads it: bytes, or strings where they have an encoding."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
+from typing import ClassVar
 
 import netCDF4
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from virtualstack.errors import UnsupportedFeatureError, WriterError
+from virtualstack.errors import MalformedFileError, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import ManifestArray
 
 FORMATS = ("NETCDF4", "NETCDF3_CLASSIC")
@@ -285,3 +287,39 @@ def test_what_is_opened_can_be_written_to_netcdf(tmp_path, encoding):
     with netCDF4.Dataset(tmp_path / "b.nc") as found, netCDF4.Dataset(tmp_path / "c.nc") as expected:
         for name in expected.variables:
             assert found[name].dtype == expected[name].dtype
+
+
+def test_dropped_variables_of_groups_count_too(tmp_path):
+    """Of the group that they are in, and of no other."""
+    path = write(tmp_path / "a.nc")
+    with netCDF4.Dataset(path, "a") as file:
+        for name in ("g", "h"):
+            group = file.createGroup(name)
+            group.createVariable("code", "S1", ("t", "n"))[:] = np.array([[b"a", b"b", b"c"]] * 3)
+            if name == "g":
+                group.createVariable("w", "f4", ("n",))[:] = 0
+    with xr.open_datatree(path, engine="netcdf4", drop_variables="w") as expected:
+        expected.load()
+    assert (expected["g/code"].dtype, expected["h/code"].dtype) == ("S1", "S3")
+    found = vs.open_virtual_datatree(path, drop_variables="w")
+    xr.testing.assert_identical(found.virtual.open().load(), expected)
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """Reads a file of which one variable must be dropped."""
+
+    name: ClassVar[str] = "damaged"
+
+    def read(self, url, storage, options):
+        if "w" not in options.drop_variables:
+            raise MalformedFileError(f"'{url}' has a damaged variable 'w'", url=url)
+        return vs.readers.NetCDF3().read(url, storage, options)
+
+
+def test_what_only_opens_without_a_variable_is_decided_without_it(tmp_path):
+    path = write(tmp_path / "a.nc", kind="NETCDF3_CLASSIC", contents="letters")
+    with pytest.raises(MalformedFileError, match="damaged variable 'w'"):
+        vs.open_virtual_dataset(path, reader=Damaged())
+    vds = vs.open_virtual_dataset(path, reader=Damaged(), drop_variables="w")
+    assert vds.name.dtype == "S3"

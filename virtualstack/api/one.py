@@ -46,6 +46,9 @@ def open_virtual_dataset(
 ) -> xr.Dataset:
     """Open a file as a dataset of virtual variables; reads its metadata, no chunk but those of loadable variables.
 
+    Characters along the last dimension are text from here on where ``xr.open_dataset`` takes them for it, which depends
+    on all variables of the file.
+
     Parameters
     ----------
     url
@@ -61,7 +64,7 @@ def open_virtual_dataset(
     loadable_variables
         Names of variables to load and decode; by default the dimension coordinates.
     drop_variables
-        Names of variables to leave out; they are not looked at.
+        Names of variables to leave out; they are not looked at but to tell text from single letters.
     decode_times
         Whether loaded and unpacked times become dates; by default they do.
     unpack

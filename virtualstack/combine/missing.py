@@ -71,6 +71,9 @@ def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[Manifes
         if array.dtype.kind == "S":
             if isinstance(fill_value, str):
                 fill_value = fill_value.encode(str(array.cf["_Encoding"]))
+            declared = (x for key in ("_FillValue", "missing_value") for x in np.ravel(array.cf.get(key, ())).tolist())
+            if any(fill_value == (x.encode() if isinstance(x, str) else x) for x in declared):
+                raise ValueError("its attributes say that it is missing")
             array = array.astype(np.result_type(array.dtype, np.array(fill_value)))
         if array.dtype.kind in "biufc":
             array = array.astype(np.result_type(array.dtype, fill_value))
