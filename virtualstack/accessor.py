@@ -153,7 +153,8 @@ class VirtualAccessor(_Writers):
             Whether MISSING chunks read as the fill value, or ``"raise"``.
         **decoding
             ``mask_and_scale``, ``decode_times`` and the like, as in :func:`xarray.open_dataset`. Variables that were
-            opened with ``unpack=True`` are decoded whatever they say.
+            opened with ``unpack=True`` are decoded whatever they say, and characters are text, or are not, since then:
+            ``concat_characters=False`` leaves out ``_Encoding`` alone.
         """
         _require_dask(chunks)
         group: Any = _without_refusals(to_group(self._dataset))

@@ -95,7 +95,7 @@ def test_any_file_reads_as_netcdf4_reads_it(tmp_path_factory, spec, name):
     except (ValueError, OverflowError):  # xarray cannot decode times that were never written
         reject()
     vds = vs.open_virtual_dataset(path)
-    xr.testing.assert_identical(vds.virtual.open(**RAW).load(), opened(path, **RAW))
+    xr.testing.assert_identical(xr.open_dataset(path, engine="virtualstack", **RAW).load(), opened(path, **RAW))
     xr.testing.assert_identical(vds.virtual.open().load(), expected)
     store = vs.ManifestStore(vs.scan([path])[0])
     served = xr.open_zarr(store, consolidated=False, zarr_format=3, decode_times=False, mask_and_scale=False).load()
@@ -106,6 +106,9 @@ def test_any_file_reads_as_netcdf4_reads_it(tmp_path_factory, spec, name):
     try:
         vds.virtual.to_kerchunk(folder / name)
     except WriterError as error:  # records that were never filled end in the middle of a chunk
+        if "holds letters" in str(error):
+            assert any(variable.dtype == "S1" and variable.ndim for variable in expected.variables.values())
+            return
         assert "chunk lengths" in str(error)
         assert any(variable[3].get("fill_value") is False for variable in spec[0])
         return
