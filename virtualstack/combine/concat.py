@@ -310,10 +310,9 @@ def _of_one_shape(name: str, members: Sequence[xr.Variable], parts: Sequence[Par
 
 
 def _other_dims(name: str, dim: str, a: Part, left: xr.Variable, b: Part, right: xr.Variable) -> CombineError:
-    or_else = ", or load it if it is text" if left.dtype == right.dtype == "S1" else ""
     return CombineError(
         f"variable '{name}' has dimensions {dict(left.sizes)} in {a.called} and {dict(right.sizes)} in {b.called}; but "
-        f"for '{dim}' they must be equal: leave it out with drop_variables{or_else}",
+        f"for '{dim}' they must be equal: leave it out with drop_variables",
         variable=name,
         property="dimensions",
         left=dict(left.sizes),
