@@ -112,7 +112,7 @@ def test_holes_of_a_declared_fill_stay_absent():
 def test_budget_of_fill_chunks():
     """Chunks beyond the budget are refused with the numbers; forms that hold equal chunks once count one."""
     with pytest.raises(
-        WriterError, match=r"'v' has absent chunks .* its 3 absent chunks take 120 bytes, more than 119"
+        WriterError, match=r"'v' has absent chunks .* its 3 take 120 bytes, more than 119\. Allow fill_budget=120"
     ):
         hierarchy_of(group(), fill_budget=119)
     hierarchy_of(group(), fill_budget=40, shares_chunks=True)

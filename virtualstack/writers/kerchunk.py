@@ -132,7 +132,7 @@ def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None,
     plan = plan_rewrite(array, takes=_takes, takes_holes=takes_holes)
     limit = budget.limit(plan.stored) if budget else 0
     is_small = _is_small(array, inline_limit)
-    if is_small and plan.cells.size and (plan.nbytes > limit or array.nbytes <= plan.nbytes):
+    if is_small and plan.cells.size and (budget is None or plan.nbytes > limit or array.nbytes <= plan.nbytes):
         return _inlined(array, storage)
     if plan.cells.size and budget is None:
         check_missing(plan)
