@@ -265,6 +265,15 @@ def test_texts_that_lie_in_pieces_are_read(tmp_path):
     ):
         with pytest.raises(UnsupportedFeatureError, match=message):
             refuse()
+    for skip in (
+        lambda: vs.open_virtual_dataset(paths[0], inline_limit=4, unsupported="skip"),
+        lambda: vs.open_virtual_mfdataset(paths, inline_limit=4, unsupported="skip"),
+        lambda: vs.open_virtual_datatree(paths[0], inline_limit=4, unsupported="skip"),
+    ):
+        with pytest.warns(UserWarning, match=rf"left out: variable {message}"):
+            found = skip()
+        assert not {"split", "padded"} & set(found.variables)
+        assert "name" in found.variables
 
 
 def test_missing_letters_are_missing_texts(tmp_path):

@@ -68,6 +68,7 @@ def to_dataset(
     decode_times: bool | None = None,
     unpack: bool = False,
     inline_limit: int = 1 << 20,
+    skips: bool = False,
 ) -> xr.Dataset:
     """Make the virtual dataset of one group; reads the bytes of loadable variables alone.
 
@@ -87,6 +88,8 @@ def to_dataset(
         Whether virtual variables are decoded as loaded ones are.
     inline_limit
         Bytes of a variable of text that is read and kept, where chunks do not hold whole texts.
+    skips
+        Whether a longer one is left out, with a warning.
 
     Raises
     ------
@@ -119,7 +122,14 @@ def to_dataset(
             coordinates |= _take_coordinates(variable)
             continue
         if name in texts:
-            array, inlined = _text_array(array, storage, url=group.url, limit=inline_limit)
+            try:
+                array, inlined = _text_array(array, storage, url=group.url, limit=inline_limit)
+            except UnsupportedFeatureError as error:
+                if not skips:
+                    raise
+                warnings.warn(f"left out: {error}", UserWarning, stacklevel=3)
+                refusals.append(Refusal(path=array.name or "", reason=error.feature or str(error)))
+                continue
             refusals += inlined
         if unpack:
             variable, refused = _unpacked_variable(array, decode_times=decodes)

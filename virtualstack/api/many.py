@@ -142,6 +142,7 @@ def open_virtual_mfdataset(
             decode_times=decode_times,
             unpack=unpack is True,
             inline_limit=limit,
+            skips=open_options.get("unsupported") == "skip",
         )
         return dataset if preprocess is None else _preprocessed(xr.Dataset, dataset, preprocess, node.url)
 
@@ -201,7 +202,14 @@ def open_virtual_mfdatatree(
     limit = _read_options(open_options).inline_limit
 
     def open_one(node: ManifestGroup) -> xr.DataTree:
-        tree = to_tree(node, storage=storage, decode_times=decode_times, unpack=unpack is True, inline_limit=limit)
+        tree = to_tree(
+            node,
+            storage=storage,
+            decode_times=decode_times,
+            unpack=unpack is True,
+            inline_limit=limit,
+            skips=open_options.get("unsupported") == "skip",
+        )
         return tree if preprocess is None else _preprocessed(xr.DataTree, tree, preprocess, node.url)
 
     opened = _open_all(

@@ -100,6 +100,7 @@ def open_virtual_dataset(
         decode_times=decode_times,
         unpack=unpack,
         inline_limit=_inline_limit(unsupported, inline_limit),
+        skips=unsupported == "skip",
     )
 
 
@@ -131,7 +132,8 @@ def open_virtual_datatree(
     node = select_group(root, group)
     account_for(node, unsupported, with_children=True)
     limit = _inline_limit(unsupported, inline_limit)
-    return to_tree(node, storage=store, decode_times=decode_times, unpack=unpack, inline_limit=limit)
+    skips = unsupported == "skip"
+    return to_tree(node, storage=store, decode_times=decode_times, unpack=unpack, inline_limit=limit, skips=skips)
 
 
 def to_tree(
@@ -142,6 +144,7 @@ def to_tree(
     decode_times: bool | None = None,
     unpack: bool = False,
     inline_limit: int = 1 << 20,
+    skips: bool = False,
 ) -> xr.DataTree:
     """Make the tree of virtual datasets of a group and those below it; reads the bytes of dimension coordinates.
 
@@ -154,7 +157,7 @@ def to_tree(
     """
     datasets = {
         path or "/": to_dataset(
-            child, storage=storage, decode_times=decode_times, unpack=unpack, inline_limit=inline_limit
+            child, storage=storage, decode_times=decode_times, unpack=unpack, inline_limit=inline_limit, skips=skips
         )
         for path, child in node.walk()
     }
