@@ -276,6 +276,19 @@ def test_texts_that_lie_in_pieces_are_read(tmp_path):
         assert "name" in found.variables
 
 
+def test_no_texts_that_lie_in_pieces_have_their_length(tmp_path):
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("t", None)
+        file.createDimension("n", 3)
+        file.createVariable("name", "S1", ("t", "n"), chunksizes=(1, 1))
+    vds = vs.open_virtual_dataset(path)
+    assert vds["name"].dtype == opened(path)["name"].dtype == "S3"
+    check(vds, opened(path))
+    vds.virtual.to_kerchunk(tmp_path / "a.json")
+    assert xr.open_dataset(tmp_path / "a.json", engine="virtualstack")["name"].dtype == "S3"
+
+
 def test_missing_letters_are_missing_texts(tmp_path):
     """A ``_FillValue`` is that of the text, as xarray has it."""
     path = write(tmp_path / "a.nc", fill_value=b"a")

@@ -162,7 +162,8 @@ def _text_array(
             feature=reason,
         )
     values = read_array(array, (), storage)
-    values = values.view(f"S{array.shape[-1]}")[..., 0] if array.size else np.zeros(values.shape[:-1], "S1")
+    dtype = f"S{max(array.shape[-1], 1)}"
+    values = values.view(dtype)[..., 0] if array.size else np.zeros(values.shape[:-1], dtype)
     *dims, _ = array.dimension_names or ()
     text = inline_array(values, name=array.name or "", dims=dims, attributes=array.attributes, cf=array.cf)
     return text, [Refusal(path=array.name or "", reason=reason, kind="inlined")]
