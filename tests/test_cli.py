@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from virtualstack import __version__, cli, sample
-from virtualstack.cli import main
+from virtualstack import __version__, sample
+from virtualstack.cli import build, inspect, main, readers
 from virtualstack.errors import MissingDependencyError, SourceNotFoundError
 from virtualstack.sample import sample_files
 from virtualstack.verify import verify_against_files
@@ -77,7 +77,7 @@ def test_verify_fails_where_a_value_differs(files, tmp_path, capsys, monkeypatch
     def verify_wrong(cube, *args, **options):
         return verify_against_files(cube.assign(t=cube["t"].where(cube["t"] != 9, 0)), *args, **options)
 
-    monkeypatch.setattr(cli, "verify_against_files", verify_wrong)
+    monkeypatch.setattr(build, "verify_against_files", verify_wrong)
     assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]) == 1
     seen = capsys.readouterr()
     assert seen.out.endswith("verified: 2 variables equal in 3 files, 1 differ\n")
@@ -495,7 +495,7 @@ def test_inspect_shows_groups_or_one_of_them(tmp_path, capsys):
 
 def test_runs_of_numbers_are_drawn_together():
     """As people write them."""
-    assert cli._ranges([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
+    assert inspect._ranges([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
 
 
 # -- survey -----------------------------------------------------------------------------------------------------
@@ -578,7 +578,7 @@ def test_readers_says_what_is_not_installed(monkeypatch, capsys):
     def missing(row, **_):
         raise MissingDependencyError("reading HDF5", extra="hdf5")
 
-    monkeypatch.setattr(cli, "load_reader", missing)
+    monkeypatch.setattr(readers, "load_reader", missing)
     main(["readers"])
     assert re.search(r"^hdf5 .* no$", capsys.readouterr().out, re.MULTILINE)
 
@@ -643,7 +643,7 @@ def test_a_wish_to_stop_exits_with_130(files, capsys, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "scan", stop)
+    monkeypatch.setattr(build, "scan", stop)
     assert main(["build", files[0], "-o", "refs.json"]) == 130
     assert error_of(capsys) == "interrupted"
     with pytest.raises(KeyboardInterrupt):
@@ -708,6 +708,6 @@ def test_an_error_of_the_system_elsewhere_is_not_taken_for_one_of_stdout(monkeyp
     def fail(options):
         raise OSError("elsewhere")
 
-    monkeypatch.setattr(cli, "_readers", fail)
+    monkeypatch.setattr(readers, "_readers", fail)
     with pytest.raises(OSError, match="elsewhere"):
         main(["readers"])

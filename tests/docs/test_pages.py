@@ -7,7 +7,8 @@ import pytest
 
 import virtualstack
 from tests.docs.page import PAGES, ROOT, Block, blocks, directives
-from virtualstack import cli, errors
+from virtualstack import errors
+from virtualstack.cli.command import make_parser
 
 DOCS = ROOT / "docs"
 
@@ -92,7 +93,7 @@ def test_the_reference_shows_the_tree_of_errors():
 def test_the_reference_lists_every_command_and_option():
     """Each one that the parser knows, and its exit statuses."""
     text = (DOCS / "reference" / "cli.md").read_text()
-    (commands,) = (x for x in cli._parser()._actions if x.choices)
+    (commands,) = (x for x in make_parser()._actions if x.choices)
     for name, command in commands.choices.items():
         (section,) = re.findall(rf"^## `virtualstack {name}.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
         options = {x for action in command._actions for x in action.option_strings} - {"-h", "--help", "--debug"}

@@ -1,0 +1,232 @@
+"""``virtualstack build``: references of files, joined to one cube."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import xarray as xr
+
+from virtualstack.accessor import rewrite_budget
+from virtualstack.api.concurrently import concurrently
+from virtualstack.api.one import account_for, read_options, select_group
+from virtualstack.cli.options import AddCommand, add_reader, scanning
+from virtualstack.cli.output import progress_bar, say, show
+from virtualstack.combine import How, combine_datasets
+from virtualstack.dataset import groups_of, refusals_of, to_dataset
+from virtualstack.engine import VirtualStackBackendEntrypoint
+from virtualstack.errors import CombineError, ReaderError, StorageError, VirtualStackError
+from virtualstack.location import absolute_url
+from virtualstack.manifests import ManifestGroup
+from virtualstack.sample import SAMPLES, sample_files
+from virtualstack.scan import scan
+from virtualstack.storage import Storage
+from virtualstack.storage.listing import find_urls
+from virtualstack.verify import require_library, verify_against_files
+
+__all__ = ["add_commands"]
+
+_SUFFIXES = ".json", ".parq", ".parquet"
+
+
+def add_commands(add: AddCommand, /) -> None:
+    """Add ``build``."""
+    build = add("build", _build, help="make references of files, joined to one cube", parents=[scanning()])
+    samples = ", ".join(f"sample:{name}" for name in SAMPLES)
+    build.add_argument("files", nargs="+", metavar="FILE", help=f"path, glob, URL, or sample ({samples}), in order")
+    build.add_argument("-o", "--output", required=True, type=_output, help="refs.parq or refs.json")
+    build.add_argument("--concat-dim", metavar="DIM", help="join along it (default: the unlimited dimension)")
+    build.add_argument("--verify", action="store_true", help="compare every value with the source files")
+    add_reader(build)
+    build.add_argument("--group", metavar="PATH", help="group in the files (default: the root)")
+    build.add_argument(
+        "--drop-variable", metavar="NAME", action="append", default=[], help="leave out; may be repeated"
+    )
+    build.add_argument(
+        "--unsupported",
+        choices=["inline", "raise", "skip"],
+        default="inline",
+        help="what to do with a variable that cannot be referenced (default: inline its values if they are small)",
+    )
+    build.add_argument(
+        "--unpack",
+        choices=["all", "differing"],
+        help="decode missing values, scale, offset and times in the chunks: of all variables, or where files differ",
+    )
+    build.add_argument(
+        "--join",
+        choices=["exact", "outer", "inner", "left", "right"],
+        default="exact",
+        help="which coordinates along other dimensions to keep where they differ (default: exact, an error)",
+    )
+    build.add_argument(
+        "--tolerance", metavar="NUMBER", type=float, help="how far these coordinates may lie apart to be the same"
+    )
+    build.add_argument(
+        "--on-error",
+        choices=["raise", "skip"],
+        default="raise",
+        help="what to do with a file that cannot be opened; skip leaves it out with a warning (default: raise)",
+    )
+    build.add_argument(
+        "--rewrite",
+        metavar="BUDGET",
+        type=_budget,
+        help="encode anew, and put into the references, what kerchunk cannot take: 1%% of a variable, or 64MiB",
+    )
+
+
+def _output(text: str) -> str:
+    if not text.endswith(_SUFFIXES):
+        raise argparse.ArgumentTypeError(f"'{text}' ends in none of {', '.join(_SUFFIXES)}")
+    return text
+
+
+def _budget(text: str) -> str:
+    try:
+        rewrite_budget(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _build(options: argparse.Namespace) -> int:
+    if options.verify and options.join != "exact":
+        raise CombineError(f"--verify compares with files as they are, not with --join {options.join}; leave one out")
+    urls = _expand(options.files)
+    if options.verify:
+        for url in urls:
+            require_library(url)  # before anything is written
+    opened = _open_all(urls, options)
+    urls, datasets = list(opened), list(opened.values())
+    dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(urls) > 1 else None)
+    left_out = sorted({name for dataset in datasets for name in groups_of(dataset)})
+    if left_out:
+        where = options.group or "/"
+        say("note", f"groups {left_out} below '{where}' are left out; --group chooses one")
+    with _said_by_xarray(CombineError, "the files cannot be joined"):
+        joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
+    joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite)
+    with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
+        cube = xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint)
+    with cube:
+        show(cube)
+        sources = f"{len(urls)} file{'s' if len(urls) != 1 else ''}"
+        show(f"\n{options.output}: {joined.virtual.nrefs} references to {sources}")
+        if not options.verify:
+            return 0
+        refused = (x for dataset in datasets for x in refusals_of(dataset) if x.kind == "refused")
+        ignore = {*options.drop_variable, *(x.path.rsplit("/", 1)[-1] for x in refused)}
+        found = verify_against_files(
+            cube, urls, dim=dim, group=options.group, ignore=ignore, progress=progress_bar("verify")
+        )
+    show(f"verified: {found}")
+    for difference in found.differences:
+        say("error", str(difference))
+    return 1 if found.differences else 0
+
+
+def _open_all(urls: Sequence[str], options: argparse.Namespace) -> dict[str, xr.Dataset]:
+    """Open files, all that can be opened where others are to be skipped."""
+    found = scan(
+        urls,
+        reader=options.reader,
+        executor=options.executor,
+        on_error=options.on_error,
+        cache=options.cache,
+        progress=progress_bar("scan"),
+        options=read_options(
+            group=options.group, drop_variables=options.drop_variable, unsupported=options.unsupported
+        ),
+    )
+
+    def attempt(root: ManifestGroup) -> xr.Dataset | VirtualStackError:
+        try:
+            return _opened(root, options)
+        except (ReaderError, StorageError) as error:
+            if options.on_error == "raise":
+                raise
+            return error
+
+    outcomes = dict(zip(found.urls, concurrently(attempt, found, urls), strict=True))
+    left_out = dict(found.errors) | {url: x for url, x in outcomes.items() if isinstance(x, Exception)}
+    for url, error in left_out.items():
+        if len(left_out) == len(urls):
+            raise error
+        say("warning", f"left out '{url}': {error}")
+    return {url: x for url, x in outcomes.items() if isinstance(x, xr.Dataset)}
+
+
+def _opened(root: ManifestGroup, options: argparse.Namespace) -> xr.Dataset:
+    node = select_group(root, options.group)
+    account_for(node, options.unsupported, with_children=False)
+    dataset = to_dataset(node, storage=Storage.of(None), unpack=options.unpack == "all")
+    if not dataset.variables:
+        raise ReaderError(
+            f"there are no variables to reference in '{options.group or '/'}' of '{root.url}'; "
+            f"'virtualstack inspect' shows all groups, and --group chooses another",
+            url=root.url,
+        )
+    return dataset
+
+
+def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, options: argparse.Namespace) -> xr.Dataset:
+    for url, dataset in zip(urls, datasets, strict=True):
+        if dim not in dataset.sizes:
+            raise CombineError(
+                f"'{url}' has no dimension '{dim}' to join along; it has {sorted(map(str, dataset.sizes))}",
+                property="dimension",
+                left=dim,
+                left_url=url,
+            )
+    how = How.of(
+        combine="nested",
+        concat_dim=dim,
+        join=options.join,
+        tolerance=options.tolerance,
+        unpack="differing" if options.unpack == "differing" else False,
+    )
+    return combine_datasets(datasets, how)
+
+
+@contextmanager
+def _said_by_xarray(kind: type[VirtualStackError], what: str) -> Iterator[None]:
+    """Turn what xarray says of data (unknown calendars, lengths that clash) into one of our errors."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error, VirtualStackError):
+            raise
+        raise kind(f"{what}: {error}") from error
+
+
+def _expand(files: Iterable[str]) -> list[str]:
+    """Give absolute URLs: samples by name, what patterns match, all else as it is."""
+    urls: list[str] = []
+    for text in files:
+        paths = sample_files(text)
+        urls += find_urls([text]) if paths is None else map(absolute_url, paths)
+    twice = [url for url, n in Counter(urls).items() if n > 1]
+    if twice:
+        raise CombineError(f"'{twice[0]}' is given {urls.count(twice[0])} times; give each file once")
+    return urls
+
+
+def _common_unlimited(datasets: Sequence[xr.Dataset], urls: Sequence[str]) -> str:
+    unlimited = set.intersection(*({*map(str, x.encoding.get("unlimited_dims", ()))} for x in datasets))
+    shared = set.intersection(*({*map(str, x.dims)} for x in datasets))
+    candidates = sorted(unlimited & shared)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not shared:
+        raise CombineError(
+            f"the {len(urls)} files have no dimension in common to join them along", property="dimension"
+        )
+    what = f"{len(candidates)} unlimited dimensions {candidates}" if candidates else "no unlimited dimension"
+    raise CombineError(
+        f"the {len(urls)} files have {what} in common, so say which one to join them along: --concat-dim with one of "
+        f"{candidates or sorted(shared)}",
+        property="dimension",
+    )

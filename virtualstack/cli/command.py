@@ -1,0 +1,96 @@
+"""The command line: its options, its exit status, and errors as one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from virtualstack import __version__
+from virtualstack.cli import build, inspect, readers, survey
+from virtualstack.cli.output import OutputError, say, show, show_warning
+from virtualstack.errors import VirtualStackError
+
+__all__ = ["main", "make_parser"]
+
+_FAMILIES = build.add_commands, inspect.add_commands, survey.add_commands, readers.add_commands
+"""In the order in which they are listed."""
+
+
+def main(arguments: Sequence[str] | None = None, /) -> int:
+    """Run the command and give its exit status: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C.
+
+    Parameters
+    ----------
+    arguments
+        Those after the name of the command; ``sys.argv`` by default.
+    """
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - print() would take stdout instead
+    if sys.stdout is None:
+        say("error", "stdout is closed, and nothing can be shown")
+        return 1
+    try:
+        return _run(arguments)
+    except OutputError as error:
+        # Python complains again when it closes the stream, if that still holds something.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error.__cause__, BrokenPipeError):
+            return 141
+        say("error", str(error))
+        return 1
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        options = make_parser().parse_args(arguments)
+    except SystemExit as stop:  # argparse has printed help, version or what is wrong
+        show("", end="")
+        return int(stop.code or 0)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = show_warning
+            status: int = options.run(options)
+            return status
+    except VirtualStackError as error:
+        if options.debug:
+            raise
+        say("error", str(error))
+        return 1
+    except KeyboardInterrupt:
+        if options.debug:
+            raise
+        say("error", "interrupted")
+        return 130
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Make what reads the arguments of all commands."""
+    traceback = "show the traceback of an error"
+    common = argparse.ArgumentParser(add_help=False)  # for --debug behind the command; what it leaves unsaid stays
+    common.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=traceback)
+    parser = argparse.ArgumentParser(
+        prog="virtualstack", description="Archive files as one virtual cube, with no byte copied."
+    )
+    parser.add_argument("--debug", action="store_true", help=traceback)
+    parser.add_argument("--version", action="version", version=f"virtualstack {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(
+        name: str,
+        run: Callable[[argparse.Namespace], int],
+        /,
+        *,
+        help: str,
+        parents: Sequence[argparse.ArgumentParser] = (),
+    ) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, parents=[common, *parents], help=help)
+        command.set_defaults(run=run)
+        return command
+
+    for add_commands in _FAMILIES:
+        add_commands(add)
+    return parser

@@ -1,0 +1,97 @@
+"""``virtualstack inspect``: the variables of one file, their chunks, and where the bytes are."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from virtualstack.api.one import select_group
+from virtualstack.cli.options import AddCommand, add_reader
+from virtualstack.cli.output import show, table
+from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
+from virtualstack.readers.base import ReadOptions
+from virtualstack.scan import scan
+
+__all__ = ["add_commands"]
+
+_COLUMNS = "variable", "dims", "dtype", "chunk", "codecs", "refs", "INLINE", "EMPTY", "MISSING", "bytes", "at", "source"
+_RIGHT = {"refs", "INLINE", "EMPTY", "MISSING", "bytes"}
+
+
+def add_commands(add: AddCommand, /) -> None:
+    """Add ``inspect``."""
+    inspect = add("inspect", _inspect, help="show variables, chunks, and where the bytes are")
+    inspect.add_argument("file", metavar="FILE", help="path or URL of a file, or of references")
+    inspect.add_argument("--group", metavar="PATH", help="only this group and those in it")
+    add_reader(inspect)
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    (root,) = scan([options.file], reader=options.reader, options=ReadOptions(group=options.group))
+    start = select_group(root, options.group)
+    sources: dict[str, int | None] = {}
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    for path, group in start.walk("/" + options.group.strip("/") if options.group else ""):
+        rows += [_row(f"{path}/{name}" if path else name, array, sources) for name, array in group.arrays.items()]
+    show("\n".join(table(rows, right=_RIGHT)))
+    _print_sources(sources)
+    _print_refusals(start)
+    return 0
+
+
+def _row(name: str, array: ManifestArray, sources: dict[str, int | None]) -> tuple[str, ...]:
+    """Describe one array; its sources are added to those that others have."""
+    manifest = array.in_memory().compact()
+    count = manifest.summary()
+    dims = array.dimension_names or tuple("?" * array.ndim)
+    entries = manifest.entries[manifest.entries["location"] >= FIRST]
+    span = f"{entries['offset'].min()}-{(entries['offset'] + entries['length']).max()}" if entries.size else "-"
+    for location in manifest.locations:
+        sources.setdefault(location.url, location.size)
+    numbers = sorted(list(sources).index(location.url) + 1 for location in manifest.locations)
+    codecs = {" + ".join(x.name.removeprefix("numcodecs.") for x in e.codecs) or "none" for e in manifest.encodings}
+    return (
+        name,
+        " ".join(f"{dim}={n}" for dim, n in zip(dims, array.shape, strict=True)) or "scalar",
+        str(array.dtype),
+        " x ".join(map(_axis, array.grid.axes)) or "1",
+        "; ".join(sorted(codecs)) or "-",
+        *(f"{n:,}" for n in (count.n_references, count.n_inline, count.n_empty, count.n_missing, count.nbytes)),
+        span,
+        _ranges(numbers) or "-",
+    )
+
+
+def _axis(axis: Any) -> str:
+    if axis.is_regular:
+        return str(axis.chunk)
+    lengths = np.unique(axis.lengths())
+    return f"{lengths[0]}..{lengths[-1]}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Write sorted numbers with runs drawn together: ``1-3,7``."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][-1] == n - 1:
+            runs[-1] = [runs[-1][0], n]
+        else:
+            runs.append([n])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def _print_sources(sources: dict[str, int | None]) -> None:
+    if sources:
+        show("\nsources (the column 'at' gives the first byte, and the one after the last, in them)")
+        listed = [(str(i), url, "" if n is None else f"{n:,} bytes") for i, (url, n) in enumerate(sources.items(), 1)]
+        show("\n".join(f"  {line}" for line in table(listed, right=())))
+
+
+def _print_refusals(start: ManifestGroup) -> None:
+    refusals = [refusal for _, group in start.walk() for refusal in group.refusals]
+    if refusals:
+        show("\nnot taken over as references")
+        show("\n".join(f"  {line}" for line in table([(x.path, x.kind, x.reason) for x in refusals], right=())))

@@ -1,0 +1,52 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+__all__ = ["AddCommand", "add_reader", "scanning"]
+
+
+class AddCommand(Protocol):
+    """Adds a command to the command line, and gives what its options are added to."""
+
+    def __call__(
+        self,
+        name: str,
+        run: Callable[[argparse.Namespace], int],
+        /,
+        *,
+        help: str,
+        parents: Sequence[argparse.ArgumentParser] = (),
+    ) -> argparse.ArgumentParser:
+        """Add it.
+
+        Parameters
+        ----------
+        name, help
+            As people see them.
+        run
+            Does it, and gives the exit status.
+        parents
+            Options that it shares with others.
+        """
+        ...
+
+
+def scanning() -> argparse.ArgumentParser:
+    """Give the options of commands that read the metadata of many files."""
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--cache", metavar="DIR", help="keep what was found; the next call reads what has changed")
+    options.add_argument(
+        "--executor",
+        choices=["threads", "processes"],
+        help="who reads the files (default: threads for remote ones, one after the other for local ones)",
+    )
+    return options
+
+
+def add_reader(command: argparse.ArgumentParser, /) -> None:
+    """Add the option that names a reader."""
+    command.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")

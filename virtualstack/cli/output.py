@@ -1,0 +1,60 @@
+"""What people see: text and tables on stdout; errors, warnings and progress on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+__all__ = ["OutputError", "progress_bar", "say", "show", "show_warning", "table"]
+
+_WIDTH = 30  # of a bar
+
+
+class OutputError(Exception):
+    """Nothing can be written to stdout."""
+
+
+def table(rows: Sequence[tuple[str, ...]], *, right: Iterable[str]) -> list[str]:
+    """Align columns, those whose heading is in ``right`` at the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    at_right = [heading in right for heading in rows[0]]
+    return [
+        "  ".join(
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, at_right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def progress_bar(label: str) -> Callable[[int, int], None]:
+    """Give what draws a progress bar on a terminal, and nothing elsewhere."""
+
+    def draw(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            filled = _WIDTH * done // max(total, 1)
+            end = "\n" if done == total else ""
+            print(f"\r{label} [{'#' * filled:.<{_WIDTH}}] {done}/{total}", end=end, file=sys.stderr, flush=True)
+
+    return draw
+
+
+def show(text: object, *, end: str = "\n") -> None:
+    """Print to stdout at once."""
+    line = f"{text}{end}"  # this may read data, and fail for other reasons
+    try:
+        print(line, end="", flush=True)
+    except OSError as error:
+        raise OutputError(f"stdout cannot be written: {error}") from error
+
+
+def say(kind: str, text: str) -> None:
+    """Print one line to stderr, over what a progress bar has left."""
+    clear = "\r\x1b[K" if sys.stderr.isatty() else ""
+    print(f"{clear}virtualstack: {kind}: {' '.join(text.split())}", file=sys.stderr)
+
+
+def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Take the place of :func:`warnings.showwarning`."""
+    say("warning", str(message))

@@ -1,0 +1,57 @@
+"""``virtualstack survey``: what many files share, and what stands out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from virtualstack.cli.options import AddCommand, add_reader, scanning
+from virtualstack.cli.output import progress_bar, show
+from virtualstack.errors import StorageError
+from virtualstack.survey import survey
+
+__all__ = ["add_commands"]
+
+
+def add_commands(add: AddCommand, /) -> None:
+    """Add ``survey``."""
+    command = add("survey", _survey, help="show what many files share, and what stands out", parents=[scanning()])
+    command.add_argument(
+        "files", nargs="+", metavar="FILE", help="path, glob or URL; @LIST for a file of such lines, @- for stdin"
+    )
+    command.add_argument("--dim", metavar="DIM", help="dimension along which files follow each other (default: found)")
+    add_reader(command)
+    command.add_argument("--all", action="store_true", help="show every line, not the first ones of each part")
+    command.add_argument("--table", metavar="FILE", help="write one line a file to a table, as CSV")
+
+
+def _survey(options: argparse.Namespace) -> int:
+    found = survey(
+        [file for text in options.files for file in _listed(text)],
+        reader=options.reader,
+        executor=options.executor,
+        cache=options.cache,
+        progress=progress_bar("scan"),
+        dim=options.dim,
+    )
+    show(found.text() if options.all else found)
+    if options.table:
+        try:
+            found.table.to_csv(options.table, index=False)
+        except OSError as error:
+            raise StorageError(f"'{options.table}' cannot be written: {error}", url=options.table) from error
+    return 1 if len(found.failures) else 0
+
+
+def _listed(text: str) -> list[str]:
+    """Give the lines of a list that are not empty, or the argument if it is none."""
+    if not text.startswith("@"):
+        return [text]
+    if text == "@-" and sys.stdin is None:
+        raise StorageError("the list '-' cannot be read: stdin is closed", url="-")
+    try:
+        lines = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"the list '{text[1:]}' cannot be read: {error}", url=text[1:]) from error
+    return [line for line in map(str.strip, lines.splitlines()) if line]
