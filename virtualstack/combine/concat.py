@@ -15,10 +15,10 @@ from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes, with_attributes
 from virtualstack.combine.labels import check_calendars, check_kinds
 from virtualstack.combine.missing import hole, missing_variable, with_missing_value
-from virtualstack.combine.part import Attribute, Part, index_of, over_index
+from virtualstack.combine.part import Attribute, Part, over_index
 from virtualstack.combine.rules import Rules
 from virtualstack.combine.same import the_same
-from virtualstack.dataset import virtual_array
+from virtualstack.dataset import index_of, virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import MISSING
 from virtualstack.storage import Storage

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import Absent
-from virtualstack.dataset import refusals_of, virtual_array, with_refusals
+from virtualstack.dataset import index_of, refusals_of, virtual_array, with_refusals
 from virtualstack.errors import CombineError
 from virtualstack.manifests import Refusal
 
-__all__ = ["Attribute", "Part", "index_of", "over_index"]
+__all__ = ["Attribute", "Part", "over_index"]
 
 
 class Attribute(NamedTuple):
@@ -141,12 +141,6 @@ class Part:
             indexes=indexes,
             coordinates=self.coordinates | frozenset(coordinates),
         )
-
-
-def index_of(name: str, variable: xr.Variable, /) -> tuple[PandasIndex, xr.Variable]:
-    """Make the index of a dimension coordinate that holds values, and the variable over it."""
-    index = PandasIndex.from_variables({name: variable}, options={})
-    return index, index.create_variables({name: variable})[name]
 
 
 def over_index(name: str, index: PandasIndex, like: xr.Variable, /) -> xr.Variable:

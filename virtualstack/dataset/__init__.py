@@ -1,0 +1,18 @@
+"""Group to xarray and back: virtual variables stay virtual, loaded ones are decoded and encoded as xarray does."""
+
+from virtualstack.dataset.decode import to_dataset
+from virtualstack.dataset.encode import to_group
+from virtualstack.dataset.notes import groups_of, refusals_of, with_refusals
+from virtualstack.dataset.variables import index_of, loaded_variable, text_coordinates, virtual_array
+
+__all__ = [
+    "groups_of",
+    "index_of",
+    "loaded_variable",
+    "refusals_of",
+    "text_coordinates",
+    "to_dataset",
+    "to_group",
+    "virtual_array",
+    "with_refusals",
+]

@@ -1,0 +1,165 @@
+"""Group to dataset: virtual variables stay virtual, loaded ones are decoded as xarray does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import xarray as xr
+from xarray.indexes import PandasIndex
+
+from virtualstack.dataset.notes import notes_on
+from virtualstack.dataset.text import text_array
+from virtualstack.dataset.variables import (
+    index_of,
+    loaded_variable,
+    take_coordinates,
+    undecodable,
+    unpacked_variable,
+    virtual_array,
+    virtual_variable,
+)
+from virtualstack.errors import ReaderError, UnsupportedFeatureError
+from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, text_arrays
+from virtualstack.storage import Storage
+
+__all__ = ["to_dataset"]
+
+_MAX_LOADED = 1 << 28
+"""Bytes of values up to which a dimension coordinate is loaded unasked: a tiny file may promise any number."""
+
+
+def _default_loadable(group: ManifestGroup, /) -> set[str]:
+    """Name the variables that are loaded unless told otherwise: the dimension coordinates, but for huge ones."""
+    return {
+        name for name, array in group.arrays.items() if array.dimension_names == (name,) and array.nbytes <= _MAX_LOADED
+    }
+
+
+def to_dataset(
+    group: ManifestGroup,
+    /,
+    *,
+    storage: Storage,
+    loadable_variables: str | Iterable[str] | None = None,
+    decode_times: bool | None = None,
+    unpack: bool = False,
+    inline_limit: int = 1 << 20,
+    skips: bool = False,
+) -> xr.Dataset:
+    """Make the virtual dataset of one group; reads the bytes of loadable variables alone.
+
+    Characters become text here, by xarray's rule: later the dataset may have other variables and dimensions.
+
+    Parameters
+    ----------
+    group
+        Its children are not looked at.
+    storage
+        How its sources are reached.
+    loadable_variables
+        Names to load and decode; by default the dimension coordinates, but for huge ones.
+    decode_times
+        Whether loaded and unpacked times become dates; by default they do.
+    unpack
+        Whether virtual variables are decoded as loaded ones are.
+    inline_limit
+        Bytes of a variable of text that is read and kept, where chunks do not hold whole texts.
+    skips
+        Whether a longer one is left out, with a warning.
+
+    Raises
+    ------
+    KeyError
+        A loadable variable is not there.
+    ReaderError
+        A loadable variable cannot be decoded.
+    UnsupportedFeatureError
+        Chunks do not hold whole texts, and there are more bytes of them than ``inline_limit``.
+    StorageError
+        Values of a loadable variable, or such texts, cannot be read.
+    """
+    if isinstance(loadable_variables, str):
+        loadable_variables = [loadable_variables]
+    wanted = _default_loadable(group) if loadable_variables is None else set(loadable_variables)
+    unknown = wanted - group.arrays.keys()
+    if unknown:
+        raise KeyError(f"loadable_variables names {sorted(unknown)}; '{group.url}' has {sorted(group.arrays)}")
+    arrays = _with_bounds_units(group.arrays)
+    variables: dict[str, xr.Variable] = {}
+    coordinates = set(group.coordinates)
+    refusals = list(group.refusals)
+    decodes = decode_times is not False
+    texts = text_arrays(group)
+    for name, array in arrays.items():
+        if name in wanted:
+            is_text = name in texts
+            variable = loaded_variable(name, array, storage, url=group.url, decode_times=decodes, stack=is_text)
+        else:
+            if name in texts:
+                try:
+                    array, inlined = text_array(array, storage, url=group.url, limit=inline_limit)
+                except UnsupportedFeatureError as error:
+                    if not skips:
+                        raise
+                    warnings.warn(f"left out: {error}", UserWarning, stacklevel=3)
+                    refusals.append(Refusal(path=array.name or "", reason=error.feature or str(error)))
+                    continue
+                refusals += inlined
+            variable, packed = (
+                unpacked_variable(array, decode_times=decodes) if unpack else (virtual_variable(array), [])
+            )
+            refusals += packed
+        coordinates |= take_coordinates(variable)
+        variables[name] = variable
+    attributes = dict(group.attributes)
+    if isinstance(attributes.get("coordinates"), str) and set(attributes["coordinates"].split()) <= variables.keys():
+        coordinates |= set(attributes.pop("coordinates").split())
+    return _assemble(variables, coordinates, attributes, notes_on(replace(group, refusals=tuple(refusals))))
+
+
+def _assemble(
+    variables: Mapping[str, xr.Variable], coordinates: set[str], attributes: dict[str, Any], encoding: dict[str, Any]
+) -> xr.Dataset:
+    """Build a dataset with an index for each loaded dimension coordinate and for no virtual one."""
+    is_coordinate = {name: name in coordinates or variable.dims == (name,) for name, variable in variables.items()}
+    coordinate_variables = {name: variable for name, variable in variables.items() if is_coordinate[name]}
+    indexes: dict[str, PandasIndex] = {}
+    for name, variable in coordinate_variables.items():
+        if variable.dims == (name,) and virtual_array(variable) is None:
+            try:
+                indexes[name], coordinate_variables[name] = index_of(name, variable)
+            except (ValueError, TypeError, OverflowError) as error:  # times are decoded here, not before
+                raise undecodable(name, name, encoding.get("source"), error) from error
+    coords = xr.Coordinates(coordinate_variables, indexes=indexes)
+    data = {name: variable for name, variable in variables.items() if not is_coordinate[name]}
+    try:
+        dataset = xr.Dataset(data, coords=coords, attrs=attributes)
+    except ValueError as error:  # two dimensions of one name, or a variable that bears the name of one
+        url = encoding.get("source")
+        raise ReaderError(
+            f"the variables of '{url}' do not form one dataset: {error}; leave one of them out with drop_variables=",
+            url=url,
+        ) from error
+    dataset.encoding = encoding
+    return dataset
+
+
+def _with_bounds_units(arrays: Mapping[str, ManifestArray]) -> dict[str, ManifestArray]:
+    """Let bounds know units and calendar of their times: CF lets bounds go without, and joining must compare them.
+
+    CF conventions 7.1: attributes of a boundary variable that are absent are those of its parent, one by one.
+    """
+    changed = dict(arrays)
+    for array in arrays.values():
+        bounds = array.attributes.get("bounds")
+        times = {key: array.cf[key] for key in ("units", "calendar") if key in array.cf}
+        # Of times alone, as xarray has it: bounds of durations stay numbers.
+        if isinstance(bounds, str) and bounds in changed and " since " in str(times.get("units")):
+            own = changed[bounds]
+            if "units" not in own.attributes or " since " in str(own.attributes["units"]):
+                inherited = {key: value for key, value in times.items() if key not in own.attributes}
+                changed[bounds] = replace(own, cf={**inherited, **own.cf})
+    return changed

@@ -1,0 +1,182 @@
+"""Dataset to group: virtual arrays as they are, loaded variables encoded as xarray does."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray import conventions
+
+from virtualstack.dataset.notes import refusals_of, unlimited_of
+from virtualstack.dataset.variables import virtual_array
+from virtualstack.errors import WriterError
+from virtualstack.manifests import ManifestArray, ManifestGroup, inline_array, same_value, value_changing
+
+__all__ = ["to_group"]
+
+
+def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
+    """Make the group of a dataset: virtual arrays as they are, loaded variables encoded as inline chunks.
+
+    Raises
+    ------
+    WriterError
+        An attribute set by the user contradicts what joining has checked, or a loaded variable cannot be encoded.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xr.SerializationWarning)
+        variables, attributes = conventions.encode_dataset_coordinates(_with_present_coordinates(dataset))
+    arrays = {}
+    for name, variable in variables.items():
+        if not isinstance(name, str) or "/" in name or not name:
+            raise WriterError(
+                f"variable {name!r} has a name that no format can hold: no text, empty, or with a '/'; rename it",
+                variable=str(name),
+                feature="name",
+            )
+        array = virtual_array(variable)
+        arrays[name] = _inline_array(name, variable) if array is None else _restored(name, variable, array)
+    return ManifestGroup(
+        arrays=arrays,
+        attributes=attributes,
+        dimensions={str(dim): int(n) for dim, n in dataset.sizes.items()},
+        unlimited=unlimited_of(dataset),
+        refusals=refusals_of(dataset),
+        url=dataset.encoding.get("source"),
+    )
+
+
+def _with_present_coordinates(dataset: xr.Dataset) -> xr.Dataset:
+    """Take out of the encoded ``coordinates`` what is a coordinate no more, so that it is not made one again."""
+    changed = dataset.copy()
+    for variable in changed.variables.values():
+        names = variable.encoding.get("coordinates")
+        if isinstance(names, str):
+            kept = [name for name in names.split() if name not in dataset.data_vars]
+            variable.encoding = {**variable.encoding, "coordinates": " ".join(kept)}
+            if not kept:
+                del variable.encoding["coordinates"]
+    return changed
+
+
+def _restored(name: str, variable: xr.Variable, array: ManifestArray) -> ManifestArray:
+    """Put dims and attributes of the variable on its array; value-changing ones are those that joining compared."""
+    attributes = dict(variable.attrs)
+    for key, value in array.cf.items():
+        if key in attributes and not same_value(attributes[key], value):
+            raise WriterError(
+                f"variable '{name}' has {key} = {attributes[key]!r}, but its chunks were written with {value!r}; "
+                "restore the attribute, or change the values of vds.virtual.open()",
+                variable=name,
+                feature=key,
+            )
+        attributes[key] = value
+    changing = value_changing(attributes)
+    for key, value in changing.items():
+        is_known = key in array.cf or (key in array.attributes and same_value(array.attributes[key], value))
+        is_duration = key in ("units", "calendar") and " since " not in attributes["units"]
+        if not is_known and not (is_duration and "dtype" not in attributes):
+            raise WriterError(
+                f"variable '{name}' has got {key} = {value!r}, by which its chunks would be decoded to other values: "
+                "remove it (merging attributes of several files may have added it: combine_attrs='override' keeps "
+                "those of the first), or give it to vds.virtual.open()",
+                variable=name,
+                feature=key,
+            )
+    cf = {**changing, **array.cf}
+    return replace(array, name=name, dimension_names=tuple(map(str, variable.dims)), attributes=attributes, cf=cf)
+
+
+def _inline_array(name: str, variable: xr.Variable) -> ManifestArray:
+    encoded = _encoded_variable(name, variable)
+    values = np.asarray(encoded.values)
+    if values.dtype.kind in "OU":
+        values = _text(name, values)
+    return inline_array(values, name=name, dims=encoded.dims, attributes=encoded.attrs)
+
+
+def _text(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    flat = values.reshape(-1).tolist()
+    odd = next((x for x in flat if not isinstance(x, str)), None)
+    if odd is not None:
+        raise WriterError(
+            f"loaded variable '{name}' holds objects such as {odd!r}; only numbers, dates and strings can be written",
+            variable=name,
+            feature="object dtype",
+        )
+    return np.array(flat, np.dtypes.StringDType()).reshape(values.shape)
+
+
+_CF_ENCODING = ("_FillValue", "missing_value", "scale_factor", "add_offset", "units", "calendar", "dtype", "_Unsigned")
+_PACKING = ("scale_factor", "add_offset", "units", "dtype", "_Unsigned", "_FillValue", "missing_value")
+
+
+def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
+    """Encode a loaded variable by its own encoding, or without it where that would not give the values back.
+
+    The encoding of a file need not hold for what was joined to it: whole days do not hold hours.
+    """
+    encoding = {key: value for key, value in variable.encoding.items() if key in _CF_ENCODING}
+    loaded = xr.Variable(variable.dims, np.asarray(variable.values), variable.attrs)
+    _check_unpacked(name, loaded)
+    for drop in ((), _PACKING):
+        kept = {key: value for key, value in encoding.items() if key not in drop}
+        # xarray adds a _FillValue of NaN to floats where the encoding says nothing; None says "none".
+        loaded.encoding = {"_FillValue": None, **kept} if loaded.dtype.kind in "fcmM" else kept
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                encoded = conventions.encode_cf_variable(loaded, name=name)
+                if encoded.attrs.keys() == loaded.attrs.keys() and encoded.dtype == loaded.dtype:
+                    return encoded  # as stored: there was nothing to encode
+                decoded = conventions.decode_cf_variable(name, encoded, stack_char_dim=False)
+            except (ValueError, TypeError, OverflowError, NotImplementedError):
+                continue
+        if _same_values(decoded, loaded):
+            return encoded
+    raise WriterError(
+        f"loaded variable '{name}' of dtype '{variable.dtype}' cannot be encoded so that it reads back as it is; "
+        "drop it, or give it a dtype that CF conventions can express",
+        variable=name,
+        feature=str(variable.dtype),
+    )
+
+
+def _check_unpacked(name: str, loaded: xr.Variable) -> None:
+    """Refuse a loaded variable whose attributes say that its values are packed, so that readers would unpack them.
+
+    xarray leaves such attributes where it makes values of a virtual variable that has no elements.
+    """
+    packing = {key: value for key, value in loaded.attrs.items() if key in _PACKING and key != "units"}
+    if str(packing.get("dtype", "")).startswith("timedelta64"):
+        del packing["dtype"]  # a duration that was opened with decode_times=False
+    if not packing:
+        return
+    try:
+        decoded = conventions.decode_cf_variable(name, xr.Variable(loaded.dims, loaded.values, packing))
+        if _same_values(decoded, loaded):
+            return
+    except (ValueError, TypeError, OverflowError, NotImplementedError):
+        pass
+    raise WriterError(
+        f"loaded variable '{name}' has the attributes {packing}, by which readers would unpack its values; remove them "
+        "where the values are what they should be, or join files with vs.open_virtual_mfdataset(..., join='outer')",
+        variable=name,
+        feature=", ".join(packing),
+    )
+
+
+def _same_values(a: xr.Variable, b: xr.Variable) -> bool:
+    if a.shape != b.shape:
+        return False
+    if a.dtype.kind in "mM" or b.dtype.kind in "mM":
+        return a.dtype.kind == b.dtype.kind and bool(a.equals(b))  # type: ignore[no-untyped-call]
+    if a.dtype.kind in "SU" or b.dtype.kind in "SU":
+        return bool((a.values.astype(object) == b.values.astype(object)).all())
+    if a.dtype != b.dtype and not {a.dtype.kind, b.dtype.kind} & set("OT"):
+        return False
+    return bool(a.equals(b))  # type: ignore[no-untyped-call]

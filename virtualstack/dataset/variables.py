@@ -1,0 +1,132 @@
+"""One array as a variable of xarray: virtual, with its chunks unpacked, or loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray import conventions
+from xarray.indexes import PandasIndex
+
+from virtualstack.errors import ReaderError
+from virtualstack.manifests import ManifestArray, Refusal, packed_encoding
+from virtualstack.manifests import unpack as unpack_array
+from virtualstack.reading import read_array
+from virtualstack.storage import Storage
+
+__all__ = [
+    "index_of",
+    "loaded_variable",
+    "take_coordinates",
+    "text_coordinates",
+    "undecodable",
+    "unpacked_variable",
+    "virtual_array",
+    "virtual_variable",
+]
+
+
+def virtual_array(variable: xr.Variable, /) -> ManifestArray | None:
+    """Give the virtual array behind a variable, or ``None`` where it holds values."""
+    data = variable._data  # `.data` is the same for duck arrays, but loads what is lazy
+    return data if isinstance(data, ManifestArray) else None
+
+
+def virtual_variable(array: ManifestArray, encoding: Mapping[str, Any] | None = None, /) -> xr.Variable:
+    """Give a variable over an array as it is."""
+    return xr.Variable(array.dimension_names or (), array, text_coordinates(array.attributes), encoding)
+
+
+def unpacked_variable(array: ManifestArray, /, *, decode_times: bool) -> tuple[xr.Variable, list[Refusal]]:
+    """Give a variable whose chunks decode to its values; what has no form for them stays packed, which is noted."""
+    unpacked = unpack_array(array, decode_times=decode_times)
+    refused = (
+        [] if unpacked.obstacle is None else [Refusal(path=array.name or "", reason=unpacked.obstacle, kind="packed")]
+    )
+    return virtual_variable(unpacked.array, unpacked.encoding), refused
+
+
+def loaded_variable(
+    name: str,
+    array: ManifestArray,
+    storage: Storage,
+    /,
+    *,
+    url: str | None,
+    decode_times: bool = True,
+    stack: bool = False,
+) -> xr.Variable:
+    """Read all values of an array and decode them by the CF conventions, as ``xr.open_dataset`` does.
+
+    Parameters
+    ----------
+    name
+        Of the variable in its dataset.
+    array, storage
+        What is read, and how its sources are reached.
+    url
+        Where the dataset is from, for messages.
+    decode_times
+        Whether times become dates.
+    stack
+        Whether characters along the last axis are joined to text.
+
+    Raises
+    ------
+    ReaderError
+        The values cannot be decoded.
+    """
+    raw = _raw_variable(array, storage)
+    try:
+        return conventions.decode_cf_variable(name, raw, decode_times=decode_times, stack_char_dim=stack)
+    except (ValueError, TypeError, OverflowError, KeyError) as error:
+        raise undecodable(array.name, name, url, error) from error
+
+
+def undecodable(path: str | None, name: str, url: str | None, error: Exception, /) -> ReaderError:
+    """Say why a loaded variable, at a path in its source, has no values."""
+    return ReaderError(
+        f"variable '{path}' of '{url}' cannot be decoded: {error}; open with decode_times=False, or name "
+        f"other loadable_variables than '{name}'",
+        url=url,
+    )
+
+
+def _raw_variable(array: ManifestArray, storage: Storage) -> xr.Variable:
+    values = read_array(array, (), storage)
+    encoding = dict(packed_encoding(array))
+    if values.dtype.kind == "T":
+        values = values.astype(object)
+        encoding["dtype"] = str  # as xarray's netCDF backends say it
+    times = {key: value for key, value in array.cf.items() if key in ("units", "calendar")}
+    attributes = text_coordinates({**array.attributes, **times})
+    return xr.Variable(array.dimension_names or (), values, attributes, encoding)
+
+
+def index_of(name: str, variable: xr.Variable, /) -> tuple[PandasIndex, xr.Variable]:
+    """Make the index of a dimension coordinate that holds values, and the variable over it."""
+    index = PandasIndex.from_variables({name: variable}, options={})
+    return index, index.create_variables({name: variable})[name]
+
+
+def text_coordinates(attributes: Mapping[str, Any], /) -> dict[str, Any]:
+    """Give attributes with ``coordinates`` as CF has it, one text, where a file has something else, such as a list.
+
+    >>> text_coordinates({"coordinates": ["lat", "lon"]})
+    {'coordinates': 'lat lon'}
+    """
+    names = attributes.get("coordinates", "")
+    if isinstance(names, str):
+        return dict(attributes)
+    return {**attributes, "coordinates": " ".join(map(str, np.atleast_1d(np.asarray(names, object))))}
+
+
+def take_coordinates(variable: xr.Variable, /) -> set[str]:
+    """Move the CF attribute ``coordinates`` into the encoding, as xarray does, and give its names."""
+    names = variable.attrs.pop("coordinates", None)
+    if names is None:
+        return set()
+    variable.encoding["coordinates"] = names
+    return set(names.split())
