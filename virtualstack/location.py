@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from virtualstack.errors import StorageError
 
-__all__ = ["Location", "absolute_url", "join_url", "local_path", "split_url"]
+__all__ = ["Location", "absolute_url", "is_remote", "join_url", "local_path", "split_url"]
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
 
@@ -96,6 +96,15 @@ def local_path(url: str, /) -> Path | None:
     '/data/a b.nc'
     """
     return Path(url[len("file://") :]) if url.startswith("file://") else None
+
+
+def is_remote(url: str, /) -> bool:
+    """Tell whether reading from an absolute URL waits for a network.
+
+    >>> is_remote("s3://bucket/a.nc"), is_remote("file:///data/a.nc")
+    (True, False)
+    """
+    return not url.startswith(("file://", "memory://"))
 
 
 def join_url(base: str, relative: str, /) -> str:

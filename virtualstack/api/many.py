@@ -10,7 +10,6 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 
 import xarray as xr
 
-from virtualstack.api.concurrently import concurrently
 from virtualstack.api.one import Unsupported, account_for, read_options, select_group, to_tree
 from virtualstack.combine import Combine, How, Join, Labelling, Nested, combine_datasets, combine_trees, flatten
 from virtualstack.dataset import refusals_of, to_dataset, with_refusals
@@ -19,6 +18,7 @@ from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.scan import scan
 from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage.concurrently import concurrently
 from virtualstack.storage.listing import find_urls
 
 __all__ = ["OpenOptions", "open_virtual_mfdataset", "open_virtual_mfdatatree"]

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import xarray as xr
 
 from virtualstack.accessor import rewrite_budget
-from virtualstack.api.concurrently import concurrently
 from virtualstack.api.one import account_for, read_options, select_group
 from virtualstack.cli.options import AddCommand, add_reader, scanning
 from virtualstack.cli.output import progress_bar, say, show
@@ -23,6 +22,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.sample import SAMPLES, sample_files
 from virtualstack.scan import scan
 from virtualstack.storage import Storage
+from virtualstack.storage.concurrently import concurrently
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import require_library, verify_against_files
 

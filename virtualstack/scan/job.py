@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from numcodecs import zstd
 
 from virtualstack.errors import ReaderError, VirtualStackError
+from virtualstack.location import is_remote
 from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.registry import find_reader
@@ -18,7 +19,7 @@ from virtualstack.scan.retries import asking_again
 from virtualstack.scan.threads import DaemonThreads, within
 from virtualstack.storage import Storage
 
-__all__ = ["Job", "Outcome", "is_remote", "outcomes_of", "run"]
+__all__ = ["Job", "Outcome", "outcomes_of", "run"]
 
 type Outcome = ManifestGroup | BaseException
 """What is no `Exception` (Ctrl-C, an exit) ends the scan: it is handed on, as workers would swallow it."""
@@ -138,11 +139,6 @@ def _group(found: object, url: str) -> ManifestGroup:
     if not isinstance(found, ManifestGroup):
         raise ReaderError(f"'{url}': its reader gave a {type(found).__name__}, not a ManifestGroup", url=url)
     return found
-
-
-def is_remote(url: str, /) -> bool:
-    """Tell whether it takes a network to read a URL."""
-    return not url.startswith(("file://", "memory://"))
 
 
 def run(job: Job, urls: Sequence[str], /) -> bytes:

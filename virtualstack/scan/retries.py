@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from virtualstack.errors import StorageError
-from virtualstack.location import local_path, split_url
+from virtualstack.location import is_remote, split_url
 from virtualstack.storage import Storage
 from virtualstack.storage.passing import may_pass
 
@@ -37,7 +37,7 @@ def with_retries(storage: Storage, urls: Iterable[str], retries: int, /) -> Stor
 
     Stores and filesystems that a user made keep their own way.
     """
-    roots = {split_url(url)[0]: url for url in urls if local_path(url) is None and not url.startswith("memory://")}
+    roots = {split_url(url)[0]: url for url in urls if is_remote(url)}
     given = dict(storage.given)
     for url in roots.values():
         prefix, backend = storage.find(url)

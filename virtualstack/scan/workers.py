@@ -11,7 +11,8 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecu
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from virtualstack.scan.job import Job, Outcome, is_remote, outcomes_of, run
+from virtualstack.location import is_remote
+from virtualstack.scan.job import Job, Outcome, outcomes_of, run
 from virtualstack.scan.processes import Processes
 from virtualstack.scan.threads import DaemonThreads
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
+from virtualstack.location import is_remote
 from virtualstack.storage.source import Source
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class SourceFile(io.RawIOBase):
     ) -> None:
         super().__init__()
         if block_size is None:
-            block_size = 0 if source.location.url.startswith(("file://", "memory://")) else 64 * 1024
+            block_size = 64 * 1024 if is_remote(source.location.url) else 0
         self._source = source
         self._options = (block_size, cache_size, whole_size)
         if block_size and source.size <= whole_size:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +16,10 @@ from numpy.typing import NDArray
 from xarray import conventions
 
 from virtualstack.errors import VirtualStackError
-from virtualstack.location import local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
+from virtualstack.storage.concurrently import concurrently
 
 __all__ = ["TEXT", "Line", "read_line", "read_values"]
 
@@ -28,7 +27,6 @@ _MOST_OF_FILE = 1 << 26
 _MOST_OF_ALL = 1 << 29
 """Bytes of the coordinate that are read of one file, and of all."""
 _DECODED_AT_ONCE = 1 << 24
-_THREADS = 32
 _EPOCH = "days since 1850-01-01"
 _DAYS_TO_1970 = 43829
 _DAYS_OF_A_YEAR = {"standard": 365.2425, "noleap": 365.0, "all_leap": 366.0, "360_day": 360.0, "julian": 365.25}
@@ -120,11 +118,7 @@ def read_values(
             return error
 
     listed = list(arrays)
-    if all(array is None or local_path(array.a_url() or "file://") is not None for array in listed):
-        yield from map(read, listed)
-        return
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="virtualstack-survey") as pool:
-        yield from pool.map(read, listed)
+    return concurrently(read, listed, urls=(array.a_url() for array in listed if array is not None))
 
 
 def read_line(

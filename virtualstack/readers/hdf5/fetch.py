@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.location import Location
+from virtualstack.location import Location, is_remote
 from virtualstack.readers.hdf5.remote import Remote
 from virtualstack.readers.hdf5.structures.requests import Blocks, OutsideError, Parse, Span, StructureError
 from virtualstack.readers.hdf5.supply import Exact, InMemory, NotHeldError, Paged, Supply
@@ -277,5 +277,5 @@ def _supply(source: Source) -> Supply:
     if isinstance(source, MemorySource):
         return InMemory(source.data)
     if not isinstance(source, LocalSource):
-        return Exact(source) if source.location.url.startswith(("file://", "memory://")) else Remote(source)
+        return Remote(source) if is_remote(source.location.url) else Exact(source)
     return InMemory(source.read(0, source.size)) if source.size <= _WHOLE_LOCAL else Paged(source)
