@@ -26,12 +26,12 @@ from tests.scan_groups import assert_same, assert_same_values, make
 from tests.scan_readers import Noting
 from tests.servers import RangeServer
 from virtualstack.errors import ManifestError, StorageError
+from virtualstack.formats.plain_values import Heap, UnstorableError, from_dtype, from_value, to_dtype, to_value
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.scan.cache import ScanCache
 from virtualstack.scan.marks import marks_of
 from virtualstack.scan.plain_groups import from_group, to_group
-from virtualstack.scan.plain_values import Heap, UnstorableError, from_dtype, from_value, to_dtype, to_value
 from virtualstack.scan.versions import Version
 from virtualstack.storage import Storage
 

@@ -20,13 +20,13 @@ from numcodecs import zstd
 from virtualstack.codecs.bounded import CodecError, bounded_decoder
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import ManifestError, StorageError
+from virtualstack.formats.plain_values import Heap, Json, UnstorableError
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.registry import list_readers
 from virtualstack.scan.marks import mark_of_environment, marks_of
 from virtualstack.scan.plain_groups import from_group, to_group
-from virtualstack.scan.plain_values import Heap, Json, UnstorableError
 from virtualstack.scan.versions import Version, WatchedStorage, is_unchanged, surroundings
 from virtualstack.storage import Storage, Target
 
