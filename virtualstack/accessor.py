@@ -19,11 +19,9 @@ from virtualstack.dataset import loaded_variable, refusals_of, to_group, virtual
 from virtualstack.errors import MissingDependencyError, WriterError
 from virtualstack.manifests import FIRST, ChunkManifest, ManifestArray, ManifestGroup, describe, text_arrays
 from virtualstack.manifests.plain import ArrayForm
-from virtualstack.readers.base import byte_count
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.writers.rewrite import Budget
 
-__all__ = ["VirtualAccessor", "VirtualTreeAccessor", "rewrite_budget"]
+__all__ = ["VirtualAccessor", "VirtualTreeAccessor"]
 
 
 class _Writers:
@@ -80,7 +78,6 @@ class _Writers:
         ValueError
             ``rewrite`` is no budget.
         """
-        budget = None if rewrite is None else rewrite_budget(rewrite)
         writer = importlib.import_module("virtualstack.writers.kerchunk")
         written: dict[str, Any] | None = writer.write_kerchunk(
             self.to_group(),
@@ -89,32 +86,9 @@ class _Writers:
             relative=relative,
             fill_budget=fill_budget,
             inline_limit=inline_limit,
-            rewrite=budget,
+            rewrite=rewrite,
         )
         return written
-
-
-def rewrite_budget(rewrite: str | float, /) -> Budget:
-    """Read a budget of :meth:`VirtualAccessor.to_kerchunk`, such as ``"1%"``, ``0.01``, ``65536`` or ``"64 MiB"``.
-
-    >>> rewrite_budget("1%")
-    Budget(nbytes=None, fraction=0.01)
-
-    Raises
-    ------
-    ValueError
-        It is none.
-    """
-    if isinstance(rewrite, float | np.floating) or (isinstance(rewrite, str) and rewrite.strip().endswith("%")):
-        try:
-            fraction = rewrite if isinstance(rewrite, float | np.floating) else float(rewrite.strip()[:-1]) / 100
-        except ValueError:
-            fraction = -1.0
-        if 0 <= fraction <= (1 if isinstance(rewrite, float | np.floating) else 1e9):
-            return Budget(fraction=fraction)
-    elif not isinstance(rewrite, bool):
-        return Budget(nbytes=byte_count(rewrite, option="rewrite"))
-    raise ValueError(f"rewrite={rewrite!r}; it is such as '1%', 0.01, 65536 (bytes) or '64 MiB'")
 
 
 def _require_dask(chunks: object) -> None:

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import virtualstack as vs
-from virtualstack.accessor import rewrite_budget
 from virtualstack.errors import WriterError
 from virtualstack.testing.strategies import basic_keys, known_arrays
 from virtualstack.writers.kerchunk import write_kerchunk
@@ -174,7 +173,7 @@ def test_a_budget_that_is_none_is_refused(wrong, tmp_path):
 @pytest.mark.parametrize("budget", [np.int64(5000), np.float32(0.5), np.float64(0.5), 0.5])
 def test_a_budget_may_be_a_number_of_numpy(budget):
     expected = Budget(nbytes=5000) if isinstance(budget, np.integer) else Budget(fraction=0.5)
-    assert rewrite_budget(budget) == expected
+    assert Budget.of(budget) == expected
 
 
 def test_nothing_is_written_where_the_budget_is_too_small(series, tmp_path):

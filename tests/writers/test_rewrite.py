@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from virtualstack.accessor import rewrite_budget
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import SourceNotFoundError, WriterError
@@ -81,7 +80,7 @@ def refusal(array, budget, **options):
 
 def advertised(message):
     """Give the first budget that a message names."""
-    return rewrite_budget(re.search(r"rewrite='([^']+)'", message)[1])
+    return Budget.of(re.search(r"rewrite='([^']+)'", message)[1])
 
 
 def n_inline(array):
@@ -461,7 +460,7 @@ def test_a_budget_that_a_refusal_names_does_where_holes_must_be_written_out(data
     else:
         budgets = re.findall(r"rewrite='([^']+)'", refusal(array, None))
         assert said.startswith(f"rewrite='{budgets[0]}'")
-        back = written(array, rewrite_budget(budgets[-1]))  # the last one is sure to
+        back = written(array, Budget.of(budgets[-1]))  # the last one is sure to
     assert read_array(back, ()).tobytes() == values.tobytes()
 
 

@@ -12,8 +12,9 @@ import xarray as xr
 from virtualstack.dataset import to_dataset
 from virtualstack.errors import ReaderError, UnsupportedFeatureError
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.base import Reader, ReadOptions, byte_count
+from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.scan import scan
+from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import found_url
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import xarray as xr
 
-from virtualstack.accessor import rewrite_budget
 from virtualstack.api.one import account_for, read_options, select_group
 from virtualstack.cli.options import AddCommand, add_reader, scanning
 from virtualstack.cli.output import progress_bar, say, show
@@ -25,6 +24,7 @@ from virtualstack.storage import Storage
 from virtualstack.storage.concurrently import concurrently
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import require_library, verify_against_files
+from virtualstack.writers.rewrite import Budget
 
 __all__ = ["add_commands"]
 
@@ -86,7 +86,7 @@ def _output(text: str) -> str:
 
 def _budget(text: str) -> str:
     try:
-        rewrite_budget(text)
+        Budget.of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text

@@ -46,7 +46,7 @@ def write_kerchunk(
     relative: bool = False,
     fill_budget: int = 1 << 24,
     inline_limit: int = 1 << 20,
-    rewrite: Budget | None = None,
+    rewrite: Budget | str | float | None = None,
 ) -> dict[str, Any] | None:
     """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
 
@@ -83,7 +83,7 @@ def write_kerchunk(
         chunks: a time series whose chunks are longer than the files, for example.
     rewrite
         How much of a variable may be encoded anew and written into the references, where kerchunk takes only a part of
-        its chunks as they lie (:mod:`~virtualstack.writers.rewrite`); nothing by default.
+        its chunks as they lie (:meth:`~virtualstack.writers.rewrite.Budget.of`); nothing by default.
 
     Returns
     -------
@@ -95,9 +95,10 @@ def write_kerchunk(
     WriterError
         Kerchunk cannot express an array, named with the feature; or something else stands at the target.
     ValueError
-        ``relative`` without a target.
+        ``relative`` without a target, or ``rewrite`` is no budget.
     """
-    group = group.map_arrays(lambda array: _expressible(repack(array.whole()), inline_limit, rewrite, storage))
+    budget = None if rewrite is None else Budget.of(rewrite)
+    group = group.map_arrays(lambda array: _expressible(repack(array.whole()), inline_limit, budget, storage))
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target: locations are relative to its folder")

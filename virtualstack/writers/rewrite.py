@@ -12,6 +12,7 @@ from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import WriterError
 from virtualstack.manifests import INLINE, ManifestArray
 from virtualstack.reading import read_array
+from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.writers.encode import encode_chunk
 from virtualstack.writers.plan import RewritePlan, plan_anew
@@ -38,6 +39,36 @@ class Budget:
 
     nbytes: int | None = None
     fraction: float | None = None
+
+    @classmethod
+    def of(cls, rewrite: Budget | str | float, /) -> Budget:
+        """Read what a user gives as ``rewrite=``.
+
+        >>> Budget.of("1%"), Budget.of("64 KiB")
+        (Budget(nbytes=None, fraction=0.01), Budget(nbytes=65536, fraction=None))
+
+        Parameters
+        ----------
+        rewrite
+            ``"1%"`` or ``0.01`` of the stored bytes, or bytes as a whole number or such as ``"64 MiB"``.
+
+        Raises
+        ------
+        ValueError
+            It is none.
+        """
+        if isinstance(rewrite, Budget):
+            return rewrite
+        if isinstance(rewrite, float | np.floating) or (isinstance(rewrite, str) and rewrite.strip().endswith("%")):
+            try:
+                fraction = rewrite if isinstance(rewrite, float | np.floating) else float(rewrite.strip()[:-1]) / 100
+            except ValueError:
+                fraction = -1.0
+            if 0 <= fraction <= (1 if isinstance(rewrite, float | np.floating) else 1e9):
+                return cls(fraction=fraction)
+        elif not isinstance(rewrite, bool):
+            return cls(nbytes=byte_count(rewrite, option="rewrite"))
+        raise ValueError(f"rewrite={rewrite!r}; it is such as '1%', 0.01, 65536 (bytes) or '64 MiB'")
 
     def limit(self, stored: int, /) -> int:
         """Give the bytes that a variable of so many stored bytes may take."""

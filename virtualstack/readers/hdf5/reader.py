@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from virtualstack.errors import MalformedFileError, ManifestError, StorageError
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
-from virtualstack.readers.base import ReadOptions, byte_count
+from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.hdf5.check import differences
 from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
 from virtualstack.readers.hdf5.faults import LibraryError
@@ -32,6 +32,7 @@ from virtualstack.readers.hdf5.virtual_datasets import virtual_shape
 from virtualstack.readers.hdf5.virtual_sources import Chain, Datasets
 from virtualstack.readers.hdf5.walk import walk
 from virtualstack.readers.hdf5.walked import Extent, WalkedView
+from virtualstack.sizes import byte_count
 from virtualstack.storage import LocalSource, Source, Storage
 
 __all__ = ["HDF5"]

@@ -11,10 +11,11 @@ import numpy as np
 
 from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal
 from virtualstack.manifests import value_changing as cf_of
-from virtualstack.readers.base import ReadOptions, byte_count
+from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.netcdf3.chunks import chunk_shape, references
 from virtualstack.readers.netcdf3.extents import Extent, Layout, check_inside, lay_out
 from virtualstack.readers.netcdf3.header import read_header
+from virtualstack.sizes import byte_count
 from virtualstack.storage import Storage
 
 __all__ = ["MAX_CELLS", "MAX_NDIM", "NetCDF3"]

@@ -1,0 +1,33 @@
+"""Numbers of bytes as people write them."""
+
+from __future__ import annotations
+
+import re
+from numbers import Integral
+
+__all__ = ["byte_count"]
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def byte_count(size: int | str, /, *, option: str) -> int:
+    """Read a number of bytes that an option of this name was given.
+
+    >>> byte_count("1 MiB", option="inline_limit")
+    1048576
+
+    Raises
+    ------
+    ValueError
+        It is no number of bytes, or a negative one.
+    """
+    if isinstance(size, Integral):
+        number, unit = float(size), ""
+    else:
+        match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", size) if isinstance(size, str) else None
+        if match is None or match.group(2).upper() not in _UNITS or match.group(1).count(".") > 1:
+            raise ValueError(f"{option}={size!r} is no number of bytes, such as 65536 or '1 MiB'")
+        number, unit = float(match.group(1)), match.group(2).upper()
+    if number < 0:
+        raise ValueError(f"{option}={size!r} is negative")
+    return int(number * _UNITS[unit])
