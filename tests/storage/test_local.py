@@ -191,6 +191,30 @@ def test_a_target_that_may_not_be_written(tmp_path, monkeypatch):
         LocalTarget(f"file://{tmp_path}").put("a/b", b"")
 
 
+def test_what_is_being_written_is_not_listed(tmp_path):
+    """Temporary files have no keys, and a folder of nothing else is empty."""
+    target = LocalTarget(f"file://{tmp_path}")
+    (tmp_path / ".virtualstack-0").write_bytes(b"half")
+    assert target.first() is None
+    assert target.list() == []
+    target.put("a", b"")
+    assert target.first() == "a"
+
+
+@pytest.mark.parametrize("ask", ["first", "list"])
+def test_a_folder_that_may_not_be_listed(tmp_path, monkeypatch, ask):
+    """It is not taken for an empty one."""
+
+    def fail(*args: object) -> None:
+        raise PermissionError(errno.EACCES, "no")
+
+    monkeypatch.setattr(os, "listdir", fail)
+    monkeypatch.setattr(os, "scandir", fail)
+    with pytest.raises(StorageError, match=r"cannot be read: permission denied") as caught:
+        getattr(LocalTarget(f"file://{tmp_path}"), ask)("")
+    assert not isinstance(caught.value, SourceNotFoundError)
+
+
 def test_of_many_writers_one_wins(tmp_path):
     """put_if_absent is decided by the file system."""
     target = LocalTarget(f"file://{tmp_path}")

@@ -7,13 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from fsspec.implementations.http import HTTPFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from obstore.store import HTTPStore
 
 from tests.servers import RangeServer
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
-from virtualstack.storage import Storage, open_source, remote
+from virtualstack.storage import Storage, UnlistableError, open_source, remote
 from virtualstack.storage.remote import RemoteSource
 
 DATA = bytes(np.random.default_rng(0).integers(0, 256, 200_000, dtype=np.uint8))
@@ -315,6 +317,17 @@ def test_writing_to_a_web_server_that_does_not_allow_it(server):
         target.put("x", b"1")
     with pytest.raises(StorageError, match=r"could not be had: .*not yet implemented by HttpStore. Use another kind"):
         target.put_if_absent("x", b"1")
+
+
+@pytest.mark.parametrize("kind", ["options", "obstore", "fsspec"])
+def test_a_web_server_has_no_first_key(server, kind):
+    """It is not asked, and that nothing is known is not taken for nothing being there."""
+    backends = {"options": {}, "obstore": HTTPStore(server.root), "fsspec": HTTPFileSystem(skip_instance_cache=True)}
+    target = Storage.of({server.root: backends[kind]}).target(server.url("a"))
+    with pytest.raises(UnlistableError, match=r"'http://.*/a/': a web server has no list of its files") as caught:
+        target.first("x")
+    assert caught.value.url == target.url
+    assert server.n_requests == 0
 
 
 def test_a_location_without_size():

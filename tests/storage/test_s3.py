@@ -4,6 +4,9 @@ import pickle
 import time
 
 import pytest
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
+from moto.s3.responses import S3Response
 
 from tests.servers import RangeServer
 from virtualstack.errors import SourceNotFoundError, StorageError
@@ -198,3 +201,40 @@ def test_a_bucket_that_ignores_ranges_is_fetched_whole():
         source = open_source("s3://bkt/x.nc", storage={"s3://bkt/": options | {"region": "us-east-1"}})
         assert source.size == len(data)
         assert [bytes(x) for x in source.read_ranges([(0, 3), (300, 4)])] == [data[:3], data[300:304]]
+
+
+@pytest.fixture
+def listings(monkeypatch):
+    """The listings that are asked of moto, as they come."""
+    asked = []
+    real = S3Response.list_objects_v2
+
+    def counted(self):
+        asked.append(self.path)
+        return real(self)
+
+    monkeypatch.setattr(S3Response, "list_objects_v2", counted)
+    return asked
+
+
+@pytest.mark.parametrize(("folder", "first"), [("many", "many/000000000100"), ("none", None)])
+def test_the_first_of_many_keys_takes_one_request(s3, listings, folder, first):
+    """The rest of the listing, two pages here, is not asked for."""
+    backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    for n in range(2500):
+        backend.put_object("bucket", f"first/many/{n + 100:012}", b"")
+    target = Storage.of({"s3://bucket": s3.options}).target("s3://bucket/first")
+    assert target.first(folder) == first
+    assert len(listings) == 1
+
+
+@pytest.mark.parametrize("n", [3, 50, 120])
+def test_a_bucket_that_does_not_sort_is_listed_whole(monkeypatch, n):
+    """Directory buckets of S3 give keys in no order; the first is the least all the same."""
+    keys = [{"path": f"x/{i * 7 % n:03}"} for i in range(n)]
+
+    def unsorted(store, prefix, *, chunk_size):
+        return iter([keys[i : i + chunk_size] for i in range(0, n, chunk_size)])
+
+    monkeypatch.setattr("obstore.list", unsorted)
+    assert Storage.of({"s3://b": {"region": "r"}}).target("s3://b").first("x") == "x/000"

@@ -51,6 +51,26 @@ def test_what_was_put_is_what_is_got(target):
     assert target.list("a") == ["a/b c.bin"]
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["s/0007", "s/0012", "s/0003", "r/1"],
+        ["s/b", "s/a.json", "s/a/x"],  # '.' comes before '/'
+        ["s/b", "s/a/z/y", "s/a/z/x"],
+        ["s2/a", "r"],
+        [f"s/{n * 7 % 120:03}" for n in range(120)],
+    ],
+)
+def test_the_first_key_is_the_first_of_the_list(target, keys):
+    """In the folder, at the root, and where there is nothing."""
+    assert target.first() is None
+    for key in keys:
+        target.put(key, b"")
+    for prefix in ("s", "s/", "", "zzz", "s/0007"):
+        assert target.first(prefix) == next(iter(target.list(prefix)), None)
+    assert target.first("s") == min((key for key in keys if key.startswith("s/")), default=None)
+
+
 def test_put_if_absent_lets_the_first_one_win(target):
     """The second writer is told so, and changes nothing."""
     assert target.put_if_absent("x/first", b"1") is True

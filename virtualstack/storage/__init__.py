@@ -6,7 +6,7 @@ from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.registry import Storage, StorageLike, open_source, remember
 from virtualstack.storage.source import ByteRange, Bytes, DirectSource, Source, check_version
-from virtualstack.storage.target import Target
+from virtualstack.storage.target import Target, UnlistableError
 
 __all__ = [
     "ByteRange",
@@ -22,6 +22,7 @@ __all__ = [
     "Storage",
     "StorageLike",
     "Target",
+    "UnlistableError",
     "check_version",
     "coalesce",
     "open_source",

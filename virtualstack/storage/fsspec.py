@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
-from virtualstack.storage.target import check_key
+from virtualstack.storage.target import UnlistableError, check_key
 
 __all__ = ["FsspecSource", "FsspecTarget", "open_source", "open_target"]
 
@@ -95,6 +95,17 @@ class FsspecTarget:
             self.filesystem.invalidate_cache()
             return sorted(path.removeprefix(root) for path in self.filesystem.find(root + prefix.rstrip("/")))
         return []
+
+    def first(self, prefix: str = "", /) -> str | None:
+        """Give the first key in the folder ``prefix`` and below it, or ``None``; all are listed."""
+        protocol = self.filesystem.protocol
+        if "http" in ((protocol,) if isinstance(protocol, str) else protocol):
+            raise UnlistableError(
+                f"'{self.url}': a web server has no list of its files that could be trusted, so that the first cannot "
+                "be known. Give the URL of a file, or use an object store",
+                url=self.url,
+            )
+        return next(iter(self.list(prefix)), None)
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object, replacing the one that is there; atomic only where the filesystem is."""

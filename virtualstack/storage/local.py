@@ -243,12 +243,29 @@ class LocalTarget:
         """List the files in the folder ``prefix`` and below it, sorted."""
         root = self._path("")
         top = self._path(prefix.rstrip("/")) if prefix else root
-        return sorted(
-            Path(folder, name).relative_to(root).as_posix()
-            for folder, _, names in os.walk(top)
-            for name in names
-            if not name.startswith(_TEMPORARY)
-        )
+        with _storage_errors(self.url, "read"):
+            return sorted(
+                Path(folder, name).relative_to(root).as_posix()
+                for folder, _, names in os.walk(top, onerror=_raise_unless_gone)
+                for name in names
+                if not name.startswith(_TEMPORARY)
+            )
+
+    def first(self, prefix: str = "", /) -> str | None:
+        """Give the first file in the folder ``prefix`` and below it, or ``None``; one look at the folder."""
+        folder = self._path(prefix.rstrip("/"))
+        try:
+            with _storage_errors(self.url + prefix, "read"):
+                every = os.listdir(folder)  # noqa: PTH208 - 10^5 names, no paths
+            names = [name for name in every if not name.startswith(_TEMPORARY)]
+        except SourceNotFoundError:
+            return None
+        if not names:
+            return None
+        least = folder / min(names)
+        if least.is_dir():  # its files may come after others, and it may be empty
+            return next(iter(self.list(prefix)), None)
+        return least.relative_to(self._path("")).as_posix()
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write a file beside the old one, then rename it."""
@@ -293,6 +310,11 @@ class LocalTarget:
 
     def _path(self, key: str) -> Path:
         return Path((self._url(key) if key else self.url)[len("file://") :])
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def _claim(temporary: Path, path: Path) -> bool:

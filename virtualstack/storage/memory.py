@@ -85,6 +85,10 @@ class MemoryTarget:
         with _LOCK:
             return sorted(url[len(self.url) :] for url in _OBJECTS if url.startswith(root))
 
+    def first(self, prefix: str = "", /) -> str | None:
+        """Give the first key in the folder ``prefix`` and below it, or ``None``."""
+        return next(iter(self.list(prefix)), None)
+
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object, replacing the one that is there."""
         url = self._url(key)

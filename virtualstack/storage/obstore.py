@@ -28,12 +28,14 @@ from virtualstack.location import Location, split_url
 from virtualstack.storage.answer import find_region, named_region, what_was_answered
 from virtualstack.storage.identity import Identity, identities
 from virtualstack.storage.options import CLIENT_OPTIONS, normalise, split
+from virtualstack.storage.target import UnlistableError
 
 __all__ = ["Connection", "RangesIgnoredError", "UnsatisfiableError", "connect"]
 
 SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "adl": "az",
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
 _MAX_CONNECTIONS = 256
+_FEW_KEYS = 50  # servers give 1000 and more at once
 _EXAMPLES = {
     "s3": '{"access_key_id": "...", "secret_access_key": "..."}',
     "gs": '{"service_account_path": "..."}',
@@ -148,6 +150,25 @@ class Connection:
     def list(self, url: str, prefix: str) -> list[str]:
         """List the keys in the folder ``prefix`` and below it."""
         return self._ask(url, lambda store: [item["path"] for item in obstore.list(store, prefix or None).collect()])
+
+    def first(self, url: str, prefix: str) -> str | None:
+        """Give the first key in the folder ``prefix`` and below it: one request where the server sorts its keys."""
+
+        def ask(store: ObjectStore) -> str | None:
+            if isinstance(store, HTTPStore):
+                raise UnlistableError(
+                    f"'{url}': a web server has no list of its files, so that the first cannot be known. "
+                    "Give the URL of a file, or use an object store",
+                    url=url,
+                )
+            pages = iter(obstore.list(store, prefix or None, chunk_size=_FEW_KEYS))
+            keys = [item["path"] for item in next(pages, ())]
+            is_sorted = isinstance(store, S3Store | GCSStore | AzureStore) and keys == sorted(keys)
+            if len(keys) == _FEW_KEYS and not is_sorted:  # S3's directory buckets do not sort
+                keys += [item["path"] for page in pages for item in page]
+            return min(keys, default=None)
+
+        return self._ask(url, ask)
 
     def delete(self, url: str, key: str) -> None:
         """Delete an object; nothing happens where there is none."""

@@ -230,8 +230,14 @@ class RemoteTarget:
     def list(self, prefix: str = "", /) -> list[str]:
         """List the keys in the folder ``prefix`` and below it, sorted."""
         connection, path = self._connect(self.url + prefix.rstrip("/"))
-        root = self._connect(self.url)[1].rstrip("/")
+        root = self._root()
         return sorted(key.removeprefix(root).lstrip("/") for key in connection.list(self.url, path.rstrip("/")))
+
+    def first(self, prefix: str = "", /) -> str | None:
+        """Give the first key in the folder ``prefix`` and below it, or ``None``; see `Target.first`."""
+        connection, path = self._connect(self.url + prefix.rstrip("/"))
+        key = connection.first(self.url, path.rstrip("/"))
+        return None if key is None else key.removeprefix(self._root()).lstrip("/")
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object, replacing the one that is there."""
@@ -253,6 +259,9 @@ class RemoteTarget:
 
     def _url(self, key: str) -> str:
         return self.url + check_key(key, url=self.url)
+
+    def _root(self) -> str:
+        return self._connect(self.url)[1].rstrip("/")
 
     def _connect(self, url: str) -> tuple[Connection, str]:
         return connect(url, self._backend, self._prefix)

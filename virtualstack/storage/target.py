@@ -6,7 +6,11 @@ from typing import Protocol, runtime_checkable
 
 from virtualstack.errors import StorageError
 
-__all__ = ["Target", "check_key"]
+__all__ = ["Target", "UnlistableError", "check_key"]
+
+
+class UnlistableError(StorageError):
+    """A server has no list of what is there, as web servers do not: nothing is known of it."""
 
 
 @runtime_checkable
@@ -25,6 +29,18 @@ class Target(Protocol):
 
     def list(self, prefix: str = "", /) -> list[str]:
         """List the keys in the folder ``prefix`` and below it, sorted; empty where there are none."""
+
+    def first(self, prefix: str = "", /) -> str | None:
+        """Give the first key that `list` would give, or ``None`` where there are none.
+
+        On S3, Google and Azure it takes one request, however many keys there are, and on a local disk one look at the
+        folder. Others list all.
+
+        Raises
+        ------
+        UnlistableError
+            It is a web server.
+        """
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object, replacing the one that is there."""
