@@ -44,4 +44,4 @@ def with_retries(storage: Storage, urls: Iterable[str], retries: int, /) -> Stor
         if backend is None or (isinstance(backend, Mapping) and "max_retries" not in backend):
             patience = {"max_retries": retries, "retry_timeout": max(_LEAST_PATIENCE, _LONGEST_BACKOFF * retries)}
             given[prefix] = patience | dict(backend or {})
-    return replace(Storage.of(given), remembered=storage.remembered)
+    return replace(Storage.of(given), remembered=storage.remembered, stale=storage.stale)

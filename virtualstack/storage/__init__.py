@@ -4,8 +4,8 @@ from virtualstack.storage.coalesce import Requests, coalesce
 from virtualstack.storage.file import SourceFile
 from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
-from virtualstack.storage.registry import Storage, StorageLike, open_source, remember
-from virtualstack.storage.source import ByteRange, Bytes, DirectSource, Source, check_version
+from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source, remember
+from virtualstack.storage.source import ByteRange, Bytes, DirectSource, Source, SourceChangedWarning, check_version
 from virtualstack.storage.target import Target, UnlistableError
 
 __all__ = [
@@ -18,7 +18,9 @@ __all__ = [
     "MemoryTarget",
     "Requests",
     "Source",
+    "SourceChangedWarning",
     "SourceFile",
+    "Stale",
     "Storage",
     "StorageLike",
     "Target",

@@ -7,19 +7,22 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 from virtualstack.errors import StorageError
 from virtualstack.location import Location, absolute_url, split_url
 from virtualstack.storage.local import LocalTarget, open_local
 from virtualstack.storage.memory import MemoryTarget, open_memory
-from virtualstack.storage.source import Source
+from virtualstack.storage.source import Source, warn_of_change
 from virtualstack.storage.target import Target
 
-__all__ = ["Storage", "StorageLike", "open_source", "remember"]
+__all__ = ["Stale", "Storage", "StorageLike", "open_source", "remember"]
 
 type StorageLike = Storage | Mapping[str, object] | object | None
 """What ``storage=`` takes: see `Storage.of`."""
+
+type Stale = Literal["error", "warn", "ignore"]
+"""What happens where a source is not the version that was indexed: see `Storage.with_stale`."""
 
 _REMOTE = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "http", "https"
 _KNOWN = "file", "memory", *_REMOTE
@@ -46,11 +49,14 @@ class Storage:
         Pairs of URL prefix (``""`` for every URL) and what serves it, longest prefix first. Given ones are asked first.
     kept
         See `once`.
+    stale
+        See `with_stale`.
     """
 
     given: tuple[tuple[str, object], ...] = ()
     remembered: tuple[tuple[str, object], ...] = ()
     kept: _Kept | None = field(default=None, compare=False)
+    stale: Stale = "error"
 
     @classmethod
     def of(cls, storage: StorageLike = None, /) -> Self:
@@ -79,6 +85,20 @@ class Storage:
         """
         return replace(self, kept=_Kept(absolute_url(url)))
 
+    def with_stale(self, stale: Stale, /) -> Self:
+        """Give the same storage with another answer to sources that changed after they were indexed.
+
+        Parameters
+        ----------
+        stale
+            ``"error"``: `SourceChangedError`. ``"warn"``: one `SourceChangedWarning` for each source that is opened,
+            and the bytes that are there now are read. ``"ignore"``: they are read, and nothing is compared. Not to
+            raise costs a request for each remote source, which is asked for its size.
+        """
+        if stale not in ("error", "warn", "ignore"):
+            raise ValueError(f"stale must be 'error', 'warn' or 'ignore', not {stale!r}")
+        return replace(self, stale=stale)
+
     def source(self, url: str | os.PathLike[str], /, *, expected: Location | None = None) -> Source:
         """Open what is at a URL or local path.
 
@@ -90,7 +110,7 @@ class Storage:
             URL or local path.
         expected
             What a manifest recorded. Size and etag are compared, where known on both sides, on opening or
-            with the first bytes that are read: `SourceChangedError`.
+            with the first bytes that are read: `SourceChangedError`, unless `with_stale` says otherwise.
 
         Raises
         ------
@@ -100,6 +120,11 @@ class Storage:
             It cannot be reached or read.
         """
         url = absolute_url(url)
+        if expected is not None and self.stale != "error":
+            source = self._open(url, None)
+            if self.stale == "warn":
+                warn_of_change(expected, source.location)
+            return source
         if self.kept is None or self.kept.url != url or expected is not None:
             return self._open(url, expected)
         if self.kept.source is None:
@@ -142,7 +167,8 @@ class Storage:
                 for prefix, backend in entries
             )
 
-        return f"Storage({{{words(self.given)}}}, remembered={{{words(self.remembered)}}})"
+        stale = "" if self.stale == "error" else f", stale='{self.stale}'"
+        return f"Storage({{{words(self.given)}}}, remembered={{{words(self.remembered)}}}{stale})"
 
 
 def remember(storage: StorageLike, /, *, url: str | os.PathLike[str] | None = None) -> None:

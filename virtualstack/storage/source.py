@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -11,7 +12,17 @@ from numpy.typing import NDArray
 from virtualstack.errors import SourceChangedError, StorageError
 from virtualstack.location import Location
 
-__all__ = ["ByteRange", "Bytes", "DirectSource", "Source", "check_lengths", "check_ranges", "check_version"]
+__all__ = [
+    "ByteRange",
+    "Bytes",
+    "DirectSource",
+    "Source",
+    "SourceChangedWarning",
+    "check_lengths",
+    "check_ranges",
+    "check_version",
+    "warn_of_change",
+]
 
 type Bytes = bytes | memoryview
 """What ranges come back as; a memoryview may be one part of a larger request."""
@@ -20,6 +31,10 @@ type ByteRange = tuple[int, int]
 """Offset and length in bytes."""
 
 _LIMIT = np.iinfo(np.int64).max
+
+
+class SourceChangedWarning(UserWarning):
+    """A source is not the version that was indexed, and is read all the same, as was asked for."""
 
 
 @runtime_checkable
@@ -124,6 +139,14 @@ def check_version(expected: Location | None, found: Location, /) -> None:
                 "Scan it again, or restore the version that was indexed",
                 url=found.url,
             )
+
+
+def warn_of_change(expected: Location, found: Location, /) -> None:
+    """Warn where `check_version` would raise."""
+    try:
+        check_version(expected, found)
+    except SourceChangedError as error:
+        warnings.warn(f"read as it is now, by stale='warn': {error}", SourceChangedWarning, stacklevel=3)
 
 
 def _plain(tag: float | str) -> float | str:
