@@ -76,7 +76,7 @@ def test_a_warning_names_what_was_and_what_is(changing):
     put(NEW)
     with pytest.warns(SourceChangedWarning, match=rf"'{url}' .* its size was 10 and is 12") as caught:
         source = storage.with_stale("warn").source(url, expected=expected)
-        assert source.read(0, source.size) == NEW
+    assert source.read(0, source.size) == NEW
     assert len(caught) == 1
 
 
