@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from virtualstack.dataset.variables import (
 from virtualstack.errors import ReaderError, UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal, text_arrays
 from virtualstack.storage import Storage
+from virtualstack.warning import warn
 
 __all__ = ["to_dataset"]
 
@@ -104,7 +104,7 @@ def to_dataset(
                 except UnsupportedFeatureError as error:
                     if not skips:
                         raise
-                    warnings.warn(f"left out: {error}", UserWarning, stacklevel=3)
+                    warn(f"left out: {error}")
                     refusals.append(Refusal(path=array.name or "", reason=error.feature or str(error)))
                     continue
                 refusals += inlined

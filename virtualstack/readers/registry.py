@@ -6,7 +6,6 @@ import functools
 import importlib
 import importlib.metadata
 import os
-import warnings
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import cast
@@ -21,6 +20,7 @@ from virtualstack.errors import (
 from virtualstack.location import absolute_url, local_path
 from virtualstack.readers.base import Reader
 from virtualstack.storage import Source, Storage
+from virtualstack.warning import warn
 
 __all__ = ["BUILT_IN", "Format", "find_reader", "list_readers", "load_reader"]
 
@@ -142,7 +142,7 @@ def _plugins() -> tuple[Format, ...]:
         try:
             found.append(entry.load())
         except (ImportError, AttributeError) as error:  # one plugin that is broken leaves all other formats as they are
-            warnings.warn(f"the reader plugin '{entry.name}' cannot be loaded: {error}", UserWarning, stacklevel=4)
+            warn(f"the reader plugin '{entry.name}' cannot be loaded: {error}")
     return tuple(found)
 
 

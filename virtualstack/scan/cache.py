@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import uuid
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, fields
 from importlib.metadata import version
@@ -29,6 +28,7 @@ from virtualstack.scan.marks import mark_of_environment, marks_of
 from virtualstack.scan.plain_groups import from_group, to_group
 from virtualstack.scan.versions import Version, WatchedStorage, is_unchanged, surroundings
 from virtualstack.storage import Storage, Target
+from virtualstack.warning import warn
 
 __all__ = ["ScanCache"]
 
@@ -165,9 +165,7 @@ class ScanCache:
         try:
             self.target.put(self._key(url), _build(header, heap))
         except StorageError as error:
-            warnings.warn(
-                f"what was found in '{url}' is not kept for the next scan: {error}", UserWarning, stacklevel=2
-            )
+            warn(f"what was found in '{url}' is not kept for the next scan: {error}")
 
     def _what(self, url: str) -> str:
         return "\n".join((url, *self._reached([url]), self.how))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
 from virtualstack.errors import MissingDependencyError
+from virtualstack.warning import warn
 
 try:
     from distributed import Client, default_client
@@ -69,11 +69,9 @@ def _watch(cluster: Any, *, had_some: bool) -> Callable[[], None]:
             had_some, last_seen = True, time.monotonic()
         elif had_some and time.monotonic() - last_seen >= _PATIENCE:
             is_said = True
-            warnings.warn(
+            warn(
                 f"the dask cluster of this scan has had no workers for {_PATIENCE:.0f} seconds; the scan goes on when "
-                "it has some again. To stop it, press Ctrl-C or close the client: with cache=, what was found is kept",
-                UserWarning,
-                stacklevel=2,
+                "it has some again. To stop it, press Ctrl-C or close the client: with cache=, what was found is kept"
             )
 
     return look
