@@ -346,6 +346,29 @@ def test_a_variable_that_cannot_be_referenced_is_an_error(large_text, tmp_path, 
     assert re.search(r"'/text'.*drop_variables=\['text'\]", error_of(capsys))
 
 
+def test_texts_in_pieces_are_subject_to_unsupported(tmp_path, capsys):
+    """As any variable that has no byte-range form."""
+    path, output = str(tmp_path / "a.nc"), str(tmp_path / "refs.json")
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("t", 2)
+        file.createDimension("k", 1 << 20)
+        file.createVariable("v", "f4", ("t",))[:] = [1, 2]
+        file.createVariable("long", "S1", ("t", "k"), chunksizes=(1, 1 << 19))
+    assert main(["build", path, "-o", output]) == 1
+    assert "raise inline_limit" in error_of(capsys)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        assert main(["build", path, "-o", output, "--unsupported", "skip"]) == 0
+    assert "left out: variable '/long'" in capsys.readouterr().err
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("t", 2)
+        file.createDimension("k", 4)
+        file.createVariable("short", "S1", ("t", "k"), chunksizes=(1, 2))
+    assert main(["build", path, "-o", output]) == 0
+    assert main(["build", path, "-o", output, "--unsupported", "raise"]) == 1
+    assert "'/short'" in error_of(capsys)
+
+
 def test_a_variable_can_be_skipped_with_a_warning(large_text, tmp_path, capsys):
     """The comparison then leaves it out too."""
     output = str(tmp_path / "refs.json")
@@ -643,7 +666,7 @@ def test_a_wish_to_stop_exits_with_130(files, capsys, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(build, "scan", stop)
+    monkeypatch.setattr(build, "open_each", stop)
     assert main(["build", files[0], "-o", "refs.json"]) == 130
     assert error_of(capsys) == "interrupted"
     with pytest.raises(KeyboardInterrupt):

@@ -1,7 +1,8 @@
 """Opening a source, or many as one, as a virtual dataset or tree."""
 
 from virtualstack.api.many import open_virtual_mfdataset, open_virtual_mfdatatree
-from virtualstack.api.one import account_for, open_virtual_dataset, open_virtual_datatree, select_group
+from virtualstack.api.one import open_virtual_dataset, open_virtual_datatree
+from virtualstack.api.opening import account_for, select_group
 
 __all__ = [
     "account_for",

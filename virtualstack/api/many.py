@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack, cast
 
 import xarray as xr
 
-from virtualstack.api.one import Unsupported, account_for, read_options, select_group, to_tree
+from virtualstack.api.each import OnError, open_each
+from virtualstack.api.opening import Opening, Unsupported, account_for, what_is_left_out
 from virtualstack.combine import Combine, How, Join, Labelling, Nested, combine_datasets, combine_trees, flatten
-from virtualstack.dataset import refusals_of, to_dataset, with_refusals
-from virtualstack.errors import CombineError, ReaderError, SourceNotFoundError, StorageError, VirtualStackError
+from virtualstack.dataset import refusals_of, with_refusals
+from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.manifests import ManifestGroup, Refusal
-from virtualstack.readers.base import Reader, ReadOptions
-from virtualstack.scan import scan
-from virtualstack.storage import Storage, StorageLike
-from virtualstack.storage.concurrently import concurrently
+from virtualstack.readers.base import Reader
+from virtualstack.storage import StorageLike
 from virtualstack.storage.listing import find_urls
+from virtualstack.warning import warn
 
 __all__ = ["OpenOptions", "open_virtual_mfdataset", "open_virtual_mfdatatree"]
 
 type Path = str | os.PathLike[str]
-type OnError = Literal["raise", "skip"]
 
 
 class _TreeOptions(TypedDict, total=False):
@@ -125,34 +123,31 @@ def open_virtual_mfdataset(
         decode_times=open_options.get("decode_times"),
         combine_options=combine_options,
     )
-    _check_options("open_virtual_mfdataset", open_options, OpenOptions)
-    storage = Storage.of(open_options.get("storage"))
+    opening = _opening("open_virtual_mfdataset", open_options, OpenOptions, unpack is True)
     loadable = open_options.get("loadable_variables")
     wanted = None if loadable is None else {loadable} if isinstance(loadable, str) else set(loadable)
     unknown = set(wanted or ())
-    decode_times = open_options.get("decode_times")
-    limit = _read_options(open_options).inline_limit
 
     def open_one(node: ManifestGroup) -> xr.Dataset:
         unknown.difference_update(node.arrays)
-        dataset = to_dataset(
-            node,
-            storage=storage,
-            loadable_variables=None if wanted is None else wanted & node.arrays.keys(),
-            decode_times=decode_times,
-            unpack=unpack is True,
-            inline_limit=limit,
-            skips=open_options.get("unsupported") == "skip",
-        )
+        its = None if wanted is None else wanted & node.arrays.keys()
+        dataset = opening.dataset(node, loadable_variables=its)
         return dataset if preprocess is None else _preprocessed(xr.Dataset, dataset, preprocess, node.url)
 
-    rest: Any = {key: value for key, value in open_options.items() if key != "loadable_variables"}
     opened = _open_all(
-        urls, open_one, executor=executor, on_error=on_error, cache=cache, progress=progress, options=rest
+        urls,
+        open_one,
+        opening,
+        reader=open_options.get("reader"),
+        executor=executor,
+        on_error=on_error,
+        cache=cache,
+        progress=progress,
+        with_children=False,
     )
     if unknown:
         raise KeyError(f"loadable_variables names {sorted(unknown)}, which no file has")
-    combined = combine_datasets(opened.nested, how, storage=storage)
+    combined = combine_datasets(opened.nested, how, storage=opening.storage)
     return with_refusals(combined, (*refusals_of(combined), *opened.left_out))
 
 
@@ -196,51 +191,46 @@ def open_virtual_mfdatatree(
         decode_times=open_options.get("decode_times"),
         combine_options=combine_options,
     )
-    _check_options("open_virtual_mfdatatree", open_options, _TreeOptions)
-    storage = Storage.of(open_options.get("storage"))
-    decode_times = open_options.get("decode_times")
-    limit = _read_options(open_options).inline_limit
+    opening = _opening("open_virtual_mfdatatree", open_options, _TreeOptions, unpack is True)
 
     def open_one(node: ManifestGroup) -> xr.DataTree:
-        tree = to_tree(
-            node,
-            storage=storage,
-            decode_times=decode_times,
-            unpack=unpack is True,
-            inline_limit=limit,
-            skips=open_options.get("unsupported") == "skip",
-        )
+        tree = opening.tree(node)
         return tree if preprocess is None else _preprocessed(xr.DataTree, tree, preprocess, node.url)
 
     opened = _open_all(
         urls,
         open_one,
+        opening,
+        reader=open_options.get("reader"),
         executor=executor,
         on_error=on_error,
         cache=cache,
         progress=progress,
-        options=open_options,
         with_children=True,
     )
-    combined = combine_trees(opened.nested, how, storage=storage)
+    combined = combine_trees(opened.nested, how, storage=opening.storage)
     if opened.left_out:
         root = combined.to_dataset()
         combined.dataset = with_refusals(root, (*refusals_of(root), *opened.left_out))
     return combined
 
 
-def _check_options(function: str, options: Mapping[str, Any], known: Any) -> None:
+def _opening(function: str, options: Mapping[str, Any], known: Any, unpack: bool) -> Opening:
+    """Take the options that are not about how files are described, or combined.
+
+    Raises
+    ------
+    TypeError
+        One is not known.
+    """
     unknown = sorted(options.keys() - known.__optional_keys__)
     if unknown:
         raise TypeError(
             f"{function}() got the unexpected keywords {unknown}; those of how files are joined belong into "
             f"combine_options=, and each file is opened with {sorted(known.__optional_keys__)}"
         )
-
-
-def _read_options(options: Mapping[str, Any]) -> ReadOptions:
-    keys = ("group", "drop_variables", "unsupported", "inline_limit")
-    return read_options(**{key: options[key] for key in keys if key in options})
+    rest = {key: value for key, value in options.items() if key not in ("reader", "loadable_variables")}
+    return Opening.of(unpack=unpack, **rest)
 
 
 def _preprocessed[T: (xr.Dataset, xr.DataTree)](
@@ -252,7 +242,7 @@ def _preprocessed[T: (xr.Dataset, xr.DataTree)](
     except VirtualStackError as error:
         error.add_note(f"in preprocess= for '{url}'")
         raise
-    except Exception as error:
+    except Exception as error:  # code of the user's raises what it likes, and does not name the file
         raise CombineError(
             f"preprocess= raised {type(error).__name__} for '{url}': {error}", property="preprocess", left_url=url
         ) from error
@@ -277,64 +267,51 @@ class _Opened[T]:
 def _open_all[T](
     urls: Nested[Path],
     open_one: Callable[[ManifestGroup], T],
+    opening: Opening,
     /,
     *,
+    reader: str | Reader | None,
     executor: Any,
     on_error: OnError,
     cache: Path | None,
     progress: Any,
-    options: _TreeOptions,
-    with_children: bool = False,
+    with_children: bool,
 ) -> _Opened[T]:
     """Scan and open all sources.
 
     Raises
     ------
     SourceNotFoundError
-        There are none, or none that could be opened.
+        There are none.
     ReaderError, StorageError
-        One cannot be opened, and ``on_error`` is "raise".
+        One cannot be opened, and ``on_error`` is "raise"; or none can be.
     """
-    nested = _expanded(urls, options.get("storage"))
+    nested = _expanded(urls, opening.storage)
     listed: list[str] = list(flatten(cast(Nested[str], nested)))
     if not listed:
         raise SourceNotFoundError("there are no files to open: the list of URLs is empty")
-    unsupported = options.get("unsupported", "inline")
-    asked = {"executor": executor, "cache": cache, "progress": progress}
-    result = scan(
-        listed,
-        reader=options.get("reader"),
-        storage=options.get("storage"),
-        on_error=on_error,
-        options=_read_options(options),
-        **{key: value for key, value in asked.items() if value is not None},
-    )
-    errors: dict[str, Exception] = dict(result.errors)
-    groups = iter(result)
-    roots = [None if url in errors else next(groups) for url in listed]
+    is_skipping = opening.unsupported == "skip"
     nodes: list[ManifestGroup] = []
 
-    def attempt(root: ManifestGroup) -> T | Exception:
-        try:
-            node = select_group(root, options.get("group"))
-            nodes.append(node)
-            if unsupported != "skip":
-                account_for(node, unsupported, with_children=with_children)
-            return open_one(node)
-        except (ReaderError, StorageError) as error:
-            if on_error == "raise":
-                raise
-            return error
+    def open_node(root: ManifestGroup) -> T:
+        node = opening.node(root)
+        nodes.append(node)
+        if not is_skipping:
+            account_for(node, opening.unsupported, with_children=with_children)
+        return open_one(node)
 
-    outcomes = concurrently(attempt, [root for root in roots if root is not None], urls=listed)
-    opened: list[T | None] = []
-    for url, root in zip(listed, roots, strict=True):
-        outcome = None if root is None else next(outcomes)
-        if isinstance(outcome, Exception):
-            errors[url] = outcome
-            outcome = None
-        opened.append(outcome)
-    if unsupported == "skip":
+    opened, errors = open_each(
+        listed,
+        open_node,
+        opening.options,
+        reader=reader,
+        storage=opening.storage,
+        executor=executor,
+        on_error=on_error,
+        cache=cache,
+        progress=progress,
+    )
+    if is_skipping:
         _warn_of_refused(nodes, with_children=with_children)
     if errors:
         _check_places(nested, errors)
@@ -387,23 +364,14 @@ def _warn_of_errors(errors: Mapping[str, Exception], *, n: int) -> None:
     url, error = next(iter(errors.items()))
     if len(errors) == n:
         raise error
-    warnings.warn(
+    warn(
         f"left out {len(errors):,} of {n:,} files that could not be opened, first '{url}': {error}; "
-        ".virtual.report() names all",
-        UserWarning,
-        stacklevel=4,
+        ".virtual.report() names all"
     )
 
 
 def _warn_of_refused(nodes: Sequence[ManifestGroup], *, with_children: bool) -> None:
     """Warn once for all files."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for node in nodes:
-            account_for(node, "skip", with_children=with_children)
-    if caught:
-        warnings.warn(
-            f"{caught[0].message} (and of {len(caught) - 1:,} more files)" if caught[1:] else str(caught[0].message),
-            UserWarning,
-            stacklevel=4,
-        )
+    said = [x for node in nodes if (x := what_is_left_out(node, with_children=with_children)) is not None]
+    if said:
+        warn(f"{said[0]} (and of {len(said) - 1:,} more files)" if said[1:] else said[0])

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable
-from typing import Literal
 
 import xarray as xr
 
-from virtualstack.dataset import to_dataset
-from virtualstack.errors import ReaderError, UnsupportedFeatureError
+from virtualstack.api.opening import Opening, Unsupported, account_for
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.readers.base import Reader
 from virtualstack.scan import scan
-from virtualstack.sizes import byte_count
-from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage import StorageLike
 from virtualstack.storage.listing import found_url
 
-__all__ = [
-    "Unsupported",
-    "account_for",
-    "open_virtual_dataset",
-    "open_virtual_datatree",
-    "read_options",
-    "select_group",
-    "to_tree",
-]
-
-type Unsupported = Literal["inline", "raise", "skip"]
+__all__ = ["open_virtual_dataset", "open_virtual_datatree"]
 
 
 def open_virtual_dataset(
@@ -91,18 +77,18 @@ def open_virtual_dataset(
     StorageError
         The source cannot be read.
     """
-    root, store = _read(url, reader, group, storage, drop_variables, unsupported, inline_limit)
-    node = select_group(root, group)
-    account_for(node, unsupported, with_children=False)
-    return to_dataset(
-        node,
-        storage=store,
-        loadable_variables=loadable_variables,
+    opening = Opening.of(
+        group=group,
+        storage=storage,
+        drop_variables=drop_variables,
         decode_times=decode_times,
         unpack=unpack,
-        inline_limit=_inline_limit(unsupported, inline_limit),
-        skips=unsupported == "skip",
+        unsupported=unsupported,
+        inline_limit=inline_limit,
     )
+    node = _read(url, reader, opening)
+    account_for(node, unsupported, with_children=False)
+    return opening.dataset(node, loadable_variables=loadable_variables)
 
 
 def open_virtual_datatree(
@@ -129,134 +115,20 @@ def open_virtual_datatree(
     StorageError
         The source cannot be read.
     """
-    root, store = _read(url, reader, group, storage, drop_variables, unsupported, inline_limit)
-    node = select_group(root, group)
-    account_for(node, unsupported, with_children=True)
-    limit = _inline_limit(unsupported, inline_limit)
-    skips = unsupported == "skip"
-    return to_tree(node, storage=store, decode_times=decode_times, unpack=unpack, inline_limit=limit, skips=skips)
-
-
-def to_tree(
-    node: ManifestGroup,
-    /,
-    *,
-    storage: Storage,
-    decode_times: bool | None = None,
-    unpack: bool = False,
-    inline_limit: int = 1 << 20,
-    skips: bool = False,
-) -> xr.DataTree:
-    """Make the tree of virtual datasets of a group and those below it; reads the bytes of dimension coordinates.
-
-    Raises
-    ------
-    ReaderError
-        Groups do not form one tree, or a coordinate cannot be decoded.
-    StorageError
-        Values of a coordinate cannot be read.
-    """
-    datasets = {
-        path or "/": to_dataset(
-            child, storage=storage, decode_times=decode_times, unpack=unpack, inline_limit=inline_limit, skips=skips
-        )
-        for path, child in node.walk()
-    }
-    try:
-        return xr.DataTree.from_dict(datasets)
-    except ValueError as error:  # coordinates of a group contradict its parent's
-        raise ReaderError(
-            f"'{node.url}': its groups do not form one tree: {error}; open them one by one with group=", url=node.url
-        ) from error
-
-
-def _read(
-    url: str | os.PathLike[str],
-    reader: str | Reader | None,
-    group: str | None,
-    storage: StorageLike,
-    drop_variables: str | Iterable[str],
-    unsupported: Unsupported,
-    inline_limit: int | str,
-) -> tuple[ManifestGroup, Storage]:
-    options = read_options(
-        group=group, drop_variables=drop_variables, unsupported=unsupported, inline_limit=inline_limit
-    )
-    (root,) = scan([found_url(url)], reader=reader, storage=storage, options=options)
-    return root, Storage.of(storage)
-
-
-def read_options(
-    *,
-    group: str | None = None,
-    drop_variables: str | Iterable[str] = (),
-    unsupported: Unsupported = "inline",
-    inline_limit: int | str = "1 MiB",
-) -> ReadOptions:
-    """Give what readers are told of the parameters of :func:`open_virtual_dataset`.
-
-    Raises
-    ------
-    ValueError
-        A value is not known.
-    """
-    if unsupported not in ("inline", "raise", "skip"):
-        raise ValueError(f"unsupported={unsupported!r}; it is 'inline', 'raise' or 'skip'")
-    return ReadOptions(
+    opening = Opening.of(
         group=group,
-        drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables),
-        inline_limit=_inline_limit(unsupported, inline_limit),
+        storage=storage,
+        drop_variables=drop_variables,
+        decode_times=decode_times,
+        unpack=unpack,
+        unsupported=unsupported,
+        inline_limit=inline_limit,
     )
+    node = _read(url, reader, opening)
+    account_for(node, unsupported, with_children=True)
+    return opening.tree(node)
 
 
-def _inline_limit(unsupported: Unsupported, inline_limit: int | str) -> int:
-    return 0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit")
-
-
-def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
-    """Give the group at a path, the root for ``None``.
-
-    Raises
-    ------
-    ReaderError
-        There is none; the message lists what there is.
-    """
-    try:
-        node = root[path or ""]
-    except KeyError as error:
-        raise ReaderError(f"'{root.url}': {error.args[0]}", url=root.url) from error
-    if not isinstance(node, ManifestGroup):
-        raise ReaderError(f"'{path}' of '{root.url}' is a variable, not a group", url=root.url)
-    return node
-
-
-def account_for(
-    node: ManifestGroup, unsupported: Unsupported, /, *, with_children: bool, dropped: Iterable[str] = ()
-) -> None:
-    """Raise, or warn with ``unsupported="skip"``, for the variables that the reader refused and nobody has dropped.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        There are such; the message lists them with the reasons.
-    """
-    groups = [group for _, group in node.walk()] if with_children else [node]
-    refused = [refusal for group in groups for refusal in group.refusals if refusal.kind == "refused"]
-    names = {x: x.path.rsplit("/", 1)[-1] for x in refused}
-    refused = [x for x in refused if names[x] not in set(dropped)]
-    if not refused:
-        return
-    listed = "; ".join(f"'{x.path}': {x.reason}" for x in refused[:5])
-    listed += f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
-    if unsupported == "skip":
-        warnings.warn(f"'{node.url}': left out {listed}", UserWarning, stacklevel=3)
-        return
-    drop = [names[x] for x in refused[:5]]
-    raise UnsupportedFeatureError(
-        f"'{node.url}': {len(refused)} variable{'s' * (len(refused) > 1)} cannot be referenced: {listed}. "
-        f"Leave them out with drop_variables={drop} or unsupported='skip', or raise inline_limit where that is what "
-        "stands in the way",
-        url=node.url,
-        variable=refused[0].path,
-        feature=refused[0].reason,
-    )
+def _read(url: str | os.PathLike[str], reader: str | Reader | None, opening: Opening) -> ManifestGroup:
+    (root,) = scan([found_url(url)], reader=reader, storage=opening.storage, options=opening.options)
+    return opening.node(root)

@@ -9,19 +9,17 @@ from contextlib import contextmanager
 
 import xarray as xr
 
-from virtualstack.api.one import account_for, read_options, select_group
+from virtualstack.api.each import open_each
+from virtualstack.api.opening import Opening, account_for
 from virtualstack.cli.options import AddCommand, add_reader, scanning
 from virtualstack.cli.output import progress_bar, say, show
 from virtualstack.combine import How, combine_datasets
-from virtualstack.dataset import groups_of, refusals_of, to_dataset
+from virtualstack.dataset import groups_of, refusals_of
 from virtualstack.engine import VirtualStackBackendEntrypoint
-from virtualstack.errors import CombineError, ReaderError, StorageError, VirtualStackError
+from virtualstack.errors import CombineError, ReaderError, VirtualStackError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.sample import SAMPLES, sample_files
-from virtualstack.scan import scan
-from virtualstack.storage import Storage
-from virtualstack.storage.concurrently import concurrently
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import require_library, verify_against_files
 from virtualstack.writers.rewrite import Budget
@@ -130,42 +128,36 @@ def _build(options: argparse.Namespace) -> int:
 
 def _open_all(urls: Sequence[str], options: argparse.Namespace) -> dict[str, xr.Dataset]:
     """Open files, all that can be opened where others are to be skipped."""
-    found = scan(
+    opening = Opening.of(
+        group=options.group,
+        drop_variables=options.drop_variable,
+        unsupported=options.unsupported,
+        unpack=options.unpack == "all",
+    )
+    opened, errors = open_each(
         urls,
+        lambda root: _opened(root, opening),
+        opening.options,
         reader=options.reader,
         executor=options.executor,
         on_error=options.on_error,
         cache=options.cache,
         progress=progress_bar("scan"),
-        options=read_options(
-            group=options.group, drop_variables=options.drop_variable, unsupported=options.unsupported
-        ),
     )
-
-    def attempt(root: ManifestGroup) -> xr.Dataset | VirtualStackError:
-        try:
-            return _opened(root, options)
-        except (ReaderError, StorageError) as error:
-            if options.on_error == "raise":
-                raise
-            return error
-
-    outcomes = dict(zip(found.urls, concurrently(attempt, found, urls), strict=True))
-    left_out = dict(found.errors) | {url: x for url, x in outcomes.items() if isinstance(x, Exception)}
-    for url, error in left_out.items():
-        if len(left_out) == len(urls):
+    for url, error in errors.items():
+        if len(errors) == len(urls):
             raise error
         say("warning", f"left out '{url}': {error}")
-    return {url: x for url, x in outcomes.items() if isinstance(x, xr.Dataset)}
+    return {url: dataset for url, dataset in zip(urls, opened, strict=True) if dataset is not None}
 
 
-def _opened(root: ManifestGroup, options: argparse.Namespace) -> xr.Dataset:
-    node = select_group(root, options.group)
-    account_for(node, options.unsupported, with_children=False)
-    dataset = to_dataset(node, storage=Storage.of(None), unpack=options.unpack == "all")
+def _opened(root: ManifestGroup, opening: Opening) -> xr.Dataset:
+    node = opening.node(root)
+    account_for(node, opening.unsupported, with_children=False)
+    dataset = opening.dataset(node)
     if not dataset.variables:
         raise ReaderError(
-            f"there are no variables to reference in '{options.group or '/'}' of '{root.url}'; "
+            f"there are no variables to reference in '{opening.options.group or '/'}' of '{root.url}'; "
             f"'virtualstack inspect' shows all groups, and --group chooses another",
             url=root.url,
         )

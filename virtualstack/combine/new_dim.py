@@ -165,7 +165,7 @@ def _found(parts: Sequence[Part], dim: str, labelling: Labelling) -> Sequence[An
 def _called(dim: str, labelling: Callable[[xr.Dataset], Any], part: Part) -> Any:
     try:
         return labelling(part.dataset())
-    except Exception as error:
+    except Exception as error:  # code of the user's raises what it likes, and does not name the file
         raise _refusal(
             dim, part, f"the function of new_dim '{dim}' raised {type(error).__name__} for {part.called}: {error}"
         ) from error

@@ -1,0 +1,183 @@
+"""How a source, once it is described, becomes a dataset or a tree: what all ways of opening have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import xarray as xr
+
+from virtualstack.dataset import to_dataset
+from virtualstack.errors import ReaderError, UnsupportedFeatureError
+from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.readers.base import ReadOptions
+from virtualstack.sizes import byte_count
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.warning import warn
+
+__all__ = ["Opening", "Unsupported", "account_for", "select_group", "what_is_left_out"]
+
+type Unsupported = Literal["inline", "raise", "skip"]
+
+_SHOWN = 5
+"""Refused variables that messages list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How sources are opened; see :func:`virtualstack.open_virtual_dataset`.
+
+    Parameters
+    ----------
+    options
+        What their readers are told: group, dropped variables, and how many bytes may be inlined.
+    storage
+        How they are reached.
+    unsupported, decode_times, unpack
+        As there.
+    """
+
+    options: ReadOptions
+    storage: Storage
+    unsupported: Unsupported
+    decode_times: bool | None
+    unpack: bool
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        group: str | None = None,
+        storage: StorageLike = None,
+        drop_variables: str | Iterable[str] = (),
+        decode_times: bool | None = None,
+        unpack: bool = False,
+        unsupported: Unsupported = "inline",
+        inline_limit: int | str = "1 MiB",
+    ) -> Opening:
+        """Check what a user gives.
+
+        Raises
+        ------
+        ValueError
+            A value is not known.
+        """
+        if unsupported not in ("inline", "raise", "skip"):
+            raise ValueError(f"unsupported={unsupported!r}; it is 'inline', 'raise' or 'skip'")
+        options = ReadOptions(
+            group=group,
+            drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables),
+            inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
+        )
+        return cls(
+            options=options,
+            storage=Storage.of(storage),
+            unsupported=unsupported,
+            decode_times=decode_times,
+            unpack=unpack,
+        )
+
+    def node(self, root: ManifestGroup, /) -> ManifestGroup:
+        """Give the group that is asked for; see :func:`select_group`."""
+        return select_group(root, self.options.group)
+
+    def dataset(self, node: ManifestGroup, /, *, loadable_variables: str | Iterable[str] | None = None) -> xr.Dataset:
+        """Make the virtual dataset of a group; see :func:`virtualstack.dataset.to_dataset`."""
+        return to_dataset(
+            node,
+            storage=self.storage,
+            loadable_variables=loadable_variables,
+            decode_times=self.decode_times,
+            unpack=self.unpack,
+            inline_limit=self.options.inline_limit,
+            skips=self.unsupported == "skip",
+        )
+
+    def tree(self, node: ManifestGroup, /) -> xr.DataTree:
+        """Make the tree of virtual datasets of a group and those below it; dimension coordinates are loaded.
+
+        Raises
+        ------
+        ReaderError
+            Groups do not form one tree, or a coordinate cannot be decoded.
+        StorageError
+            Values of a coordinate cannot be read.
+        """
+        datasets = {path or "/": self.dataset(child) for path, child in node.walk()}
+        try:
+            return xr.DataTree.from_dict(datasets)
+        except ValueError as error:  # coordinates of a group contradict its parent's
+            raise ReaderError(
+                f"'{node.url}': its groups do not form one tree: {error}; open them one by one with group=",
+                url=node.url,
+            ) from error
+
+
+def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
+    """Give the group at a path, the root for ``None``.
+
+    Raises
+    ------
+    ReaderError
+        There is none; the message lists what there is.
+    """
+    try:
+        node = root[path or ""]
+    except KeyError as error:
+        raise ReaderError(f"'{root.url}': {error.args[0]}", url=root.url) from error
+    if not isinstance(node, ManifestGroup):
+        raise ReaderError(f"'{path}' of '{root.url}' is a variable, not a group", url=root.url)
+    return node
+
+
+def account_for(
+    node: ManifestGroup, unsupported: Unsupported, /, *, with_children: bool, dropped: Iterable[str] = ()
+) -> None:
+    """Raise, or warn with ``unsupported="skip"``, for the variables that the reader refused and nobody has dropped.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        There are such; the message lists them with the reasons.
+    """
+    refused = _refused(node, with_children, dropped)
+    if not refused:
+        return
+    if unsupported == "skip":
+        warn(_left_out(node, refused))
+        return
+    drop = [_name(x) for x in refused[:_SHOWN]]
+    raise UnsupportedFeatureError(
+        f"'{node.url}': {len(refused)} variable{'s' * (len(refused) > 1)} cannot be referenced: {_listed(refused)}. "
+        f"Leave them out with drop_variables={drop} or unsupported='skip', or raise inline_limit where that is what "
+        "stands in the way",
+        url=node.url,
+        variable=refused[0].path,
+        feature=refused[0].reason,
+    )
+
+
+def what_is_left_out(node: ManifestGroup, /, *, with_children: bool) -> str | None:
+    """List the variables that the reader refused; ``None`` where there are none."""
+    refused = _refused(node, with_children)
+    return _left_out(node, refused) if refused else None
+
+
+def _refused(node: ManifestGroup, with_children: bool, dropped: Iterable[str] = ()) -> list[Refusal]:
+    groups = [group for _, group in node.walk()] if with_children else [node]
+    refused = [refusal for group in groups for refusal in group.refusals if refusal.kind == "refused"]
+    return [x for x in refused if _name(x) not in set(dropped)]
+
+
+def _name(refusal: Refusal) -> str:
+    return refusal.path.rsplit("/", 1)[-1]
+
+
+def _left_out(node: ManifestGroup, refused: list[Refusal]) -> str:
+    return f"'{node.url}': left out {_listed(refused)}"
+
+
+def _listed(refused: list[Refusal]) -> str:
+    listed = "; ".join(f"'{x.path}': {x.reason}" for x in refused[:_SHOWN])
+    return listed + (f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else "")
