@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EVERYTHING", "Absent", "absent_by_name", "absent_joined", "absent_moved"]
+__all__ = ["EVERYTHING", "Absent", "Mask", "absent_by_name", "absent_joined", "absent_moved"]
 
 type Mask = NDArray[np.bool_]
 

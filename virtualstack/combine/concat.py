@@ -11,16 +11,14 @@ import xarray as xr
 from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined
-from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes, with_attributes
 from virtualstack.combine.labels import check_calendars, check_kinds
-from virtualstack.combine.missing import hole, missing_variable, with_missing_value
+from virtualstack.combine.missing import missing_variable
 from virtualstack.combine.part import Attribute, Part, over_index
 from virtualstack.combine.rules import Rules
 from virtualstack.combine.same import the_same
 from virtualstack.dataset import index_of, virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import MISSING
 from virtualstack.storage import Storage
 
 __all__ = ["concat_parts", "unite_parts"]
@@ -37,7 +35,7 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
     Parameters
     ----------
     parts
-        In the order in which they are joined.
+        At least one, in the order in which they are joined; aligned along all other dimensions.
     dim
         Name of the dimension.
     rules
@@ -52,10 +50,7 @@ def concat_parts(parts: Sequence[Part], dim: str, rules: Rules, storage: Storage
     StorageError
         Values to be compared cannot be read.
     """
-    if len(parts) == 0:
-        raise CombineError("there are no datasets to join")
     is_new = _is_new(parts, dim)
-    parts = align(parts, rules, but=[dim])
     joined_names = _joined(parts, dim, rules, is_new=is_new)
     parts = _of_all_variables(parts, dim, joined_names, rules)
     variables, indexes = {}, {}
@@ -160,7 +155,7 @@ def _joined(parts: Sequence[Part], dim: str, rules: Rules, *, is_new: bool) -> s
 # -- variables that are not in all files ----------------------------------------------------------------------
 
 
-def _of_all_variables(parts: list[Part], dim: str, joined_names: Collection[str], rules: Rules) -> list[Part]:
+def _of_all_variables(parts: Sequence[Part], dim: str, joined_names: Collection[str], rules: Rules) -> Sequence[Part]:
     """Give all parts the same variables, in the order of the first; MISSING where a file lacks one that is joined.
 
     Raises
@@ -184,7 +179,7 @@ def _of_all_variables(parts: list[Part], dim: str, joined_names: Collection[str]
             if name in joined_names:
                 variable = variable if dim in variable.dims else _expanded(variable, dim, part)
                 if name not in part.variables:
-                    variable = _stand_in(name, variable, {**sizes, dim: 1, **part.sizes}, rules)
+                    variable = missing_variable(name, variable, {**sizes, dim: 1, **part.sizes}, rules.fill(name))
             own[name] = variable
         indexes = {
             name: templates[name].indexes[name] for name in names if name in templates[name].indexes and name != dim
@@ -200,16 +195,6 @@ def _of_all_variables(parts: list[Part], dim: str, joined_names: Collection[str]
             )
         )
     return completed
-
-
-def _stand_in(name: str, like: xr.Variable, sizes: Mapping[str, int], rules: Rules) -> xr.Variable:
-    """Give what stands for a variable in a file that lacks it."""
-    array = virtual_array(like)
-    if array is None:
-        return missing_variable(like, sizes, rules.fill(name))
-    array, fill = with_missing_value(array, rules.fill(name), name=name)
-    data = hole(array, [sizes[str(x)] for x in like.dims], fill, code=MISSING)
-    return xr.Variable(like.dims, data, like.attrs, like.encoding)
 
 
 def _check_dims(parts: Sequence[Part], names: Iterable[str], dim: str) -> None:

@@ -14,10 +14,11 @@ import xarray as xr
 from xarray import conventions
 
 from virtualstack.codecs.cf_times import quiet
+from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, ManifestError
-from virtualstack.manifests import ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray
+from virtualstack.manifests import MISSING, ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray
 
-__all__ = ["hole", "missing_variable", "with_missing_value"]
+__all__ = ["missing_variable", "with_missing_value"]
 
 _INT64_NAT = np.iinfo(np.int64).min
 
@@ -196,40 +197,42 @@ def _no_missing_value(array: ManifestArray, name: str, why: str) -> CombineError
     )
 
 
-def hole(like: ManifestArray, shape: Sequence[int], fill: Fill, /, *, code: int) -> ManifestArray:
-    """Make an array of another shape that has no chunk at all.
+def missing_variable(name: str, like: xr.Variable, sizes: Mapping[str, int], fill_value: Any, /) -> xr.Variable:
+    """Make a variable of other sizes whose values are missing, in the dtype that xarray takes for them.
 
     Parameters
     ----------
-    like
-        With the dtype, attributes and chunk lengths to have.
-    shape
-        In elements, of as many axes.
-    fill
-        What its elements read as.
-    code
-        EMPTY or MISSING.
+    name, like
+        What it stands for; a virtual one is MISSING, in chunks of as many elements.
+    sizes
+        Of its dimensions; of one that holds values, there is at least one.
+    fill_value
+        A missing value for ``None``.
+
+    Raises
+    ------
+    CombineError
+        A virtual variable has no missing value.
     """
+    array = virtual_array(like)
+    if array is None:
+        return _loaded(like, sizes, fill_value)
+    array, fill = with_missing_value(array, fill_value, name=name)
+    data = _hole(array, [sizes[str(dim)] for dim in like.dims], fill)
+    return xr.Variable(like.dims, data, like.attrs, like.encoding)
+
+
+def _hole(like: ManifestArray, shape: Sequence[int], fill: Fill) -> ManifestArray:
     axes = (
         axis if axis.length == n else ChunkAxis.regular(n, axis.chunk or max(n, 1))
         for axis, n in zip(like.grid.axes, shape, strict=True)
     )
     grid = ChunkGrid(tuple(axes))
-    return replace(like, manifest=ChunkManifest.empty(grid.shape, fill, code=code), grid=grid, dimension_names=None)
+    manifest = ChunkManifest.empty(grid.shape, fill, code=MISSING)
+    return replace(like, manifest=manifest, grid=grid, dimension_names=None)
 
 
-def missing_variable(like: xr.Variable, sizes: Mapping[str, int], fill_value: Any, /) -> xr.Variable:
-    """Make a variable of other sizes whose values are missing, in the dtype that xarray takes for them.
-
-    Parameters
-    ----------
-    like
-        Holds values.
-    sizes
-        Of its dimensions, of which it has at least one.
-    fill_value
-        A missing value for ``None``.
-    """
+def _loaded(like: xr.Variable, sizes: Mapping[str, int], fill_value: Any) -> xr.Variable:
     options = {} if fill_value is None else {"fill_value": fill_value}
     none = {str(dim): np.zeros(0, np.int64) for dim in like.dims}
     short = xr.DataArray(like.to_base_variable()[(slice(0, 0),) * like.ndim]).assign_coords(none)

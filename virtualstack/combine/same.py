@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from virtualstack.combine.absent import Mask
 from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
 from virtualstack.dataset import virtual_array
@@ -49,13 +50,15 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
     StorageError
         Values cannot be read.
     """
-    if len(parts) > 1:
-        parts = [part for part in parts if (mask := part.absent_in(name)) is None or not mask.all()] or parts
+    masks = [part.absent_in(name) for part in parts] if len(parts) > 1 else [None]
+    there = [(part, mask) for part, mask in zip(parts, masks, strict=True) if mask is None or not mask.all()]
+    if there:
+        parts, masks = [part for part, _ in there], [mask for _, mask in there]
     first = parts[0].variables[name]
     if rules.compat == "override" or len(parts) == 1:
         return first
-    if any(part.absent_in(name) is not None for part in parts):
-        return _united(name, parts, storage, rules, why)
+    if any(mask is not None for mask in masks):
+        return _united(name, parts, masks, storage, rules, why)
     others = [part for part in parts[1:] if part.variables[name] is not first]
     unsettled = []
     for other in others:
@@ -90,17 +93,19 @@ def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part]) -> None
         )
 
 
-def _united(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, why: str) -> xr.Variable:
+def _united(
+    name: str, parts: Sequence[Part], masks: Sequence[Mask | None], storage: Storage, rules: Rules, why: str
+) -> xr.Variable:
     """Put together what each part has of a variable; where several have an element it must be the same."""
     united, *others = _of_one_dtype([part.variables[name] for part in parts])
     _check_size(name, united, parts)
     values = _values(united, storage)
-    covered = _is_there(name, parts[0], united)
-    for part, variable in zip(parts[1:], others, strict=True):
+    covered = _is_there(masks[0], united)
+    for part, mask, variable in zip(parts[1:], masks[1:], others, strict=True):
         found = _structural_difference(united, variable)
         if found is not None:
             raise _differs(name, why, parts[0], part, found)
-        is_there = _is_there(name, part, variable)
+        is_there = _is_there(mask, variable)
         its = _values(variable, storage)
         both, more = covered & is_there, is_there & ~covered
         found = _value_difference(values[both], its[both], rules.tolerance)
@@ -115,9 +120,8 @@ def _united(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, wh
     return united
 
 
-def _is_there(name: str, part: Part, variable: xr.Variable) -> NDArray[np.bool_]:
-    """Give which elements a part has."""
-    mask = part.absent_in(name)
+def _is_there(mask: Mask | None, variable: xr.Variable) -> NDArray[np.bool_]:
+    """Give which elements a part has, of which a mask tells those that it lacks."""
     return np.ones(variable.shape, np.bool_) if mask is None else np.broadcast_to(~mask, variable.shape).copy()
 
 

@@ -8,18 +8,16 @@ from dataclasses import replace
 from itertools import islice
 
 import numpy as np
-import xarray as xr
 
 from virtualstack.combine.absent import EVERYTHING, Absent, absent_by_name
+from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts
 from virtualstack.combine.labels import span
 from virtualstack.combine.merge import merge_parts
-from virtualstack.combine.missing import hole, missing_variable, with_missing_value
+from virtualstack.combine.missing import missing_variable
 from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
-from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import MISSING
 from virtualstack.storage import Storage
 
 __all__ = ["complete", "join_tiles"]
@@ -102,18 +100,12 @@ def _absent_tile(like: Part, place: tuple[int, ...], in_line: _InLine, rules: Ru
     absent: dict[str, Absent | None] = {}
     for name, variable in like.variables.items():
         having = in_line.find(place, variable.dims)
-        array = virtual_array(variable)
         if having is not None and name in having.variables:
             variables[name] = having.variables[name]
             absent[name] = having.absent
-            continue
-        absent[name] = EVERYTHING
-        if array is None:
-            variables[name] = missing_variable(variable, sizes, rules.fill(name))
         else:
-            array, fill = with_missing_value(array, rules.fill(name), name=name)
-            data = hole(array, [sizes[str(dim)] for dim in variable.dims], fill, code=MISSING)
-            variables[name] = xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
+            variables[name] = missing_variable(name, variable, sizes, rules.fill(name))
+            absent[name] = EVERYTHING
     indexes = {**like.indexes, **{dim: part.indexes[dim] for dim, part in ends.items()}}
     return replace(
         like,
@@ -140,7 +132,7 @@ def join_tiles(
     Parameters
     ----------
     tiles
-        By their place along each dimension.
+        By their place along each dimension; aligned along all others.
     shape
         Of the grid.
     dims
@@ -162,6 +154,10 @@ def join_tiles(
         if axis < 0:
             return tiles[place]
         parts, dim = [join((i, *place)) for i in range(shape[axis])], dims[axis]
-        return merge_parts(parts, rules, storage) if dim is None else concat_parts(parts, dim, rules, storage)
+        if dim is None:
+            return merge_parts(parts, rules, storage)
+        if len(dims) > 1:  # along the others, tiles of this line may have other labels than those of the first one
+            parts = align(parts, rules, but=[dim])
+        return concat_parts(parts, dim, rules, storage)
 
     return join(())

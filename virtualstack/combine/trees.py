@@ -45,13 +45,13 @@ def combine_trees(trees: Nested[xr.DataTree], how: How | None = None, /, *, stor
     for dim, labelling in how.new_dim.items():
         nodes = _with_new_dim(nodes, dim, labels_of(nodes["/"], dim, labelling))
     combined = {}
-    is_ordered = dims is None and any(have_an_order(parts, rules) for parts in nodes.values())
+    ordered = {path for path, parts in nodes.items() if dims is None and have_an_order(parts, rules)}
     for path, parts in nodes.items():
         if how.unpack_where_differing:
             parts = unpack_differing(parts, decode_times=how.decode_times)
         own = {str(name) for tree in flat for name in _node(tree, path).to_dataset(inherit=False).variables}
         try:
-            if dims is None and is_ordered and not have_an_order(parts, rules):
+            if ordered and path not in ordered:
                 part = merge_parts(parts, rules, store)
             else:
                 part = combine_parts(nest_like(trees, parts), parts, _dims_of(path, nodes, dims), rules, store)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceChangedError, StorageError
 from virtualstack.location import Location
+from virtualstack.warning import warn
 
 __all__ = [
     "ByteRange",
@@ -146,7 +146,7 @@ def warn_of_change(expected: Location, found: Location, /) -> None:
     try:
         check_version(expected, found)
     except SourceChangedError as error:
-        warnings.warn(f"read as it is now, by stale='warn': {error}", SourceChangedWarning, stacklevel=3)
+        warn(f"read as it is now, by stale='warn': {error}", SourceChangedWarning)
 
 
 def _plain(tag: float | str) -> float | str:
