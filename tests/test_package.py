@@ -70,6 +70,7 @@ def test_the_public_names_are_these():
         "ManifestArray",
         "ManifestGroup",
         "ManifestStore",
+        "Repository",
         "ScanResult",
         "Survey",
         "errors",

@@ -18,6 +18,7 @@ from virtualstack.manifests import (
     ManifestGroup,
 )
 from virtualstack.readers.registry import list_readers
+from virtualstack.repository import Repository
 from virtualstack.scan import ScanResult, scan
 from virtualstack.store import ManifestStore
 from virtualstack.survey import Survey, survey
@@ -34,6 +35,7 @@ __all__ = [
     "ManifestArray",
     "ManifestGroup",
     "ManifestStore",
+    "Repository",
     "ScanResult",
     "Survey",
     "errors",

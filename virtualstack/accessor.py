@@ -90,6 +90,45 @@ class _Writers:
         )
         return written
 
+    def to_manifest_store(
+        self,
+        target: str | os.PathLike[str],
+        /,
+        *,
+        storage: StorageLike = None,
+        mode: Literal["w-", "w"] = "w-",
+        message: str | None = None,
+        relative: bool = False,
+    ) -> None:
+        """Write a manifest store, which ``xr.open_dataset(target, engine="virtualstack")`` opens.
+
+        Parameters
+        ----------
+        target
+            Local path or URL of the store, such as ``"x.vstack"``.
+        storage
+            See :func:`virtualstack.open_virtual_dataset`.
+        mode
+            ``"w-"`` for a new store; ``"w"`` makes this the newest snapshot of one that may be there, whose earlier
+            snapshots stay. What lies in the store already is not written again.
+        message
+            What the snapshot is, for its log.
+        relative
+            Write the locations of sources in the folder that holds the store relative to it, so that both can be moved
+            together.
+
+        Raises
+        ------
+        WriterError
+            There is a store already; or an attribute has no form in it.
+        ConflictError
+            Another writer has changed the same meanwhile.
+        StorageError
+            The store cannot be written.
+        """
+        save = importlib.import_module("virtualstack.repository").save
+        save(self.to_group(), target, storage=storage, mode=mode, message=message, relative=relative)
+
 
 def _require_dask(chunks: object) -> None:
     if chunks is not None and find_spec("dask") is None:

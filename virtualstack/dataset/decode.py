@@ -32,9 +32,14 @@ _MAX_LOADED = 1 << 28
 
 
 def _default_loadable(group: ManifestGroup, /) -> set[str]:
-    """Name the variables that are loaded unless told otherwise: the dimension coordinates, but for huge ones."""
+    """Name the variables that are loaded unless told otherwise: the dimension coordinates, but for huge ones.
+
+    Of what was a dataset before, those that were loaded then.
+    """
     return {
-        name for name, array in group.arrays.items() if array.dimension_names == (name,) and array.nbytes <= _MAX_LOADED
+        name
+        for name, array in group.arrays.items()
+        if (array.dimension_names == (name,) or name in group.loaded) and array.nbytes <= _MAX_LOADED
     }
 
 

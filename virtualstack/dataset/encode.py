@@ -45,6 +45,7 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
         attributes=attributes,
         dimensions={str(dim): int(n) for dim, n in dataset.sizes.items()},
         unlimited=unlimited_of(dataset),
+        loaded=frozenset(name for name, variable in variables.items() if virtual_array(variable) is None),
         refusals=refusals_of(dataset),
         url=dataset.encoding.get("source"),
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +28,8 @@ __all__ = [
     "cut_heap",
     "from_array_header",
     "from_group_header",
+    "same_group_header",
+    "same_header",
     "to_array_header",
     "to_group",
     "to_text",
@@ -135,6 +138,36 @@ def to_array_header(data: Mapping[str, Json], heap: memoryview, /) -> ArrayHeade
     )
 
 
+def same_header(a: ArrayHeader, b: ArrayHeader, /) -> bool:
+    """Tell whether two arrays differ in their chunks at most, and in what codes of chunks point into.
+
+    Raises
+    ------
+    UnstorableError
+        An attribute or dtype has no plain form.
+    """
+    return _plain(a) == _plain(b)
+
+
+def same_group_header(a: ManifestGroup, b: ManifestGroup, /) -> bool:
+    """Tell whether two groups differ in their arrays and children at most, or where they are from.
+
+    Raises
+    ------
+    UnstorableError
+        An attribute has no plain form.
+    """
+    heaps = Heap(), Heap()
+    x, y = (from_group_header(replace(group, url=None), heap) for group, heap in zip((a, b), heaps, strict=True))
+    return json.dumps(x) == json.dumps(y) and heaps[0].parts == heaps[1].parts
+
+
+def _plain(header: ArrayHeader) -> tuple[Json, bytes]:
+    heap = Heap()
+    document = from_array_header(replace(header, encodings=(), fills=header.fills[:1]), heap)
+    return json.dumps(document), b"".join(heap.parts)
+
+
 def from_group_header(group: ManifestGroup, heap: Heap, /) -> dict[str, Json]:
     """Give the JSON of a group without its arrays and children.
 
@@ -149,6 +182,7 @@ def from_group_header(group: ManifestGroup, heap: Heap, /) -> dict[str, Json]:
         "dimensions": dict(group.dimensions),
         "unlimited": sorted(group.unlimited),
         "not_text": sorted(group.not_text),
+        "loaded": sorted(group.loaded),
         "refusals": [[x.path, x.reason, x.kind] for x in group.refusals],
         "url": group.url,
     }
@@ -177,6 +211,7 @@ def to_group(
         dimensions={name: int(n) for name, n in data["dimensions"].items()},
         unlimited=frozenset(map(to_text, data["unlimited"])),
         not_text=frozenset(map(to_text, data["not_text"])),
+        loaded=frozenset(map(to_text, data["loaded"])),
         refusals=tuple(
             Refusal(path=to_text(path), reason=to_text(reason), kind=_KINDS[kind])
             for path, reason, kind in data["refusals"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
 from virtualstack.manifests.casting import can_cast, cast
 from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks, first_cell
-from virtualstack.manifests.encoding import ChunkEncoding, native
+from virtualstack.manifests.encoding import native
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.html import to_html
 from virtualstack.manifests.indexing import Chunks, transpose
@@ -23,6 +23,7 @@ from virtualstack.manifests.joining import equal
 from virtualstack.manifests.keys import index_chunks, index_view
 from virtualstack.manifests.manifest import Box, Manifest
 from virtualstack.manifests.plain import describe
+from virtualstack.manifests.reach import check_reach, fit
 from virtualstack.manifests.verdict import Verdict
 from virtualstack.manifests.view import ManifestView
 
@@ -164,30 +165,15 @@ class ManifestArray(NDArrayOperatorsMixin):
                 raise ManifestError(f"a fill has dtype '{fill.dtype}', the array '{self.dtype}'")
         if not manifest.entries.size or not manifest.encodings:
             return
-        largest = [int(axis.lengths().max()) if axis.chunk is None else axis.chunk for axis in self.grid.axes]
-        if manifest.starts is None and all(_fits(x, largest) for x in manifest.encodings):
+        largest = [axis.longest for axis in self.grid.axes]
+        if manifest.starts is None and fit(manifest.encodings, largest):
             return
         for box in blocks(manifest.shape):
-            self._check_reach(manifest.read(box), box)
-
-    def _check_reach(self, manifest: ChunkManifest, box: Box) -> None:
-        """Check the cells of a box; ``manifest`` is that of the box."""
-        row = np.where(manifest.holes, 0, manifest.entries["encoding"])
-        low = np.zeros(manifest.shape, np.int64) if manifest.starts is None else manifest.starts.copy()
-        high = low.copy()
-        for i, (axis, cells) in enumerate(zip(self.grid.axes, box, strict=True)):
-            strides = np.array([x.strides[i] for x in manifest.encodings], np.int64)[row]
-            extent = (_lengths(axis, cells) - 1).reshape((-1,) + (1,) * (self.ndim - i - 1)) * strides
-            low += np.minimum(extent, 0)
-            high += np.maximum(extent, 0)
-        sizes = np.array([x.size for x in manifest.encodings], np.int64)[row]
-        bad = ((low < 0) | (high >= sizes)) & ~manifest.holes
-        if bad.any():
-            at = np.unravel_index(int(bad.argmax()), bad.shape)
-            raise ManifestError(
-                f"cell {first_cell(bad, box)} of '{self.name}' shows elements {int(low[at])} to {int(high[at])} of a "
-                f"decoded chunk of {int(sizes[at])}"
-            )
+            lengths = [
+                _lengths(axis, cells).reshape((-1,) + (1,) * (self.ndim - i - 1))
+                for i, (axis, cells) in enumerate(zip(self.grid.axes, box, strict=True))
+            ]
+            check_reach(manifest.read(box), lengths, name=self.name, cell_of=partial(_first_cell, box))
 
     # -- structural operations --------------------------------------------------------------------------------
 
@@ -402,7 +388,5 @@ def _lengths(axis: ChunkAxis, cells: slice) -> NDArray[np.int64]:
     return axis.lengths_of(np.arange(cells.start, cells.stop))
 
 
-def _fits(encoding: ChunkEncoding, largest: list[int]) -> bool:
-    """Whether every cell up to ``largest`` elements an axis, at start 0, lies in the decoded chunk."""
-    reach = sum((n - 1) * step for n, step in zip(largest, encoding.strides, strict=True))
-    return all(step >= 0 for step in encoding.strides) and reach < encoding.size
+def _first_cell(box: Box, bad: NDArray[np.bool_]) -> tuple[int, ...]:
+    return first_cell(bad, box)

@@ -99,6 +99,11 @@ class ChunkAxis:
         """Whether all cells but the last have one length, and the last is not longer."""
         return self.edges is None
 
+    @property
+    def longest(self) -> int:
+        """Elements of the longest cell; 1 where there is none."""
+        return int(np.diff(self.edges).max()) if self.edges is not None else self.chunk or 1
+
     def lines(self) -> NDArray[np.int64]:
         """Where cells begin, and the length: shape ``(n_cells + 1,)``."""
         if self.edges is not None:

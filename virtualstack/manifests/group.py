@@ -53,6 +53,8 @@ class ManifestGroup:
         Length of each dimension declared here, used or not; ``None`` where the format declares none.
     unlimited
         Names of the dimensions that may grow.
+    loaded
+        Names of arrays that are opened as values, not virtual, unless told otherwise: they were when they were written.
     refusals
         What the reader could not take over, of this group and its children's own.
     not_text
@@ -68,6 +70,7 @@ class ManifestGroup:
     coordinates: frozenset[str] = frozenset()
     dimensions: Mapping[str, int] = field(default_factory=dict)
     unlimited: frozenset[str] = frozenset()
+    loaded: frozenset[str] = frozenset()
     refusals: tuple[Refusal, ...] = ()
     not_text: frozenset[str] = frozenset()
     url: str | None = None

@@ -14,9 +14,20 @@ from virtualstack.readers.registry import BUILT_IN, Format, find_reader, list_re
 if TYPE_CHECKING:
     from virtualstack.readers.dmrpp.reader import DMRPP
     from virtualstack.readers.hdf5.reader import HDF5
+    from virtualstack.readers.manifest_store import ManifestStore
     from virtualstack.readers.netcdf3.reader import NetCDF3
 
-__all__ = ["DMRPP", "HDF5", "Format", "NetCDF3", "ReadOptions", "Reader", "find_reader", "list_readers"]
+__all__ = [
+    "DMRPP",
+    "HDF5",
+    "Format",
+    "ManifestStore",
+    "NetCDF3",
+    "ReadOptions",
+    "Reader",
+    "find_reader",
+    "list_readers",
+]
 
 _CLASSES = {target.partition(":")[2]: target for row in BUILT_IN if (target := row.target) is not None}
 

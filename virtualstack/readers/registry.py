@@ -99,6 +99,13 @@ BUILT_IN = (
         extra="tiff",
     ),
     Format(
+        name="manifest_store",
+        title="manifest store",
+        target="virtualstack.readers.manifest_store:ManifestStore",
+        children=((".vstack/zarr.json", b'"virtualstack"'),),
+        suffixes=(".vstack",),
+    ),
+    Format(
         name="zarr",
         title="zarr",
         target=None,
@@ -178,6 +185,9 @@ def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Rea
     if reader is not None:
         return reader
     url = absolute_url(url)
+    row = _by_suffix_of_folder(url)
+    if row is not None:
+        return load_reader(row, url=url)
     source = _open_file(url, storage)
     found = _by_children(url, storage) if source is None else _by_magic(source) or _by_suffix(source)
     return load_reader(found, url=url)
@@ -239,6 +249,13 @@ def _child(url: str, key: str, storage: Storage) -> Source | None:
         return storage.source(f"{url.rstrip('/')}/{key}")
     except SourceNotFoundError:
         return None
+
+
+def _by_suffix_of_folder(url: str) -> Format | None:
+    """Give the format of a name that only folders have, without asking: they are opened with few requests."""
+    name = url.rstrip("/").rpartition("/")[2].lower()
+    rows = (row for row in BUILT_IN if row.target is not None and not row.magic)
+    return next((row for row in rows if name.endswith(row.suffixes)), None)
 
 
 def _by_children(url: str, storage: Storage) -> Format:

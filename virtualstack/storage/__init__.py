@@ -4,6 +4,7 @@ from virtualstack.storage.coalesce import Requests, coalesce
 from virtualstack.storage.file import SourceFile
 from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
+from virtualstack.storage.objects import ObjectStore
 from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source, remember
 from virtualstack.storage.source import ByteRange, Bytes, DirectSource, Source, SourceChangedWarning, check_version
 from virtualstack.storage.target import Target, UnlistableError
@@ -16,6 +17,7 @@ __all__ = [
     "LocalTarget",
     "MemorySource",
     "MemoryTarget",
+    "ObjectStore",
     "Requests",
     "Source",
     "SourceChangedWarning",

@@ -1,0 +1,173 @@
+"""Snapshots of a store: which there are, and what one holds."""
+
+from __future__ import annotations
+
+import struct
+from typing import Protocol
+
+import orjson
+from numcodecs import blosc
+
+from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.formats.manifest_store.archive import Archive, Objects, Permission
+from virtualstack.formats.manifest_store.manifest import StoredManifest
+from virtualstack.formats.manifest_store.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
+from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot, group_tree
+from virtualstack.formats.manifest_store.sources import Prefixes
+from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
+
+__all__ = ["ListedObjects", "archive_of", "bundle_bytes", "bundle_chunk", "group_of", "hint", "newest", "read_snapshot"]
+
+_MAX_BUNDLED = 1 << 30  # bytes of one variable
+_SIZE = struct.Struct("<4xI")  # of a blosc frame: bytes decoded
+
+
+class ListedObjects(Objects, Protocol):
+    """Objects of which the first one of a folder can be asked for."""
+
+    def first(self, prefix: str, /) -> str | None:
+        """Give the least key in a folder, ``None`` where there is none; `StorageError` where it cannot be listed."""
+
+
+def newest(objects: ListedObjects, /) -> int | None:
+    """Give the number of the newest snapshot; ``None`` where there is none.
+
+    One request where objects can be listed. Elsewhere, as behind a web server, the store says which one was the newest
+    when its view was written, and those after it are asked for one by one.
+
+    Raises
+    ------
+    StorageError
+        The store cannot be reached.
+    """
+    try:
+        key = objects.first(SNAPSHOTS)
+    except StorageError as error:
+        return _probed(objects, error)
+    if key is None:
+        return None
+    number = snapshot_number(key)
+    if number is None:
+        raise MalformedFileError(f"'{objects.url}{key}' is no snapshot: remove it", url=objects.url + key)
+    return number
+
+
+def _probed(objects: Objects, error: StorageError) -> int | None:
+    try:
+        number = orjson.loads(objects.get(HINT))["attributes"]["virtualstack"]["snapshot"]
+        if not isinstance(number, int) or number < 0:
+            raise ValueError(number)
+    except (StorageError, ValueError, KeyError, TypeError):
+        raise error from None
+    while True:
+        try:
+            objects.get(snapshot_key(number + 1))
+        except SourceNotFoundError:
+            return number
+        number += 1
+
+
+def hint(number: int, /) -> bytes:
+    """Give the object that says what the folder is, and which snapshot the view shows."""
+    attributes = {"virtualstack": {"format": 1, "snapshot": number}}
+    return orjson.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes})
+
+
+def read_snapshot(objects: Objects, number: int, /) -> Snapshot:
+    """Read a snapshot.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is none of this number.
+    MalformedFileError
+        It is damaged.
+    """
+    key = snapshot_key(number)
+    return Snapshot.decode(objects.get(key), number=number, url=objects.url + key)
+
+
+def bundle_chunk(data: bytes, itemsize: int, /) -> bytes:
+    """Compress the chunk of a loaded variable."""
+    compressed: bytes = blosc.compress(
+        data, b"zstd", 5, blosc.BITSHUFFLE if itemsize > 1 else blosc.NOSHUFFLE, 0, itemsize
+    )
+    return compressed
+
+
+def archive_of(snapshot: Snapshot, objects: Objects, permission: Permission, /) -> Archive:
+    """Give what the chunks of a snapshot are read from."""
+    prefixes = Prefixes(store=objects.url, table=snapshot.prefixes, moved=snapshot.moved)
+    return Archive(objects=objects, segments=snapshot.segments, prefixes=prefixes, permission=permission)
+
+
+def group_of(snapshot: Snapshot, archive: Archive, /) -> ManifestGroup:
+    """Give the group of a snapshot; reads the bundle of its loaded variables and nothing else.
+
+    Raises
+    ------
+    MalformedFileError
+        The store is damaged.
+    """
+    bundle = bundle_bytes(snapshot, archive.objects)
+    arrays = {path: _array(path, node, archive, bundle, snapshot.number) for path, node in snapshot.arrays.items()}
+    return group_tree(snapshot, arrays, archive.url.rstrip("/"))
+
+
+def bundle_bytes(snapshot: Snapshot, objects: Objects, /) -> bytes:
+    """Give the bytes of the bundle of a snapshot.
+
+    Raises
+    ------
+    MalformedFileError
+        They are not as many as they should be.
+    """
+    if snapshot.bundle is None:
+        return b""
+    key, size = bundle_key(snapshot.bundle.name), snapshot.bundle.size
+    data = objects.get(key)
+    if len(data) != size:
+        raise MalformedFileError(f"'{objects.url}{key}' has {len(data)} bytes and should have {size}: restore it")
+    return data
+
+
+def _array(path: str, node: ArrayNode, archive: Archive, bundle: bytes, number: int) -> ManifestArray:
+    header = node.header
+    manifest: Manifest
+    if node.bundled is not None:
+        manifest = _bundled(path, node, bundle, archive.url)
+    else:
+        manifest = StoredManifest(
+            archive=archive,
+            path=path,
+            grid=header.grid,
+            encodings=header.encodings,
+            fills=header.fills,
+            placements=node.placements,
+            token=(archive.url, number, path),
+        )
+    array = header.array(manifest)
+    if isinstance(manifest, ChunkManifest):
+        array.validate()
+    return array
+
+
+def _bundled(path: str, node: ArrayNode, bundle: bytes, url: str) -> ChunkManifest:
+    header, (offset, length) = node.header, node.bundled or (0, 0)
+    data = bundle[offset : offset + length]
+    where = f"array '{path}' of '{url}'"
+    if (
+        not 0 <= offset <= offset + length <= len(bundle)
+        or length < 16
+        or header.grid.shape != (1,) * len(header.grid.shape)
+    ):
+        raise MalformedFileError(f"{where} is not in the bundle of its snapshot: restore it")
+    if _SIZE.unpack_from(data)[0] > _MAX_BUNDLED or len(header.encodings) != 1:
+        raise MalformedFileError(
+            f"{where} has a chunk in the bundle that is larger than {_MAX_BUNDLED} bytes, or a trap"
+        )
+    try:
+        raw = blosc.decompress(data)
+    except (ValueError, RuntimeError) as error:
+        raise MalformedFileError(f"{where} is damaged in the bundle of its snapshot: {error}; restore it") from error
+    return ChunkManifest.from_bytes([raw], shape=header.grid.shape, encoding=header.encodings[0], fill=header.fills[0])

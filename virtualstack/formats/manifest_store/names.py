@@ -1,0 +1,88 @@
+"""Keys of the objects of a manifest store."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from virtualstack.errors import ManifestError
+
+__all__ = [
+    "FOLDER",
+    "FORMAT",
+    "HINT",
+    "SNAPSHOTS",
+    "bundle_key",
+    "heap_key",
+    "made_at",
+    "new_id",
+    "page_key",
+    "refs_key",
+    "snapshot_key",
+    "snapshot_number",
+    "sources_key",
+]
+
+FORMAT = 1
+"""Version of the format."""
+
+FOLDER = ".vstack"
+HINT = f"{FOLDER}/zarr.json"
+SNAPSHOTS = f"{FOLDER}/snapshots"
+_LAST = 10**12 - 1
+
+
+def snapshot_key(number: int, /) -> str:
+    """Give the key of a snapshot; keys descend, so that the newest is the first of a listing.
+
+    >>> snapshot_key(0)
+    '.vstack/snapshots/999999999999.json.gz'
+    """
+    return f"{SNAPSHOTS}/{_LAST - number:012d}.json.gz"
+
+
+def snapshot_number(key: str, /) -> int | None:
+    """Give the number of the snapshot at a key; ``None`` where the key is none of a snapshot."""
+    digits = key.rpartition("/")[2].removesuffix(".json.gz")
+    return _LAST - int(digits) if len(digits) == 12 and digits.isascii() and digits.isdigit() else None
+
+
+def new_id() -> str:
+    """Make a name that nobody else makes; it begins with the time, in milliseconds since 1970 (UTC), as 12 digits."""
+    return f"{time.time_ns() // 10**6:012x}{secrets.token_hex(6)}"
+
+
+def made_at(name: str, /) -> float:
+    """Give the seconds since 1970 at which :func:`new_id` made a name."""
+    return int(name[:12], 16) / 1000
+
+
+def _checked(name: str) -> str:
+    if len(name) != 24 or not set(name) <= set("0123456789abcdef"):
+        raise ManifestError(f"{name[:100]!r} is no name of an object of a manifest store")
+    return name
+
+
+def refs_key(segment: str, shard: int | None = None, /) -> str:
+    """Give the key of a shard of rows, or of the metadata of its array."""
+    return f"{FOLDER}/segments/{_checked(segment)}/refs/" + ("zarr.json" if shard is None else f"c/0/{shard}")
+
+
+def sources_key(segment: str, page: int, /) -> str:
+    """Give the key of a page of sources."""
+    return f"{FOLDER}/segments/{_checked(segment)}/sources/{page}.json.gz"
+
+
+def heap_key(segment: str, part: int, /) -> str:
+    """Give the key of a part of the heap."""
+    return f"{FOLDER}/segments/{_checked(segment)}/heap/{part}"
+
+
+def page_key(name: str, /) -> str:
+    """Give the key of a page of a table."""
+    return f"{FOLDER}/pages/{_checked(name)}.json.gz"
+
+
+def bundle_key(name: str, /) -> str:
+    """Give the key of a bundle of loaded variables."""
+    return f"{FOLDER}/bundles/{_checked(name)}"

@@ -1,0 +1,132 @@
+"""Which rows of which segment show which cells of a grid."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import MalformedFileError
+
+__all__ = ["Placements", "width"]
+
+_HEAD = 4  # columns before strides, begins and counts
+_LIMIT = 1 << 62
+
+
+def width(ndim: int, /) -> int:
+    """Give the numbers of a placement on a grid of ``ndim`` axes."""
+    return _HEAD + 3 * ndim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placements:
+    """Boxes of a grid, later ones over earlier ones.
+
+    Parameters
+    ----------
+    table
+        Int64, shape ``(n, 4 + 3 * ndim)``: number of the segment; row of the first cell; what is added to codes of
+        encodings, and of fills; then, an axis each: rows from a cell to the next, first cell, number of cells.
+    """
+
+    table: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]], ndim: int, /, *, where: str) -> Placements:
+        """Read placements of JSON.
+
+        Raises
+        ------
+        MalformedFileError
+            They are none.
+        """
+        try:
+            table = np.array(rows, np.int64).reshape(len(rows), width(ndim))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise MalformedFileError(f"'{where}' has placements that are none: {error}; restore it") from error
+        found = cls(table)
+        begins, counts = found.begins, found.counts
+        if (table[:, :_HEAD] < 0).any() or (begins < 0).any() or (counts < 1).any() or (np.abs(table) > _LIMIT).any():
+            raise MalformedFileError(f"'{where}' has a placement with numbers that are none: restore it")
+        with np.errstate(over="ignore"):
+            reach = np.abs(found.strides.astype(float)) * (counts - 1)
+        if (reach.sum(1) + table[:, 1] > _LIMIT).any():
+            raise MalformedFileError(f"'{where}' has a placement beyond all rows: restore it")
+        return found
+
+    @property
+    def ndim(self) -> int:
+        """Axes of the grid."""
+        return int(self.table.shape[1] - _HEAD) // 3
+
+    @property
+    def strides(self) -> NDArray[np.int64]:
+        """Shape ``(n, ndim)``."""
+        return self.table[:, _HEAD : _HEAD + self.ndim]
+
+    @property
+    def begins(self) -> NDArray[np.int64]:
+        """Shape ``(n, ndim)``."""
+        return self.table[:, _HEAD + self.ndim : _HEAD + 2 * self.ndim]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Shape ``(n, ndim)``."""
+        return self.table[:, _HEAD + 2 * self.ndim :]
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """Shape ``(n, ndim)``."""
+        return self.begins + self.counts
+
+    def within(self, low: NDArray[np.int64], high: NDArray[np.int64], /) -> Placements:
+        """Leave out what does not meet a box, and what lies under one that covers all of it."""
+        meets = ((self.begins < high) & (self.ends > low)).all(1)
+        covers = np.flatnonzero(((self.begins <= low) & (self.ends >= high)).all(1))
+        if len(covers):
+            meets[: covers[-1]] = False
+        return self if meets.all() else Placements(self.table[meets])
+
+    def rows_of(self, which: NDArray[np.intp] | int, cells: Sequence[NDArray[np.int64]], /) -> NDArray[np.int64]:
+        """Give the row of each cell; ``which`` placement shows it, and its numbers an axis."""
+        rows = np.broadcast_to(self.table[which, 1], np.broadcast_shapes(np.shape(which), *(x.shape for x in cells)))
+        for axis, numbers in enumerate(cells):
+            rows = rows + (numbers - self.begins[which, axis]) * self.strides[which, axis]
+        return rows
+
+    def find(self, cells: Sequence[NDArray[np.int64]], /) -> NDArray[np.intp]:
+        """Give the placement that shows each cell, or -1.
+
+        Parameters
+        ----------
+        cells
+            Numbers of the cells an axis, each of shape ``(n,)``.
+        """
+        n = len(cells[0]) if cells else 1
+        found = np.full(n, -1, np.intp)
+        if not self.ndim:
+            found[:] = len(self.table) - 1
+            return found
+        # Along one axis placements mostly follow each other: those of a run that do are looked up by bisection.
+        axis = int(np.argmax([len(np.unique(column)) for column in self.begins.T]))
+        begin, end = self.begins[:, axis], self.ends[:, axis]
+        breaks = np.flatnonzero(begin[1:] < end[:-1]) + 1
+        runs = np.concatenate([[0], breaks, [len(begin)]]).tolist()
+        left = np.arange(n)
+        for start, stop in reversed(list(itertools.pairwise(runs))):
+            if not len(left):
+                break
+            mine = [numbers[left] for numbers in cells]
+            at = np.searchsorted(begin[start:stop], mine[axis], "right") - 1 + start
+            shows = at >= start
+            at = np.maximum(at, start)
+            for other, numbers in enumerate(mine):
+                low = self.begins[at, other]
+                shows &= (numbers >= low) & (numbers < low + self.counts[at, other])
+            found[left[shows]] = at[shows]
+            left = left[~shows]
+        return found

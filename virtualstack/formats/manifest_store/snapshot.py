@@ -1,0 +1,267 @@
+"""A snapshot: all metadata of one state of a store, and where its tables are."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
+from virtualstack.formats.manifest_store.documents import dump, load
+from virtualstack.formats.manifest_store.names import FORMAT
+from virtualstack.formats.manifest_store.tables import Table
+from virtualstack.formats.plain_headers import (
+    ArrayHeader,
+    from_array_header,
+    from_group_header,
+    to_array_header,
+    to_group,
+)
+from virtualstack.formats.plain_values import Heap, UnstorableError
+from virtualstack.manifests import ManifestArray, ManifestGroup
+
+__all__ = ["ArrayNode", "Bundle", "Snapshot", "group_tree"]
+
+_MAX_NODES = 100_000
+_MAX_AXES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayNode:
+    """An array of a snapshot.
+
+    Parameters
+    ----------
+    header
+        What it is; the codes of its chunks point into its tables.
+    placements
+        Where its chunks are described.
+    bundled
+        Offset and length in the bundle of all its values, which then have no placements.
+    generation
+        Number of the snapshot that made it anew: later ones have only added placements.
+    """
+
+    header: ArrayHeader
+    placements: Table = field(default_factory=Table)
+    bundled: tuple[int, int] | None = None
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The object that holds loaded variables: its name and bytes."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One state of a store.
+
+    Parameters
+    ----------
+    number
+        Counted from 0, without gaps.
+    time
+        Seconds since 1970 when it was committed.
+    message
+        What the writer says of it.
+    groups
+        Groups by path (``""`` for the root), without arrays and children.
+    arrays
+        By path.
+    segments
+        Table of segments; placements have their numbers.
+    prefixes, moved
+        See :class:`~virtualstack.formats.manifest_store.sources.Prefixes`.
+    bundle
+        Loaded variables.
+    signature
+        Of the prefixes, by the account of the user who wrote them.
+    """
+
+    number: int
+    time: float
+    message: str | None = None
+    groups: Mapping[str, ManifestGroup] = field(default_factory=lambda: {"": ManifestGroup()})
+    arrays: Mapping[str, ArrayNode] = field(default_factory=dict)
+    segments: Table = field(default_factory=Table)
+    prefixes: tuple[str, ...] = ()
+    moved: tuple[tuple[str, str, int], ...] = ()
+    bundle: Bundle | None = None
+    signature: str | None = None
+
+    def encode(self) -> bytes:
+        """Give the bytes of the object.
+
+        Raises
+        ------
+        WriterError
+            An attribute has no form in it.
+        """
+        heap = Heap()
+        document: dict[str, Any] = {
+            "virtualstack": FORMAT,
+            "number": self.number,
+            "time": self.time,
+            "message": self.message,
+            "groups": {path: _stored(path, from_group_header, group, heap) for path, group in self.groups.items()},
+            "arrays": {path: _array_document(path, node, heap) for path, node in self.arrays.items()},
+            "segments": self.segments.document(),
+            "prefixes": self.prefixes,
+            "moved": self.moved,
+            "bundle": None if self.bundle is None else [self.bundle.name, self.bundle.size],
+            "signature": self.signature,
+        }
+        document["heap"] = base64.b64encode(b"".join(heap.parts)).decode()
+        return dump(document)
+
+    @classmethod
+    def decode(cls, data: bytes, /, *, number: int, url: str) -> Snapshot:
+        """Read the bytes of the object.
+
+        Raises
+        ------
+        MalformedFileError
+            They are none, or of another snapshot.
+        UnsupportedFeatureError
+            They are of a later version of the format.
+        """
+        document = load(data, url=url)
+        if document.get("virtualstack") != FORMAT:
+            raise UnsupportedFeatureError(
+                f"'{url}' is of version {document.get('virtualstack')!r} of the format; this virtualstack reads "
+                f"{FORMAT}: update it",
+                url=url,
+                feature="format version",
+            )
+        try:
+            return _snapshot(document, number, url)
+        except (ManifestError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
+            if isinstance(error, MalformedFileError):
+                raise
+            raise MalformedFileError(
+                f"'{url}' is no snapshot of a manifest store: {error!r}; restore it, or open another one", url=url
+            ) from error
+
+
+def _stored(path: str, write: Any, what: Any, heap: Heap) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = write(what, heap)
+    except UnstorableError as error:
+        raise WriterError(
+            f"'{path or '/'}' has an attribute or dtype that a manifest store has no form for: {error}; remove it, or "
+            "make it text or numbers",
+            variable=path,
+            feature=str(error),
+        ) from error
+    return document
+
+
+def _array_document(path: str, node: ArrayNode, heap: Heap) -> dict[str, Any]:
+    return {
+        **_stored(path, from_array_header, node.header, heap),
+        "placements": node.placements.document(),
+        "bundled": node.bundled,
+        "generation": node.generation,
+    }
+
+
+def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
+    if document["number"] != number:
+        raise ManifestError(f"it has number {document['number']!r} and should have {number}")
+    heap = memoryview(base64.b64decode(document["heap"], validate=True))
+    groups, arrays = document["groups"], document["arrays"]
+    if len(groups) + len(arrays) > _MAX_NODES:
+        raise ManifestError(f"{len(groups) + len(arrays)} groups and arrays; {_MAX_NODES} are read")
+    bundle = document["bundle"]
+    return Snapshot(
+        number=number,
+        time=float(document["time"]),
+        message=None if document["message"] is None else str(document["message"]),
+        groups={_path(path): to_group(x, heap, arrays={}, groups={}) for path, x in groups.items()},
+        arrays={_path(path): _array_node(path, x, heap, url) for path, x in arrays.items()},
+        segments=Table.of(document["segments"], where=url),
+        prefixes=tuple(map(str, document["prefixes"])),
+        moved=tuple((str(old), str(new), int(n)) for old, new, n in document["moved"]),
+        bundle=None if bundle is None else Bundle(str(bundle[0]), int(bundle[1])),
+        signature=None if document["signature"] is None else str(document["signature"]),
+    )
+
+
+def _path(path: str) -> str:
+    if path and (not path.startswith("/") or any(part in ("", ".", "..") for part in path[1:].split("/"))):
+        raise ManifestError(f"{path[:200]!r} is no path of a group or array")
+    return path
+
+
+def _array_node(path: str, document: Mapping[str, Any], heap: memoryview, url: str) -> ArrayNode:
+    header = to_array_header(document, heap)
+    ndim = len(header.grid.axes)
+    _check(path, header)
+    bundled = document["bundled"]
+    return ArrayNode(
+        header=header,
+        placements=Table.of(document["placements"], ndim=ndim, where=url),
+        bundled=None if bundled is None else (int(bundled[0]), int(bundled[1])),
+        generation=int(document["generation"]),
+    )
+
+
+def _check(path: str, header: ArrayHeader) -> None:
+    """Check what entries will be checked against, before numbers beyond 64 bits come to numpy."""
+    axes = header.grid.axes
+    if len(axes) > _MAX_AXES or not header.fills:
+        raise ManifestError(f"array '{path}' has {len(axes)} axes and {len(header.fills)} fill values")
+    if any(fill.dtype != header.dtype for fill in header.fills):
+        raise ManifestError(f"array '{path}' of dtype '{header.dtype}' has fill values of another one")
+    for fill in header.fills:
+        fill.value  # noqa: B018 - its bytes are those of a value
+    for encoding in header.encodings:
+        if len(encoding.strides) != len(axes):
+            raise ManifestError(
+                f"array '{path}' of {len(axes)} axes has an encoding of {len(encoding.strides)} strides"
+            )
+        reach = sum(abs(step) * axis.longest for step, axis in zip(encoding.strides, axes, strict=True))
+        sizes = [n * encoding.dtype.itemsize for n in (math.prod(encoding.shape), *encoding.shape)]
+        if min(encoding.shape, default=1) < 0 or max(reach, *sizes) >= 1 << 62:
+            raise ManifestError(f"array '{path}' has an encoding of shape {encoding.shape}, strides {encoding.strides}")
+
+
+def group_tree(snapshot: Snapshot, arrays: Mapping[str, ManifestArray], url: str, /) -> ManifestGroup:
+    """Put the groups of a snapshot and its arrays, by path, together.
+
+    Raises
+    ------
+    MalformedFileError
+        One lies in no group, or two have one name.
+    """
+    members: dict[str, dict[str, ManifestArray]] = {path: {} for path in snapshot.groups}
+    children: dict[str, dict[str, str]] = {path: {} for path in snapshot.groups}
+    try:
+        for path, array in arrays.items():
+            folder, _, name = path.rpartition("/")
+            members[folder][name] = array
+        for path in snapshot.groups:
+            if path:
+                folder, _, name = path.rpartition("/")
+                children[folder][name] = path
+        return _subtree("", snapshot.groups, members, children, url)
+    except (KeyError, ManifestError) as error:
+        raise MalformedFileError(f"'{url}' has groups that form no tree: {error}; restore it", url=url) from error
+
+
+def _subtree(
+    path: str,
+    groups: Mapping[str, ManifestGroup],
+    members: Mapping[str, Mapping[str, ManifestArray]],
+    children: Mapping[str, Mapping[str, str]],
+    url: str,
+) -> ManifestGroup:
+    below = {name: _subtree(child, groups, members, children, url) for name, child in children[path].items()}
+    own = groups[path]
+    return replace(own, arrays=members[path], groups=below, url=own.url or url)

@@ -1,0 +1,71 @@
+"""Whether cells lie within their stored chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import ManifestError
+from virtualstack.manifests.chunk_manifest import ChunkManifest
+from virtualstack.manifests.encoding import ChunkEncoding
+
+__all__ = ["check_reach", "fit", "fits"]
+
+
+def fits(encoding: ChunkEncoding, largest: Sequence[int], /) -> bool:
+    """Whether every cell up to ``largest`` elements an axis, at start 0, lies in the decoded chunk."""
+    reach = sum((n - 1) * step for n, step in zip(largest, encoding.strides, strict=True))
+    return all(step >= 0 for step in encoding.strides) and reach < encoding.size
+
+
+def fit(encodings: Iterable[ChunkEncoding], largest: Sequence[int], /) -> bool:
+    """Whether that holds for all encodings."""
+    return all(fits(encoding, largest) for encoding in encodings)
+
+
+def check_reach(
+    manifest: ChunkManifest,
+    lengths: Sequence[NDArray[np.int64]],
+    /,
+    *,
+    name: str | None,
+    cell_of: Callable[[NDArray[np.bool_]], tuple[int, ...]],
+) -> None:
+    """Check that cells show elements of their decoded chunks alone.
+
+    Parameters
+    ----------
+    manifest
+        Of the cells.
+    lengths
+        Elements of the cells an axis of the array, broadcast to the shape of the manifest.
+    name
+        Of the variable.
+    cell_of
+        Gives the first cell that is marked, by its numbers in the grid.
+
+    Raises
+    ------
+    ManifestError
+        A cell reaches outside of its decoded chunk.
+    """
+    if not manifest.encodings:
+        return
+    row = np.where(manifest.holes, 0, manifest.entries["encoding"])
+    low = np.zeros(manifest.shape, np.int64) if manifest.starts is None else manifest.starts.copy()
+    high = low.copy()
+    for i, n in enumerate(lengths):
+        extent = (n - 1) * np.array([x.strides[i] for x in manifest.encodings], np.int64)[row]
+        low += np.minimum(extent, 0)
+        high += np.maximum(extent, 0)
+    sizes = np.array([x.size for x in manifest.encodings], np.int64)[row]
+    bad: NDArray[Any] = ((low < 0) | (high >= sizes)) & ~manifest.holes
+    if bad.any():
+        at = np.unravel_index(int(bad.argmax()), bad.shape)
+        raise ManifestError(
+            f"cell {cell_of(bad)} of '{name}' shows elements {int(low[at])} to {int(high[at])} of a decoded chunk of "
+            f"{int(sizes[at])}"
+        )

@@ -1,0 +1,51 @@
+"""The objects under one URL, to read whole or in part, and to write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from virtualstack.location import Location
+from virtualstack.storage.registry import Storage
+from virtualstack.storage.source import ByteRange, Bytes
+from virtualstack.storage.target import Target
+
+__all__ = ["ObjectStore"]
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """Objects that do not change once they are there, under keys relative to a URL.
+
+    Parameters
+    ----------
+    url
+        Absolute, ending in ``/``.
+    storage
+        How it is reached.
+    """
+
+    url: str
+    storage: Storage = field(compare=False, repr=False)
+
+    @cached_property
+    def target(self) -> Target:
+        """Where objects are listed, written and deleted."""
+        return self.storage.target(self.url)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.url, self.storage)
+
+    def get(self, key: str, /) -> bytes:
+        """Read a whole object, with one request; `SourceNotFoundError` where there is none."""
+        return self.target.get(key)
+
+    def first(self, prefix: str, /) -> str | None:
+        """Give the least key in a folder; see :meth:`Target.first`."""
+        return self.target.first(prefix)
+
+    def read_ranges(self, key: str, size: int, ranges: Sequence[ByteRange], /) -> list[Bytes]:
+        """Read ranges of an object of ``size`` bytes, which is checked; nothing else is asked for."""
+        url = self.url + key
+        return self.storage.source(url, expected=Location(url, size)).read_ranges(ranges)

@@ -1,0 +1,137 @@
+"""One segment as it is written: rows, sources and inline chunks, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from virtualstack.formats.manifest_store.archive import HEAP_PART, Segment
+from virtualstack.formats.manifest_store.documents import dump
+from virtualstack.formats.manifest_store.names import heap_key, new_id, refs_key, sources_key
+from virtualstack.formats.manifest_store.rows import (
+    SHARD,
+    encode_page,
+    encode_shard,
+    page_rows,
+    refs_document,
+)
+from virtualstack.formats.manifest_store.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage
+from virtualstack.location import Location
+from virtualstack.storage import Target
+
+__all__ = ["SegmentWriter"]
+
+_HEAP = 64 << 20  # bytes of a part of the heap
+
+
+class SegmentWriter:
+    """Writes rows as they come; nothing of it is seen before a snapshot names the segment.
+
+    Parameters
+    ----------
+    target
+        Of the store.
+    columns
+        Of its rows: 3 of source, offset and length; 4 with the encoding; 5 with the start.
+    n_rows
+        How many there will be.
+    """
+
+    def __init__(self, target: Target, *, columns: int, n_rows: int) -> None:
+        self.name = new_id()
+        self.row = 0
+        self._target = target
+        self._columns = columns
+        self._n_rows = n_rows
+        self._page = page_rows(n_rows)
+        self._n_pages = min(-(-n_rows // self._page), SHARD)
+        self._waiting: list[NDArray[np.int64]] = []
+        self._n_waiting = 0
+        self._pages: list[bytes] = []
+        self._shards: list[int] = []
+        self._sources: dict[Location, int] = {}
+        self._heap: list[bytes] = []
+        self._heap_size = 0
+        self._heap_parts: list[int] = []
+
+    def numbers_of(self, locations: Iterable[Location], /) -> list[int]:
+        """Give the numbers of sources, entered where they are new."""
+        sources = self._sources
+        return [sources.setdefault(location, len(sources)) for location in locations]
+
+    def keep(self, chunks: NDArray[np.uint8], /) -> int:
+        """Put bytes into the heap, and give the offset of the first."""
+        if self._heap_size and self._heap_size + chunks.size > _HEAP:
+            self._put_heap()
+        offset = len(self._heap_parts) * HEAP_PART + self._heap_size
+        self._heap.append(chunks.tobytes())
+        self._heap_size += chunks.size
+        return offset
+
+    def _put_heap(self) -> None:
+        self._target.put(heap_key(self.name, len(self._heap_parts)), b"".join(self._heap))
+        self._heap_parts.append(self._heap_size)
+        self._heap, self._heap_size = [], 0
+
+    def add(self, rows: NDArray[np.int64], /) -> None:
+        """Add rows: shape ``(columns, n)``, offsets absolute."""
+        self._waiting.append(rows)
+        self._n_waiting += rows.shape[1]
+        self.row += rows.shape[1]
+        if self._n_waiting >= self._page:
+            rows = np.concatenate(self._waiting, 1)
+            whole = self._n_waiting // self._page * self._page
+            for begin in range(0, whole, self._page):
+                self._add_page(rows[:, begin : begin + self._page])
+            self._waiting, self._n_waiting = [rows[:, whole:]], rows.shape[1] - whole
+
+    def _add_page(self, rows: NDArray[np.int64]) -> None:
+        self._pages.append(encode_page(rows, self._page))
+        if len(self._pages) == self._n_pages:
+            self._put_shard()
+
+    def _put_shard(self) -> None:
+        shard = encode_shard(self._pages, self._n_pages)
+        self._target.put(refs_key(self.name, len(self._shards)), shard)
+        self._shards.append(len(shard))
+        self._pages = []
+
+    def close(self, prefixes: Prefixes, /, *, relative: bool) -> tuple[Segment, tuple[str, ...]]:
+        """Write what is left.
+
+        Returns
+        -------
+        tuple
+            The segment, and the prefixes whose numbers it counts, which it does not know yet.
+        """
+        if self._n_waiting:
+            self._add_page(np.concatenate(self._waiting, 1))
+        if self._pages:
+            self._put_shard()
+        if self._heap_size:
+            self._put_heap()
+        if self._shards:
+            self._target.put(refs_key(self.name), orjson.dumps(refs_document(self._columns, self._n_rows)))
+        chosen = prefixes.choose([location.url for location in self._sources], relative=relative)
+        rows = [prefixes.row(location, chosen) for location in self._sources]
+        few = SourcePage(tuple(rows)) if len(rows) <= FEW_SOURCES else None
+        if few is None:
+            self._put_sources(rows)
+        segment = Segment(
+            name=self.name,
+            rows=self._n_rows,
+            columns=self._columns,
+            shards=tuple(self._shards),
+            n_sources=len(rows),
+            sources=few,
+            heap=tuple(self._heap_parts),
+        )
+        return segment, chosen
+
+    def _put_sources(self, rows: Sequence[tuple[int, str, int | None, float | None, str | None]]) -> None:
+        for page, begin in enumerate(range(0, len(rows), SOURCES_PAGE)):
+            document = SourcePage(tuple(rows[begin : begin + SOURCES_PAGE])).document()
+            self._target.put(sources_key(self.name, page), dump(document))

@@ -1,0 +1,151 @@
+"""A group becomes the newest snapshot of a store."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from virtualstack.formats.manifest_store.archive import Permission
+from virtualstack.formats.manifest_store.history import bundle_bytes, bundle_chunk
+from virtualstack.formats.manifest_store.manifest import StoredManifest
+from virtualstack.formats.manifest_store.snapshot import Snapshot
+from virtualstack.formats.manifest_store.sources import Prefixes
+from virtualstack.formats.plain_headers import ArrayHeader, same_group_header, same_header
+from virtualstack.manifests import INLINE, ChunkManifest, ManifestArray, ManifestGroup
+from virtualstack.storage import ObjectStore
+from virtualstack.writers.manifest_store.commit import commit
+from virtualstack.writers.manifest_store.edit import ArrayEdit, Edit
+from virtualstack.writers.manifest_store.placing import Piece, columns_of, pieces_of, place
+from virtualstack.writers.manifest_store.segment import SegmentWriter
+
+__all__ = ["edit_of", "is_bundled", "write_group"]
+
+_SMALL = 1 << 16
+"""Bytes of a loaded variable that is bundled though it is no dimension coordinate."""
+
+_MOST = 1 << 28
+"""Bytes of one that is not bundled though it is."""
+
+
+def write_group(
+    objects: ObjectStore,
+    base: Snapshot,
+    group: ManifestGroup,
+    permission: Permission,
+    /,
+    *,
+    message: str | None = None,
+    relative: bool = False,
+) -> Snapshot:
+    """Make a group the newest snapshot of a store.
+
+    What lies in the store already is pointed to, and not written again. Memory does not grow with the number of
+    references of manifests that are not in memory themselves.
+
+    Parameters
+    ----------
+    objects
+        Of the store.
+    base
+        Snapshot that the group was made for.
+    group
+        Everything that the new snapshot holds.
+    permission
+        What the store may read.
+    message
+        Of the commit.
+    relative
+        Whether locations in the folder that holds the store are written relative to it.
+
+    Raises
+    ------
+    ConflictError
+        Another writer has changed the same since ``base``.
+    WriterError
+        An attribute has no form in the store.
+    StorageError
+        The store cannot be written.
+    """
+    edit = edit_of(objects, base, group, relative=relative)
+    return commit(objects, base, edit, permission, message=message)
+
+
+def is_bundled(path: str, array: ManifestArray, /) -> bool:
+    """Tell whether all values of an array stand in the bundle of a snapshot: loaded coordinates, and what is small."""
+    manifest = array.manifest
+    if not isinstance(manifest, ChunkManifest) or manifest.entries.size != 1 or manifest.starts is not None:
+        return False
+    if manifest.entries.reshape(-1)[0]["location"] != INLINE or len(manifest.encodings) != 1:
+        return False
+    is_index = array.dimension_names == (path.rpartition("/")[2],)
+    return len(manifest.inline) <= (_MOST if is_index else _SMALL)
+
+
+def edit_of(objects: ObjectStore, base: Snapshot, group: ManifestGroup, /, *, relative: bool) -> Edit:
+    """Write what a group has beyond a snapshot, and say what it changes in it."""
+    groups = {path: replace(node, arrays={}, groups={}, url=None) for path, node in group.walk()}
+    arrays = {f"{path}/{name}": array for path, node in group.walk() for name, array in node.arrays.items()}
+    edits: dict[str, ArrayEdit] = {}
+    pieces: dict[str, list[Piece]] = {}
+    bundle = bundle_bytes(base, objects)
+    for path, array in arrays.items():
+        if is_bundled(path, array):
+            change = _bundled(path, array, base, bundle)
+            if change is not None:
+                edits[path] = change
+        else:
+            pieces[path] = pieces_of(array, objects.url)
+    own = [piece for each in pieces.values() for piece in each if not piece.is_stored]
+    columns = columns_of(own)
+    n_rows = sum(math.prod(piece.manifest.shape) for piece in own)
+    segment = SegmentWriter(objects.target, columns=columns, n_rows=n_rows)
+    for path, each in pieces.items():
+        keeps = bool(each) and _is_all_of(each[0], path, base)
+        if keeps and len(each) == 1 and _is_same(path, arrays[path], base):
+            continue
+        parts = [place(piece, segment, columns) for piece in (each[1:] if keeps else each)]
+        edits[path] = ArrayEdit(header=ArrayHeader.of(arrays[path]), parts=parts, keeps=keeps)
+    removed = frozenset(base.groups.keys() - groups.keys() | base.arrays.keys() - arrays.keys())
+    changed = {
+        path: node
+        for path, node in groups.items()
+        if path not in base.groups or not same_group_header(base.groups[path], node)
+    }
+    if not own:
+        return Edit(arrays=edits, groups=changed, removed=removed)
+    prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
+    written, chosen = segment.close(prefixes, relative=relative)
+    return Edit(arrays=edits, groups=changed, removed=removed, segment=written, prefixes=chosen)
+
+
+def _bundled(path: str, array: ManifestArray, base: Snapshot, bundle: bytes) -> ArrayEdit | None:
+    """Give the edit of a loaded variable; ``None`` where it is there already."""
+    manifest = array.in_memory()
+    entry = manifest.entries.reshape(-1)[0]
+    raw = manifest.inline[int(entry["offset"]) : int(entry["offset"]) + int(entry["length"])]
+    chunk = bundle_chunk(raw, array.itemsize)
+    old = base.arrays.get(path)
+    header = ArrayHeader.of(array)
+    if old is not None and old.bundled is not None and _same(old.header, header):
+        offset, length = old.bundled
+        if bundle[offset : offset + length] == chunk and old.header.encodings == header.encodings:
+            return None
+    return ArrayEdit(header=header, chunk=chunk)
+
+
+def _is_all_of(piece: Piece, path: str, base: Snapshot) -> bool:
+    """Whether a piece is the whole array of a snapshot, in its place."""
+    stored, node = piece.manifest, base.arrays.get(path)
+    if not isinstance(stored, StoredManifest) or node is None or node.bundled is not None:
+        return False
+    zeros = (0,) * len(stored.shape)
+    is_whole = piece.begin == zeros and piece.low == zeros and piece.high == stored.shape
+    return is_whole and stored.token[1:] == (base.number, path) and stored.placements is node.placements
+
+
+def _is_same(path: str, array: ManifestArray, base: Snapshot) -> bool:
+    return _same(base.arrays[path].header, ArrayHeader.of(array))
+
+
+def _same(a: ArrayHeader, b: ArrayHeader) -> bool:
+    return a.grid == b.grid and same_header(a, b)
