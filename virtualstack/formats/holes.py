@@ -11,6 +11,7 @@ import numcodecs
 import numpy as np
 
 from virtualstack.errors import ManifestError, WriterError
+from virtualstack.formats.zarr2_codecs import encode_zarr2
 from virtualstack.manifests import INLINE, ChunkManifest, Fill, PlainArray
 
 __all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
@@ -113,14 +114,10 @@ def encode_fill_chunk(
         raise _refuse(variable, f"one such chunk has {size * stored.itemsize} bytes, more than {_MAX_DECODED}")
     chunk = np.full(size, value, object if stored.kind == "T" else stored)
     try:
-        codecs = [numcodecs.get_codec(dict(config)) for config in configs]
-        data: Any = chunk
-        for codec in codecs:
-            data = codec.encode(data)
-        encoded = data.tobytes() if isinstance(data, np.ndarray) else bytes(data)
+        encoded = encode_zarr2(chunk, filters, compressor)
         back: Any = encoded
-        for codec in reversed(codecs):
-            back = codec.decode(back)
+        for config in reversed(configs):
+            back = numcodecs.get_codec(dict(config)).decode(back)
     except (ValueError, TypeError, NotImplementedError, RuntimeError, AttributeError, ImportError) as error:
         names = " + ".join(config["id"] for config in configs)
         raise _refuse(variable, f"'{names}' does not encode such a chunk: {error}") from error

@@ -24,7 +24,7 @@ from virtualstack.formats.zarr2_codecs import codecs_from_zarr2, codecs_to_zarr2
 from virtualstack.formats.zarr2_values import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
 from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup, PlainArray
 
-__all__ = ["DIMENSIONS", "Zarr2Hierarchy", "hierarchy_of", "parse_zarr2", "takes_holes"]
+__all__ = ["DIMENSIONS", "Zarr2Hierarchy", "hierarchy_of", "parse_zarr2", "takes_holes", "takes_holes_of"]
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute that holds the names of dimensions, as xarray writes it to zarr v2."""
@@ -109,7 +109,12 @@ def _group_attributes(group: ManifestGroup, path: str) -> dict[str, Any]:
 def takes_holes(array: ManifestArray, /) -> bool:
     """Tell whether the holes of a plain array can be left out, or written out in its encoding; reads nothing."""
     plain = PlainArray.of(array)
-    if isinstance(plain, str) or not plain.manifest.holes.any():
+    return isinstance(plain, str) or takes_holes_of(array, plain)
+
+
+def takes_holes_of(array: ManifestArray, plain: PlainArray, /) -> bool:
+    """Tell the same of an array whose plain form is known."""
+    if not plain.manifest.holes.any():
         return True
     try:
         stored, filters, compressor = _stored_form(array, plain, "")

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numcodecs
+import numpy as np
+from numpy.typing import NDArray
+
 from virtualstack.codecs.hdf5.filters import FILTERS
 from virtualstack.codecs.hdf5.names import codec_of_numcodecs, numcodecs_config
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, WriterError
 
-__all__ = ["codecs_from_zarr2", "codecs_to_zarr2"]
+__all__ = ["codecs_from_zarr2", "codecs_to_zarr2", "encode_zarr2"]
 
 _PREFIX = "numcodecs."
 _SAME_NAME = "vlen-utf8", "vlen-bytes"
@@ -37,6 +41,16 @@ def codecs_to_zarr2(
     configs = [_to_zarr2(codec, variable) for codec in codecs]
     compressor = configs.pop() if configs and configs[-1]["id"] in _COMPRESSORS else None
     return configs or None, compressor
+
+
+def encode_zarr2(
+    values: NDArray[Any], filters: Sequence[Mapping[str, Any]] | None, compressor: Mapping[str, Any] | None, /
+) -> bytes:
+    """Give the stored bytes of a chunk; raises what its codecs raise."""
+    data: Any = values
+    for config in (*(filters or ()), *([compressor] if compressor else ())):
+        data = numcodecs.get_codec(dict(config)).encode(data)
+    return data.tobytes() if isinstance(data, np.ndarray) else bytes(data)
 
 
 def _check_shuffles(codecs: Sequence[Codec], variable: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numcodecs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +10,7 @@ from virtualstack.codecs.cf import Packing, packing_of
 from virtualstack.codecs.cf_times import line_of
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, Elementwise, decode, split_elementwise
-from virtualstack.formats.zarr2_codecs import codecs_to_zarr2
+from virtualstack.formats.zarr2_codecs import codecs_to_zarr2, encode_zarr2
 from virtualstack.manifests import ChunkEncoding
 
 __all__ = ["can_encode", "encode_chunk"]
@@ -70,10 +69,8 @@ def can_encode(encoding: ChunkEncoding, /) -> bool:
 
 def _encoded(stored: NDArray[np.generic], front: Elementwise) -> bytes:
     filters, compressor = codecs_to_zarr2(front.codecs, variable="")
-    data = stored.astype(object if front.stored.kind == "T" else front.stored).reshape(-1)
-    for config in (*(filters or ()), *([compressor] if compressor else ())):
-        data = numcodecs.get_codec(dict(config)).encode(data)
-    return data.tobytes() if isinstance(data, np.ndarray) else bytes(data)
+    values = stored.astype(object if front.stored.kind == "T" else front.stored).reshape(-1)
+    return encode_zarr2(values, filters, compressor)
 
 
 def _names(encoding: ChunkEncoding) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
 from virtualstack.formats.kerchunk import reference_dict, reference_json
 from virtualstack.formats.parquet import parquet_files
-from virtualstack.formats.zarr2 import hierarchy_of, takes_holes
+from virtualstack.formats.zarr2 import hierarchy_of, takes_holes, takes_holes_of
 from virtualstack.formats.zarr2_codecs import codecs_to_zarr2
 from virtualstack.formats.zarr2_values import dtype_to_zarr2
 from virtualstack.location import absolute_url, join_url, local_path, split_url
@@ -186,7 +186,7 @@ def _obstacle(array: ManifestArray, plain: PlainArray) -> str | None:
         reason = _why_not(plain.encoding, plain.chunks, plain.order, array.name or "")
         if reason is not None:
             return reason
-    if takes_holes(array):
+    if takes_holes_of(array, plain):
         return None
     return "its absent chunks must be written out, and no chunk that is stored as the others reads as their fill value"
 
