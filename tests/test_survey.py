@@ -1,6 +1,7 @@
 """Archives at a glance: eras, outliers, duplicates and gaps, as xarray on the files sees them."""
 
 import copy
+import dataclasses
 import itertools
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis.extra.numpy import arrays
 
 import virtualstack as vs
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
+from virtualstack.readers.hdf5.reader import HDF5
 from virtualstack.storage import MemoryTarget
 from virtualstack.survey import along
 from virtualstack.survey import line as survey_line
@@ -904,6 +906,18 @@ def test_options_reach_the_scan(tmp_path):
         )
     assert len(found) == 3
     assert done[-1] == (3, 3)
+
+
+class WithoutUrl(HDF5):
+    """A reader of somebody else's, whose groups do not say where they are from."""
+
+    def read(self, url, storage, options):
+        return dataclasses.replace(HDF5.read(self, url, storage, options), url=None)
+
+
+def test_files_are_named_by_their_arrays_where_groups_do_not_say(tmp_path):
+    files = series(tmp_path, 3)
+    assert vs.survey(files, reader=WithoutUrl()).table["url"].tolist() == [f"file://{x}" for x in files]
 
 
 def test_the_text_is_short_and_can_be_whole(tmp_path):

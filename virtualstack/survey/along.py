@@ -173,7 +173,7 @@ def _pairs(keys: Iterable[Any]) -> list[tuple[int, int]]:
 
 def url_of(group: ManifestGroup, /) -> str:
     """Give the URL of the file."""
-    return group.url or next((x.aurl_of() or "" for x in group.arrays.values()), "")
+    return group.url or next((x.a_url() or "" for x in group.arrays.values()), "")
 
 
 def version_of(group: ManifestGroup, /) -> tuple[int | None, str | None]:
