@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from virtualstack.errors import StorageError
-from virtualstack.storage.pattern import path_expression
+from virtualstack.storage.pattern import MAGIC, path_expression
 
 __all__ = ["find_local", "is_there"]
 
-_MAGIC = re.compile(r"[*?\[]")
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -35,7 +33,7 @@ def find_local(pattern: str, /) -> dict[str, bool]:
         is_last = i == len(segments)
         if segment == "**":
             found = {path: x for folder in of_folders for path, x in _below(folder) if x or is_last}
-        elif _MAGIC.search(segment):
+        elif MAGIC.search(segment):
             matches = path_expression(segment).fullmatch
             found = {x.path: _is_folder(x) for folder in of_folders for x in _entries(folder) if matches(x.name)}
         else:

@@ -11,12 +11,11 @@ from urllib.parse import unquote
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import absolute_url, local_path
 from virtualstack.storage.folders import find_local, is_there
-from virtualstack.storage.pattern import path_expression
+from virtualstack.storage.pattern import MAGIC, path_expression
 from virtualstack.storage.registry import Storage, StorageLike
 
 __all__ = ["find_urls", "found_url", "is_pattern", "natural_key"]
 
-_MAGIC = re.compile(r"[*?\[]")
 _WEB = ("http://", "https://")
 _MARKS = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
 """Files that tell that a folder is a store, of zarr or of references as parquet."""
@@ -65,7 +64,7 @@ def is_pattern(path: str | os.PathLike[str], /) -> bool:
     text = os.fspath(path)
     if text.lower().startswith(_WEB):
         return "*" in text.partition("?")[0]
-    if _MAGIC.search(text) is None:
+    if MAGIC.search(text) is None:
         return False
     local = local_path(absolute_url(text))
     return local is None or not os.path.exists(local)
@@ -124,7 +123,7 @@ def _is_store(folder: str) -> bool:
 
 
 def _remote(pattern: str, storage: Storage) -> list[str]:
-    first = _MAGIC.search(pattern)
+    first = MAGIC.search(pattern)
     root = pattern[: pattern.rindex("/", 0, first.start() if first else None) + 1]
     if root.endswith("://"):
         raise StorageError(f"'{pattern}': the name of a bucket cannot be a pattern", url=pattern)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["path_expression"]
+__all__ = ["MAGIC", "path_expression"]
+
+MAGIC = re.compile(r"[*?\[]")
+"""What makes a pattern of a path."""
 
 _SEEN = r"(?!\.)"
 _FOLDERS = rf"(?:{_SEEN}[^/]*+/)*?"
