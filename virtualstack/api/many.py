@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack, cast
 
@@ -11,7 +11,17 @@ import xarray as xr
 
 from virtualstack.api.each import OnError, open_each
 from virtualstack.api.opening import Opening, Unsupported, account_for, what_is_left_out
-from virtualstack.combine import Combine, How, Join, Labelling, Nested, combine_datasets, combine_trees, flatten
+from virtualstack.combine import (
+    Combine,
+    How,
+    Join,
+    Labelling,
+    Nested,
+    combine_datasets,
+    combine_trees,
+    flatten,
+    nest_like,
+)
 from virtualstack.dataset import refusals_of, with_refusals
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.manifests import ManifestGroup, Refusal
@@ -313,11 +323,12 @@ def _open_all[T](
     )
     if is_skipping:
         _warn_of_refused(nodes, with_children=with_children)
-    if errors:
-        _check_places(nested, errors)
-        _warn_of_errors(errors, n=len(listed))
-    left_out = tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items())
-    return _Opened(_without_failed(nested, iter(opened)), left_out)
+    found = [x for x in opened if x is not None]
+    if not errors:
+        return _Opened(nest_like(nested, found), ())
+    _check_places(nested, errors)
+    _warn_of_errors(errors, n=len(listed))
+    return _Opened(found, tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items()))
 
 
 def _expanded(urls: Nested[Path], storage: StorageLike) -> list[Any]:
@@ -336,17 +347,6 @@ def _expanded(urls: Nested[Path], storage: StorageLike) -> list[Any]:
         else:
             found.append(_expanded(item, storage))
     return found
-
-
-def _without_failed[T](nested: Sequence[Any], opened: Iterator[T | None]) -> list[Any]:
-    kept: list[Any] = []
-    for item in nested:
-        if isinstance(item, str):
-            made = next(opened)
-            kept += [] if made is None else [made]
-        else:
-            kept.append(_without_failed(item, opened))
-    return kept
 
 
 def _check_places(nested: Sequence[Any], errors: Mapping[str, Exception]) -> None:

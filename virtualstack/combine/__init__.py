@@ -1,6 +1,6 @@
 """Many virtual datasets or trees as one: ordered, aligned and joined, with everything else checked to be the same."""
 
-from virtualstack.combine.datasets import Nested, combine_datasets, flatten
+from virtualstack.combine.datasets import Nested, combine_datasets, flatten, nest_like
 from virtualstack.combine.how import Combine, How
 from virtualstack.combine.new_dim import FromAttribute, FromName, Labelling
 from virtualstack.combine.reindex import reindex_dataset
@@ -18,5 +18,6 @@ __all__ = [
     "combine_datasets",
     "combine_trees",
     "flatten",
+    "nest_like",
     "reindex_dataset",
 ]

@@ -91,12 +91,13 @@ def build_group(
         Metadata or references contradict themselves.
     """
     root = _Node(refusals=list(refusals))
-    arrays = array_paths(metadata)
+    arrays = dict.fromkeys(array_paths(metadata))
     for key in sorted(metadata):
         path = _parent(key)
         if path not in arrays and _leaf(key) in (".zgroup", ".zattrs", "zarr.json"):
             attributes = metadata[key] if _leaf(key) == ".zattrs" else _group_attributes(metadata[key])
-            root.at(path).attributes = {**root.at(path).attributes, **_object(attributes, f"{key}' of '{where}")}
+            node = root.at(path)
+            node.attributes = {**node.attributes, **_object(attributes, f"{key}' of '{where}")}
     for path in filter(wanted, arrays):
         node, name = root.at(_parent(path)), _leaf(path)
         at = f"{path}' of '{where}"
@@ -139,9 +140,7 @@ def _finish(node: _Node, url: str | None) -> ManifestGroup:
     attributes = dict(node.attributes)
     names = str(attributes.get("coordinates", "")).split()
     if names and node.arrays.keys() >= set(names):
-        del attributes[
-            "coordinates"
-        ]  # as xarray reads it: an attribute of the group that stands for none of the source
+        del attributes["coordinates"]  # as xarray reads it: it stands for no attribute of the source
     for array in node.arrays.values():
         names += str(array.attributes.get("coordinates", "")).split()
     return ManifestGroup(
