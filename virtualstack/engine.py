@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -19,8 +19,9 @@ from virtualstack.errors import ReaderError
 from virtualstack.lazy import variable_of
 from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.readers.manifest_store import ManifestStore
 from virtualstack.scan import scan
-from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage import Stale, Storage, StorageLike
 
 __all__ = ["VirtualStackBackendEntrypoint"]
 
@@ -92,6 +93,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         "concat_characters",
         "join_characters",
         "decode_coords",
+        "at",
+        "allow",
+        "stale",
         "use_cftime",
         "decode_timedelta",
     )
@@ -106,6 +110,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         storage: StorageLike = None,
         missing: Literal["fill", "raise"] = "fill",
         unsupported: Literal["raise", "skip"] = "raise",
+        at: int | None = None,
+        allow: str | Sequence[str] = (),
+        stale: Stale = "error",
         mask_and_scale: bool = True,
         decode_times: Any = True,
         concat_characters: bool | Mapping[str, bool] = True,
@@ -130,6 +137,13 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Whether MISSING chunks read as the fill value, or ``"raise"``.
         unsupported
             Whether a variable that the reader refused is an error, or is left out (``"skip"``) and named in a warning.
+        at
+            Number of a snapshot of a manifest store; the newest by default.
+        allow
+            URLs of folders and files that a manifest store may point to, beyond what it may without.
+        stale
+            Whether reading a source that has changed since it was indexed is an error, a warning (``"warn"``) or
+            nothing (``"ignore"``); its size and etag decide.
         join_characters
             Whether characters may be joined to text, where ``concat_characters`` says so: those of a virtual dataset
             were when it was opened, and what is left are letters.
@@ -144,10 +158,12 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             The references cannot be read.
         """
         dropped = _names(drop_variables)
+        reader = _reader_of(reader, at, allow)
+        storage = Storage.of(storage).with_stale(stale)
         node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
         account_for(node, unsupported, with_children=False, dropped=dropped)
         letters = _letters(node, join_characters, concat_characters)
-        store = _GroupDataStore(node, Storage.of(storage), missing, letters)
+        store = _GroupDataStore(node, storage, missing, letters)
         if letters:
             others = concat_characters if isinstance(concat_characters, Mapping) else {}
             concat_characters = {**others, **dict.fromkeys(letters, False)}
@@ -174,6 +190,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         reader: str | Reader | None = None,
         storage: StorageLike = None,
         unsupported: Literal["raise", "skip"] = "raise",
+        at: int | None = None,
+        allow: str | Sequence[str] = (),
+        stale: Stale = "error",
         drop_variables: str | Iterable[str] | None = None,
         **options: Any,
     ) -> dict[str, xr.Dataset]:
@@ -182,11 +201,13 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         Parameters are those of :meth:`open_dataset`.
         """
         dropped = _names(drop_variables)
+        reader = _reader_of(reader, at, allow)
+        storage = Storage.of(storage).with_stale(stale)
         node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
         account_for(node, unsupported, with_children=True, dropped=dropped)
         return {
             path or "/": self.open_dataset(
-                replace(child, groups={}, refusals=()), storage=storage, drop_variables=dropped, **options
+                replace(child, groups={}, refusals=()), storage=storage, stale=stale, drop_variables=dropped, **options
             )
             for path, child in node.walk()
         }
@@ -225,6 +246,15 @@ def _letters(
         for name, array in group.arrays.items()
         if array.dtype == "S1" and array.ndim and name not in texts and concat_characters.get(name, True)
     )
+
+
+def _reader_of(reader: str | Reader | None, at: int | None, allow: str | Sequence[str]) -> str | Reader | None:
+    """Give the reader of manifest stores where an option of theirs is given."""
+    if at is None and not allow:
+        return reader
+    if reader not in (None, "manifest_store"):
+        raise ValueError(f"at= and allow= are options of manifest stores, not of reader={reader!r}")
+    return ManifestStore(at=at, allow=allow)
 
 
 def _names(drop_variables: str | Iterable[str] | None) -> frozenset[str]:
