@@ -10,13 +10,23 @@ from numcodecs import blosc
 
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.formats.manifest_store.archive import Archive, Objects, Permission
-from virtualstack.formats.manifest_store.manifest import StoredManifest
+from virtualstack.formats.manifest_store.manifest import StoredManifest, Token
 from virtualstack.formats.manifest_store.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot, group_tree
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
 
-__all__ = ["ListedObjects", "archive_of", "bundle_bytes", "bundle_chunk", "group_of", "hint", "newest", "read_snapshot"]
+__all__ = [
+    "ListedObjects",
+    "archive_of",
+    "bundle_bytes",
+    "bundle_chunk",
+    "group_of",
+    "hint",
+    "newest",
+    "read_snapshot",
+    "token_of",
+]
 
 _MAX_BUNDLED = 1 << 30  # bytes of one variable
 _SIZE = struct.Struct("<4xI")  # of a blosc frame: bytes decoded
@@ -110,7 +120,7 @@ def group_of(snapshot: Snapshot, archive: Archive, /) -> ManifestGroup:
         The store is damaged.
     """
     bundle = bundle_bytes(snapshot, archive.objects)
-    arrays = {path: _array(path, node, archive, bundle, snapshot.number) for path, node in snapshot.arrays.items()}
+    arrays = {path: _array(path, node, archive, bundle, snapshot) for path, node in snapshot.arrays.items()}
     return group_tree(snapshot, arrays, archive.url.rstrip("/"))
 
 
@@ -131,7 +141,12 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, /) -> bytes:
     return data
 
 
-def _array(path: str, node: ArrayNode, archive: Archive, bundle: bytes, number: int) -> ManifestArray:
+def token_of(url: str, snapshot: Snapshot, path: str, /) -> Token:
+    """Give what names the chunks of an array of a snapshot."""
+    return url, snapshot.number, snapshot.time, path
+
+
+def _array(path: str, node: ArrayNode, archive: Archive, bundle: bytes, snapshot: Snapshot) -> ManifestArray:
     header = node.header
     manifest: Manifest
     if node.bundled is not None:
@@ -144,7 +159,7 @@ def _array(path: str, node: ArrayNode, archive: Archive, bundle: bytes, number: 
             encodings=header.encodings,
             fills=header.fills,
             placements=node.placements,
-            token=(archive.url, number, path),
+            token=token_of(archive.url, snapshot, path),
         )
     array = header.array(manifest)
     if isinstance(manifest, ChunkManifest):

@@ -34,7 +34,10 @@ from virtualstack.manifests.manifest import Cells, check_count, mesh
 from virtualstack.manifests.paged import hollow, map_in_threads
 from virtualstack.manifests.reach import check_reach, fit
 
-__all__ = ["StoredManifest"]
+__all__ = ["StoredManifest", "Token"]
+
+type Token = tuple[str, int, float, str]
+"""URL of the store, number and time of the snapshot, path of the array."""
 
 _COLUMNS = 5
 _MAX_PAGES = 1 << 17  # that are read at once
@@ -68,7 +71,7 @@ class StoredManifest:
     encodings: tuple[ChunkEncoding, ...] = field(compare=False)
     fills: tuple[Fill, ...] = field(compare=False)
     placements: Table = field(compare=False)
-    token: tuple[str, int, str]
+    token: Token
 
     def __deepcopy__(self, memo: object) -> StoredManifest:
         return self

@@ -18,6 +18,7 @@ from virtualstack.formats.plain_headers import (
     from_group_header,
     to_array_header,
     to_group,
+    to_text,
 )
 from virtualstack.formats.plain_values import Heap, UnstorableError
 from virtualstack.manifests import ManifestArray, ManifestGroup
@@ -80,8 +81,8 @@ class Snapshot:
         See :class:`~virtualstack.formats.manifest_store.sources.Prefixes`.
     bundle
         Loaded variables.
-    signature
-        Of the prefixes, by the account of the user who wrote them.
+    signatures
+        Of the prefixes, by the accounts of those who wrote with them.
     """
 
     number: int
@@ -93,7 +94,7 @@ class Snapshot:
     prefixes: tuple[str, ...] = ()
     moved: tuple[tuple[str, str, int], ...] = ()
     bundle: Bundle | None = None
-    signature: str | None = None
+    signatures: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """Give the bytes of the object.
@@ -115,7 +116,7 @@ class Snapshot:
             "prefixes": self.prefixes,
             "moved": self.moved,
             "bundle": None if self.bundle is None else [self.bundle.name, self.bundle.size],
-            "signature": self.signature,
+            "signatures": self.signatures,
         }
         document["heap"] = base64.b64encode(b"".join(heap.parts)).decode()
         return dump(document)
@@ -186,10 +187,10 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
         groups={_path(path): to_group(x, heap, arrays={}, groups={}) for path, x in groups.items()},
         arrays={_path(path): _array_node(path, x, heap, url) for path, x in arrays.items()},
         segments=Table.of(document["segments"], where=url),
-        prefixes=tuple(map(str, document["prefixes"])),
-        moved=tuple((str(old), str(new), int(n)) for old, new, n in document["moved"]),
+        prefixes=tuple(map(to_text, document["prefixes"])),
+        moved=tuple((to_text(old), to_text(new), int(n)) for old, new, n in document["moved"]),
         bundle=None if bundle is None else Bundle(str(bundle[0]), int(bundle[1])),
-        signature=None if document["signature"] is None else str(document["signature"]),
+        signatures=tuple(map(to_text, document["signatures"])),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -140,6 +141,10 @@ class Prefixes:
                     found.append(new)
             found.append(url)
         return list(dict.fromkeys(found))
+
+    def signed(self) -> bytes:
+        """Give what a signature is made of: which places the store names, and its own."""
+        return json.dumps([self.store, self.table, self.moved]).encode()
 
     def relocated(self, old: str, new: str, /) -> Prefixes:
         """Give the prefixes after sources whose URLs begin with ``old`` were moved to ``new``."""

@@ -21,6 +21,7 @@ from virtualstack.formats.manifest_store.rows import (
 from virtualstack.formats.manifest_store.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage
 from virtualstack.location import Location
 from virtualstack.storage import Target
+from virtualstack.storage.puts import Puts
 
 __all__ = ["SegmentWriter"]
 
@@ -43,7 +44,7 @@ class SegmentWriter:
     def __init__(self, target: Target, *, columns: int, n_rows: int) -> None:
         self.name = new_id()
         self.row = 0
-        self._target = target
+        self._puts = Puts(target)
         self._columns = columns
         self._n_rows = n_rows
         self._page = page_rows(n_rows)
@@ -72,7 +73,7 @@ class SegmentWriter:
         return offset
 
     def _put_heap(self) -> None:
-        self._target.put(heap_key(self.name, len(self._heap_parts)), b"".join(self._heap))
+        self._puts.put(heap_key(self.name, len(self._heap_parts)), b"".join(self._heap))
         self._heap_parts.append(self._heap_size)
         self._heap, self._heap_size = [], 0
 
@@ -95,7 +96,7 @@ class SegmentWriter:
 
     def _put_shard(self) -> None:
         shard = encode_shard(self._pages, self._n_pages)
-        self._target.put(refs_key(self.name, len(self._shards)), shard)
+        self._puts.put(refs_key(self.name, len(self._shards)), shard)
         self._shards.append(len(shard))
         self._pages = []
 
@@ -114,12 +115,13 @@ class SegmentWriter:
         if self._heap_size:
             self._put_heap()
         if self._shards:
-            self._target.put(refs_key(self.name), orjson.dumps(refs_document(self._columns, self._n_rows)))
+            self._puts.put(refs_key(self.name), orjson.dumps(refs_document(self._columns, self._n_rows)))
         chosen = prefixes.choose([location.url for location in self._sources], relative=relative)
         rows = [prefixes.row(location, chosen) for location in self._sources]
         few = SourcePage(tuple(rows)) if len(rows) <= FEW_SOURCES else None
         if few is None:
             self._put_sources(rows)
+        self._puts.close()
         segment = Segment(
             name=self.name,
             rows=self._n_rows,
@@ -134,4 +136,4 @@ class SegmentWriter:
     def _put_sources(self, rows: Sequence[tuple[int, str, int | None, float | None, str | None]]) -> None:
         for page, begin in enumerate(range(0, len(rows), SOURCES_PAGE)):
             document = SourcePage(tuple(rows[begin : begin + SOURCES_PAGE])).document()
-            self._target.put(sources_key(self.name, page), dump(document))
+            self._puts.put(sources_key(self.name, page), dump(document))

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from virtualstack.formats.manifest_store.archive import Permission
-from virtualstack.formats.manifest_store.history import bundle_bytes, bundle_chunk
+from virtualstack.formats.manifest_store.history import bundle_bytes, bundle_chunk, token_of
 from virtualstack.formats.manifest_store.manifest import StoredManifest
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
@@ -140,7 +140,7 @@ def _is_all_of(piece: Piece, path: str, base: Snapshot) -> bool:
         return False
     zeros = (0,) * len(stored.shape)
     is_whole = piece.begin == zeros and piece.low == zeros and piece.high == stored.shape
-    return is_whole and stored.token[1:] == (base.number, path) and stored.placements is node.placements
+    return is_whole and stored.token == token_of(stored.url, base, path) and stored.placements is node.placements
 
 
 def _is_same(path: str, array: ManifestArray, base: Snapshot) -> bool:
