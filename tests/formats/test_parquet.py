@@ -149,6 +149,74 @@ def test_files_that_contradict_the_metadata():
         read_record(record_of(columns={"offset": pa.array(["x", "y"])}), 2, where="r")
 
 
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"url": pa.array(["a", "b"]), "size": pa.array([1, 2])}, r"none of its columns \['url', 'size'\] is 'path'"),
+        ({"path": pa.array([b"a", b"\xff"])}, "is no parquet of references: .*UTF8"),
+        ({"path": pa.array([["a"], ["b"]])}, "is no parquet of references"),
+        ({"path": pa.array([1, 2])}, "is no parquet of references"),
+        ({"path": pa.array(["a", "b"]), "size": pa.array([-1, 5])}, "has a negative size, -1"),
+    ],
+)
+def test_files_of_something_else_are_no_absent_chunks(columns, message):
+    """Whatever has other columns, or nothing in them that could be a reference, is an error and not a hole."""
+    with pytest.raises(MalformedFileError, match=message):
+        read_record(record_of(columns=columns), 2, where="r")
+
+
+def test_a_name_that_is_no_text_is_an_error():
+    """Damage in the names of columns, which pyarrow decodes when they are asked for."""
+    data = record_of([("a", 0, 1, None)])
+    with pytest.raises(MalformedFileError, match="is no parquet of references"):
+        read_record(data.replace(b"offset", b"off\xffet"), 1, where="r")
+
+
+@pytest.mark.parametrize("bit", [0x04, 0x20, 0x80])
+def test_damage_anywhere_is_told_or_makes_other_references(bit):
+    """Codes beyond their dictionary, names that are no text: whatever pyarrow takes, no other error comes of it."""
+    rows = [("a", 0, 1, None), ("b", 0, 1, None), (None, 0, 0, b"xx"), (None, 0, 0, b"yy")]
+    data = record_of(rows)
+    n_refused = 0
+    for i in range(len(data)):
+        damaged = bytearray(data)
+        damaged[i] ^= bit
+        try:
+            assert len(read_record(bytes(damaged), 4, where="r").cells) <= 4
+        except MalformedFileError as error:
+            assert "'r'" in str(error)
+            n_refused += 1
+    assert n_refused > 100
+
+
+def test_rows_past_the_grid_are_not_decoded():
+    """A file of a few kilobytes can have any number of rows that are null."""
+    sink, n = pa.BufferOutputStream(), 1 << 22
+    nothing = pa.table({name: pa.nulls(n, pa.string()) for name in ("path", "offset", "size", "raw")})
+    pq.write_table(nothing, sink, row_group_size=n)
+    data = bytes(sink.getvalue())
+    assert len(data) < 100_000
+    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        assert read_record(data, 3, where="r").cells.tolist() == []
+    finally:
+        pa.set_memory_pool(usual)
+    assert pool.max_memory() < 4 << 20
+
+
+def test_what_few_bytes_repeat_is_refused_before_it_is_written_out(monkeypatch):
+    """Inline chunks that are one value of a dictionary, and compressed ones, are bounded by what they become."""
+    monkeypatch.setattr("virtualstack.formats.parquet_table._MAX_BYTES", 8 << 20)
+    repeated = {"raw": pa.array([b"\0" * (1 << 20)] * 9)}
+    with pytest.raises(MalformedFileError, match="'r' has 9437184 bytes, packed or not, and at most 8388608 are read"):
+        read_record(record_of(columns=repeated), 9, where="r")
+    assert len(read_record(record_of(columns=repeated), 8, where="r").inline) == 8
+    several = {"raw": pa.array([bytes([i]) * (1 << 20) for i in range(9)])}
+    with pytest.raises(MalformedFileError, match="at most 8388608 are read"):
+        read_record(record_of(columns=several), 2, where="r")
+
+
 def test_schema_is_what_the_files_have():
     """Files have the four columns of kerchunk."""
     files = dict(parquet_files(hierarchy()))

@@ -214,6 +214,14 @@ def _bytes(table):
     return bytes(sink.getvalue())
 
 
+def test_a_record_file_of_any_size_is_not_read(refs, monkeypatch):
+    """What is larger than a record file can be is refused by its size."""
+    monkeypatch.setattr("virtualstack.formats.parquet_table._MAX_BYTES", 100)
+    with pytest.raises(MalformedFileError, match=r"'v/refs.0.parq' of '.*refs.parq' has \d+ bytes") as error:
+        vs.reading.read_array(read(refs)["v"], (0,))
+    assert error.value.url == absolute_url(refs / "v/refs.0.parq")
+
+
 def test_references_into_archives_are_errors_when_they_are_read(refs):
     """Members of a zip file have no byte ranges; file, array and remedy are named."""
     table = pq.read_table(refs / "v/refs.0.parq")

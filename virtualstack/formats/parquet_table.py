@@ -10,19 +10,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.reference_table import inline_bytes, parse_json
 from virtualstack.formats.references import WHOLE, References
 
-__all__ = ["ParquetTable", "read_record"]
+__all__ = ["ParquetTable", "check_size", "read_record"]
 
 _COLUMNS = (
     ("path", pa.dictionary(pa.int32(), pa.string())),
     ("offset", pa.int64()),
     ("size", pa.int64()),
-    ("raw", pa.binary()),
+    ("raw", pa.dictionary(pa.int32(), pa.binary())),
 )
+
+_MAX_BYTES = 1 << 31
+"""Bytes that the values of a file may take, and its inline chunks: 20,000 of each of 100,000 chunks."""
+
+_BATCH = 1 << 20
+"""Rows that are decoded at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,40 +65,68 @@ class ParquetTable:
         return cls(metadata=metadata, record_size=size)
 
 
-def read_record(data: bytes, n_rows: int, /, *, where: str) -> References:
+def read_record(data: bytes | memoryview, n_rows: int, /, *, where: str) -> References:
     """Give the references in a file; rows past ``n_rows`` are padding.
+
+    Padding is not decoded, and no value of a column more than once: a few bytes can claim any number of them.
 
     Raises
     ------
     MalformedFileError
-        It is no parquet of references, or has fewer rows.
+        It is no parquet of references, has fewer rows, or values of more than 2 GiB.
     """
-    table = _table(data, where)
-    if len(table) < n_rows:
-        raise MalformedFileError(f"'{where}' has {len(table)} rows; {n_rows} are asked for")
-    table = table.slice(0, n_rows)
-    present = pc.or_(pc.is_valid(table["path"]), pc.is_valid(table["raw"]))
-    rows = np.flatnonzero(present.combine_chunks().to_numpy(zero_copy_only=False))
-    return _columns(rows, table if len(rows) == n_rows else table.take(pa.array(rows)), where)
-
-
-def _table(data: bytes, where: str) -> pa.Table:
     try:
-        file = pq.read_table(pa.BufferReader(data))
-        columns = []
-        for name, kind in _COLUMNS:
-            column = file[name] if name in file.column_names else pa.chunked_array([pa.nulls(len(file), kind)])
-            if name == "raw" and pa.types.is_dictionary(column.type):
-                column = column.cast(column.type.value_type)
-            if name == "path" and not pa.types.is_dictionary(column.type):
-                column = column.cast(pa.string()).dictionary_encode()
-            columns.append(column.cast(kind))
-        return pa.table(columns, names=[name for name, _ in _COLUMNS])
-    except (pa.ArrowException, OSError) as error:
+        table = _table(data, n_rows, where)
+        if len(table) < n_rows:
+            raise MalformedFileError(f"'{where}' has {len(table)} rows; {n_rows} are asked for")
+        present = pc.or_(pc.is_valid(table["path"]), pc.is_valid(table["raw"]))
+        rows = np.flatnonzero(present.combine_chunks().to_numpy(zero_copy_only=False))
+        return _columns(rows, table if len(rows) == n_rows else table.take(pa.array(rows)), where)
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:  # KeyError: of nested columns
         raise MalformedFileError(f"'{where}' is no parquet of references: {error}") from error
 
 
-def _columns(cells: np.ndarray[Any, Any], table: pa.Table, where: str) -> References:
+def _table(data: bytes | memoryview, n_rows: int, where: str) -> pa.Table:
+    """Give the first rows of the columns of references, with null for those that the file has not."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    names = [name for name, _ in _COLUMNS if name in file.schema_arrow.names]
+    if not {"path", "raw"} & set(names):
+        found = file.schema_arrow.names[:9]
+        raise MalformedFileError(
+            f"'{where}' is no parquet of references: none of its columns {found} is 'path' or 'raw'"
+        )
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    check_size(sum(group.total_byte_size for group in groups), where)
+    texts = [name for name in ("path", "raw") if name in names]
+    file = pq.ParquetFile(pa.BufferReader(data), metadata=file.metadata, read_dictionary=texts)
+    batches, n = [], 0
+    for batch in file.iter_batches(min(n_rows, _BATCH), columns=names):
+        batch.validate(full=True)  # pyarrow looks up what is not there
+        batches.append(batch[: n_rows - n])
+        n += len(batches[-1])
+        if n == n_rows:
+            break
+    table = pa.Table.from_batches(batches, pa.schema(file.schema_arrow.field(name) for name in names))
+    columns = [table[name].cast(kind) if name in names else pa.nulls(n, kind) for name, kind in _COLUMNS]
+    return pa.table(columns, names=[name for name, _ in _COLUMNS])
+
+
+def check_size(nbytes: int, where: str, /) -> None:
+    """Refuse a file, or values of it, of more than 2 GiB.
+
+    Raises
+    ------
+    MalformedFileError
+        It is larger.
+    """
+    if nbytes > _MAX_BYTES:
+        raise MalformedFileError(
+            f"'{where}' has {nbytes} bytes, packed or not, and at most {_MAX_BYTES} are read: write the references "
+            "anew, with less of them in a file"
+        )
+
+
+def _columns(cells: NDArray[np.intp], table: pa.Table, where: str) -> References:
     table = table.unify_dictionaries().combine_chunks()
     path, raw = (_one(table[name]) for name in ("path", "raw"))
     is_inline = pc.is_valid(raw).to_numpy(zero_copy_only=False)
@@ -99,14 +134,19 @@ def _columns(cells: np.ndarray[Any, Any], table: pa.Table, where: str) -> Refere
     offsets, lengths = (
         pc.fill_null(table[name], 0).to_numpy().astype(np.int64, copy=True) for name in ("offset", "size")
     )
+    if (lengths < 0).any():  # one of them means a whole file, here but not in the file
+        raise MalformedFileError(f"'{where}' has a negative size, {int(lengths.min())}; write the references anew")
     lengths[(offsets == 0) & (lengths == 0) & ~is_inline] = WHOLE  # fsspec: a path alone
+    values = [inline_bytes(value, where) for value in raw.dictionary.to_pylist()]
+    shown = raw.indices.drop_null().to_numpy()
+    check_size(int(np.array([len(value) for value in values], np.int64)[shown].sum()), where)
     return References(
         cells=cells.astype(np.int64),
         rows=rows,
         offsets=offsets,
         lengths=lengths,
         urls=tuple(path.dictionary.to_pylist()),
-        inline=tuple(inline_bytes(chunk, where) for chunk in pc.drop_null(raw).to_pylist()),
+        inline=tuple([values[i] for i in shown.tolist()]),
     )
 
 

@@ -17,11 +17,11 @@ from virtualstack.errors import (
     UnsupportedFeatureError,
 )
 from virtualstack.formats.metadata import ArrayMetadata
-from virtualstack.formats.parquet_table import read_record
+from virtualstack.formats.parquet_table import check_size, read_record
 from virtualstack.formats.references import place_rows, with_sizes
 from virtualstack.location import Location, join_url
 from virtualstack.manifests import ENTRY, ChunkManifest, PagedManifest
-from virtualstack.storage import Storage
+from virtualstack.storage import Bytes, Storage
 
 __all__ = ["RecordFiles", "locate_reference", "measure_sources"]
 
@@ -95,17 +95,13 @@ class RecordFiles:
             It cannot be read.
         """
         url = f"{self.url}/{self.path}/refs.{page}.parq"
+        where = f"{self.path}/refs.{page}.parq' of '{self.url}"
         n_rows = min(self.record_size, math.prod(self.metadata.grid.shape) - page * self.record_size)
         try:
-            source = self.storage.source(url)
-            data = source.read(0, source.size)
-        except SourceNotFoundError:
-            data = None
-        self._check_version()
-        if data is None:
-            return self._empty(n_rows)
-        where = f"{self.path}/refs.{page}.parq' of '{self.url}"
-        try:
+            data = self._bytes(url, where)
+            self._check_version()
+            if data is None:
+                return self._empty(n_rows)
             references = read_record(data, n_rows, where=where)
             locate = partial(locate_reference, self.base)
             return place_rows(references, n_rows, self.metadata, locate=locate, where=where)
@@ -116,6 +112,14 @@ class RecordFiles:
             raise UnsupportedFeatureError(
                 f"'{where}': {error}", url=url, variable=self.path, feature=error.feature
             ) from error
+
+    def _bytes(self, url: str, where: str) -> Bytes | None:
+        try:
+            source = self.storage.source(url)
+            check_size(source.size, where)
+            return source.read(0, source.size)
+        except SourceNotFoundError:
+            return None
 
     def _empty(self, n_rows: int) -> ChunkManifest:
         entries = np.broadcast_to(np.zeros((), ENTRY), n_rows)  # metadata can promise any number of them
