@@ -26,7 +26,7 @@ Every error pickles with its attributes, so it crosses process borders whole.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "ChunkAlignmentError",
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-def _restore(cls: type[VirtualStackError], message: str, state: dict[str, Any]) -> VirtualStackError:
+def _restore[E: VirtualStackError](cls: type[E], message: str, state: dict[str, Any]) -> E:
     error = cls.__new__(cls)
     error.args = (message,)
     error.__dict__.update(state)
@@ -200,11 +200,30 @@ class StorageError(VirtualStackError, OSError):
     ----------
     url
         The source or target.
+    variable, cell
+        Of bytes of a chunk: name of the variable, and index of the cell in its chunk grid; else ``None``.
+    offset, length
+        Where they are in the source, in bytes; ``None`` also of a whole file of unknown length.
     """
+
+    variable: str | None = None
+    cell: tuple[int, ...] | None = None
+    offset: int | None = None
+    length: int | None = None
 
     def __init__(self, message: str, *, url: str | None = None) -> None:
         super().__init__(message)
         self.url = url
+
+    def of_chunk(
+        self, variable: str | None, cell: tuple[int, ...], /, *, offset: int, length: int | None, n_others: int = 0
+    ) -> Self:
+        """Give the same error with the chunk that was wanted, and how many others, in its message and attributes."""
+        where = "" if length is None else f" (bytes {offset} to {offset + length})"
+        others = f" and {n_others} more chunks" if n_others else ""
+        message = f"cell {cell} of variable '{variable}'{where}{others} cannot be read: {self}"
+        state = {"variable": variable, "cell": cell, "offset": offset, "length": length}
+        return _restore(type(self), message, {**self.__dict__, **state})
 
 
 class SourceNotFoundError(StorageError, FileNotFoundError):
@@ -216,15 +235,7 @@ class SourceChangedError(StorageError):
 
 
 class ChunkDecodeError(StorageError, ValueError):
-    """Stored bytes of one chunk do not decode.
-
-    Attributes
-    ----------
-    variable, cell
-        Name of the variable and index of the cell in its chunk grid.
-    url, offset, length
-        Where the bytes are; offset and length in bytes.
-    """
+    """Stored bytes of one chunk do not decode."""
 
     def __init__(
         self,

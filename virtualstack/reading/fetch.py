@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,12 +161,4 @@ def _ranges(source: Source, offset: NDArray[np.int64], length: NDArray[np.int64]
 def named(plan: Plan, chunk: int, error: StorageError, /, *, n_others: int = 0) -> StorageError:
     """Give the same error with the variable, the cell and its byte range in the message."""
     offset, length = int(plan.chunks.offset[chunk]), int(plan.chunks.length[chunk])
-    others = f" and {n_others} more chunks" if n_others else ""
-    named: Any = type(error).__new__(type(error))
-    named.__dict__.update(error.__dict__)
-    named.args = (
-        f"cell {plan.cell(chunk)} of variable '{plan.name}' (bytes {offset} to {offset + length}){others} "
-        f"cannot be read: {error}",
-    )
-    named.__dict__.update(variable=plan.name, cell=plan.cell(chunk), offset=offset, length=length)
-    return named  # type: ignore[no-any-return]
+    return error.of_chunk(plan.name, plan.cell(chunk), offset=offset, length=length, n_others=n_others)
