@@ -15,7 +15,7 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteReques
 from zarr.core.buffer import default_buffer_prototype
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.errors import StorageError, UnsupportedFeatureError
+from virtualstack.errors import SourceNotFoundError, StorageError, UnsupportedFeatureError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget
@@ -185,6 +185,19 @@ def test_listing_names_what_is_there():
     assert listed(store, "scalar") == ["scalar/zarr.json", "scalar/c"]
     assert not run(store.is_empty("inner"))
     assert run(store.is_empty("nothing"))
+
+
+def test_what_cannot_be_read_names_the_chunk():
+    """Stored chunks that are handed on have variable, cell and bytes in their errors, as those that are decoded."""
+    array = a_group()[0].arrays["plain"].rename_locations(lambda url: "memory://store/gone")
+    opened = zarr.open(ManifestStore(ManifestGroup(arrays={"plain": array})), mode="r")
+    with pytest.raises(
+        SourceNotFoundError, match=r"cell \(0, 1\) of variable 'plain' \(bytes \d+ to \d+\).*nothing at"
+    ) as caught:
+        opened["plain"][0, 3]
+    entry = array.manifest.entries[0, 1]
+    assert (caught.value.offset, caught.value.length) == (entry["offset"], entry["length"])
+    assert (caught.value.cell, caught.value.url) == ((0, 1), "memory://store/gone")
 
 
 def test_missing_chunks_are_absent_or_an_error():

@@ -16,6 +16,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 
 from virtualstack.cache import ByteCache
 from virtualstack.errors import StorageError, UnsupportedFeatureError
+from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, MISSING, ManifestArray, ManifestGroup, PlainArray
 from virtualstack.reading import check_missing
 from virtualstack.reading.uniform import UniformArray
@@ -231,14 +232,19 @@ class ManifestStore(Store):
         start, stop = _span(byte_range, length)
         if code == INLINE:
             return memoryview(plain.manifest.inline)[offset + start : offset + stop]
-        location = plain.manifest.locations[code - FIRST]
+        try:
+            return self._source(plain.manifest.locations[code - FIRST]).read(offset + start, stop - start)
+        except StorageError as error:
+            raise error.of_chunk(path, cell, offset=offset, length=length) from error
+
+    def _source(self, location: Location) -> Source:
         source = self._sources.get(location.url)
         if source is None:
             source = self.storage.source(location.url, expected=location)
             if len(self._sources) >= _MANY_SOURCES:
                 self._sources = {}
             self._sources[location.url] = source
-        return source.read(offset + start, stop - start)
+        return source
 
     # -- listing ----------------------------------------------------------------------------------------------
 
