@@ -15,7 +15,7 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteReques
 from zarr.core.buffer import default_buffer_prototype
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.errors import SourceNotFoundError, StorageError, UnsupportedFeatureError
+from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError, UnsupportedFeatureError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget
@@ -198,6 +198,17 @@ def test_what_cannot_be_read_names_the_chunk():
     entry = array.manifest.entries[0, 1]
     assert (caught.value.offset, caught.value.length) == (entry["offset"], entry["length"])
     assert (caught.value.cell, caught.value.url) == ((0, 1), "memory://store/gone")
+
+
+def test_each_array_has_its_own_version_of_a_source():
+    """One that was indexed before the source changed is not served from what another one of the same URL opened."""
+    array = a_group()[0].arrays["plain"]
+    (location,) = array.manifest.locations
+    old = replace(array, manifest=replace(array.manifest, locations=(replace(location, size=10_000),)))
+    opened = zarr.open(ManifestStore(ManifestGroup(arrays={"new": array, "old": old})), mode="r")
+    assert opened["new"][0, 0] == 0
+    with pytest.raises(SourceChangedError, match=r"cell \(0, 0\) of variable 'old'"):
+        opened["old"][0, 0]
 
 
 def test_missing_chunks_are_absent_or_an_error():

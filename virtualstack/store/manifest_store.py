@@ -69,7 +69,7 @@ class ManifestStore(Store):
         self._lock = threading.RLock()
         self._served: dict[str, ServedArray] = {}
         self._documents: dict[str, bytes] = {}
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[Location, Source] = {}
         self._cache: ByteCache[bytes] = ByteCache(CACHE)
 
     @property
@@ -238,12 +238,12 @@ class ManifestStore(Store):
             raise error.of_chunk(path, cell, offset=offset, length=length) from error
 
     def _source(self, location: Location) -> Source:
-        source = self._sources.get(location.url)
+        source = self._sources.get(location)
         if source is None:
             source = self.storage.source(location.url, expected=location)
             if len(self._sources) >= _MANY_SOURCES:
                 self._sources = {}
-            self._sources[location.url] = source
+            self._sources[location] = source
         return source
 
     # -- listing ----------------------------------------------------------------------------------------------
