@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import multiprocessing
+import os
 import pickle
 import threading
 from dataclasses import replace
@@ -18,8 +20,10 @@ from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError, UnsupportedFeatureError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
+from virtualstack.reading.uniform import UniformArray
 from virtualstack.storage import MemoryTarget
 from virtualstack.store import ManifestStore
+from virtualstack.store.documents import serve
 from virtualstack.testing.strategies import ZLIB, store_array
 
 PROTOTYPE = default_buffer_prototype()
@@ -385,6 +389,44 @@ def test_a_store_is_read_only():
         store.with_read_only(False)
     assert store.with_read_only(True) == store
     assert names(store, "") == ["zarr.json"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("where", ["decoding", "looking for the form of an array"])
+def test_a_child_forked_while_another_thread_reads_reads_too(monkeypatch, where):
+    """It waits neither for a chunk that only its parent is decoding, nor for a lock that nobody will give back."""
+    group, values = a_group()
+    store, began, goes_on = ManifestStore(group), threading.Event(), threading.Event()
+
+    def slow(function):
+        def waiting(*args, **options):
+            began.set()
+            goes_on.wait(60)
+            return function(*args, **options)
+
+        return waiting
+
+    if where == "decoding":
+        monkeypatch.setattr(UniformArray, "read", slow(UniformArray.read))
+    else:
+        monkeypatch.setattr("virtualstack.store.manifest_store.serve", slow(serve))
+    thread = threading.Thread(target=store._get, args=("cut/c/0/0", None))
+    thread.start()
+    began.wait(60)
+
+    def child():
+        goes_on.set()
+        found = np.frombuffer(store._get("cut/c/0/0", None), "<i4")
+        os._exit(0 if found[0] == values["cut"][0, 0] else 1)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(20)
+    goes_on.set()
+    thread.join()
+    process.kill()
+    assert process.exitcode == 0
 
 
 def test_a_decoded_chunk_is_made_once():

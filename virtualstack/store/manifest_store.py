@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, NoReturn
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numcodecs.vlen import VLenUTF8
@@ -29,6 +31,8 @@ CACHE = 128 << 20
 """Bytes of decoded chunks that a store keeps."""
 
 type _Node = ManifestGroup | ManifestArray
+
+_STORES: WeakValueDictionary[int, ManifestStore] = WeakValueDictionary()
 
 
 class ManifestStore(Store):
@@ -64,8 +68,10 @@ class ManifestStore(Store):
         check_missing(missing)
         self.missing: Literal["fill", "raise"] = missing
         self._forget()
+        _STORES[id(self)] = self
 
     def _forget(self) -> None:
+        """Forget what was made, and who is making what: of a forked process, in which nobody is."""
         self._lock = threading.RLock()
         self._served: dict[str, ServedArray] = {}
         self._documents: dict[str, bytes] = {}
@@ -318,6 +324,15 @@ class ManifestStore(Store):
 
 
 _MANY_SOURCES = 1024
+
+
+def _forget_all() -> None:
+    for store in _STORES.values():
+        store._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _refusal(array: ManifestArray, name: str) -> str | None:
