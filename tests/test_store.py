@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import multiprocessing
-import os
 import pickle
 import threading
 from dataclasses import replace
@@ -16,6 +14,7 @@ from numcodecs.vlen import VLenUTF8
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
+from tests.forks import forked, forking
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError, UnsupportedFeatureError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
@@ -391,9 +390,8 @@ def test_a_store_is_read_only():
     assert names(store, "") == ["zarr.json"]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("where", ["decoding", "looking for the form of an array"])
+@forking
+@pytest.mark.parametrize("where", ["decoding", "looking for a form"])
 def test_a_child_forked_while_another_thread_reads_reads_too(monkeypatch, where):
     """It waits neither for a chunk that only its parent is decoding, nor for a lock that nobody will give back."""
     group, values = a_group()
@@ -417,16 +415,13 @@ def test_a_child_forked_while_another_thread_reads_reads_too(monkeypatch, where)
 
     def child():
         goes_on.set()
-        found = np.frombuffer(store._get("cut/c/0/0", None), "<i4")
-        os._exit(0 if found[0] == values["cut"][0, 0] else 1)
+        assert np.frombuffer(store._get("cut/c/0/0", None), "<i4")[0] == values["cut"][0, 0]
 
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join(20)
-    goes_on.set()
-    thread.join()
-    process.kill()
-    assert process.exitcode == 0
+    try:
+        assert forked(child)
+    finally:
+        goes_on.set()
+        thread.join()
 
 
 def test_a_decoded_chunk_is_made_once():

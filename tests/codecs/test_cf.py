@@ -1,3 +1,5 @@
+import threading
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -5,12 +7,13 @@ import zarr
 from xarray import conventions
 from zarr.registry import get_codec_class
 
+from tests.forks import forked, forking
 from virtualstack.codecs.cast import cast_codec
 from virtualstack.codecs.cf import cf_codec, packing_of
 from virtualstack.codecs.cf_agreement import decoded_by_xarray
 from virtualstack.codecs.cf_attributes import attributes_from_json, attributes_to_json
 from virtualstack.codecs.cf_codec import CFCodec
-from virtualstack.codecs.cf_times import UnfitTimeError, decode_datetimes
+from virtualstack.codecs.cf_times import UnfitTimeError, decode_datetimes, quiet
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import decode, split_elementwise
 from virtualstack.errors import UnsupportedFeatureError
@@ -215,3 +218,26 @@ def test_what_works_element_by_element_is_told_apart():
     assert split.stored == "<i2"
     same_bytes(split(np.array([[3]], "i2")), expected(np.array([[3]], "i2"), PACKED).astype("f8"))
     assert split_elementwise((zlib,), np.dtype("f8")).steps == ()
+
+
+@forking
+def test_a_child_forked_while_another_thread_decodes_times_decodes_them_too():
+    """Nobody would give back the lock that the other thread held."""
+    held, done = threading.Event(), threading.Event()
+
+    def decode_for_long():
+        with quiet():
+            held.set()
+            done.wait(60)
+
+    def child():
+        assert decode_datetimes(np.array([1]), "days since 2003-07-09", None)[0] == np.datetime64("2003-07-10")
+
+    thread = threading.Thread(target=decode_for_long)
+    thread.start()
+    held.wait(60)
+    try:
+        assert forked(child)
+    finally:
+        done.set()
+        thread.join()

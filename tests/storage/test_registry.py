@@ -1,6 +1,7 @@
 import pickle
 import subprocess
 import sys
+import threading
 
 import fsspec
 import pytest
@@ -81,6 +82,16 @@ def test_a_bare_store_is_remembered_for_its_bucket_only():
     remember(store, url="s3://b/a/x")
     assert served(Storage.of(), "s3://b/y") is store
     assert served(Storage.of(), "s3://c/y") is None
+
+
+def test_reading_does_not_wait_for_what_is_being_remembered():
+    """A forked child has a lock that nobody gives back if another thread held it, and every reading asks."""
+    made = []
+    with registry._LOCK:
+        thread = threading.Thread(target=lambda: made.append(Storage.of()), daemon=True)
+        thread.start()
+        thread.join(10)
+    assert made == [Storage()]
 
 
 def test_what_is_remembered_goes_to_workers():

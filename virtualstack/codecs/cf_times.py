@@ -7,6 +7,7 @@ the attributes, and what does not fit raises.
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Iterator
@@ -43,6 +44,8 @@ _NAT = np.iinfo(np.int64).min
 _EXACT = 1 << 53
 _RESOLUTIONS = ("s", "ms", "us", "ns")
 _LOCK = threading.RLock()
+if hasattr(os, "register_at_fork"):  # nobody would give it back
+    os.register_at_fork(after_in_child=lambda: globals().update(_LOCK=threading.RLock()))
 
 
 class UnfitTimeError(CodecError):

@@ -26,7 +26,7 @@ type Stale = Literal["error", "warn", "ignore"]
 
 _REMOTE = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "http", "https"
 _KNOWN = "file", "memory", *_REMOTE
-_REMEMBERED: dict[str, object] = {}
+_REMEMBERED: Mapping[str, object] = {}  # never changed, but replaced: whoever reads it needs no lock
 _LOCK = threading.Lock()
 
 
@@ -70,8 +70,7 @@ class Storage:
         """
         if isinstance(storage, cls):
             return storage
-        with _LOCK:
-            remembered = _sorted(_REMEMBERED)
+        remembered = _sorted(_REMEMBERED)
         if storage is None:
             return cls(remembered=remembered)
         if isinstance(storage, Mapping):
@@ -187,8 +186,9 @@ def remember(storage: StorageLike, /, *, url: str | os.PathLike[str] | None = No
         backend = given.pop("")
         if url is not None and _serves("", backend, absolute_url(url)):
             given[split_url(absolute_url(url))[0]] = backend
+    global _REMEMBERED
     with _LOCK:
-        _REMEMBERED.update(given)
+        _REMEMBERED = {**_REMEMBERED, **given}
 
 
 def open_source(
