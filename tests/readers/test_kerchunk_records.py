@@ -265,6 +265,46 @@ def test_whole_files_are_measured_when_their_chunks_are_read(tmp_path, opened):
     np.testing.assert_array_equal(vs.reading.read_array(array, ()), VALUES)
 
 
+def whole_files(folder):
+    """References of which each chunk of ``v`` is a file, three to a record file."""
+    for i in range(6):
+        for j in range(2):
+            (folder / f"{i}.{j}").write_bytes(VALUES[i, 2 * j : 2 * j + 2].tobytes())
+    refs = references(folder) | {f"v/{i}.{j}": [str(folder / f"{i}.{j}")] for i in range(6) for j in range(2)}
+    write(folder / "refs.parq", refs)
+    for number in range(4):
+        records = folder / f"refs.parq/v/refs.{number}.parq"
+        table = pq.read_table(records).to_pydict()
+        pq.write_table(pa.table(table | {"size": pa.array([0] * 3)}), records)
+    return folder / "refs.parq"
+
+
+def test_a_whole_file_that_is_gone_names_the_chunk(tmp_path):
+    """Also where the array is cut, turned and joined: variable, and cell as in the references."""
+    array = read(whole_files(tmp_path))["v"]
+    np.testing.assert_array_equal(vs.reading.read_array(array, ()), VALUES)
+    (tmp_path / "4.1").unlink()
+    for view, key in ((array, ()), (array, (4, 3)), (array.T[:, 3:], ()), (np.concatenate([array[:2], array]), ())):
+        with pytest.raises(
+            SourceNotFoundError, match=r"cell \(4, 1\) of variable 'v' cannot be read: .*4\.1'"
+        ) as error:
+            vs.reading.read_array(view, key)
+        assert (error.value.variable, error.value.cell, error.value.offset) == ("v", (4, 1), 0)
+        assert error.value.url == absolute_url(tmp_path / "4.1")
+
+
+def test_a_whole_file_is_measured_once_a_reading(tmp_path, opened):
+    """However many record files refer to it."""
+    refs = whole_files(tmp_path)
+    for number in range(4):
+        records = refs / f"v/refs.{number}.parq"
+        table = pq.read_table(records).to_pydict()
+        pq.write_table(pa.table(table | {"path": [str(tmp_path / "0.0")] * 3}), records)
+    opened.clear()
+    np.testing.assert_array_equal(vs.reading.read_array(read(refs)["v"], (slice(None), slice(2))), [[0, 1]] * 6)
+    assert opened.count("0.0") == 1
+
+
 def test_metadata_can_promise_more_than_there_is(refs):
     """A grid of any size opens; cells without record file are EMPTY, and all of it at once is refused."""
     metadata = json.loads((refs / ".zmetadata").read_bytes())

@@ -50,8 +50,16 @@ class PageSource(Protocol):
             Of one axis; its encodings have the axes of the array, its first fill is the array's own.
         """
 
-    def complete(self, rows: ChunkManifest, /) -> ChunkManifest:
-        """Give some rows of a page everything that was too costly to find out for all of them."""
+    def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
+        """Give some entries everything that was too costly to find out for all of them.
+
+        Parameters
+        ----------
+        entries
+            As they stand in the pages.
+        rows
+            Their numbers in the table of all pages; of the same shape.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,14 +140,18 @@ class PagedManifest:
         rows = np.full((1,) * len(shape), self.first_row, np.int64)
         for numbers, step in zip(cells, self.strides, strict=True):
             rows = rows + numbers * np.int64(step)
+        return self.source.complete(self._read_rows(rows), rows)
+
+    def _read_rows(self, rows: NDArray[np.int64]) -> ChunkManifest:
+        """Give rows in any order, in their shape."""
         first_page = int(rows.min()) // self.page_size
         if int(rows.max()) // self.page_size == first_page:
-            return self._read_rows((first_page, rows - first_page * self.page_size))
-        rows = rows.reshape(-1)
-        page = rows // self.page_size
+            return self._read_page((first_page, rows - first_page * self.page_size))
+        flat = rows.reshape(-1)
+        page = flat // self.page_size
         order = None if (page[1:] >= page[:-1]).all() else np.argsort(page, kind="stable")
         if order is not None:
-            rows, page = rows[order], page[order]
+            flat, page = flat[order], page[order]
         begin = np.flatnonzero(np.append(True, page[1:] != page[:-1]))
         pages = page[begin].tolist()
         if len(pages) > MAX_PAGES:
@@ -147,20 +159,20 @@ class PagedManifest:
                 f"{len(pages)} pages of '{self.url}' are asked for at once, and at most {MAX_PAGES} are read: select a "
                 "part of the variable first"
             )
-        wanted = list(zip(pages, np.split(rows - page * self.page_size, begin[1:]), strict=True))
+        wanted = list(zip(pages, np.split(flat - page * self.page_size, begin[1:]), strict=True))
         is_kept = all((self.token, n) in _PAGES for n in pages)
-        parts = map_in_threads(self._read_rows, wanted, at_once=1 if is_kept else AT_ONCE)
+        parts = map_in_threads(self._read_page, wanted, at_once=1 if is_kept else AT_ONCE)
         joined = join(parts, 0)
-        return (joined if order is None else joined.pick((np.argsort(order),))).reshape(shape)
+        return (joined if order is None else joined.pick((np.argsort(order),))).reshape(rows.shape)
 
-    def _read_rows(self, wanted: tuple[int, NDArray[np.int64]]) -> ChunkManifest:
+    def _read_page(self, wanted: tuple[int, NDArray[np.int64]]) -> ChunkManifest:
         page, rows = wanted
         held = _PAGES.get((self.token, page), partial(self.source.read, page))
         if rows.max() >= held.entries.size:
             raise ManifestError(
                 f"page {page} of '{self.url}' has {held.entries.size} rows; {rows.max() + 1} are needed"
             )
-        return self.source.complete(held.pick((rows,)))
+        return held.pick((rows,))
 
 
 def hollow(tables: Tables, shape: tuple[int, ...], /) -> ChunkManifest:

@@ -9,18 +9,20 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualstack.errors import (
     MalformedFileError,
     ManifestError,
     SourceNotFoundError,
+    StorageError,
     UnsupportedFeatureError,
 )
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.parquet_table import check_size, read_record
-from virtualstack.formats.references import place_rows, with_sizes
+from virtualstack.formats.references import WHOLE, place_rows, with_sizes
 from virtualstack.location import Location, join_url
-from virtualstack.manifests import ENTRY, ChunkManifest, PagedManifest
+from virtualstack.manifests import ENTRY, FIRST, ChunkManifest, PagedManifest
 from virtualstack.storage import Bytes, Storage
 
 __all__ = ["RecordFiles", "locate_reference", "measure_sources"]
@@ -129,7 +131,7 @@ class RecordFiles:
         """Read a byte of ``.zmetadata``, which is written last: its storage sees whether it is the one that was."""
         self.storage.source(self.version.url, expected=self.version).read(0, 1)
 
-    def complete(self, rows: ChunkManifest, /) -> ChunkManifest:
+    def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
         """Give whole files the sizes of their sources.
 
         Raises
@@ -137,7 +139,15 @@ class RecordFiles:
         StorageError
             A source cannot be had.
         """
-        return with_sizes(rows, partial(measure_sources, self.storage))
+        try:
+            return with_sizes(entries, partial(measure_sources, self.storage))
+        except StorageError as error:
+            of_source = [code for code, x in enumerate(entries.locations, FIRST) if x.url == error.url]
+            wanted = rows[(entries.entries["length"] == WHOLE) & np.isin(entries.entries["location"], of_source)]
+            if not wanted.size:
+                raise
+            cell = np.unravel_index(int(wanted[0]), self.metadata.grid.shape)
+            raise error.of_chunk(self.path, tuple(map(int, cell)), offset=0, length=None) from error
 
 
 def locate_reference(base: str, url: str, /) -> Location:

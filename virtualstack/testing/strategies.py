@@ -80,9 +80,9 @@ class HeldPages:
         rows = slice(page * self.page_size, (page + 1) * self.page_size)
         return self.manifest.reshape((self.manifest.entries.size,)).read((rows,)).compact()
 
-    def complete(self, rows: ChunkManifest, /) -> ChunkManifest:
-        """Give the rows: nothing is missing."""
-        return rows
+    def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
+        """Give the entries: nothing is missing."""
+        return entries
 
 
 def in_pages(array: ManifestArray, page_size: int, /) -> tuple[ManifestArray, HeldPages]:
