@@ -12,6 +12,7 @@ import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from virtualstack.cache import ByteCache
 from virtualstack.errors import ChunkAlignmentError, ManifestError, StorageError
 from virtualstack.manifests import (
     ENTRY,
@@ -23,6 +24,7 @@ from virtualstack.manifests import (
     ManifestArray,
     PagedManifest,
 )
+from virtualstack.manifests import paged as paged_module
 from virtualstack.manifests.joined import JoinedManifest
 from virtualstack.manifests.view import ManifestView
 from virtualstack.reading import read_array
@@ -304,6 +306,29 @@ def test_one_page_is_read_once_for_many_threads():
         fails = False
         if expected == (6, 2):
             assert source.read_pages.count(0) < 10
+
+
+def test_rows_lie_in_the_table():
+    """Steps may go back, from a row that leaves room for them; a row before the first is refused, not read."""
+    array, _, _ = known(shape=(4, 6), chunks=(1, 2))
+    source = HeldPages(array.in_memory(), 5)
+    manifest = PagedManifest(
+        source=source, shape=(4, 3), page_size=5, tables=array.in_memory(), strides=(3, -1), first_row=2
+    )
+    expected = array.in_memory().read((slice(None), slice(None, None, -1)))
+    assert shown(manifest.read((slice(0, 4), slice(0, 3)))) == shown(expected)
+    with pytest.raises(ManifestError, match=r"4, 3\) chunks begins in row -1"):
+        PagedManifest(source=source, shape=(4, 3), page_size=5, tables=array.in_memory(), strides=(3, -1), first_row=1)
+
+
+@pytest.mark.parametrize(("length", "n_reads"), [(10, 1), (100_000, 2)])
+def test_pages_are_kept_within_bytes_that_include_urls(monkeypatch, length, n_reads):
+    """A page of few chunks can have URLs of any length: it is read again rather than kept beyond the bound."""
+    monkeypatch.setattr(paged_module, "_PAGES", ByteCache(50_000, paged_module._nbytes))
+    array, pages = in_pages(known()[0].rename_locations(lambda url: url + "x" * length), 12)
+    for _ in range(2):
+        assert array.in_memory().locations[0].url.endswith("x" * length)
+    assert pages.read_pages == [0] * n_reads
 
 
 def test_too_much_at_once_and_short_pages_are_errors():

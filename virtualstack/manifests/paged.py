@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,8 @@ AT_ONCE = 8  # pages that are read side by side
 
 def _nbytes(page: ChunkManifest) -> int:
     starts = 0 if page.starts is None else page.starts.nbytes
-    return page.entries.nbytes + starts + len(page.inline) + 256 * len(page.locations)
+    locations = sum(128 + sys.getsizeof(location.url) for location in page.locations)
+    return page.entries.nbytes + starts + len(page.inline) + locations
 
 
 _PAGES: ByteCache[ChunkManifest] = ByteCache(256 << 20, _nbytes)
@@ -92,7 +94,7 @@ class PagedManifest:
     Raises
     ------
     ManifestError
-        More cells than can be counted.
+        More cells than can be counted, or some before the first row.
     """
 
     source: PageSource = field(compare=False)
@@ -109,8 +111,11 @@ class PagedManifest:
         if not self.strides:
             strides = tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
             object.__setattr__(self, "strides", strides)
-        last = self.first_row + sum(max(n - 1, 0) * step for n, step in zip(self.shape, self.strides, strict=True))
-        if last >= MAX_LENGTH:
+        spans = [max(n - 1, 0) * step for n, step in zip(self.shape, self.strides, strict=True)]
+        first = self.first_row + sum(span for span in spans if span < 0)
+        if first < 0:
+            raise ManifestError(f"a grid of {self.shape} chunks begins in row {first}, before the first of all pages")
+        if self.first_row + sum(span for span in spans if span > 0) >= MAX_LENGTH:
             raise ManifestError(f"a grid of {self.shape} chunks has more of them than can be counted")
 
     def __deepcopy__(self, memo: object) -> PagedManifest:
