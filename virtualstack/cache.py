@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any
+from weakref import WeakSet
 
 __all__ = ["ByteCache"]
+
+_CACHES: WeakSet[ByteCache[Any]] = WeakSet()
 
 
 class ByteCache[T]:
@@ -26,9 +30,10 @@ class ByteCache[T]:
         self._limit = limit
         self._size_of = size_of
         self.clear()
+        _CACHES.add(self)
 
     def clear(self) -> None:
-        """Forget everything, also who is making what: for a forked process, in which nobody is."""
+        """Forget everything, also who is making what: a forked process, in which nobody is, does so on its own."""
         self._size = 0
         self._kept: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._making: dict[Hashable, Future[T]] = {}
@@ -70,3 +75,12 @@ class ByteCache[T]:
             self._size += size
             while self._size > self._limit:
                 self._size -= self._kept.popitem(last=False)[1][1]
+
+
+def _clear_all() -> None:
+    for cache in _CACHES:
+        cache.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_clear_all)

@@ -12,6 +12,7 @@ import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.forks import forked, forking
 from virtualstack.cache import ByteCache
 from virtualstack.errors import ChunkAlignmentError, ManifestError, StorageError
 from virtualstack.manifests import (
@@ -306,6 +307,35 @@ def test_one_page_is_read_once_for_many_threads():
         fails = False
         if expected == (6, 2):
             assert source.read_pages.count(0) < 10
+
+
+@forking
+def test_a_child_forked_while_a_page_is_read_reads_it_itself():
+    """It does not wait for what only its parent is reading."""
+    array, _, _ = known()
+    began, goes_on = threading.Event(), threading.Event()
+
+    class Slow(HeldPages):
+        def read(self, page, /):
+            began.set()
+            goes_on.wait(60)
+            return super().read(page)
+
+    manifest = PagedManifest(source=Slow(array.in_memory(), 12), shape=(6, 2), page_size=12, tables=array.in_memory())
+    box = (slice(0, 6), slice(0, 2))
+    thread = threading.Thread(target=manifest.read, args=(box,))
+    thread.start()
+    began.wait(60)
+
+    def child():
+        goes_on.set()
+        assert shown(manifest.read(box)) == shown(array.in_memory())
+
+    try:
+        assert forked(child)
+    finally:
+        goes_on.set()
+        thread.join()
 
 
 def test_rows_lie_in_the_table():

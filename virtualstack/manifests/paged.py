@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import uuid
 from collections.abc import Callable, Sequence
@@ -37,7 +36,6 @@ def _nbytes(page: ChunkManifest) -> int:
 
 
 _PAGES: ByteCache[ChunkManifest] = ByteCache(256 << 20, _nbytes)
-os.register_at_fork(after_in_child=_PAGES.clear)
 
 
 class PageSource(Protocol):

@@ -67,16 +67,12 @@ class ManifestStore(Store):
         self.storage = Storage.of(storage)
         check_missing(missing)
         self.missing: Literal["fill", "raise"] = missing
-        self._forget()
-        _STORES[id(self)] = self
-
-    def _forget(self) -> None:
-        """Forget what was made, and who is making what: of a forked process, in which nobody is."""
         self._lock = threading.RLock()
         self._served: dict[str, ServedArray] = {}
         self._documents: dict[str, bytes] = {}
         self._sources: dict[Location, Source] = {}
         self._cache: ByteCache[bytes] = ByteCache(CACHE)
+        _STORES[id(self)] = self
 
     @property
     def refused(self) -> dict[str, str]:
@@ -326,13 +322,13 @@ class ManifestStore(Store):
 _MANY_SOURCES = 1024
 
 
-def _forget_all() -> None:
+def _unlock_all() -> None:
     for store in _STORES.values():
-        store._forget()
+        store._lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+if hasattr(os, "register_at_fork"):  # who had the locks is not there in a forked process
+    os.register_at_fork(after_in_child=_unlock_all)
 
 
 def _refusal(array: ManifestArray, name: str) -> str | None:
