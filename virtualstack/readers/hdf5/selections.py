@@ -73,10 +73,6 @@ class HyperslabAxis:
         last = (n - 1) // self.block
         return self.start + last * self.stride + n - last * self.block
 
-    def block_at(self, i: int) -> HyperslabAxis:
-        """Give one block alone (H5S_hyper_get_unlim_block)."""
-        return HyperslabAxis(self.start + i * self.stride, self.stride, 1, self.block)
-
     def first(self, n: int) -> Runs:
         """Give the first ``n`` elements.
 
