@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
-from virtualstack.manifests import describe, unpack, why_not_plain
+from virtualstack.manifests import PlainArray, describe, unpack, why_not_plain
 from virtualstack.manifests.plain import ArrayForm
-from virtualstack.testing.strategies import ZLIB, known_arrays, store_array
+from virtualstack.testing.strategies import ZLIB, in_pages, known_arrays, store_array
 
 
 def stored(shape, chunks, name, **options):
@@ -109,3 +109,25 @@ def test_an_array_has_a_form_exactly_as_it_is_plain_or_not(left, right):
         form = ArrayForm.of(array)
         assert (form.kinds == ("plain",)) is (why_not_plain(array) is None)
         assert len(form.lines()) > (form.obstacle is not None)
+
+
+@settings(deadline=None, max_examples=100)
+@given(known_arrays())
+def test_tables_alone_tell_the_form_of_a_plain_array(known):
+    """Of any that has one encoding; no page is read."""
+    array = known.array.whole()
+    plain = PlainArray.of(array)
+    assume(isinstance(plain, PlainArray) and plain.encoding is not None)
+    paged, pages = in_pages(replace(array, manifest=array.manifest.compact()), 3)
+    found = PlainArray.of_tables(paged)
+    assert (found.chunks, found.order, found.encoding) == (plain.chunks, plain.order, plain.encoding)
+    assert pages.read_pages == []
+
+
+def test_tables_tell_no_form_where_there_is_none():
+    """Several encodings, other lengths, steps, no chunks."""
+    one = stored((4, 2), (2, 2), "one")
+    arrays = [np.concatenate([one, stored((4, 2), (2, 2), "two", codecs=(ZLIB,))]), np.concatenate([one[:1], one])]
+    arrays += [one[:, ::-1], stored((4, 2), (2, 2), "none", holes=np.array([[1], [1]], np.uint8))]
+    for array in arrays:
+        assert PlainArray.of_tables(array) is None

@@ -17,6 +17,7 @@ from virtualstack.codecs.metadata import Codec
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, c_strides, native
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.paged import hollow
 
 if TYPE_CHECKING:
     from virtualstack.manifests.array import ManifestArray
@@ -55,14 +56,30 @@ class PlainArray:
             return cls._of_holes(manifest, array.grid)
         if len(manifest.encodings) > 1:
             return f"chunks have {len(manifest.encodings)} encodings (codecs, dtypes, chunk shapes or byte orders)"
+        return cls._of_one_encoding(manifest, array, is_cut=manifest.starts is not None)
+
+    @classmethod
+    def of_tables(cls, array: ManifestArray, /) -> PlainArray | None:
+        """Give the form that chunks have if the one encoding among the tables is theirs; no entry is looked at.
+
+        Whether a slice cuts chunks, or holes have other fill values, is not known; the manifest has no entries.
+        """
+        tables = array.manifest.tables
+        if len(tables.encodings) != 1:
+            return None
+        plain = cls._of_one_encoding(hollow(tables, (0,) * array.ndim), array, is_cut=False)
+        return plain if isinstance(plain, PlainArray) else None
+
+    @classmethod
+    def _of_one_encoding(cls, manifest: ChunkManifest, array: ManifestArray, *, is_cut: bool) -> PlainArray | str:
         (encoding,) = manifest.encodings
         if native(encoding.dtype) != array.dtype:
             return f"chunks are stored as '{encoding.dtype}', values are '{array.dtype}'"
-        longest = [int(axis.lengths().max()) if axis.n_cells else 1 for axis in array.grid.axes]
+        longest = [axis.chunk or int(axis.lengths().max(initial=1)) for axis in array.grid.axes]
         match = match_axes(encoding, longest)
         if match is None:
             return "chunks are seen with steps, reversed, repeated or through a part of their axes"
-        if manifest.starts is not None:
+        if is_cut:
             return "a slice cuts through chunks"
         chunks, order = match
         for i, (axis, chunk) in enumerate(zip(array.grid.axes, chunks, strict=True)):
