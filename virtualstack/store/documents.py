@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+from numcodecs.vlen import VLenUTF8
 from numpy.typing import NDArray
 from xarray.backends.zarr import FillValueCoder
 from zarr.dtype import NullTerminatedBytes, RawBytes, Struct, ZDType, parse_dtype
@@ -19,8 +21,18 @@ from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError,
 from virtualstack.formats.attributes import json_attributes
 from virtualstack.manifests import EMPTY, MISSING, ChunkManifest, ManifestArray, ManifestGroup, PlainArray
 from virtualstack.reading.uniform import UniformArray
+from virtualstack_chunk_keys import ManifestKeys
 
-__all__ = ["ServedArray", "attributes_document", "group_document", "packed", "serve", "zarr_dtype"]
+__all__ = [
+    "ServedArray",
+    "attributes_document",
+    "decoded_document",
+    "encode_chunk",
+    "group_document",
+    "serve",
+    "virtual_document",
+    "why_refused",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -56,8 +68,7 @@ def serve(array: ManifestArray, /, *, name: str, missing: Literal["fill", "raise
     UnsupportedFeatureError
         Zarr has no data type for its values.
     """
-    dtype = packed(array.dtype)
-    zdtype = zarr_dtype(dtype, name=name)
+    dtype, zdtype = _dtypes(array, name)
     is_known = isinstance(array.manifest, ChunkManifest)
     plain = PlainArray.of(array) if is_known else None
     if isinstance(plain, PlainArray) and (codecs := _plain_codecs(plain, dtype)) is not None:
@@ -65,29 +76,89 @@ def serve(array: ManifestArray, /, *, name: str, missing: Literal["fill", "raise
         present = code != EMPTY if missing == "raise" else (code != EMPTY) & (code != MISSING)
         return ServedArray(document=_document(array, zdtype, plain.chunks, codecs), present=present, plain=plain)
     uniform = UniformArray.of(array)
-    codecs = [{"name": "vlen-utf8"}] if dtype.kind == "T" else [_bytes_codec(dtype, "little")]
     return ServedArray(
-        document=_document(array, zdtype, uniform.chunks, codecs),
+        document=_document(array, zdtype, uniform.chunks, _decoded_codecs(dtype)),
         present=uniform.present(missing=missing) if is_known else np.broadcast_to(np.True_, uniform.grid.shape),
         uniform=uniform,
     )
 
 
-def packed(dtype: np.dtype[Any], /) -> np.dtype[Any]:
-    """Give a structured dtype without gaps between its fields; zarr has none."""
-    if dtype.names is None or dtype.fields is None:
-        return dtype
-    return np.dtype([(name, packed(dtype.fields[name][0])) for name in dtype.names])
-
-
-def zarr_dtype(dtype: np.dtype[Any], /, *, name: str) -> ZDType[Any, Any]:
-    """Give zarr's own data type.
+def decoded_document(
+    array: ManifestArray, /, *, name: str, chunks: tuple[int, ...], compressors: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Give ``zarr.json`` of an array whose chunks are those of :func:`encode_chunk`, compressed.
 
     Raises
     ------
     UnsupportedFeatureError
-        There is none.
+        Zarr has no data type for its values.
     """
+    dtype, zdtype = _dtypes(array, name)
+    return _document(array, zdtype, chunks, [*_decoded_codecs(dtype), *map(dict, compressors)])
+
+
+def virtual_document(array: ManifestArray, /, *, name: str) -> dict[str, Any]:
+    """Give ``zarr.json`` of an array whose chunks are not under keys of zarr; no entry of its manifest is looked at.
+
+    Chunks and codecs are those of the source where all chunks have them, as far as the tables tell, and the codecs are
+    zarr's or ours; else the chunks are those of :class:`~virtualstack.reading.uniform.UniformArray`.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Zarr has no data type for its values.
+    """
+    dtype, zdtype = _dtypes(array, name)
+    plain = PlainArray.of_tables(array)
+    codecs = _plain_codecs(plain, dtype) if plain is not None and _are_ours(plain.codecs()) else None
+    if plain is None or codecs is None:
+        document = _document(array, zdtype, UniformArray.of(array).chunks, _decoded_codecs(dtype))
+    else:
+        document = _document(array, zdtype, plain.chunks, codecs)
+    return {**document, "chunk_key_encoding": {"name": ManifestKeys.name}}
+
+
+def encode_chunk(values: NDArray[Any], /) -> bytes:
+    """Give a chunk as the ``bytes`` codec, or ``vlen-utf8``, writes it."""
+    if values.dtype.kind == "T":
+        return bytes(VLenUTF8().encode(values.astype(object)))
+    return np.ascontiguousarray(values, _packed(values.dtype).newbyteorder("<")).tobytes()
+
+
+def why_refused(array: ManifestArray, /, *, name: str) -> str | None:
+    """Say why zarr cannot have an array: it has no data type for its values; ``None`` where it can."""
+    if _is_known(array.dtype):
+        return None
+    try:
+        _dtypes(array, name)
+    except UnsupportedFeatureError as error:
+        return str(error)
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _is_known(dtype: np.dtype[Any]) -> bool:
+    try:
+        _zarr_dtype(_packed(dtype), name="")
+    except UnsupportedFeatureError:
+        return False
+    return True
+
+
+def _dtypes(array: ManifestArray, name: str) -> tuple[np.dtype[Any], ZDType[Any, Any]]:
+    """Give the dtype of the values as zarr has it, as numpy's and as its own."""
+    dtype = _packed(array.dtype)
+    return dtype, _zarr_dtype(dtype, name=name)
+
+
+def _packed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Give a structured dtype without gaps between its fields; zarr has none."""
+    if dtype.names is None or dtype.fields is None:
+        return dtype
+    return np.dtype([(name, _packed(dtype.fields[name][0])) for name in dtype.names])
+
+
+def _zarr_dtype(dtype: np.dtype[Any], *, name: str) -> ZDType[Any, Any]:
     try:
         if dtype.kind == "V" and not dtype.itemsize:
             raise ValueError("it has no bytes")
@@ -119,10 +190,23 @@ def _bytes_codec(dtype: np.dtype[Any], endian: str) -> dict[str, Any]:
     return {"name": "bytes", "configuration": {"endian": endian}}
 
 
+def _decoded_codecs(dtype: np.dtype[Any]) -> list[dict[str, Any]]:
+    """Give the codecs of :func:`encode_chunk`."""
+    return [{"name": "vlen-utf8"}] if dtype.kind == "T" else [_bytes_codec(dtype, "little")]
+
+
+def _are_ours(codecs: Sequence[Codec]) -> bool:
+    """Whether all codecs come with zarr or virtualstack: whoever opens the array has those."""
+    try:
+        return all(get_codec_class(x.name).__module__.partition(".")[0] in ("zarr", "virtualstack") for x in codecs)
+    except (UnknownCodecError, ImportError):
+        return False
+
+
 def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any]] | None:
     """Give the codecs of zarr metadata, or ``None`` where zarr would not decode the chunks as `reading` does."""
     if plain.encoding is None:
-        return [{"name": "vlen-utf8"}] if dtype.kind == "T" else [_bytes_codec(dtype, "little")]
+        return _decoded_codecs(dtype)
     stored, codecs = plain.encoding.dtype, plain.codecs()
     if dtype.kind != "T" and stored not in (dtype, dtype.newbyteorder(">")):
         return None

@@ -7,23 +7,29 @@ import json
 import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Literal, NoReturn
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numcodecs.vlen import VLenUTF8
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from virtualstack.cache import ByteCache
-from virtualstack.errors import StorageError, UnsupportedFeatureError
+from virtualstack.errors import StorageError
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, MISSING, ManifestArray, ManifestGroup, PlainArray
 from virtualstack.reading import check_missing
 from virtualstack.reading.uniform import UniformArray
 from virtualstack.storage import Bytes, Source, Storage, StorageLike
-from virtualstack.store.documents import ServedArray, attributes_document, group_document, packed, serve, zarr_dtype
+from virtualstack.store.documents import (
+    ServedArray,
+    attributes_document,
+    encode_chunk,
+    group_document,
+    serve,
+    why_refused,
+)
 
 __all__ = ["ManifestStore"]
 
@@ -81,7 +87,7 @@ class ManifestStore(Store):
         for path, group in self.group.walk():
             found |= {x.path.lstrip("/"): x.reason for x in group.refusals if x.kind == "refused"}
             for name, array in group.arrays.items():
-                if (reason := _refusal(array, name)) is not None:
+                if (reason := why_refused(array, name=name)) is not None:
                     found[f"{path}/{name}".lstrip("/")] = reason
         return found
 
@@ -173,7 +179,7 @@ class ManifestStore(Store):
     def _exists(self, key: str) -> bool:
         path, node, rest = self._find(key)
         if rest == ["zarr.json"]:
-            return isinstance(node, ManifestGroup) or _refusal(node, path) is None
+            return isinstance(node, ManifestGroup) or why_refused(node, name=path) is None
         return self._chunk(path, node, rest) is not None
 
     def _size(self, key: str) -> int | None:
@@ -278,7 +284,7 @@ class ManifestStore(Store):
         for path, group in self.group.walk():
             yield path.strip("/"), group
             for name, array in group.arrays.items():
-                if _refusal(array, name) is None:
+                if why_refused(array, name=name) is None:
                     yield f"{path}/{name}".strip("/"), array
 
     def _chunk_keys(self, path: str, array: ManifestArray) -> Sequence[str]:
@@ -290,9 +296,9 @@ class ManifestStore(Store):
     def _names(self, prefix: str) -> Sequence[str]:
         path, node, rest = self._find(prefix)
         if isinstance(node, ManifestGroup):
-            arrays = [name for name, array in node.arrays.items() if _refusal(array, name) is None]
+            arrays = [name for name, array in node.arrays.items() if why_refused(array, name=name) is None]
             return [] if rest else ["zarr.json", *arrays, *node.groups]
-        if _refusal(node, path) is not None:
+        if why_refused(node, name=path) is not None:
             return []
         present = self._serve(path, node).present
         if not rest:
@@ -331,25 +337,6 @@ if hasattr(os, "register_at_fork"):  # who had the locks is not there in a forke
     os.register_at_fork(after_in_child=_unlock_all)
 
 
-def _refusal(array: ManifestArray, name: str) -> str | None:
-    if _is_known(array.dtype):
-        return None
-    try:
-        zarr_dtype(packed(array.dtype), name=name)
-    except UnsupportedFeatureError as error:
-        return str(error)
-    return None
-
-
-@lru_cache(maxsize=1024)
-def _is_known(dtype: np.dtype[Any]) -> bool:
-    try:
-        zarr_dtype(packed(dtype), name="")
-    except UnsupportedFeatureError:
-        return False
-    return True
-
-
 def _span(byte_range: ByteRequest | None, length: int) -> tuple[int, int]:
     """Give the begin and end of a range in a value of ``length`` bytes."""
     match byte_range:
@@ -373,10 +360,7 @@ def _cut(value: bytes, byte_range: ByteRequest | None) -> Bytes:
 def _decoded_chunk(
     uniform: UniformArray, cell: tuple[int, ...], storage: Storage, missing: Literal["fill", "raise"]
 ) -> bytes:
-    values = uniform.read(cell, storage, missing=missing)
-    if values.dtype.kind == "T":
-        return bytes(VLenUTF8().encode(values.astype(object)))
-    return np.ascontiguousarray(values, packed(values.dtype).newbyteorder("<")).tobytes()
+    return encode_chunk(uniform.read(cell, storage, missing=missing))
 
 
 def _same_group(a: ManifestGroup, b: ManifestGroup) -> bool:
