@@ -1,5 +1,8 @@
 """Archives of netCDF/HDF5, GRIB and TIFF as one virtual xarray dataset, with no byte copied."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from virtualstack import accessor as _accessor  # noqa: F401 - registers vds.virtual
 from virtualstack import errors, readers
 from virtualstack.api import (
@@ -18,10 +21,12 @@ from virtualstack.manifests import (
     ManifestGroup,
 )
 from virtualstack.readers.registry import list_readers
-from virtualstack.repository import Repository
 from virtualstack.scan import ScanResult, scan
 from virtualstack.store import ManifestStore
 from virtualstack.survey import Survey, survey
+
+if TYPE_CHECKING:
+    from virtualstack.repository import Repository
 
 __version__ = "0.1.0"
 
@@ -48,3 +53,9 @@ __all__ = [
     "scan",
     "survey",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Repository":  # which few sessions need, and which imports much
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return importlib.import_module("virtualstack.repository").Repository
