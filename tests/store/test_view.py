@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from zarr.core.buffer import default_buffer_prototype
 
 from tests.store.views import LOADED, a_group, documents, in_memory, keys_of, loaded, regular, virtual_arrays
@@ -23,9 +25,10 @@ from virtualstack.manifests import (
     ManifestGroup,
     PagedManifest,
 )
+from virtualstack.storage import MemoryTarget
 from virtualstack.store import ManifestStore, view
 from virtualstack.store.view import is_inline, left_out
-from virtualstack.testing.strategies import ZLIB, in_pages
+from virtualstack.testing.strategies import ZLIB, in_pages, known_arrays
 
 # -- what is in it ----------------------------------------------------------------------------------------------
 
@@ -105,6 +108,27 @@ def test_plain_virtual_arrays_have_the_metadata_of_a_manifest_store():
         assert shown[f"{name}/zarr.json"] == expected
 
 
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+@settings(deadline=None, max_examples=100)
+@given(known_arrays(), st.booleans(), st.booleans())
+def test_any_array_is_shown_with_its_values_or_without(known, is_loaded, is_paged):
+    """Of any grid, encodings and holes: all values, or an error."""
+    array = replace(known.array.whole(), dimension_names=tuple("abcdefgh"[: known.array.ndim]))
+    for url, data in known.sources.items():
+        MemoryTarget(url.rpartition("/")[0]).put(url.rpartition("/")[2], data)
+    in_pieces, pages = in_pages(array, 3)
+    array = in_pieces if is_paged else array
+    keys = keys_of(ManifestGroup(arrays={"v": array}), lambda array: is_loaded)
+    opened = zarr.open_group(in_memory(keys), mode="r")["v"]
+    assert (opened.shape, opened.dtype) == (known.values.shape, known.values.dtype)
+    if is_loaded or not known.values.size:
+        np.testing.assert_array_equal(opened[...], known.values)
+        return
+    assert not pages.read_pages
+    with pytest.raises(VirtualValuesError):
+        opened[...]
+
+
 @dataclass(frozen=True, eq=False)
 class NoPages:
     """Pages that must not be read."""
@@ -112,7 +136,7 @@ class NoPages:
     def read(self, page, /):
         raise AssertionError(f"page {page} was read")
 
-    def complete(self, rows, /):
+    def complete(self, entries, rows, /):
         raise AssertionError("rows were read")
 
 
