@@ -1,4 +1,7 @@
+from collections.abc import Iterator
 from importlib.util import find_spec
+
+import pytest
 
 if find_spec("pyproj") and find_spec("eccodes"):
     import pyproj  # noqa: F401 - a process that loads eccodes before pyproj aborts at exit
@@ -13,3 +16,11 @@ if find_spec("h5py") and find_spec("netCDF4"):
 
     if folder is None:
         os.environ.pop("HDF5_PLUGIN_PATH", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Sign what tests write with a key of their own, in the processes that they start, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path_factory.mktemp("state") / "key"))
+        yield
