@@ -5,11 +5,14 @@ from virtualstack.storage.file import SourceFile
 from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.objects import ObjectStore
+from virtualstack.storage.permission import Allow, Permission
 from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source, remember
 from virtualstack.storage.source import ByteRange, Bytes, DirectSource, Source, SourceChangedWarning, check_version
 from virtualstack.storage.target import Target, UnlistableError
+from virtualstack.storage.trust import is_signed, sign
 
 __all__ = [
+    "Allow",
     "ByteRange",
     "Bytes",
     "DirectSource",
@@ -18,6 +21,7 @@ __all__ = [
     "MemorySource",
     "MemoryTarget",
     "ObjectStore",
+    "Permission",
     "Requests",
     "Source",
     "SourceChangedWarning",
@@ -29,6 +33,8 @@ __all__ = [
     "UnlistableError",
     "check_version",
     "coalesce",
+    "is_signed",
     "open_source",
     "remember",
+    "sign",
 ]

@@ -16,7 +16,7 @@ from virtualstack.storage.memory import MemoryTarget, open_memory
 from virtualstack.storage.source import Source, warn_of_change
 from virtualstack.storage.target import Target
 
-__all__ = ["Stale", "Storage", "StorageLike", "open_source", "remember"]
+__all__ = ["OBJECT_STORES", "WEB", "Stale", "Storage", "StorageLike", "open_source", "remember"]
 
 type StorageLike = Storage | Mapping[str, object] | object | None
 """What ``storage=`` takes: see `Storage.of`."""
@@ -24,8 +24,9 @@ type StorageLike = Storage | Mapping[str, object] | object | None
 type Stale = Literal["error", "warn", "ignore"]
 """What happens where a source is not the version that was indexed: see `Storage.with_stale`."""
 
-_REMOTE = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "http", "https"
-_KNOWN = "file", "memory", *_REMOTE
+OBJECT_STORES = "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl"
+WEB = "http", "https"
+_KNOWN = "file", "memory", *OBJECT_STORES, *WEB
 _REMEMBERED: Mapping[str, object] = {}  # never changed, but replaced: whoever reads it needs no lock
 _LOCK = threading.Lock()
 
@@ -233,7 +234,7 @@ def _module(backend: object | None, url: str) -> Any:
     if backend is not None and not isinstance(backend, Mapping):
         kind = "remote" if any(name.partition(".")[0] == "obstore" for name in _lineage(backend)) else "fsspec"
         return importlib.import_module(f"virtualstack.storage.{kind}")
-    if url.partition("://")[0] in _REMOTE:
+    if url.partition("://")[0] in (*OBJECT_STORES, *WEB):
         return importlib.import_module("virtualstack.storage.remote")
     scheme = url.partition("://")[0]
     raise StorageError(

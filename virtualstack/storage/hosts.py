@@ -1,0 +1,119 @@
+"""Which web hosts are open to all, and which only to those who are near them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+__all__ = ["MOST_HOSTS", "is_host", "resolve", "why_not_public"]
+
+MOST_HOSTS = 64
+"""Names of hosts that are looked up for one question."""
+
+_KEPT = 60.0  # seconds that an answer of the name service is good for
+_AUTHORITY = re.compile(
+    r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.\-]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII | re.IGNORECASE
+)
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_NEAR = {"localhost", "local", "localdomain", "internal", "intranet", "private", "corp", "home", "lan", "arpa"}
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+_SPECIAL = (  # what older Pythons take for global: the IANA special-purpose registries, RFC 6890 and RFC 9637
+    ipaddress.IPv4Network("192.0.0.0/24"),
+    ipaddress.IPv6Network("3fff::/20"),
+)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
+_METADATA = ipaddress.IPv4Address("168.63.129.16")  # of Azure, which is the one that lies among public addresses
+
+
+def is_host(authority: str, /) -> bool:
+    """Tell whether there is a host and perhaps a port, without a user and what only some programs read as a host.
+
+    >>> is_host("data.org:8080"), is_host("data.org@127.0.0.1"), is_host("data.org?@127.0.0.1")
+    (True, False, False)
+    """
+    match = _AUTHORITY.fullmatch(authority)
+    return match is not None and int(match["port"] or 0) <= 65535
+
+
+def why_not_public(authority: str, /) -> str | None:
+    """Say what the host of an http(s) URL is, where it is not public; ``None`` where it is.
+
+    A name is looked up, and kept for a minute; one that is not known is left to fail by itself.
+
+    Parameters
+    ----------
+    authority
+        What stands between ``//`` and the next ``/``, where it `is_host`.
+
+    Examples
+    --------
+    >>> why_not_public("169.254.169.254"), why_not_public("[::ffff:10.0.0.1]:80"), why_not_public("0x7f.1")
+    ('is link-local', 'is private', 'is no plain IPv4 address')
+    """
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
+        return "is no host"
+    if match["v6"] is not None:
+        try:
+            return _kind(ipaddress.IPv6Address(match["v6"]))
+        except ValueError:
+            return "is no IPv6 address"
+    name = match["name"].lower().removesuffix(".")
+    labels = name.split(".")
+    if not all(0 < len(label) <= 63 for label in labels) or len(name) > 253:
+        return "is no name of a host"
+    if _NUMBER.fullmatch(labels[-1]):  # browsers, and obstore, take it for an IPv4 address: WHATWG URL 3.5
+        try:
+            return _kind(ipaddress.IPv4Address(name))
+        except ValueError:
+            return "is no plain IPv4 address"
+    if len(labels) == 1 or labels[-1] in _NEAR:
+        return "has a name of a private network"
+    return next(filter(None, map(_kind, _addresses(name))), None)
+
+
+def resolve(authorities: Sequence[str], /) -> None:
+    """Look names up together, so that slow answers are waited for together."""
+    if len(authorities) > 1:
+        with ThreadPoolExecutor(MOST_HOSTS) as pool:
+            list(pool.map(why_not_public, authorities))
+
+
+def _addresses(name: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
+    return _looked_up(name, int(time.monotonic() / _KEPT))
+
+
+@lru_cache(maxsize=1024)
+def _looked_up(name: str, minute: int) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    return tuple(ipaddress.ip_address(address[0]) for *_, address in found)
+
+
+def _kind(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
+    """Say what an address is that is not public; ``None`` where it is."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return _kind(address.ipv4_mapped)
+        if address in _NAT64:
+            return _kind(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        inner = address.sixtofour or (address.teredo and address.teredo[1])
+        if inner and (kind := _kind(inner)):
+            return kind
+    kinds = {
+        "is loopback": address.is_loopback,
+        "is link-local": address.is_link_local,
+        "is multicast": address.is_multicast,
+        "is the metadata service of a cloud": address == _METADATA,
+        "is private": not address.is_global
+        or any(address in network for network in _SPECIAL)
+        or (address.version == 6 and address not in _UNICAST),
+    }
+    return next((kind for kind, holds in kinds.items() if holds), None)

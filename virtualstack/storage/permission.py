@@ -1,0 +1,262 @@
+"""What a store from a stranger may make its reader touch."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from virtualstack.errors import ForbiddenLocationError
+from virtualstack.location import absolute_url, split_url
+from virtualstack.storage.hosts import MOST_HOSTS, is_host, resolve, why_not_public
+from virtualstack.storage.registry import OBJECT_STORES, WEB
+from virtualstack.storage.spelling import are_plain, flaw, way_out
+
+__all__ = ["Allow", "Permission"]
+
+type Allow = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+"""What ``allow=`` takes: see `Permission.of`."""
+
+_TOGETHER = 65_536  # URLs that are looked at as one text
+_FILE = "file://"
+_BEGUN = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]*(?::/?)?)?")
+_BUCKET = re.compile(
+    r"[A-Za-z0-9$][A-Za-z0-9._$\-]*(?:@[a-z0-9-]+\.(?:dfs|blob)\.(?:core\.windows\.net|fabric\.microsoft\.com))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a URL is refused, and the URL that ``allow=`` would have to hold (``None``: nothing helps)."""
+
+    why: str
+    allow: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Which URLs may be read because a store names them; made by `of`.
+
+    Allowed is what lies in the folder that holds the store, and what the reader allowed. Of all else a store that is
+    not trusted may name:
+
+    - object stores: any bucket, at the endpoint and with the credentials that the reader gave or has in the
+      environment. The endpoint is the reader's own choice and is not looked at;
+    - web servers on public hosts: not those that are loopback, link-local, private or multicast, by address, by a
+      name that leads there, or by a name that only a private network has;
+    - from a store in memory, what else is in memory;
+    - no local files. Of those in the store's folder and in allowed ones all symbolic links are followed, and must not
+      lead out;
+    - nothing with ``.`` or ``..`` as a segment (encoded ones too), empty segments, backslashes or control characters.
+
+    A trusted store may name what it likes, but no ``..``, and no local files if it is a remote one.
+
+    What cannot be seen here: where a public web server redirects to; names that lead elsewhere, and links that are put
+    in place, between the question and the reading; hard links and mounts; what a proxy makes of a name. To be safe
+    from these as well, let the process have no way to what it must not reach.
+
+    Parameters
+    ----------
+    store
+        Absolute URL of the store's folder, ending in ``/``.
+    allowed
+        Absolute URLs of folders and files.
+    is_trusted
+        Whether the store is the reader's own work; see `trust`.
+
+    Examples
+    --------
+    >>> permission = Permission.of("s3://bucket/x.vstack", allow="/data")
+    >>> permission.check(["s3://bucket/a.nc", "file:///data/b.nc", "https://8.8.8.8/c.nc"])
+    >>> permission.check(["https://8.8.8.8/c.nc", "http://10.0.0.1/d.nc"])
+    Traceback (most recent call last):
+    virtualstack.errors.ForbiddenLocationError: the store 's3://bucket/x.vstack/' refers to 'http://10.0.0.1/d.nc', \
+whose host is private. If it may be read, open the store with allow=["http://10.0.0.1/"]
+    """
+
+    store: str
+    allowed: tuple[str, ...] = ()
+    is_trusted: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.store.endswith("/") or any(_canonical(url) != url for url in (self.store, *self.allowed)):
+            raise ValueError(f"not what Permission.of gives: {self.store!r}, {self.allowed!r}")
+
+    @classmethod
+    def of(cls, store: str | os.PathLike[str], allow: Allow = None, *, is_trusted: bool = False) -> Self:
+        """Make a permission of what a user gives.
+
+        Parameters
+        ----------
+        store
+            URL or path of the store.
+        allow
+            URLs or paths of what may be read besides: files, and folders with all below them. ``"https://"`` is every
+            web server, private ones too.
+        is_trusted
+            See `Permission`.
+        """
+        given = [] if allow is None else [allow] if isinstance(allow, str | os.PathLike) else list(allow)
+        if not all(isinstance(x, str | os.PathLike) and os.fspath(x) for x in given):
+            raise TypeError(f"allow= takes URLs or paths of files and folders, not {allow!r}")
+        allowed = tuple(_canonical(absolute_url(x)) for x in given)
+        return cls(_folder(_canonical(absolute_url(store))), allowed, is_trusted)
+
+    def check(self, urls: Sequence[str], /) -> None:
+        """Refuse the first URL that is not allowed.
+
+        Costs less than a microsecond for most URLs, one look at each local file of a store that is not trusted, and
+        one question for each name of a web host, which is not asked again within a minute.
+
+        Raises
+        ------
+        ForbiddenLocationError
+            Which store names what, why that is refused, and what to give as ``allow=``.
+        """
+        for begin in range(0, len(urls), _TOGETHER):
+            together = urls[begin : begin + _TOGETHER]
+            if not self._are_allowed(together):
+                for url in together:
+                    if refusal := self._refusal(url):
+                        raise self._error(url, refusal)
+
+    def check_prefix(self, prefix: str, /) -> None:
+        """Refuse the beginning of URLs, wherever it ends, if no URL that begins so could be allowed.
+
+        Raises
+        ------
+        ForbiddenLocationError
+            As from `check`, which each URL has to pass all the same.
+        """
+        if _BEGUN.fullmatch(prefix):
+            return
+        url = _canonical(prefix)
+        named = self._named()
+        if any(x.startswith(url) for x in (*named, *map(_real, filter(_is_local, named)))):
+            return
+        if url.count("/") == 2 and url.partition("://")[0] in (*OBJECT_STORES, *WEB):
+            return  # a part of the host
+        if refusal := self._refusal(prefix[: prefix.rfind("/") + 1]):
+            raise self._error(prefix, refusal)
+
+    def _are_allowed(self, urls: Sequence[str]) -> bool:
+        """Tell whether all URLs are allowed, by their folders and hosts; ``False``: perhaps not."""
+        plain = tuple(_folder(x) for x in self._named() if not _is_local(x))
+        if self.is_trusted:
+            schemes = (*OBJECT_STORES, *WEB, "memory")
+            plain += (*(f"{scheme}://" for scheme in schemes), *(("file:///",) if _is_near(self.store) else ()))
+        others = [url for url in urls if not url.startswith(plain)]
+        files = [url for url in others if url.startswith("file:///")]
+        roots = {_canonical("/".join(url.split("/", 3)[:3])) for url in others if not url.startswith("file:///")}
+        hosts = [root.partition("://")[2] for root in roots if root.partition("://")[0] in WEB]
+        if len(hosts) > MOST_HOSTS:
+            raise ForbiddenLocationError(
+                f"the store '{self.store}' refers to {len(hosts)} web servers, more than the {MOST_HOSTS} whose names "
+                "are looked up. Name those that may be read: allow=[...]",
+                url=self.store,
+            )
+        resolve(hosts)
+        return (
+            are_plain(urls)
+            and all("://" in root and self._refusal_of_root(f"{root}/") is None for root in roots)
+            and self._are_allowed_files(files)
+        )
+
+    def _are_allowed_files(self, urls: Sequence[str]) -> bool:
+        if not urls:
+            return True
+        named = [x for x in self._named() if _is_local(x)]
+        real = tuple(_folder(_real(x)) for x in named)
+        folders = {url.rpartition("/")[0] + "/" for url in urls}
+        return (
+            all(folder.startswith((*map(_folder, named), *real)) for folder in folders)
+            and all(_folder(_real(folder)).startswith(real) for folder in folders)
+            and not any(os.path.islink(url.removeprefix(_FILE)) for url in urls)  # noqa: PTH114 - no path for each
+        )
+
+    def _refusal(self, url: str) -> _Refusal | None:
+        if found := (way_out if self.is_trusted else flaw)(url):
+            return _Refusal(f"which {found}")
+        url = _canonical(url)
+        if _is_local(url):
+            return None if self.is_trusted and _is_near(self.store) else self._refusal_of_file(url)
+        if self.is_trusted or any(_is_in(url, x) for x in self._named()):
+            return None
+        return self._refusal_of_root(split_url(url)[0])
+
+    def _refusal_of_file(self, url: str) -> _Refusal | None:
+        named = [x for x in self._named() if _is_local(x)]
+        real = [_real(x) for x in named]
+        if not any(_is_in(url, x) for x in (*named, *real)):  # before a link is looked at: that may mount something
+            return _Refusal("which is a local file outside of the store's folder", url[: url.rfind("/") + 1])
+        found = _real(url)
+        if any(_is_in(found, x) for x in real):
+            return None
+        return _Refusal(f"which is a link to {_shown(found)}", found[: found.rfind("/") + 1])
+
+    def _refusal_of_root(self, root: str) -> _Refusal | None:
+        scheme, _, authority = root.removesuffix("/").partition("://")
+        if scheme in OBJECT_STORES:
+            return None if _BUCKET.fullmatch(authority) else _Refusal("which has no plain name of a bucket")
+        if scheme in WEB:
+            if not is_host(authority):
+                return _Refusal("whose host is not spelt plainly, or has a user before it")
+            kind = why_not_public(authority)
+            return None if kind is None else _Refusal(f"whose host {kind}", root)
+        if scheme == "memory":
+            return None if self.store.startswith("memory://") else _Refusal("which is in this process's memory", root)
+        return _Refusal("which is in no object store and on no web server", root)
+
+    def _named(self) -> tuple[str, ...]:
+        """Give the folders and files that may be read: the store's, and what the reader allowed."""
+        root, key = split_url(self.store)
+        parent = root + "".join(key.rpartition("/")[0].rpartition("/")[:2])
+        return (self.store if parent == "file:///" else parent, *self.allowed)  # the whole disk is no folder of it
+
+    def _error(self, url: str, refusal: _Refusal) -> ForbiddenLocationError:
+        remedy = (
+            "No store should name such a URL: ask who wrote it"
+            if refusal.allow is None
+            else f'If it may be read, open the store with allow=["{refusal.allow}"]'
+        )
+        return ForbiddenLocationError(
+            f"the store '{self.store}' refers to {_shown(url)}, {refusal.why}. {remedy}", url=url
+        )
+
+
+def _canonical(url: str) -> str:
+    """Write scheme and web host in lower case."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return url
+    if scheme.lower() in WEB:
+        host, slash, path = rest.partition("/")
+        rest = host.lower() + slash + path
+    return scheme.lower() + mark + rest
+
+
+def _folder(url: str) -> str:
+    return url if url.endswith("/") else f"{url}/"
+
+
+def _is_in(url: str, prefix: str) -> bool:
+    return url == prefix or url.startswith(_folder(prefix))
+
+
+def _is_local(url: str) -> bool:
+    return url.startswith(_FILE)
+
+
+def _is_near(url: str) -> bool:
+    return url.startswith((_FILE, "memory://"))
+
+
+def _real(url: str) -> str:
+    """Resolve the symbolic links of a local URL."""
+    return _FILE + os.path.realpath(url.removeprefix(_FILE))
+
+
+def _shown(url: str) -> str:
+    return repr(url if len(url) <= 300 else f"{url[:300]}...")
