@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.location import absolute_url
-from virtualstack.readers.manifest_store import open_snapshot
+from virtualstack.readers.manifest_store import open_snapshot, permission_of
+from virtualstack.repository.relocate import relocate
 from virtualstack.storage import ObjectStore, Storage, StorageLike
 
 __all__ = ["Repository"]
@@ -63,3 +64,38 @@ class Repository:
         objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.of(storage))
         allowed = (allow,) if isinstance(allow, str) else tuple(allow)
         return cls(objects, open_snapshot(objects, at), allowed)
+
+    def relocate(
+        self,
+        folders: Mapping[str | os.PathLike[str], str | os.PathLike[str]],
+        /,
+        *,
+        message: str | None = None,
+    ) -> Repository:
+        """Say that sources lie in other folders now; no reference is read or written, however many there are.
+
+        Sources that are added later under an old folder are where they are added. Earlier snapshots look for sources
+        where they were.
+
+        Parameters
+        ----------
+        folders
+            Old folders and new ones, as URLs or local paths: ``{"file:///data/": "s3://bucket/"}``. Sources that are
+            written relative to the store move with it; ``"../data/"`` names them, and is a new place that does so.
+        message
+            What the snapshot is, for its log.
+
+        Returns
+        -------
+        Repository
+            At the new snapshot.
+
+        Raises
+        ------
+        WriterError
+            No source lies in an old folder, or one move would undo another.
+        StorageError
+            The store cannot be written.
+        """
+        permission = permission_of(self.objects.url, self.snapshot, self.allow)
+        return replace(self, snapshot=relocate(self.objects, self.snapshot, folders, permission, message=message))

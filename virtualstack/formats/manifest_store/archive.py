@@ -89,6 +89,11 @@ class Segment:
     heap: tuple[int, ...] = ()
     prefixes: tuple[int, ...] = ()
 
+    @property
+    def n_pages(self) -> int:
+        """Pages of its sources."""
+        return 1 if self.sources is not None else -(-self.n_sources // SOURCES_PAGE)
+
     def document(self) -> list[Any]:
         """Give the JSON."""
         sources = self.n_sources if self.sources is None else self.sources.document()

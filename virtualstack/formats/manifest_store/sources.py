@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
-from virtualstack.errors import ForbiddenLocationError, MalformedFileError
+from virtualstack.errors import ForbiddenLocationError, MalformedFileError, WriterError
 from virtualstack.location import Location, split_url
 
-__all__ = ["FEW_SOURCES", "SOURCES_PAGE", "Prefixes", "SourcePage", "SourceRow", "folders_of"]
+__all__ = [
+    "FEW_SOURCES",
+    "MAX_MOVED",
+    "PARENT",
+    "SOURCES_PAGE",
+    "STORE",
+    "Prefixes",
+    "SourcePage",
+    "SourceRow",
+    "folders_of",
+]
 
 SOURCES_PAGE = 4096
 """Sources of a page."""
@@ -19,8 +31,14 @@ SOURCES_PAGE = 4096
 FEW_SOURCES = 16
 """Sources of a segment that stand in the table of segments."""
 
-STORE, PARENT = "./", "../"
+MAX_MOVED = 256
+"""Relocations of a store."""
 
+STORE, PARENT = "./", "../"
+_RELATIVE = STORE, PARENT
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_PARTS = re.compile(r"[/\\?#]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 type SourceRow = tuple[int, str, int | None, float | None, str | None]
 """Which prefix of its segment, rest of the URL, size in bytes, time of the last modification (s since 1970), etag."""
@@ -64,7 +82,11 @@ def _checked(row: Sequence[Any], where: str) -> SourceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefixes:
-    """What the URLs of sources begin with, and where they are now.
+    """What the locations of sources begin with, and where they are now.
+
+    A location is a prefix and a suffix. Relocations change its beginning as it is written; then what begins with ``./``
+    or ``../`` is taken as relative to the store. So sources that are written relative to it move with it, and are
+    relocated by such a beginning alone.
 
     Parameters
     ----------
@@ -73,54 +95,84 @@ class Prefixes:
     table
         Prefixes: URLs, or ``"./..."`` below the store, or ``"../..."`` below the folder that holds it.
     moved
-        What relocating has changed: old and new beginning of URLs, and the number of prefixes there were then, to
-        which alone it applies. In order.
+        Relocations, in order: old and new beginning, and the number of prefixes there were then, to which alone it
+        applies.
+
+    Raises
+    ------
+    MalformedFileError
+        There are more than :data:`MAX_MOVED` relocations.
     """
 
     store: str
     table: tuple[str, ...] = ()
     moved: tuple[tuple[str, str, int], ...] = ()
 
+    def __post_init__(self) -> None:
+        if len(self.moved) > MAX_MOVED:
+            raise MalformedFileError(
+                f"'{self.store}' has {len(self.moved)} relocations, and {MAX_MOVED} are read: restore it"
+            )
+
     def location(self, row: SourceRow, prefixes: Sequence[int], /) -> Location:
         """Give the location of a source; ``prefixes`` are the numbers of those that its segment counts.
 
-        The time of the last modification is left out where the source was found elsewhere: a copy has another one.
+        Of a source that is written relative to the store, or was relocated, the time of the last modification is left
+        out: a copy has another one. The etag is left out where it was relocated to another kind of service, each of
+        which has its own.
 
         Raises
         ------
         ForbiddenLocationError
-            The URL is relative and climbs.
+            It is relative and might lead out of the folder that holds the store, or is no URL.
         MalformedFileError
             There is no such prefix.
         """
-        prefix, suffix, size, time, etag = row
-        url, is_there = self._url(prefixes[prefix] if prefix < len(prefixes) else len(self.table), suffix)
-        return Location(url, size, etag, time if is_there else None)
-
-    def _url(self, prefix: int, suffix: str) -> tuple[str, bool]:
-        if prefix >= len(self.table):
-            raise MalformedFileError(
-                f"'{self.store}' has a source with prefix {prefix} of {len(self.table)}: restore it"
-            )
-        begin = self.table[prefix]
-        url = self.root(begin) + suffix
-        is_there = not begin.startswith((STORE, PARENT))
-        if not is_there and any(part in ("", ".", "..") for part in url.removeprefix(split_url(url)[0]).split("/")):
+        _, suffix, size, time, etag = row
+        text = self.written(row, prefixes)
+        url = self.root(text)
+        is_relative = text.startswith(_RELATIVE)
+        if _SCHEME.match(url) is None or (is_relative and not _is_plain(text)):
             raise ForbiddenLocationError(
-                f"'{self.store}' has the relative location '{begin}{suffix}', which is no plain path: it is damaged "
-                "or a trap",
+                f"'{self.store}' has the location '{text[:1000]}', which is neither a URL nor a plain path below the "
+                "folder that holds the store: it is damaged or a trap",
                 url=self.store,
             )
-        for old, new, n in self.moved:
-            if prefix < n and url.startswith(old):
-                url, is_there = new + url[len(old) :], False
-        return url, is_there
+        was = self.table[prefixes[row[0]]]
+        if not is_relative and text == was + suffix:
+            return Location(url, size, etag, time)
+        is_other = not was.startswith(_RELATIVE) and was.partition("://")[0] != url.partition("://")[0]
+        return Location(url, size, None if is_other else etag)
 
-    def root(self, prefix: str, /) -> str:
-        """Give the URL that a prefix stands for."""
-        if prefix.startswith(PARENT):
-            return self.parent + prefix[len(PARENT) :]
-        return self.store + prefix[len(STORE) :] if prefix.startswith(STORE) else prefix
+    def written(self, row: SourceRow, prefixes: Sequence[int], /) -> str:
+        """Give the location of a source as it is written, relocations applied; see :meth:`location`."""
+        number = prefixes[row[0]] if row[0] < len(prefixes) else len(self.table)
+        if not 0 <= number < len(self.table):
+            raise MalformedFileError(
+                f"'{self.store}' has a source with prefix {number} of {len(self.table)}: restore it"
+            )
+        text = self.table[number] + row[1]
+        for old, new, n in self.moved:
+            if number < n and text.startswith(old):
+                text = new + text[len(old) :]
+        return text
+
+    def begins(self) -> list[str]:
+        """Give what locations may begin with, as they are written, relocations applied."""
+        found: dict[str, None] = {}
+        for number, prefix in enumerate(self.table):
+            own = {prefix: None}
+            for old, new, n in self.moved:
+                if number < n:
+                    own = dict.fromkeys(x for begin in own for x in _moved(begin, old, new))
+            found |= own
+        return list(found)
+
+    def root(self, text: str, /) -> str:
+        """Give the URL of a location, or of its beginning, as it is written."""
+        if text.startswith(PARENT):
+            return self.parent + text[len(PARENT) :]
+        return self.store + text[len(STORE) :] if text.startswith(STORE) else text
 
     @property
     def parent(self) -> str:
@@ -129,25 +181,23 @@ class Prefixes:
         folder = key.rstrip("/").rpartition("/")[0]
         return f"{root}{folder}/" if folder else root
 
-    def roots(self) -> list[str]:
-        """Give what all URLs begin with, relocations applied; a relocation of a part of a prefix is one more."""
-        found = []
-        for number, prefix in enumerate(self.table):
-            url = self.root(prefix)
-            for old, new, n in self.moved:
-                if number < n and url.startswith(old):
-                    url = new + url[len(old) :]
-                elif number < n and old.startswith(url):
-                    found.append(new)
-            found.append(url)
-        return list(dict.fromkeys(found))
-
     def signed(self) -> bytes:
         """Give what a signature is made of: which places the store names, and its own."""
         return json.dumps([self.store, self.table, self.moved]).encode()
 
     def relocated(self, old: str, new: str, /) -> Prefixes:
-        """Give the prefixes after sources whose URLs begin with ``old`` were moved to ``new``."""
+        """Give the prefixes after sources whose locations begin with ``old`` were moved to ``new``.
+
+        Raises
+        ------
+        WriterError
+            There are :data:`MAX_MOVED` relocations.
+        """
+        if len(self.moved) == MAX_MOVED:
+            raise WriterError(
+                f"'{self.store}' was relocated {MAX_MOVED} times, and more are not read: write it anew",
+                feature="relocation",
+            )
         return Prefixes(store=self.store, table=self.table, moved=(*self.moved, (old, new, len(self.table))))
 
     def numbers_of(self, wanted: Sequence[str], /) -> tuple[Prefixes, tuple[int, ...]]:
@@ -188,7 +238,8 @@ class Prefixes:
                     folder = wider[0]
                     break
             chosen.append(self._written(folder, relative=relative))
-        return tuple(dict.fromkeys(chosen))
+        odd = [url for url in urls if not any(self._fits(url, prefix) for prefix in chosen)]
+        return tuple(dict.fromkeys([*chosen, *folders_of(odd)]))
 
     def _written(self, folder: str, *, relative: bool) -> str:
         if folder.startswith(self.store):
@@ -197,12 +248,30 @@ class Prefixes:
             return PARENT + folder[len(self.parent) :]
         return folder
 
+    def _fits(self, url: str, prefix: str) -> bool:
+        """Whether a URL begins with a prefix, and what is left may stand behind it."""
+        root = self.root(prefix)
+        return url.startswith(root) and (not prefix.startswith(_RELATIVE) or _is_plain(prefix + url[len(root) :]))
+
     def row(self, location: Location, prefixes: Sequence[str], /) -> SourceRow:
         """Give the row of a location that begins with one of some prefixes."""
-        roots = [self.root(prefix) for prefix in prefixes]
-        fitting = [i for i, root in enumerate(roots) if location.url.startswith(root)]
-        best = max(fitting, key=lambda i: len(roots[i]))
-        return best, location.url[len(roots[best]) :], location.size, location.last_modified, location.etag
+        fitting = [i for i, prefix in enumerate(prefixes) if self._fits(location.url, prefix)]
+        lengths = [len(self.root(prefix)) for prefix in prefixes]
+        best = max(fitting, key=lambda i: lengths[i])
+        return best, location.url[lengths[best] :], location.size, location.last_modified, location.etag
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a relative location stays below where it begins, whoever makes a path or a web request of it."""
+    rest = unquote(text.partition("/")[2])
+    return not any(part in ("", ".", "..") for part in _PARTS.split(rest)) and _CONTROL.search(rest) is None
+
+
+def _moved(begin: str, old: str, new: str) -> tuple[str, ...]:
+    """Give what locations begin with after a relocation that may be of a part of them."""
+    if begin.startswith(old):
+        return (new + begin[len(old) :],)
+    return (begin, new) if old.startswith(begin) else (begin,)
 
 
 def folders_of(urls: Iterable[str], /) -> list[str]:

@@ -62,6 +62,8 @@ class Edit:
         That was written, and the prefixes that its sources count.
     prefixes
         The same.
+    moved
+        Old and new beginning of the locations of sources, in order.
     """
 
     arrays: Mapping[str, ArrayEdit] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class Edit:
     removed: frozenset[str] = frozenset()
     segment: Segment | None = None
     prefixes: tuple[str, ...] = ()
+    moved: tuple[tuple[str, str], ...] = ()
 
 
 def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> Snapshot:
@@ -79,6 +82,8 @@ def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> 
     number = head.segments.n
     segments = head.segments
     prefixes = Prefixes(store=archive.url, table=head.prefixes, moved=head.moved)
+    for old, new in edit.moved:
+        prefixes = prefixes.relocated(old, new)
     if edit.segment is not None:
         prefixes, numbers = prefixes.numbers_of(edit.prefixes)
         row = replace(edit.segment, prefixes=numbers).document()
@@ -87,7 +92,14 @@ def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> 
     for path, change in edit.arrays.items():
         arrays[path] = _changed(path, change, head.arrays.get(path), number, head.number + 1, archive, target)
     groups = {path: group for path, group in head.groups.items() if path not in edit.removed}
-    return replace(head, arrays=arrays, groups={**groups, **edit.groups}, segments=segments, prefixes=prefixes.table)
+    return replace(
+        head,
+        arrays=arrays,
+        groups={**groups, **edit.groups},
+        segments=segments,
+        prefixes=prefixes.table,
+        moved=prefixes.moved,
+    )
 
 
 def _changed(

@@ -1,0 +1,137 @@
+"""Locations of sources in a store: what is written is what is read, and none leads out."""
+
+import posixpath
+import re
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from virtualstack.errors import ForbiddenLocationError, MalformedFileError, WriterError
+from virtualstack.formats.manifest_store.sources import MAX_MOVED, Prefixes
+from virtualstack.location import Location
+
+STORES = st.sampled_from(
+    [
+        "file:///a/b/x.vstack/",
+        "file:///x.vstack/",
+        "s3://bucket/a/x.vstack/",
+        "s3://bucket/",
+        "http://h:1/a/b/x.vstack/",
+    ]
+)
+PIECES = ["/", "..", ".", "//", "%2e", "%2E", "%2f", "%", "\\", "\t", "\n", "\0", "a", "b.nc", "./", "../", "http://e/"]
+ODD = st.lists(st.sampled_from([*PIECES, "?", "#", ";", "é"]), max_size=7).map("".join)
+MANY = settings(max_examples=1000, deadline=None)
+
+
+def stays_below(url: str, parent: str) -> bool:
+    """Whether nobody who follows a URL gets out: neither a file system, nor a web client, nor a lax server."""
+    cleaned = re.sub(r"[\t\r\n]", "", url)  # as web clients do
+    ways = [url, cleaned, unquote(cleaned), unquote(unquote(cleaned)).replace("\\", "/"), cleaned.replace("\\", "/")]
+    scheme = parent.partition("://")[0] + "://"
+    paths = [way.partition("?")[0].partition("#")[0].removeprefix(scheme) for way in ways]
+    return all(f"{scheme}{posixpath.normpath(path)}/".startswith(parent) for path in paths)
+
+
+@MANY
+@given(STORES, st.sampled_from(["./", "../"]), ODD, ODD)
+@example("http://h:1/a/b/x.vstack/", "../", "", "%2e%2e/secret")
+@example("http://h:1/a/b/x.vstack/", "../", "", "..\\secret")
+@example("http://h:1/a/b/x.vstack/", "../", "", ".\t./secret")
+@example("http://h:1/a/b/x.vstack/", "../", "", "..?secret")
+@example("file:///a/b/x.vstack/", "./", "../", "x")
+@example("file:///a/b/x.vstack/", "../", ".", "./../etc/passwd")
+def test_a_relative_location_cannot_leave_the_folder_of_the_store(store, begin, middle, suffix):
+    """Whatever prefix and suffix a stranger writes: refused, or below."""
+    prefixes = Prefixes(store=store, table=(begin + middle,))
+    try:
+        url = prefixes.location((0, suffix, 1, None, None), (0,)).url
+    except ForbiddenLocationError:
+        return
+    assert stays_below(url, prefixes.parent if begin == "../" else store)
+
+
+@MANY
+@given(STORES, ODD, st.lists(st.tuples(ODD, st.sampled_from(["./", "../", ""]), ODD), max_size=3), ODD)
+def test_relocations_lead_to_urls_or_below(store, prefix, moves, suffix):
+    """What a relocation makes relative is held to the same; what is no URL is refused."""
+    moved = tuple((old, begin + new, 1) for old, begin, new in moves)
+    prefixes = Prefixes(store=store, table=(prefix,), moved=moved)
+    try:
+        url = prefixes.location((0, suffix, 1, None, None), (0,)).url
+    except ForbiddenLocationError:
+        return
+    if prefixes.written((0, suffix, 1, None, None), (0,)).startswith(("./", "../")):
+        assert stays_below(url, prefixes.parent)
+    else:
+        assert re.match(r"[A-Za-z][A-Za-z0-9+.\-]*://", url)
+
+
+NAMES = st.text("ab/.%\\ é", max_size=6)
+URLS = st.builds("{}{}".format, st.sampled_from(["file:///a/", "file:///", "s3://bucket/", "http://h/"]), NAMES)
+
+
+@MANY
+@given(STORES, st.lists(URLS, min_size=1, max_size=6), st.booleans(), st.lists(st.tuples(URLS, URLS), max_size=2))
+def test_what_is_written_is_read(store, urls, relative, moves):
+    """Any URL, be it one that no relative location may be; after relocations too."""
+    prefixes = Prefixes(store=store)
+    for old, new in moves:
+        prefixes = prefixes.relocated(old, new)
+    chosen = prefixes.choose(urls, relative=relative)
+    locations = [Location(url, 5, "e", 2.0) for url in urls]
+    rows = [prefixes.row(x, chosen) for x in locations]
+    prefixes, numbers = prefixes.numbers_of(chosen)
+    found = [prefixes.location(row, numbers) for row in rows]
+    assert [(x.url, x.size, x.etag) for x in found] == [(x.url, x.size, x.etag) for x in locations]
+    later = prefixes.choose(urls, relative=relative)
+    assert prefixes.numbers_of(later)[0].table == prefixes.table
+
+
+@MANY
+@given(st.lists(st.tuples(URLS, URLS), max_size=4), URLS)
+def test_relocations_are_made_in_order(moves, url):
+    """As one would with the URLs themselves; and the beginnings that are told cover what there is."""
+    prefixes, numbers = Prefixes(store="s3://store/x/").numbers_of(["file:///", "s3://bucket/", "http://h/"])
+    number = next(i for i, x in enumerate(prefixes.table) if url.startswith(x))
+    expected = url
+    for old, new in moves:
+        prefixes = prefixes.relocated(old, new)
+        expected = new + expected[len(old) :] if expected.startswith(old) else expected
+    row = (0, url.removeprefix(prefixes.table[number]), None, None, None)
+    assert prefixes.location(row, numbers[number:]).url == expected
+    assert any(expected.startswith(begin) for begin in prefixes.begins())
+
+
+def test_the_time_is_that_of_the_place():
+    """It is left out for copies; an etag holds within one kind of service."""
+    row = (0, "a.nc", 5, 2.0, "e")
+    prefixes = Prefixes(store="file:///s/x/", table=("file:///d/", "./", "../"))
+    assert prefixes.location(row, (0,)) == Location("file:///d/a.nc", 5, "e", 2.0)
+    assert prefixes.location(row, (1,)) == Location("file:///s/x/a.nc", 5, "e")
+    assert prefixes.location(row, (2,)) == Location("file:///s/a.nc", 5, "e")
+    moved = prefixes.relocated("file:///d/", "file:///d/new/")
+    assert moved.location(row, (0,)) == Location("file:///d/new/a.nc", 5, "e")
+    assert moved.relocated("file:///d/new/", "s3://b/").location(row, (0,)) == Location("s3://b/a.nc", 5)
+    assert moved.relocated("file:///d/new/", "file:///d/").location(row, (0,)) == Location(
+        "file:///d/a.nc", 5, "e", 2.0
+    )
+
+
+def test_relocations_are_bounded():
+    """Each is looked at for each source."""
+    prefixes = Prefixes(store="file:///s/x/", table=("file:///d/",), moved=(("a", "b", 1),) * MAX_MOVED)
+    with pytest.raises(WriterError, match="was relocated 256 times"):
+        prefixes.relocated("file:///d/", "file:///e/")
+    with pytest.raises(MalformedFileError, match="has 257 relocations, and 256 are read"):
+        Prefixes(store="file:///s/x/", moved=(("a", "b", 1),) * (MAX_MOVED + 1))
+
+
+def test_a_prefix_that_is_not_there_is_an_error():
+    """Numbers of a damaged store."""
+    prefixes = Prefixes(store="file:///s/x/", table=("file:///d/",))
+    for numbers in ((), (1,), (-1,)):
+        with pytest.raises(MalformedFileError, match="has a source with prefix"):
+            prefixes.location((0, "a.nc", 5, None, None), numbers)

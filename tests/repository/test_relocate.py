@@ -1,0 +1,207 @@
+"""Archives that move, with their store or without it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.repository_archive import as_read, copy_with_other_times, days, join
+from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, WriterError
+
+
+def read(url, **options):
+    return xr.load_dataset(url, engine="virtualstack", **options)
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """Files in data/, and a store beside the folder."""
+    paths = days(tmp_path / "data")
+    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    return paths
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+@pytest.mark.parametrize("as_url", [True, False])
+def test_a_copied_archive_is_read_where_it_is_now(tmp_path, archive, end, as_url):
+    """Paths and URLs, with a slash or without; the times of the copies do not matter."""
+    expected = as_read(archive)
+    copy_with_other_times(tmp_path / "data", tmp_path / "new" / "place")
+    shutil.rmtree(tmp_path / "data")
+    begin = "file://" if as_url else ""
+    moves = {f"{begin}{tmp_path}/data{end}": f"{begin}{tmp_path}/new/place{end}"}
+    repository = vs.Repository.open(tmp_path / "x.vstack").relocate(moves)
+    assert repository.snapshot.number == 1
+    assert repository.snapshot.message == f"relocated 'file://{tmp_path}/data/' to 'file://{tmp_path}/new/place/'"
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
+    with pytest.raises(SourceNotFoundError, match=r"data/000\.nc"):
+        read(tmp_path / "x.vstack", reader=vs.readers.manifest_store.ManifestStore(at=0))
+
+
+def test_nothing_but_a_snapshot_is_written(tmp_path, archive):
+    """Whatever the number of references."""
+
+    def objects():
+        return {p for p in (tmp_path / "x.vstack" / ".vstack").rglob("*") if p.is_file() and "snapshots" not in p.parts}
+
+    before = objects()
+    vs.Repository.open(tmp_path / "x.vstack").relocate({tmp_path / "data": "s3://bucket"})
+    assert {p for p in objects() if p.name != "zarr.json"} == {p for p in before if p.name != "zarr.json"}
+
+
+def test_an_archive_moves_to_s3_and_back(tmp_path, archive, s3_server):
+    """One relocation after another, of files with sizes and no etags."""
+    expected = as_read(archive)
+    for path in archive:
+        s3_server.put(f"moved/{path.name}", path.read_bytes())
+    storage = {"s3://bucket": s3_server.options}
+    there = vs.Repository.open(tmp_path / "x.vstack").relocate({tmp_path / "data": "s3://bucket/moved"})
+    xr.testing.assert_identical(read(tmp_path / "x.vstack", storage=storage), expected)
+    there.relocate({"s3://bucket/moved/": tmp_path / "data"})
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
+
+
+def test_what_is_added_later_is_where_it_is_added(tmp_path, archive):
+    """Files under the old folder, after others were moved from there; then they move too."""
+    shutil.move(tmp_path / "data", tmp_path / "old")
+    first = [tmp_path / "old" / path.name for path in archive]
+    vs.Repository.open(tmp_path / "x.vstack").relocate({tmp_path / "data": tmp_path / "old"})
+    later = days(tmp_path / "data", 6)[4:]
+    stored = vs.open_virtual_dataset(tmp_path / "x.vstack")
+    grown = xr.concat([stored, join(later)], "time", data_vars="minimal", coords="minimal", compat="override")
+    grown.virtual.to_manifest_store(tmp_path / "x.vstack", mode="w")
+    expected = as_read([*first, *later])
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
+    shutil.move(tmp_path / "data", tmp_path / "newer")
+    vs.Repository.open(tmp_path / "x.vstack").relocate({tmp_path / "data": tmp_path / "newer"})
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
+
+
+def test_a_part_of_an_archive_moves(tmp_path):
+    """A folder below the common one; another of that folder's beginning stays."""
+    paths = [*days(tmp_path / "data" / "a", 2), *days(tmp_path / "data" / "ab", 4)[2:]]
+    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    expected = as_read(paths)
+    shutil.move(tmp_path / "data" / "a", tmp_path / "b")
+    repository = vs.Repository.open(tmp_path / "x.vstack")
+    moved = repository.relocate({tmp_path / "data" / "a": tmp_path / "b"})
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
+    with pytest.raises(WriterError, match=rf"no source of .* lies in 'file://{tmp_path}/data/c/'. They lie in: "):
+        moved.relocate({tmp_path / "data" / "c": tmp_path / "b"})
+
+
+def test_a_folder_without_sources_is_an_error_that_names_those_with(tmp_path, archive):
+    """A mistake in a name must not look as if it had been done."""
+    repository = vs.Repository.open(tmp_path / "x.vstack")
+    message = rf"no source of .* lies in 's3://bucket/dta/'. They lie in: 'file://{tmp_path}/data/'; name one of these"
+    with pytest.raises(WriterError, match=message):
+        repository.relocate({"s3://bucket/dta": "s3://other"})
+    with pytest.raises(ValueError, match="is empty"):
+        repository.relocate({})
+    with pytest.raises(WriterError, match="'' is no folder"):
+        repository.relocate({"": "s3://other"})
+    assert vs.Repository.open(tmp_path / "x.vstack").snapshot.number == 0
+
+
+def test_moves_that_would_undo_each_other_are_refused(tmp_path):
+    """An exchange of two folders has no order; nested ones do."""
+    paths = [*days(tmp_path / "a", 2), *days(tmp_path / "b", 4)[2:]]
+    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    repository = vs.Repository.open(tmp_path / "x.vstack")
+    a, b, c = (tmp_path / name for name in "abc")
+    with pytest.raises(WriterError, match="give one at a time, in the order that is meant"):
+        repository.relocate({a: b, b: a})
+    expected = as_read(paths)
+    shutil.move(a, c / "a")
+    shutil.move(b, c / "rest" / "b")
+    repository.relocate({a: c / "a", b: c / "rest" / "b"})
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
+
+
+def test_a_store_moves_with_its_archive(tmp_path):
+    """Locations relative to the store; times of copies do not matter."""
+    paths = days(tmp_path / "here" / "data")
+    join(paths).virtual.to_manifest_store(tmp_path / "here" / "x.vstack", relative=True)
+    expected = as_read(paths)
+    copy_with_other_times(tmp_path / "here", tmp_path / "there")
+    shutil.rmtree(tmp_path / "here")
+    xr.testing.assert_identical(read(tmp_path / "there" / "x.vstack"), expected)
+    vds = vs.open_virtual_dataset(tmp_path / "there" / "x.vstack")
+    assert set(vds.virtual.locations["url"]) == {f"file://{tmp_path}/there/data/{path.name}" for path in paths}
+
+
+def test_a_store_and_its_archive_move_to_s3(tmp_path, s3_server):
+    """All files of both, put under one prefix."""
+    paths = days(tmp_path / "data")
+    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack", relative=True)
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            s3_server.put(f"both/{path.relative_to(tmp_path).as_posix()}", path.read_bytes())
+    found = read("s3://bucket/both/x.vstack", storage={"s3://bucket": s3_server.options})
+    xr.testing.assert_identical(found, as_read(paths))
+
+
+def test_relative_sources_are_relocated_by_their_name(tmp_path):
+    """They move with the store, so that an absolute folder does not mean them; and what moved can become relative."""
+    paths = days(tmp_path / "data")
+    expected = as_read(paths)
+    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack", relative=True)
+    repository = vs.Repository.open(tmp_path / "x.vstack")
+    with pytest.raises(WriterError, match=r"'\.\./data/' is relative to the store, and moves with it: to relocate it"):
+        repository.relocate({tmp_path / "data": tmp_path / "new"})
+    shutil.move(tmp_path / "data", tmp_path / "new")
+    repository = repository.relocate({"../data": tmp_path / "new"})
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
+    repository.relocate({tmp_path / "new": "../new"})
+    shutil.move(tmp_path / "new", tmp_path / "both" / "new")
+    shutil.move(tmp_path / "x.vstack", tmp_path / "both" / "x.vstack")
+    xr.testing.assert_identical(read(tmp_path / "both" / "x.vstack"), expected)
+
+
+@pytest.mark.parametrize("folder", ["../../data", "../a/../../b", ".././x"])
+def test_a_new_place_cannot_climb(tmp_path, archive, folder):
+    """Beyond the folder that holds the store."""
+    repository = vs.Repository.open(tmp_path / "x.vstack")
+    with pytest.raises(WriterError, match="leads out of the folder that holds the store"):
+        repository.relocate({tmp_path / "data": folder})
+
+
+def test_what_lies_in_the_store_stays_there(tmp_path):
+    """Sources in the store's own folder move with it."""
+    paths = days(tmp_path / "x.vstack" / "data")
+    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    with pytest.raises(WriterError, match=r"'\./data/' lies in the store, and moves with it"):
+        vs.Repository.open(tmp_path / "x.vstack").relocate({"./data": tmp_path})
+    expected = as_read(paths)
+    shutil.move(tmp_path / "x.vstack", tmp_path / "y.vstack")
+    xr.testing.assert_identical(read(tmp_path / "y.vstack"), expected)
+
+
+def test_two_writers_relocate_and_add(tmp_path, archive):
+    """Who opened the store before somebody else changed it relocates what there is now."""
+    early = vs.Repository.open(tmp_path / "x.vstack")
+    vds = vs.open_virtual_dataset(tmp_path / "x.vstack").assign_attrs(title="b")
+    vds.virtual.to_manifest_store(tmp_path / "x.vstack", mode="w")
+    shutil.move(tmp_path / "data", tmp_path / "new")
+    assert early.relocate({tmp_path / "data": tmp_path / "new"}).snapshot.number == 2
+    found = read(tmp_path / "x.vstack")
+    xr.testing.assert_identical(found, as_read([tmp_path / "new" / p.name for p in archive]).assign_attrs(title="b"))
+
+
+def test_a_trap_in_a_store_is_refused(tmp_path):
+    """A relative location that climbs, as a stranger's store may have it."""
+    paths = days(tmp_path / "data", 1)
+    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    repository = vs.Repository.open(tmp_path / "x.vstack")
+    trap = "../" + "../" * len(Path(tmp_path).parts) + "etc/"
+    moved = ((f"file://{tmp_path}/data/", trap, 99),)
+    from dataclasses import replace
+
+    from virtualstack.formats.manifest_store.names import snapshot_key
+
+    made = replace(repository.snapshot, number=1, moved=moved)
+    repository.objects.target.put(snapshot_key(1), made.encode())
+    with pytest.raises(ForbiddenLocationError, match="neither a URL nor a plain path below the folder that holds"):
+        read(tmp_path / "x.vstack")

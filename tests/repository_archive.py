@@ -1,0 +1,58 @@
+"""A small archive of netCDF-4 files, a day each, and a manifest store of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import h5netcdf
+import numpy as np
+import xarray as xr
+
+import virtualstack as vs
+
+__all__ = ["as_read", "days", "join", "values_of", "write_day"]
+
+
+def values_of(day: int, seed: int = 0) -> np.ndarray:
+    """Values of a day, shape ``(2, 6, 4)``."""
+    return np.random.default_rng([day, seed]).integers(0, 1000, (2, 6, 4)).astype("f4")
+
+
+def write_day(path: Path, day: int, *, seed: int = 0, chunks: tuple[int, ...] = (1, 3, 4), level: int = 4) -> Path:
+    """Write the file of a day: times, latitudes, a compressed variable and one that is not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = values_of(day, seed)
+    path.unlink(missing_ok=True)
+    with h5netcdf.File(path, "w") as file:
+        file.dimensions = {"time": 2, "lat": 6, "lon": 4}
+        time = file.create_variable("time", ("time",), "i4", data=np.arange(2, dtype="i4") * 12 + day * 24)
+        time.attrs["units"] = "hours since 2000-01-01"
+        file.create_variable("lat", ("lat",), "f8", data=np.linspace(-50, 50, 6))
+        file.create_variable(
+            "t", ("time", "lat", "lon"), "f4", data=values, chunks=chunks, compression="gzip", compression_opts=level
+        )
+        file.create_variable("flag", ("time", "lat"), "i2", data=values[..., 0].astype("i2"))
+    return path
+
+
+def days(folder: Path, n: int = 4) -> list[Path]:
+    """Write the files of some days."""
+    return [write_day(folder / f"{day:03}.nc", day) for day in range(n)]
+
+
+def join(urls: Sequence[object], **options: object) -> xr.Dataset:
+    """Join files along time, virtually."""
+    return vs.open_virtual_mfdataset(urls, combine="nested", concat_dim="time", **options)
+
+
+def as_read(paths: Sequence[Path]) -> xr.Dataset:
+    """Give what h5netcdf reads from files."""
+    parts = [xr.load_dataset(path, engine="h5netcdf") for path in paths]
+    return xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="equals", join="exact")
+
+
+def copy_with_other_times(old: Path, new: Path) -> None:
+    """Copy a folder; its files get the time of now."""
+    shutil.copytree(old, new, copy_function=shutil.copyfile)

@@ -1,0 +1,106 @@
+"""Sources that lie elsewhere now: the beginnings of their locations change, and no reference does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from virtualstack.errors import WriterError
+from virtualstack.formats.manifest_store.archive import Archive, Permission
+from virtualstack.formats.manifest_store.history import archive_of
+from virtualstack.formats.manifest_store.snapshot import Snapshot
+from virtualstack.formats.manifest_store.sources import PARENT, STORE
+from virtualstack.location import absolute_url
+from virtualstack.storage import ObjectStore
+from virtualstack.writers.manifest_store.commit import commit
+from virtualstack.writers.manifest_store.edit import Edit
+
+__all__ = ["relocate"]
+
+_SHOWN = 20
+
+
+def relocate(
+    objects: ObjectStore,
+    snapshot: Snapshot,
+    folders: Mapping[str | os.PathLike[str], str | os.PathLike[str]],
+    permission: Permission,
+    /,
+    *,
+    message: str | None = None,
+) -> Snapshot:
+    """Make the snapshot whose sources lie in other folders; see :meth:`Repository.relocate`."""
+    if not folders:
+        raise ValueError("relocate() takes a mapping of old to new folders, and this one is empty")
+    archive = archive_of(snapshot, objects, permission)
+    pairs = sorted(((_old(old), _folder(new)) for old, new in folders.items()), key=lambda x: -len(x[0]))
+    for i, (old, new) in enumerate(pairs):
+        later = [x for x, _ in pairs[i + 1 :] if new.startswith(x) or x.startswith(new)]
+        if later:
+            raise WriterError(
+                f"'{old}' would come to '{new}', and what lies in '{later[0]}' would be moved too: give one at a time, "
+                "in the order that is meant",
+                feature="relocation",
+            )
+        _check_used(old, archive)
+    said = message or "relocated " + ", ".join(f"'{old}' to '{new}'" for old, new in pairs)
+    return commit(objects, snapshot, Edit(moved=tuple(pairs)), permission, message=said)
+
+
+def _old(folder: str | os.PathLike[str]) -> str:
+    found = _folder(folder)
+    if found.startswith(STORE):
+        raise WriterError(f"'{found}' lies in the store, and moves with it: it cannot be relocated", feature="location")
+    return found
+
+
+def _folder(folder: str | os.PathLike[str]) -> str:
+    """Give the beginning of locations in a folder, as it is written: a URL, or relative to the store."""
+    text = os.fspath(folder)
+    if not text:
+        raise WriterError("'' is no folder: give its URL or path", feature="location")
+    if f"{text}/".startswith((STORE, PARENT)):
+        found = text.rstrip("/") + "/"
+        if any(part in ("", ".", "..") for part in found.split("/")[1:-1]):
+            raise WriterError(
+                f"'{text}' leads out of the folder that holds the store: write '../data/' for a folder beside the "
+                "store, or give an absolute path or URL",
+                feature="location",
+            )
+        return found
+    found = absolute_url(text)
+    return found if found.endswith("/") else found + "/"
+
+
+def _check_used(old: str, archive: Archive) -> None:
+    """Check that sources lie in a folder; where prefixes do not tell, sources are read until one is found."""
+    prefixes = archive.prefixes
+    begins = prefixes.begins()
+    if any(begin.startswith(old) for begin in begins):
+        return
+    if any(old.startswith(begin) for begin in begins) and any(x.startswith(old) for x in _written(archive)):
+        return
+    shown = ", ".join([f"'{begin}'" for begin in sorted(begins)[:_SHOWN]] + ["..."] * (len(begins) > _SHOWN)) or "none"
+    relative = [x for x in begins if x.startswith((PARENT, STORE)) and _meet(prefixes.root(x), old)]
+    remedy = (
+        f"'{relative[0]}' is relative to the store, and moves with it: to relocate it, name it so"
+        if relative
+        else "name one of these"
+    )
+    raise WriterError(
+        f"no source of '{archive.url}' lies in '{old}'. They lie in: {shown}; {remedy}",
+        feature="location",
+    )
+
+
+def _meet(a: str, b: str) -> bool:
+    return a.startswith(b) or b.startswith(a)
+
+
+def _written(archive: Archive) -> Iterator[str]:
+    """Give all sources as they are written."""
+    for number in range(archive.segments.n):
+        segment = archive.segment(number)
+        for page in range(segment.n_pages):
+            for row in archive.source_rows(segment, page):
+                yield archive.prefixes.written(row, segment.prefixes)
