@@ -97,10 +97,14 @@ class _Writers:
         *,
         storage: StorageLike = None,
         mode: Literal["w-", "w"] = "w-",
+        append_dim: str | None = None,
+        ordered: bool = True,
+        join: Literal["exact", "left", "outer"] = "exact",
+        combine_options: Mapping[str, Any] | None = None,
         message: str | None = None,
         relative: bool = False,
     ) -> None:
-        """Write a manifest store, which ``xr.open_dataset(target, engine="virtualstack")`` opens.
+        """Write a manifest store, which ``xr.open_dataset(target, engine="virtualstack")`` opens, or add to one.
 
         Parameters
         ----------
@@ -111,6 +115,20 @@ class _Writers:
         mode
             ``"w-"`` for a new store; ``"w"`` makes this the newest snapshot of one that may be there, whose earlier
             snapshots stay. What lies in the store already is not written again.
+        append_dim
+            Dimension along which this is put behind what the store holds, in a new snapshot. Everything is checked
+            first; nothing in the store is read or written again but its coordinates. Variables without the dimension
+            must be the same, and attributes stay the store's.
+        ordered
+            Whether labels along ``append_dim`` must ascend.
+        join
+            What is done, where this is added to a store, with other labels along other dimensions: none are allowed
+            (``"exact"``), or the store's hold (``"left"``): others are left out, and those that are not there are
+            missing. ``"outer"`` allows for missing ones alone, and for variables that only the store has or only this,
+            which are MISSING in the other.
+        combine_options
+            ``compat``, ``combine_attrs`` and ``fill_value`` as in :func:`virtualstack.open_virtual_mfdataset`; with
+            ``{"compat": "override"}`` values that must be the same are not compared.
         message
             What the snapshot is, for its log.
         relative
@@ -121,13 +139,25 @@ class _Writers:
         ------
         WriterError
             There is a store already; or an attribute has no form in it.
+        CombineError
+            This does not fit to what the store holds; the message has both.
+        ChunkAlignmentError
+            Its chunks end elsewhere along another dimension.
         ConflictError
             Another writer has changed the same meanwhile.
         StorageError
             The store cannot be written.
         """
-        save = importlib.import_module("virtualstack.repository").save
-        save(self.to_group(), target, storage=storage, mode=mode, message=message, relative=relative)
+        repository = importlib.import_module("virtualstack.repository")
+        group, options = self.to_group(), {"storage": storage, "message": message, "relative": relative}
+        if append_dim is None:
+            repository.save(group, target, mode=mode, **options)
+            return
+        if mode != "w-":
+            raise ValueError(f"append_dim='{append_dim}' adds to the store, and mode={mode!r} replaces what it holds")
+        repository.append(
+            group, target, append_dim, ordered=ordered, join=join, combine_options=combine_options, **options
+        )
 
 
 def _require_dask(chunks: object) -> None:

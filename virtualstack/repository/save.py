@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from virtualstack.errors import WriterError
 from virtualstack.formats.manifest_store.history import newest, read_snapshot
@@ -11,11 +12,14 @@ from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.manifest_store import permission_of
+from virtualstack.repository.append import appended
+from virtualstack.repository.fitting import Fitting
+from virtualstack.repository.stored import Stored
 from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.writers.manifest_store.commit import EMPTY_STORE
 from virtualstack.writers.manifest_store.write import write_group
 
-__all__ = ["save"]
+__all__ = ["append", "save"]
 
 
 def save(
@@ -42,6 +46,54 @@ def save(
     objects = ObjectStore(absolute_url(target).rstrip("/") + "/", Storage.of(storage))
     base = _base(objects, mode)
     return write_group(objects, base, group, permission_of(objects.url, base, ()), message=message, relative=relative)
+
+
+def append(
+    group: ManifestGroup,
+    target: str | os.PathLike[str],
+    dim: str,
+    /,
+    *,
+    storage: StorageLike = None,
+    ordered: bool = True,
+    join: Literal["exact", "left", "outer"] = "exact",
+    combine_options: Mapping[str, Any] | None = None,
+    message: str | None = None,
+    relative: bool = False,
+) -> Snapshot:
+    """Put a group behind what a store holds along a dimension.
+
+    Parameters
+    ----------
+    group, target, dim
+        What is added, and where.
+    ordered
+        Whether labels must ascend.
+    join, combine_options
+        See :class:`~virtualstack.repository.fitting.Fitting`.
+
+    Raises
+    ------
+    CombineError
+        They do not fit.
+    SourceNotFoundError
+        There is no store.
+    ConflictError
+        Another writer has changed the same meanwhile.
+    StorageError
+        The store cannot be written.
+    """
+    store, fitting = _opened(target, storage, join, combine_options)
+    made = appended(store.group, group, dim, fitting, ordered=ordered)
+    return store.write(made, message=message, relative=relative)
+
+
+def _opened(
+    target: str | os.PathLike[str], storage: StorageLike, join: str, options: Mapping[str, Any] | None
+) -> tuple[Stored, Fitting]:
+    reached = Storage.of(storage)
+    fitting = Fitting.of(join=join, options=options, storage=reached)
+    return Stored.newest(ObjectStore(absolute_url(target).rstrip("/") + "/", reached)), fitting
 
 
 def _base(objects: ObjectStore, mode: Literal["w-", "w"]) -> Snapshot:

@@ -21,6 +21,7 @@ __all__ = [
     "snapshot_key",
     "snapshot_number",
     "sources_key",
+    "values_key",
 ]
 
 FORMAT = 1
@@ -76,6 +77,11 @@ def sources_key(segment: str, page: int, /) -> str:
 def heap_key(segment: str, part: int, /) -> str:
     """Give the key of a part of the heap."""
     return f"{FOLDER}/segments/{_checked(segment)}/heap/{part}"
+
+
+def values_key(segment: str, part: int, /) -> str:
+    """Give the key of a part of the chunks that were written into the store itself."""
+    return f"{FOLDER}/segments/{_checked(segment)}/values/{part}"
 
 
 def page_key(name: str, /) -> str:

@@ -226,8 +226,9 @@ class Prefixes:
         """
         fixed = self.moved[-1][2] if self.moved else 0
         known = {self.root(prefix): prefix for prefix in self.table[fixed:]}
-        chosen = []
-        for folder in folders_of(urls):
+        others = [url for url in urls if not url.startswith(self.store)]
+        chosen = [STORE] if len(others) < len(urls) else []  # what the store holds itself moves with it
+        for folder in folders_of(others):
             inside = [root for root in known if folder.startswith(root)]
             if inside:
                 chosen.append(known[max(inside, key=len)])
@@ -242,8 +243,6 @@ class Prefixes:
         return tuple(dict.fromkeys([*chosen, *folders_of(odd)]))
 
     def _written(self, folder: str, *, relative: bool) -> str:
-        if folder.startswith(self.store):
-            return STORE + folder[len(self.store) :]
         if relative and folder.startswith(self.parent):
             return PARENT + folder[len(self.parent) :]
         return folder

@@ -73,6 +73,11 @@ class Edit:
     prefixes: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not (self.arrays or self.groups or self.removed or self.segment)
+
 
 def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> Snapshot:
     """Give the snapshot that an edit makes of another one; pages that become full are written.

@@ -39,10 +39,12 @@ class SegmentWriter:
         Of its rows: 3 of source, offset and length; 4 with the encoding; 5 with the start.
     n_rows
         How many there will be.
+    name
+        Of the segment, where objects of it are there already; a new one by default.
     """
 
-    def __init__(self, target: Target, *, columns: int, n_rows: int) -> None:
-        self.name = new_id()
+    def __init__(self, target: Target, *, columns: int, n_rows: int, name: str | None = None) -> None:
+        self.name = name or new_id()
         self.row = 0
         self._puts = Puts(target)
         self._columns = columns

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import bundle_bytes, bundle_chunk, token_of
@@ -11,20 +12,36 @@ from virtualstack.formats.manifest_store.manifest import StoredManifest
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.formats.plain_headers import ArrayHeader, same_group_header, same_header
-from virtualstack.manifests import INLINE, ChunkManifest, ManifestArray, ManifestGroup
+from virtualstack.manifests import INLINE, ChunkManifest, Manifest, ManifestArray, ManifestGroup
 from virtualstack.storage import ObjectStore
 from virtualstack.writers.manifest_store.commit import commit
 from virtualstack.writers.manifest_store.edit import ArrayEdit, Edit
 from virtualstack.writers.manifest_store.placing import Piece, columns_of, pieces_of, place
 from virtualstack.writers.manifest_store.segment import SegmentWriter
 
-__all__ = ["edit_of", "is_bundled", "write_group"]
+__all__ = ["Overlay", "edit_of", "is_bundled", "write_group"]
 
 _SMALL = 1 << 16
 """Bytes of a loaded variable that is bundled though it is no dimension coordinate."""
 
 _MOST = 1 << 28
 """Bytes of one that is not bundled though it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """Chunks that come over those of an array, on its grid.
+
+    Parameters
+    ----------
+    manifest
+        Of the chunks; their fills are of the dtype of the array.
+    begin
+        First cell of them in the array.
+    """
+
+    manifest: Manifest
+    begin: tuple[int, ...]
 
 
 def write_group(
@@ -34,8 +51,11 @@ def write_group(
     permission: Permission,
     /,
     *,
+    overlays: Mapping[str, Sequence[Overlay]] | None = None,
     message: str | None = None,
     relative: bool = False,
+    segment: str | None = None,
+    always: bool = True,
 ) -> Snapshot:
     """Make a group the newest snapshot of a store.
 
@@ -52,10 +72,16 @@ def write_group(
         Everything that the new snapshot holds.
     permission
         What the store may read.
+    overlays
+        By path of an array of the group, chunks that come over its own.
     message
         Of the commit.
     relative
         Whether locations in the folder that holds the store are written relative to it.
+    segment
+        Name of the segment that is written, where objects of it are there already.
+    always
+        Whether there is a new snapshot though nothing changes.
 
     Raises
     ------
@@ -66,7 +92,9 @@ def write_group(
     StorageError
         The store cannot be written.
     """
-    edit = edit_of(objects, base, group, relative=relative)
+    edit = edit_of(objects, base, group, overlays or {}, relative=relative, segment=segment)
+    if edit.is_empty and not always:
+        return base
     return commit(objects, base, edit, permission, message=message)
 
 
@@ -81,7 +109,16 @@ def is_bundled(path: str, array: ManifestArray, /) -> bool:
     return len(manifest.inline) <= (_MOST if is_index else _SMALL)
 
 
-def edit_of(objects: ObjectStore, base: Snapshot, group: ManifestGroup, /, *, relative: bool) -> Edit:
+def edit_of(
+    objects: ObjectStore,
+    base: Snapshot,
+    group: ManifestGroup,
+    overlays: Mapping[str, Sequence[Overlay]],
+    /,
+    *,
+    relative: bool,
+    segment: str | None = None,
+) -> Edit:
     """Write what a group has beyond a snapshot, and say what it changes in it."""
     groups = {path: replace(node, arrays={}, groups={}, url=None) for path, node in group.walk()}
     arrays = {f"{path}/{name}": array for path, node in group.walk() for name, array in node.arrays.items()}
@@ -94,16 +131,17 @@ def edit_of(objects: ObjectStore, base: Snapshot, group: ManifestGroup, /, *, re
             if change is not None:
                 edits[path] = change
         else:
-            pieces[path] = pieces_of(array, objects.url)
+            over = [Piece(x.manifest, x.begin) for x in overlays.get(path, ()) if 0 not in x.manifest.shape]
+            pieces[path] = [*pieces_of(array, objects.url), *over]
     own = [piece for each in pieces.values() for piece in each if not piece.is_stored]
     columns = columns_of(own)
     n_rows = sum(math.prod(piece.manifest.shape) for piece in own)
-    segment = SegmentWriter(objects.target, columns=columns, n_rows=n_rows)
+    writer = SegmentWriter(objects.target, columns=columns, n_rows=n_rows, name=segment)
     for path, each in pieces.items():
         keeps = bool(each) and _is_all_of(each[0], path, base)
-        if keeps and len(each) == 1 and _is_same(path, arrays[path], base):
+        if len(each) == keeps and _is_same(path, arrays[path], base):
             continue
-        parts = [place(piece, segment, columns) for piece in (each[1:] if keeps else each)]
+        parts = [place(piece, writer, columns) for piece in (each[1:] if keeps else each)]
         edits[path] = ArrayEdit(header=ArrayHeader.of(arrays[path]), parts=parts, keeps=keeps)
     removed = frozenset(base.groups.keys() - groups.keys() | base.arrays.keys() - arrays.keys())
     changed = {
@@ -114,7 +152,7 @@ def edit_of(objects: ObjectStore, base: Snapshot, group: ManifestGroup, /, *, re
     if not own:
         return Edit(arrays=edits, groups=changed, removed=removed)
     prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
-    written, chosen = segment.close(prefixes, relative=relative)
+    written, chosen = writer.close(prefixes, relative=relative)
     return Edit(arrays=edits, groups=changed, removed=removed, segment=written, prefixes=chosen)
 
 
@@ -144,7 +182,8 @@ def _is_all_of(piece: Piece, path: str, base: Snapshot) -> bool:
 
 
 def _is_same(path: str, array: ManifestArray, base: Snapshot) -> bool:
-    return _same(base.arrays[path].header, ArrayHeader.of(array))
+    node = base.arrays.get(path)
+    return node is not None and node.bundled is None and _same(node.header, ArrayHeader.of(array))
 
 
 def _same(a: ArrayHeader, b: ArrayHeader) -> bool:

@@ -1,0 +1,78 @@
+"""Small netCDF files, and stores that are made of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+import virtualstack as vs
+
+
+def dataset(days, *, seed=0, lat=6, units="K", step="D"):
+    """Temperatures and packed rain on some days since 2000, and a mask that never changes."""
+    rng = np.random.default_rng(seed)
+    days = np.atleast_1d(np.asarray(days))
+    times = pd.Timestamp("2000-01-01") + pd.to_timedelta(days, "D")
+    made = xr.Dataset(
+        {
+            "t": (("time", "lat", "lon"), rng.normal(size=(len(days), lat, 8)).astype("f4"), {"units": units}),
+            "rain": (("time", "lat"), rng.integers(0, 100, (len(days), lat)) * 0.5, {"units": "mm"}),
+            "mask": (("lat", "lon"), np.arange(lat * 8, dtype="i4").reshape(lat, 8)),
+        },
+        coords={"time": times, "lat": np.arange(float(lat)), "lon": np.arange(8.0)},
+        attrs={"history": f"seed {seed}", "title": "made up"},
+    )
+    made["rain"].encoding = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}
+    made["time"].encoding = {"units": "days since 2000-01-01", "dtype": "i8"}
+    return made
+
+
+def write(path, made, **encodings):
+    """Write a file; ``encodings`` by variable, chunks of 3 latitudes and 4 longitudes unless they say otherwise."""
+    made = made.copy()
+    sizes = {"lat": 3, "lon": 4}
+    for name in made.data_vars:
+        own = encodings.get(name, {})
+        dims = made[name].dims
+        chunks = own.get("chunksizes", [sizes.get(dim, 2) for dim in dims])
+        chunks = [min(a, b) for a, b in zip(chunks, made[name].shape, strict=True)]
+        made[name].encoding = {"zlib": True, **made[name].encoding, **own, "chunksizes": chunks}
+    if "time" in encodings:
+        made["time"].encoding = encodings["time"]
+    Path(path).unlink(missing_ok=True)
+    made.to_netcdf(path, engine="netcdf4")
+    return str(path)
+
+
+def virtual(path, **options):
+    return vs.open_virtual_dataset(path, **options)
+
+
+def values(url, at=None):
+    """Read what a store holds, at a snapshot."""
+    options = {} if at is None else {"reader": vs.readers.ManifestStore(at=at)}
+    with xr.open_dataset(url, engine="virtualstack", **options) as opened:
+        return opened.load()
+
+
+def n_snapshots(url):
+    return len(list((Path(url) / ".vstack" / "snapshots").iterdir()))
+
+
+def objects(url):
+    """Give the bytes of all that is in a store, by name."""
+    root = Path(url)
+    return {str(x.relative_to(root)): x.read_bytes() for x in root.rglob("*") if x.is_file()}
+
+
+def joined(*parts):
+    """Join datasets as a store does: attributes and what has not the dimension are the first's."""
+    return xr.concat(
+        parts, "time", data_vars="minimal", coords="minimal", compat="override", join="exact", combine_attrs="override"
+    )
+
+
+def check(url, wanted, at=None):
+    """Compare values, coordinates and attributes."""
+    xr.testing.assert_identical(values(url, at), wanted)

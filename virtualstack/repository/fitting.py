@@ -1,0 +1,286 @@
+"""Bringing what is added to a store into the form that the store has: dtypes, labels and chunk lines do not change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from virtualstack.combine.align import align
+from virtualstack.combine.attributes import merge_attributes
+from virtualstack.combine.missing import missing_variable, with_missing_value
+from virtualstack.combine.part import Part
+from virtualstack.combine.rules import Rules
+from virtualstack.dataset import loaded_variable, to_dataset, to_group, virtual_array
+from virtualstack.dataset.variables import virtual_variable
+from virtualstack.errors import ChunkAlignmentError, CombineError
+from virtualstack.manifests import ChunkAxis, ManifestArray, ManifestGroup, other_meaning
+from virtualstack.manifests.indexing import refine
+from virtualstack.storage import Storage
+
+__all__ = ["Fitting", "check_presence", "cut_like", "fitted", "lacking", "part_of"]
+
+_TEXT = "OSTU"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitting:
+    """What is done where a new part is not as the store is.
+
+    Parameters
+    ----------
+    join
+        Labels along the other dimensions must be the store's (``"exact"``), or become them: ``"left"`` leaves out
+        those that the store lacks, and those that the part lacks are missing values. ``"outer"`` allows for the latter
+        alone, and for variables that the store or the part lacks.
+    rules
+        With ``compat``, ``combine_attrs`` and ``fill_value``.
+    storage
+        How values are reached that must be compared.
+    """
+
+    join: Literal["exact", "left", "outer"]
+    rules: Rules
+    storage: Storage
+
+    @classmethod
+    def of(cls, *, join: str, options: Mapping[str, Any] | None, storage: Storage) -> Fitting:
+        """Check what a user gives.
+
+        Raises
+        ------
+        ValueError
+            A word or an option is not known.
+        """
+        if join not in ("exact", "left", "outer"):
+            raise ValueError(f"join={join!r}; what is added to a store is joined 'exact', 'left' or 'outer'")
+        unknown = sorted((options or {}).keys() - {"compat", "combine_attrs", "fill_value"})
+        if unknown:
+            raise ValueError(f"combine_options has {unknown}; known are ['combine_attrs', 'compat', 'fill_value'] here")
+        return cls(join=join, rules=Rules.of(options=options), storage=storage)  # type: ignore[arg-type]
+
+    @property
+    def keeping_attributes(self) -> Rules:
+        """Rules by which the store's attributes hold, unless told otherwise."""
+        return replace(self.rules, combine_attrs=self.rules.combine_attrs or "override")
+
+
+def part_of(group: ManifestGroup, storage: Storage, loaded: Collection[str], /) -> Part:
+    """Take a group apart, some of its variables loaded."""
+    return Part.of(to_dataset(group, storage=storage, loadable_variables=sorted(group.arrays.keys() & loaded)))
+
+
+def fitted(part: Part, stored: Part, fitting: Fitting, /, *, but: Collection[str]) -> Part:
+    """Give a part with variables virtual where the store's are, and with the store's labels and chunk lines.
+
+    Parameters
+    ----------
+    part
+        That is added.
+    stored
+        Of the store, or the box of it that the part is for.
+    fitting
+        What is done where they differ.
+    but
+        Dimensions along which labels and chunk lines are not looked at.
+
+    Raises
+    ------
+    CombineError
+        Dimensions, dtypes, labels or attributes differ; the message has both.
+    ChunkAlignmentError
+        Chunks would have to be joined.
+    """
+    both = [name for name in part.variables if name in stored.variables]
+    variables = {name: _fitted_variable(name, part, stored, fitting.storage) for name in both}
+    indexes = {
+        name: index
+        for name, index in part.indexes.items()
+        if name not in variables or virtual_array(variables[name]) is None
+    }
+    loaded = {name: x for name, x in variables.items() if name not in part.indexes}
+    part = replace(part, variables={**part.variables, **variables}, indexes=indexes)
+    part = part.with_variables({name: x for name, x in loaded.items() if virtual_array(x) is None})
+    for name in both:
+        _check_alike(name, stored, part)
+        if fitting.rules.combine_attrs is None:
+            attributes = [x.variables[name].attrs for x in (stored, part)]
+            merge_attributes(attributes, fitting.rules, name=name, sources=(stored, part))
+    part = _aligned(part, stored, fitting, but)
+    cut = {}
+    for name in both:
+        mine, its = virtual_array(part.variables[name]), virtual_array(stored.variables[name])
+        if mine is not None and its is not None:
+            like = dict(zip(map(str, stored.variables[name].dims), its.grid.axes, strict=True))
+            cut[name] = part.variables[name].copy(deep=False)
+            cut[name].data = _cut_at(name, part.variables[name], mine, {k: v for k, v in like.items() if k not in but})
+    return replace(part, variables={**part.variables, **cut})
+
+
+def _fitted_variable(name: str, part: Part, stored: Part, storage: Storage) -> xr.Variable:
+    """Load what the store has loaded, and encode what it has not as the store does."""
+    variable = part.variables[name]
+    mine, its = virtual_array(variable), virtual_array(stored.variables[name])
+    if (mine is None) == (its is None):
+        return variable
+    if mine is not None:
+        return loaded_variable(name, mine, storage, url=part.source)
+    if its is None:
+        raise TypeError("not virtual")
+    encoding = {**its.cf, **({} if its.dtype.kind in _TEXT else {"dtype": its.dtype})}
+    encoded = xr.Variable(variable.dims, variable.values, variable.attrs, encoding)
+    return virtual_variable(to_group(xr.Dataset({name: encoded})).arrays[name])
+
+
+def _check_alike(name: str, stored: Part, part: Part) -> None:
+    """Check that numbers mean the same in one dtype."""
+    left, right = stored.variables[name], part.variables[name]
+    kinds = {left.dtype.kind, right.dtype.kind}
+    is_same = left.dtype == right.dtype or kinds in ({"m"}, {"M"}) or kinds <= set(_TEXT)
+    if not is_same or (virtual_array(left) is not None and left.dtype != right.dtype):
+        remedy = "open it with unpack=True as the store was written, or cast it with astype"
+        raise _clash(name, "dtype", left.dtype, right.dtype, stored, part, f"the store's does not change: {remedy}")
+    a, b = virtual_array(left), virtual_array(right)
+    key = None if a is None or b is None else other_meaning(a, b)
+    if a is not None and b is not None and key is not None:
+        why = (
+            "they change what the stored numbers mean: write the store from files that were opened with unpack=True, "
+            "which decodes each by its own attributes"
+        )
+        raise _clash(name, key, a.cf.get(key), b.cf.get(key), stored, part, why)
+    if set(left.dims) != set(right.dims):
+        why = "they must be the same: use expand_dims or squeeze, or leave the variable out with drop_vars"
+        raise _clash(name, "dimensions", left.dims, right.dims, stored, part, why)
+
+
+def _clash(name: str, key: str, a: object, b: object, stored: Part, part: Part, why: str) -> CombineError:
+    return CombineError(
+        f"variable '{name}' has {key} = {_shown(a)} in {stored.called} and {_shown(b)} in {part.called}; {why}",
+        variable=name,
+        property=key,
+        left=a,
+        right=b,
+        left_url=stored.source,
+        right_url=part.source,
+    )
+
+
+def _shown(value: object) -> str:
+    return f"'{value}'" if isinstance(value, np.dtype) else repr(value)
+
+
+# -- labels ---------------------------------------------------------------------------------------------------
+
+
+def _aligned(part: Part, stored: Part, fitting: Fitting, but: Collection[str]) -> Part:
+    """Bring a part to the labels of the store."""
+    if fitting.join == "exact":
+        return align([stored, part], fitting.rules, but=but)[1]
+    for dim, index in part.indexes.items():
+        if fitting.join == "outer" and dim not in but and dim in stored.indexes:
+            more = index.index.difference(stored.indexes[dim].index)
+            if len(more):
+                raise CombineError(
+                    f"coordinate '{dim}' has {len(more)} labels in {part.called} that {stored.called} has not, such as "
+                    f"{more[0]!r}: join='left' leaves them out",
+                    variable=dim,
+                    property="labels",
+                    right=more[0],
+                    left_url=stored.source,
+                    right_url=part.source,
+                )
+    return align([stored, part], replace(fitting.rules, join="left"), but=but)[1]
+
+
+# -- chunk lines ----------------------------------------------------------------------------------------------
+
+
+def cut_like(name: str, dim: str, array: ManifestArray, axis: int, like: ChunkAxis, /) -> ManifestArray:
+    """Cut the chunks of an array along an axis where those of another one end.
+
+    Raises
+    ------
+    ChunkAlignmentError
+        They end where the others do not.
+    """
+    own = array.grid.axes[axis]
+    if own == like or own.length != like.length:
+        return array
+    lines = like.lines()
+    odd = np.setdiff1d(own.lines(), lines)
+    if odd.size:
+        raise ChunkAlignmentError(
+            f"chunks of variable '{name}' end at element {int(odd[0])} of '{dim}' in '{array.a_url()}', where those of "
+            f"the store do not ({own!r} and {like!r}, elements and chunk lengths): rewrite the file in chunks of the "
+            "store; or join it with what the store holds, by xarray.concat, and write that with mode='w', which cuts "
+            "all chunks anew",
+            axis=axis,
+            chunk_length=like.chunk,
+            variable=name,
+        )
+    return replace(array.with_chunks(refine(array.chunks_of(), axis, lines)), dimension_names=array.dimension_names)
+
+
+def _cut_at(name: str, variable: xr.Variable, array: ManifestArray, like: Mapping[str, ChunkAxis]) -> ManifestArray:
+    for axis, dim in enumerate(map(str, variable.dims)):
+        if dim in like:
+            array = cut_like(name, dim, array, axis, like[dim])
+    return array
+
+
+# -- presence -------------------------------------------------------------------------------------------------
+
+
+def check_presence(part: Part, stored: Part, names: Collection[str], why: str, /) -> None:
+    """Refuse variables of a part that the store has not, or of a store that the part has not; ``names`` are these.
+
+    Raises
+    ------
+    CombineError
+        There are some.
+    """
+    for name in names:
+        having, other = (part, stored) if name in part.variables else (stored, part)
+        raise CombineError(
+            f"{having.called} has variable '{name}' and {other.called} has not: {why}",
+            variable=name,
+            property="presence",
+            left=name in stored.variables,
+            right=name in part.variables,
+            left_url=stored.source,
+            right_url=part.source,
+        )
+
+
+def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /) -> xr.Variable:
+    """Give a variable that is there nowhere, for a part that has it not: MISSING, in the dtype that it has elsewhere.
+
+    Raises
+    ------
+    CombineError
+        It has no missing value in this dtype.
+    """
+    variable, fill_value = like.variables[name], fitting.rules.fill(name)
+    if _dtype_with_missing(name, variable, fill_value) == variable.dtype:
+        return missing_variable(name, variable, sizes, fill_value)
+    raise CombineError(
+        f"variable '{name}' has elements to be filled in, and no missing value in dtype '{variable.dtype}', which does "
+        f"not change in a store: say what they read as, such as combine_options={{'fill_value': {{'{name}': 0}}}}",
+        variable=name,
+        property="fill_value",
+        left=variable.dtype,
+        left_url=like.source,
+    )
+
+
+def _dtype_with_missing(name: str, variable: xr.Variable, fill_value: Any) -> np.dtype[Any]:
+    """Find the dtype that has a place for what is not there; of none, as casting what a store has reads it."""
+    none = variable.isel({dim: slice(0, 0) for dim in variable.dims})
+    array = virtual_array(none)
+    if array is not None:
+        return with_missing_value(array, fill_value, name=name)[0].dtype
+    found = missing_variable(name, none, dict.fromkeys(map(str, variable.dims), 1), fill_value)
+    return np.dtype(found.dtype)

@@ -1,0 +1,72 @@
+"""The groups of a store, one by one, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from virtualstack.combine.part import Part
+from virtualstack.dataset import to_group
+from virtualstack.errors import CombineError
+from virtualstack.manifests import ChunkManifest, ManifestGroup
+
+__all__ = ["bundled_in", "each_node", "group_from"]
+
+
+def each_node(
+    stored: ManifestGroup, group: ManifestGroup, change: Callable[[str, ManifestGroup, ManifestGroup], ManifestGroup], /
+) -> ManifestGroup:
+    """Change each group of a store by the one of another tree that has its path.
+
+    Raises
+    ------
+    CombineError
+        The trees have not the same groups; or what ``change`` raises, with a note that names the group.
+    """
+    nodes, others = dict(stored.walk()), dict(group.walk())
+    for path in sorted(nodes.keys() ^ others.keys()):
+        having, other = (stored, group) if path in nodes else (group, stored)
+        raise CombineError(
+            f"group '{path}' is in '{having.url}' and not in '{other.url}'; what is added to a store has its groups: "
+            "leave the group out, or write a store of its own",
+            variable=path,
+            property="presence",
+            left=path in nodes,
+            right=path in others,
+            left_url=stored.url,
+            right_url=group.url,
+        )
+    made = {}
+    for path, node in nodes.items():
+        with _naming(path):
+            made[path] = change(path, node, others[path])
+    return _tree(made, stored, "")
+
+
+def _tree(made: dict[str, ManifestGroup], like: ManifestGroup, path: str) -> ManifestGroup:
+    below = {name: _tree(made, child, f"{path}/{name}") for name, child in like.groups.items()}
+    return replace(made[path], groups=below)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    try:
+        yield
+    except CombineError as error:
+        if path:
+            error.add_note(f"in the group '{path}'")
+        raise
+
+
+def group_from(part: Part, stored: ManifestGroup, unchanged: Collection[str], /) -> ManifestGroup:
+    """Give the group of a part; variables that are as they were in the store stay the very same."""
+    known = {(x.path, x.kind): x for x in reversed((*stored.refusals, *part.refusals))}  # the store's own word holds
+    made = to_group(replace(part, refusals=tuple(reversed(known.values()))).dataset())
+    arrays = {name: stored.arrays[name] if name in unchanged else array for name, array in made.arrays.items()}
+    return replace(made, arrays=arrays, loaded=made.loaded | (stored.loaded & arrays.keys()), not_text=stored.not_text)
+
+
+def bundled_in(group: ManifestGroup, /) -> set[str]:
+    """Name the variables whose values came with the group."""
+    return {name for name, array in group.arrays.items() if isinstance(array.manifest, ChunkManifest)}
