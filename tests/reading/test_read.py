@@ -15,6 +15,7 @@ from virtualstack.errors import (
     SourceChangedError,
     SourceNotFoundError,
     StorageError,
+    UnsupportedFeatureError,
 )
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
@@ -273,6 +274,20 @@ def test_raw_chunks_of_another_length_are_errors():
     ) as caught:
         read_array(array, (0,))
     assert caught.value.offset == 10
+    assert "cell (0,) of variable 'v', bytes 10 to 50 of 'memory://reading/long', does not decode" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", [(0,), (...,), ([0, 5, 1],)])
+def test_a_codec_that_is_not_there_names_the_variable(key):
+    """Of a hundred variables one may have it."""
+    encoding = ChunkEncoding.of("<f8", (4,), [Codec("numcodecs.nonsense")])
+    manifest = ChunkManifest.from_bytes([bytes(32)] * 2, shape=(2,), encoding=encoding, fill=Fill.of(0, "f8"))
+    array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((8,), (4,)), dtype=np.dtype("f8"), name="v")
+    with pytest.raises(
+        UnsupportedFeatureError, match=r"variable 'v': codec 'numcodecs.nonsense' is known to neither"
+    ) as caught:
+        read_array(array, key)
+    assert caught.value.variable == "v"
 
 
 def test_cells_that_reach_out_of_their_chunk_are_errors():

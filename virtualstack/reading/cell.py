@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import CodecError
-from virtualstack.errors import StorageError
+from virtualstack.errors import StorageError, UnsupportedFeatureError
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
 from virtualstack.reading.decoding import decoding_of, strided
 from virtualstack.storage import Storage
@@ -98,25 +98,25 @@ def _values(
     (code, offset, length), (base, shape, strides) = stored, view
     extents = [(n - 1) * step for n, step in zip(shape, strides, strict=True)]
     low, high = base + sum(x for x in extents if x < 0), base + sum(x for x in extents if x > 0)
-    decoding = decoding_of(encoding.dtype, encoding.shape, encoding.codecs)
     size = encoding.size
     if low < 0 or high >= size:
         return None
-    if decoding.is_raw:
-        itemsize = decoding.itemsize
-        if length != size * itemsize:
-            return None
-        offset, length, base = offset + low * itemsize, (high - low + 1) * itemsize, base - low
-        if length > _MOST:
-            return None
     try:
+        decoding = decoding_of(encoding.dtype, encoding.shape, encoding.codecs)
+        if decoding.is_raw:
+            itemsize = decoding.itemsize
+            if length != size * itemsize:
+                return None
+            offset, length, base = offset + low * itemsize, (high - low + 1) * itemsize, base - low
+            if length > _MOST:
+                return None
         if code == INLINE:
             raw: Any = memoryview(manifest.inline)[offset : offset + length]
         else:
             location = manifest.locations[code - FIRST]
             raw = storage.source(location.url, expected=location).read(offset, length)
         values = decoding.elementwise(strided(decoding.numbers(raw), base, shape, strides))
-    except (StorageError, CodecError):
+    except (StorageError, CodecError, UnsupportedFeatureError):
         return None  # once more, with variable and cell in the message
     out = np.ndarray(shape, array.dtype)
     out[...] = values

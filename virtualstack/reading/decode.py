@@ -11,17 +11,15 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import CodecError, Elementwise
 from virtualstack.errors import ChunkDecodeError, StorageError
-from virtualstack.manifests import FIRST
 from virtualstack.reading.decoding import Decoding, strided
 from virtualstack.reading.fetch import Stored, StoredRange, named
-from virtualstack.reading.plan import Plan
+from virtualstack.reading.plan import DAMAGED, Plan, undecodable
 from virtualstack.reading.selection import Selection
 
 __all__ = ["Batch", "fill_holes"]
 
 _MANY_HOLES = 64
 _MANY_ELEMENTS = 16  # parts of a chunk from which on those that are single elements are written together
-_DAMAGED = "The source is damaged or is not the one that was indexed: restore it or scan it again"
 _SCRATCH = threading.local()
 
 
@@ -153,20 +151,9 @@ def _scratch(length: int) -> memoryview:
 
 
 def _does_not_decode(plan: Plan, chunk: int, error: CodecError) -> ChunkDecodeError:
-    code = int(plan.chunks.location[chunk])
-    url = plan.locations[code - FIRST].url if code >= FIRST else None
-    offset, length = int(plan.chunks.offset[chunk]), int(plan.chunks.length[chunk])
-    cell = plan.cell(chunk)
-    return ChunkDecodeError(
-        f"cell {cell} of variable '{plan.name}', bytes {offset} to {offset + length} of "
-        f"{'the manifest' if url is None else repr(url)}, does not decode: {error}. "
-        f"{error.remedy or _DAMAGED}",
-        variable=plan.name,
-        cell=cell,
-        url=url,
-        offset=offset,
-        length=length,
-    )
+    chunks = plan.chunks
+    stored = plan.locations, int(chunks.location[chunk]), int(chunks.offset[chunk]), int(chunks.length[chunk])
+    return undecodable(plan.name, plan.cell(chunk), stored, f"{error}. {error.remedy or DAMAGED}")
 
 
 def _place_elements(

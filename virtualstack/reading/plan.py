@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkEncoding, ChunkM
 from virtualstack.reading.decoding import Decoding, decoding_of
 from virtualstack.reading.selection import Selection
 
-__all__ = ["Part", "Plan", "StoredChunks", "make_plan"]
+__all__ = ["DAMAGED", "Part", "Plan", "StoredChunks", "make_plan", "undecodable"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +97,36 @@ class Plan:
         """Give the index in the chunk grid of a cell that shows a stored chunk."""
         part = self.chunks.first[chunk]
         return _cell(self.selection, tuple(position[part] for position in self.parts.position))
+
+
+DAMAGED = "The source is damaged or is not the one that was indexed: restore it or scan it again"
+
+
+def undecodable(
+    name: str | None, cell: tuple[int, ...], stored: tuple[Sequence[Location], int, int, int], why: str, /
+) -> ChunkDecodeError:
+    """Make the error of a chunk that does not decode.
+
+    Parameters
+    ----------
+    name, cell
+        Of the variable, and of a cell that shows the chunk.
+    stored
+        Table of locations, location code, offset and length.
+    why
+        And what to do.
+    """
+    locations, code, offset, length = stored
+    url = locations[code - FIRST].url if code >= FIRST else None
+    return ChunkDecodeError(
+        f"cell {cell} of variable '{name}', bytes {offset} to {offset + length} of "
+        f"{'the manifest' if url is None else repr(url)}, does not decode: {why}",
+        variable=name,
+        cell=cell,
+        url=url,
+        offset=offset,
+        length=length,
+    )
 
 
 def _cell(selection: Selection, position: tuple[Any, ...]) -> tuple[int, ...]:
@@ -300,15 +331,13 @@ def _chunks(
         bad = raw & (length != size * itemsize)
         if bad.any():
             i = int(bad.argmax())
-            code = int(location[i])
-            raise ChunkDecodeError(
-                f"a chunk of variable '{array.name}' is stored uncompressed in {int(length[i])} bytes; "
-                f"{decodings[rows[i]].shape} of '{decodings[rows[i]].dtype}' are {int(size[i] * itemsize[i])}",
-                variable=array.name,
-                cell=_cell(selection, tuple(at[first[i]] for at in parts.position)),
-                url=manifest.locations[code - FIRST].url if code >= FIRST else None,
-                offset=int(offset[i]),
-                length=int(length[i]),
+            decoding = decodings[rows[i]]
+            raise undecodable(
+                array.name,
+                _cell(selection, tuple(at[first[i]] for at in parts.position)),
+                (manifest.locations, int(location[i]), int(offset[i]), int(length[i])),
+                f"it is stored uncompressed in {int(length[i])} bytes; {decoding.shape} of '{decoding.dtype}' are "
+                f"{int(size[i] * itemsize[i])}. {DAMAGED}",
             )
         least, greatest = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
         skipped = np.where(raw, least, 0)

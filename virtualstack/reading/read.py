@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray
 from virtualstack.reading.cell import read_cell
 from virtualstack.reading.decode import Batch, fill_holes
@@ -60,6 +61,8 @@ def read_array(
         "raise". A chunk that does not decode is a `ChunkDecodeError`.
     ManifestError
         A cell reaches outside of its decoded chunk.
+    UnsupportedFeatureError
+        A codec is not installed.
     """
     check_missing(missing)
     storage = Storage.of(storage)
@@ -98,7 +101,7 @@ def read_points(
 
     Raises
     ------
-    IndexError, StorageError, ManifestError
+    IndexError, StorageError, ManifestError, UnsupportedFeatureError
         As :func:`read_array`.
     """
     check_missing(missing)
@@ -113,10 +116,16 @@ def _read(
     array: ManifestArray, selection: Selection, storage: Storage, missing: Literal["fill", "raise"]
 ) -> NDArray[Any]:
     out = np.ndarray(selection.whole_shape, array.dtype)  # np.empty makes 'S1' of 'S0'
-    if out.size:
+    if not out.size:
+        return out
+    try:
         plan = make_plan(array, selection, missing=missing)
         fill_holes(plan, out)
         _read_chunks(plan, out, storage)
+    except UnsupportedFeatureError as error:
+        raise UnsupportedFeatureError(
+            f"variable '{array.name}': {error}", url=array.a_url(), variable=array.name, feature=error.feature
+        ) from error
     return out
 
 
