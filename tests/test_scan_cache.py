@@ -662,16 +662,16 @@ def change(node, data):
 @pytest.mark.parametrize(
     ("where", "value"),
     [
-        (("arrays", "x", "grid"), [[2**50, 1], [5, 5]]),
-        (("arrays", "x", "grid"), [[2**27, 1], [2, 1]]),
+        (("arrays", "x", "shape"), [2**50, 5]),
+        (("arrays", "x", "chunk_shapes"), [2, [0, 16]]),
         (("arrays", "x", "dtype"), "|O"),
         (("arrays", "x", "dtype"), "<f8"),
-        (("arrays", "x", "encodings"), [["<f4", [2, 5], [], [2**40, 1]]]),
+        (("arrays", "x", "encodings"), [{"dtype": "<f4", "shape": [2, 5], "codecs": [], "strides": [2**40, 1]}]),
         (("arrays", "x", "encodings"), []),
         (("arrays", "x", "locations"), [["file:///a", 10, None, None]]),
         (("arrays", "x", "chunks"), [0, 5]),
-        (("arrays", "x", "fills"), []),
-        (("arrays", "x", "dims"), ["a"]),
+        (("arrays", "x", "fill_values"), []),
+        (("arrays", "x", "dimension_names"), ["a"]),
         (("url",), 3),
     ],
 )

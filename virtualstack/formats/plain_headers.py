@@ -31,7 +31,9 @@ __all__ = [
     "same_group_header",
     "same_header",
     "to_array_header",
+    "to_count",
     "to_group",
+    "to_integer",
     "to_text",
 ]
 
@@ -88,7 +90,7 @@ class ArrayHeader:
 
 
 def from_array_header(header: ArrayHeader, heap: Heap, /) -> dict[str, Json]:
-    """Give the JSON of a header.
+    """Give the JSON of a header; its name is not in it.
 
     Raises
     ------
@@ -96,46 +98,61 @@ def from_array_header(header: ArrayHeader, heap: Heap, /) -> dict[str, Json]:
         An attribute or dtype has no plain form.
     """
     return {
-        "name": header.name,
         "dtype": from_dtype(header.dtype),
-        "dims": header.dimension_names,
+        "shape": header.grid.array_shape,
+        "chunk_shapes": [_from_axis(axis, heap) for axis in header.grid.axes],
+        "dimension_names": header.dimension_names,
         "attributes": _from_attributes(header.attributes, heap),
         "cf": _from_attributes(header.cf, heap),
-        "grid": [_from_axis(axis, heap) for axis in header.grid.axes],
         "encodings": [
-            [from_dtype(x.dtype), x.shape, [[c.name, c.configuration] for c in x.codecs], x.strides]
+            {
+                "dtype": from_dtype(x.dtype),
+                "shape": x.shape,
+                "codecs": [codec.to_json() for codec in x.codecs],
+                "strides": x.strides,
+            }
             for x in header.encodings
         ],
-        "fills": [[from_dtype(x.dtype), heap.add(x.raw)] for x in header.fills],
+        "fill_values": [heap.add(x.raw) for x in header.fills],
     }
 
 
-def to_array_header(data: Mapping[str, Json], heap: memoryview, /) -> ArrayHeader:
-    """Give the header back.
+def to_array_header(data: Mapping[str, Json], heap: memoryview, /, *, name: str | None) -> ArrayHeader:
+    """Give the header back, with a name.
 
     Raises
     ------
     ManifestError, ValueError, TypeError, KeyError
         The JSON is none of ours.
     """
+    dtype, names = to_dtype(data["dtype"]), data["dimension_names"]
+    axes = tuple(_to_axis(n, chunks, heap) for n, chunks in zip(data["shape"], data["chunk_shapes"], strict=True))
     return ArrayHeader(
-        name=None if data["name"] is None else to_text(data["name"]),
-        dtype=to_dtype(data["dtype"]),
-        dimension_names=None if data["dims"] is None else tuple(map(to_text, data["dims"])),
+        name=name,
+        dtype=dtype,
+        dimension_names=None if names is None else tuple(map(to_text, names)),
         attributes=_to_attributes(data["attributes"], heap),
         cf=_to_attributes(data["cf"], heap),
-        grid=ChunkGrid(tuple(_to_axis(axis, heap) for axis in data["grid"])),
+        grid=ChunkGrid(axes),
         encodings=tuple(
             ChunkEncoding(
-                dtype=to_dtype(dtype),
-                shape=tuple(map(int, shape)),
-                codecs=tuple(Codec(to_text(name), to_text(configuration)) for name, configuration in codecs),
-                strides=tuple(map(int, strides)),
+                dtype=to_dtype(x["dtype"]),
+                shape=tuple(map(to_count, x["shape"])),
+                codecs=tuple(map(Codec.from_json, x["codecs"])),
+                strides=tuple(map(to_integer, x["strides"])),
             )
-            for dtype, shape, codecs, strides in data["encodings"]
+            for x in data["encodings"]
         ),
-        fills=tuple(Fill(to_dtype(dtype), bytes(cut_heap(heap, raw))) for dtype, raw in data["fills"]),
+        fills=tuple(_to_fill(dtype, cut_heap(heap, spot)) for spot in data["fill_values"]),
     )
+
+
+def _to_fill(dtype: np.dtype[Any], raw: memoryview) -> Fill:
+    fill = Fill(dtype, bytes(raw))
+    if dtype.kind != "T" and len(raw) != dtype.itemsize:
+        raise ManifestError(f"a fill value of dtype '{dtype}' has {len(raw)} bytes")
+    fill.value  # noqa: B018 - its bytes are text, where they should be
+    return fill
 
 
 def same_header(a: ArrayHeader, b: ArrayHeader, /) -> bool:
@@ -158,7 +175,7 @@ def same_group_header(a: ManifestGroup, b: ManifestGroup, /) -> bool:
         An attribute has no plain form.
     """
     heaps = Heap(), Heap()
-    x, y = (from_group_header(replace(group, url=None), heap) for group, heap in zip((a, b), heaps, strict=True))
+    x, y = (from_group_header(group, heap) for group, heap in zip((a, b), heaps, strict=True))
     return json.dumps(x) == json.dumps(y) and heaps[0].parts == heaps[1].parts
 
 
@@ -169,7 +186,7 @@ def _plain(header: ArrayHeader) -> tuple[Json, bytes]:
 
 
 def from_group_header(group: ManifestGroup, heap: Heap, /) -> dict[str, Json]:
-    """Give the JSON of a group without its arrays and children.
+    """Give the JSON of a group without its arrays, children and URL.
 
     Raises
     ------
@@ -183,8 +200,7 @@ def from_group_header(group: ManifestGroup, heap: Heap, /) -> dict[str, Json]:
         "unlimited": sorted(group.unlimited),
         "not_text": sorted(group.not_text),
         "loaded": sorted(group.loaded),
-        "refusals": [[x.path, x.reason, x.kind] for x in group.refusals],
-        "url": group.url,
+        "refusals": [{"path": x.path, "reason": x.reason, "kind": x.kind} for x in group.refusals],
     }
 
 
@@ -195,8 +211,9 @@ def to_group(
     *,
     arrays: Mapping[str, ManifestArray],
     groups: Mapping[str, ManifestGroup],
+    url: str | None = None,
 ) -> ManifestGroup:
-    """Give the group back, with arrays and children.
+    """Give the group back, with arrays, children and URL.
 
     Raises
     ------
@@ -208,15 +225,15 @@ def to_group(
         groups=groups,
         attributes=_to_attributes(data["attributes"], heap),
         coordinates=frozenset(map(to_text, data["coordinates"])),
-        dimensions={name: int(n) for name, n in data["dimensions"].items()},
+        dimensions={name: to_count(n) for name, n in data["dimensions"].items()},
         unlimited=frozenset(map(to_text, data["unlimited"])),
         not_text=frozenset(map(to_text, data["not_text"])),
         loaded=frozenset(map(to_text, data["loaded"])),
         refusals=tuple(
-            Refusal(path=to_text(path), reason=to_text(reason), kind=_KINDS[kind])
-            for path, reason, kind in data["refusals"]
+            Refusal(path=to_text(x["path"]), reason=to_text(x["reason"]), kind=_KINDS[x["kind"]])
+            for x in data["refusals"]
         ),
-        url=None if data["url"] is None else to_text(data["url"]),
+        url=url,
     )
 
 
@@ -233,6 +250,32 @@ def to_text(data: Json, /) -> str:
     return data
 
 
+def to_integer(data: Json, /) -> int:
+    """Give an integer that is one.
+
+    Raises
+    ------
+    ManifestError
+        It is something else.
+    """
+    if type(data) is not int:
+        raise ManifestError(f"{data!r} is no integer")
+    return data
+
+
+def to_count(data: Json, /) -> int:
+    """Give a number of bytes, elements or the like, which is from 0 on and less than 2^63.
+
+    Raises
+    ------
+    ManifestError
+        It is something else.
+    """
+    if not 0 <= to_integer(data) < 1 << 63:
+        raise ManifestError(f"{data} counts nothing")
+    return int(data)
+
+
 def cut_heap(heap: memoryview, spot: Json, /) -> memoryview:
     """Give the bytes that JSON points to by offset and length.
 
@@ -241,22 +284,23 @@ def cut_heap(heap: memoryview, spot: Json, /) -> memoryview:
     ManifestError
         The heap has none there.
     """
-    offset, length = spot
-    if not 0 <= offset <= offset + length <= len(heap):
+    offset, length = map(to_count, spot)
+    if offset + length > len(heap):
         raise ManifestError(f"{length} bytes at {offset} of a heap of {len(heap)}")
     return heap[offset : offset + length]
 
 
 def _from_axis(axis: ChunkAxis, heap: Heap) -> Json:
-    if axis.chunk is not None:
-        return [axis.length, axis.chunk]
-    return [*heap.add(axis.lengths().tobytes()), 0]
+    return heap.add(axis.lengths().astype("<i8").tobytes()) if axis.chunk is None else axis.chunk
 
 
-def _to_axis(data: Json, heap: memoryview) -> ChunkAxis:
-    if len(data) == 2:
-        return ChunkAxis.regular(*data)
-    return ChunkAxis.from_lengths(np.frombuffer(cut_heap(heap, data[:2]), np.int64))
+def _to_axis(length: Json, chunks: Json, heap: memoryview) -> ChunkAxis:
+    if not isinstance(chunks, list):
+        return ChunkAxis.regular(to_count(length), to_count(chunks))
+    axis = ChunkAxis.from_lengths(np.frombuffer(cut_heap(heap, chunks), "<i8"))
+    if axis.length != to_count(length):
+        raise ManifestError(f"an axis of {length} elements has chunks of {axis.length}")
+    return axis
 
 
 def _from_attributes(attributes: Mapping[str, Any], heap: Heap) -> Json:

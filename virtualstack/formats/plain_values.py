@@ -54,7 +54,7 @@ def from_dtype(dtype: np.dtype[Any], /) -> Json:
 @lru_cache(maxsize=256)
 def _from_dtype(dtype: np.dtype[Any]) -> Json:
     if dtype == np.dtypes.StringDType():
-        return "text"
+        return "string"
     if dtype.hasobject or dtype.kind == "T":
         raise UnstorableError(f"dtype {dtype}")
     descr = json.loads(json.dumps(dtype_to_descr(dtype)))
@@ -76,7 +76,7 @@ def to_dtype(data: Json, /) -> np.dtype[Any]:
 
 @lru_cache(maxsize=256)
 def _simple_dtype(name: str) -> np.dtype[Any]:
-    return np.dtypes.StringDType() if name == "text" else _checked(name)
+    return np.dtypes.StringDType() if name == "string" else _checked(name)
 
 
 def _checked(data: Json) -> np.dtype[Any]:
@@ -127,8 +127,8 @@ def from_value(value: object, heap: Heap, /) -> Json:
 
 def _from_array(value: np.ndarray[Any, Any] | np.generic, heap: Heap) -> Json:
     kind, dtype = "array" if isinstance(value, np.ndarray) else "scalar", from_dtype(value.dtype)
-    if dtype == "text":
-        return {"text": [list(value.shape), np.asarray(value).reshape(-1).tolist()]}
+    if dtype == "string":
+        return {"strings": [list(value.shape), np.asarray(value).reshape(-1).tolist()]}
     return {kind: [dtype, list(value.shape), heap.add(value.tobytes())]}
 
 
@@ -150,7 +150,7 @@ def to_value(data: Json, heap: memoryview, /) -> Any:
             dtype, shape, (offset, length) = inner
             array = np.frombuffer(bytearray(heap[offset : offset + length]), to_dtype(dtype)).reshape(shape)
             return array if kind == "array" else array[()]
-        case "text":
+        case "strings":
             shape, texts = inner
             return np.array(texts, np.dtypes.StringDType()).reshape(shape)
         case "bytes":

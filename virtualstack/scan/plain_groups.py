@@ -43,6 +43,7 @@ def _from_group(group: ManifestGroup, heap: Heap) -> Json:
         "arrays": {name: _from_array(array, heap) for name, array in group.arrays.items()},
         "groups": {name: _from_group(child, heap) for name, child in group.groups.items()},
         **from_group_header(group, heap),
+        "url": group.url,
     }
 
 
@@ -75,6 +76,7 @@ def _to_group(data: Json, heap: memoryview, room: _Room) -> ManifestGroup:
         heap,
         arrays={name: _to_array(array, heap, room) for name, array in data["arrays"].items()},
         groups={name: _to_group(child, heap, room) for name, child in data["groups"].items()},
+        url=None if data["url"] is None else to_text(data["url"]),
     )
 
 
@@ -98,6 +100,7 @@ def _from_array(array: ManifestArray, heap: Heap) -> Json:
     manifest = array.manifest
     return {
         **from_array_header(ArrayHeader.of(array), heap),
+        "name": array.name,
         "chunks": heap.add(pack(manifest.entries, manifest.starts)),
         "inline": heap.add(manifest.inline),
         "locations": [_from_location(x) for x in manifest.locations],
@@ -105,7 +108,8 @@ def _from_array(array: ManifestArray, heap: Heap) -> Json:
 
 
 def _to_array(data: Json, heap: memoryview, room: _Room) -> ManifestArray:
-    header = to_array_header(data, heap)
+    name = None if data["name"] is None else to_text(data["name"])
+    header = to_array_header(data, heap, name=name)
     room.take(header.grid.shape)
     entries, starts = unpack(cut_heap(heap, data["chunks"]), header.grid.shape, ENTRY)
     manifest = ChunkManifest(

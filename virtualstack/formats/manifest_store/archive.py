@@ -27,6 +27,7 @@ from virtualstack.formats.manifest_store.rows import (
 )
 from virtualstack.formats.manifest_store.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage, SourceRow
 from virtualstack.formats.manifest_store.tables import PageRef, Table
+from virtualstack.formats.plain_headers import to_count, to_text
 from virtualstack.location import Location
 
 __all__ = ["HEAP_PART", "Archive", "Objects", "Permission", "Segment"]
@@ -35,6 +36,7 @@ HEAP_PART = 1 << 40
 """An offset in the heap is the number of the part times this, and the byte in it."""
 
 _MAX_COLUMNS = 5
+_MAX_SOURCES = 1 << 40
 
 
 class Objects(Protocol):
@@ -94,10 +96,18 @@ class Segment:
         """Pages of its sources."""
         return 1 if self.sources is not None else -(-self.n_sources // SOURCES_PAGE)
 
-    def document(self) -> list[Any]:
+    def document(self) -> dict[str, Any]:
         """Give the JSON."""
-        sources = self.n_sources if self.sources is None else self.sources.document()
-        return [self.name, self.rows, self.columns, self.shards, sources, self.heap, self.prefixes]
+        return {
+            "name": self.name,
+            "rows": self.rows,
+            "columns": self.columns,
+            "shards": self.shards,
+            "n_sources": self.n_sources,
+            "sources": None if self.sources is None else self.sources.document(),
+            "heap": self.heap,
+            "prefixes": self.prefixes,
+        }
 
     @classmethod
     def of(cls, document: Any, /, *, where: str) -> Segment:
@@ -109,27 +119,25 @@ class Segment:
             It is none of a segment.
         """
         try:
-            name, rows, columns, shards, sources, heap, prefixes = document
-            few = SourcePage.of(sources, where=where) if isinstance(sources, dict) else None
+            few = document["sources"]
             segment = cls(
-                name=name,
-                rows=int(rows),
-                columns=int(columns),
-                shards=tuple(map(int, shards)),
-                n_sources=len(few.rows) if few is not None else int(sources),
-                sources=few,
-                heap=tuple(map(int, heap)),
-                prefixes=tuple(map(int, prefixes)),
+                name=to_text(document["name"]),
+                rows=to_count(document["rows"]),
+                columns=to_count(document["columns"]),
+                shards=tuple(map(to_count, document["shards"])),
+                n_sources=to_count(document["n_sources"]),
+                sources=None if few is None else SourcePage.of(few, where=where),
+                heap=tuple(map(to_count, document["heap"])),
+                prefixes=tuple(map(to_count, document["prefixes"])),
             )
             pages = -(-segment.rows // page_rows(segment.rows))
+            n_sources = segment.n_sources if segment.sources is None else len(segment.sources.rows)
             if (
                 not 3 <= segment.columns <= _MAX_COLUMNS
-                or segment.rows < 0
                 or len(segment.shards) != -(-pages // SHARD)
+                or not segment.n_sources == n_sources < _MAX_SOURCES
             ):
                 raise ValueError("its sizes contradict each other")
-            if not 0 <= segment.n_sources < 1 << 40 or min(segment.shards + segment.heap, default=0) < 0:
-                raise ValueError("it has numbers that are none")
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise MalformedFileError(f"'{where}' has a segment that is none: {error}; restore it") from error
         return segment

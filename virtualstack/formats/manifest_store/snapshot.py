@@ -17,6 +17,7 @@ from virtualstack.formats.plain_headers import (
     from_array_header,
     from_group_header,
     to_array_header,
+    to_count,
     to_group,
     to_text,
 )
@@ -106,7 +107,7 @@ class Snapshot:
         """
         heap = Heap()
         document: dict[str, Any] = {
-            "virtualstack": FORMAT,
+            "vstack_format": FORMAT,
             "number": self.number,
             "time": self.time,
             "message": self.message,
@@ -114,8 +115,8 @@ class Snapshot:
             "arrays": {path: _array_document(path, node, heap) for path, node in self.arrays.items()},
             "segments": self.segments.document(),
             "prefixes": self.prefixes,
-            "moved": self.moved,
-            "bundle": None if self.bundle is None else [self.bundle.name, self.bundle.size],
+            "relocations": [{"old": old, "new": new, "n_prefixes": n} for old, new, n in self.moved],
+            "bundle": None if self.bundle is None else {"name": self.bundle.name, "size": self.bundle.size},
             "signatures": self.signatures,
         }
         document["heap"] = base64.b64encode(b"".join(heap.parts)).decode()
@@ -133,9 +134,9 @@ class Snapshot:
             They are of a later version of the format.
         """
         document = load(data, url=url)
-        if document.get("virtualstack") != FORMAT:
+        if document.get("vstack_format") != FORMAT:
             raise UnsupportedFeatureError(
-                f"'{url}' is of version {document.get('virtualstack')!r} of the format; this virtualstack reads "
+                f"'{url}' is of version {document.get('vstack_format')!r} of the format; this virtualstack reads "
                 f"{FORMAT}: update it",
                 url=url,
                 feature="format version",
@@ -188,8 +189,8 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
         arrays={_path(path): _array_node(path, x, heap, url) for path, x in arrays.items()},
         segments=Table.of(document["segments"], where=url),
         prefixes=tuple(map(to_text, document["prefixes"])),
-        moved=tuple((to_text(old), to_text(new), int(n)) for old, new, n in document["moved"]),
-        bundle=None if bundle is None else Bundle(str(bundle[0]), int(bundle[1])),
+        moved=tuple((to_text(x["old"]), to_text(x["new"]), to_count(x["n_prefixes"])) for x in document["relocations"]),
+        bundle=None if bundle is None else Bundle(to_text(bundle["name"]), to_count(bundle["size"])),
         signatures=tuple(map(to_text, document["signatures"])),
     )
 
@@ -201,16 +202,21 @@ def _path(path: str) -> str:
 
 
 def _array_node(path: str, document: Mapping[str, Any], heap: memoryview, url: str) -> ArrayNode:
-    header = to_array_header(document, heap)
+    header = to_array_header(document, heap, name=path.rpartition("/")[2])
     ndim = len(header.grid.axes)
     _check(path, header)
     bundled = document["bundled"]
     return ArrayNode(
         header=header,
         placements=Table.of(document["placements"], ndim=ndim, where=url),
-        bundled=None if bundled is None else (int(bundled[0]), int(bundled[1])),
-        generation=int(document["generation"]),
+        bundled=None if bundled is None else _range(bundled),
+        generation=to_count(document["generation"]),
     )
+
+
+def _range(data: Any) -> tuple[int, int]:
+    offset, length = map(to_count, data)
+    return offset, length
 
 
 def _check(path: str, header: ArrayHeader) -> None:
@@ -218,10 +224,6 @@ def _check(path: str, header: ArrayHeader) -> None:
     axes = header.grid.axes
     if len(axes) > _MAX_AXES or not header.fills:
         raise ManifestError(f"array '{path}' has {len(axes)} axes and {len(header.fills)} fill values")
-    if any(fill.dtype != header.dtype for fill in header.fills):
-        raise ManifestError(f"array '{path}' of dtype '{header.dtype}' has fill values of another one")
-    for fill in header.fills:
-        fill.value  # noqa: B018 - its bytes are those of a value
     for encoding in header.encodings:
         if len(encoding.strides) != len(axes):
             raise ManifestError(

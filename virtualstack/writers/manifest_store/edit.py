@@ -143,7 +143,7 @@ def _base[T](table: list[T], items: Sequence[T]) -> int:
 
 
 def _with_rows(
-    table: Table, rows: Sequence[Sequence[object]], archive: Archive, target: Target, *, ndim: int | None = None
+    table: Table, rows: Sequence[object], archive: Archive, target: Target, *, ndim: int | None = None
 ) -> Table:
     """Give a table with more rows; those that the snapshot has no place for go to pages."""
     tail = [*table.tail, *rows]
@@ -157,7 +157,7 @@ def _with_rows(
     return Table(tuple(pages), tuple(tail))
 
 
-def _put_page(rows: Sequence[Sequence[object]], target: Target, ndim: int | None) -> PageRef:
+def _put_page(rows: Sequence[object], target: Target, ndim: int | None) -> PageRef:
     name = new_id()
     target.put(page_key(name), dump({"rows": rows}))
     if ndim is None:

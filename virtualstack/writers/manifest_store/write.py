@@ -120,8 +120,12 @@ def edit_of(
     segment: str | None = None,
 ) -> Edit:
     """Write what a group has beyond a snapshot, and say what it changes in it."""
-    groups = {path: replace(node, arrays={}, groups={}, url=None) for path, node in group.walk()}
-    arrays = {f"{path}/{name}": array for path, node in group.walk() for name, array in node.arrays.items()}
+    groups = {path: replace(node, arrays={}, groups={}) for path, node in group.walk()}
+    arrays = {
+        f"{path}/{name}": replace(array, name=name)
+        for path, node in group.walk()
+        for name, array in node.arrays.items()
+    }
     edits: dict[str, ArrayEdit] = {}
     pieces: dict[str, list[Piece]] = {}
     bundle = bundle_bytes(base, objects)
