@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from virtualstack.errors import WriterError
 from virtualstack.formats.manifest_store.history import newest, read_snapshot
+from virtualstack.formats.manifest_store.names import FOLDER
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
@@ -99,6 +100,13 @@ def _opened(
 def _base(objects: ObjectStore, mode: Literal["w-", "w"]) -> Snapshot:
     number = newest(objects)
     if number is None:
+        found = objects.first("")
+        if found is not None and not found.startswith(f"{FOLDER}/"):
+            raise WriterError(
+                f"'{objects.url}' holds other files, such as '{found}', and a manifest store is a folder of its own: "
+                "write it to another place, such as a folder in that one",
+                feature="existing target",
+            )
         return EMPTY_STORE
     if mode == "w-":
         url = objects.url.rstrip("/")

@@ -36,7 +36,7 @@ class ListedObjects(Objects, Protocol):
     """Objects of which the first one of a folder can be asked for."""
 
     def first(self, prefix: str, /) -> str | None:
-        """Give the least key in a folder, ``None`` where there is none; `StorageError` where it cannot be listed."""
+        """Give the least key in a folder, ``None`` where there is none; `StorageError` where that cannot be known."""
 
 
 def newest(objects: ListedObjects, /) -> int | None:

@@ -12,6 +12,7 @@ from virtualstack.formats.manifest_store.names import bundle_key, new_id, snapsh
 from virtualstack.formats.manifest_store.snapshot import Bundle, Snapshot
 from virtualstack.storage import ObjectStore
 from virtualstack.writers.manifest_store.edit import Edit, applied, check_conflicts
+from virtualstack.writers.manifest_store.view import write_view
 
 __all__ = ["EMPTY_STORE", "commit"]
 
@@ -43,12 +44,14 @@ def commit(
         data = made.encode()
         key = snapshot_key(made.number)
         if target.put_if_absent(key, data) or target.get(key) == data:  # whose answer was lost, and that was sent again
-            return made
+            break
         number = newest(objects)
         if number is None or number <= head.number:
             raise StorageError(f"'{objects.url}' has lost its snapshots while it was written", url=objects.url)
         head = read_snapshot(objects, number)
         check_conflicts(edit, base, head, archive_of(head, objects, permission))
+    write_view(objects, head, made, permission)
+    return made
 
 
 def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore) -> Snapshot:

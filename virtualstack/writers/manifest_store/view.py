@@ -1,0 +1,89 @@
+"""The zarr view of the newest snapshot: written after a commit, of which it is no part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import orjson
+
+from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.formats.manifest_store.archive import Permission
+from virtualstack.formats.manifest_store.history import archive_of, group_of, hint, newest, read_snapshot
+from virtualstack.formats.manifest_store.names import HINT
+from virtualstack.formats.manifest_store.snapshot import Snapshot
+from virtualstack.manifests import ManifestGroup
+from virtualstack.storage import ObjectStore
+from virtualstack.storage.puts import Puts
+from virtualstack.store.view import view_of
+from virtualstack.warning import warn
+
+__all__ = ["write_view"]
+
+
+def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission: Permission, /) -> None:
+    """Let zarr see a snapshot that was committed upon another one.
+
+    Where the view is that of the other one, only what differs is written. Writers that are at it side by side all look
+    whether theirs is the newest snapshot when they are done, so that whoever is last leaves the view of that one.
+    A view that cannot be written is a warning: the snapshot is there.
+    """
+    try:
+        shown = _shown(objects)
+        if shown == head.number:
+            _put(objects, view_of(_group(objects, made, permission), previous=_group(objects, head, permission)))
+            objects.target.put(HINT, hint(made.number))
+        else:
+            _write_all(objects, [head, *_read(objects, shown)], made, permission)
+        while (number := newest(objects) or 0) > made.number:
+            head, made = made, read_snapshot(objects, number)
+            _write_all(objects, [head], made, permission)
+    except StorageError as error:
+        warn(
+            f"snapshot {made.number} of '{objects.url}' is committed, but zarr's view of it is not there: {error}. The "
+            "next commit writes it",
+            UserWarning,
+        )
+
+
+def _shown(objects: ObjectStore) -> int | None:
+    """Give the number of the snapshot that the view shows, as far as it is known."""
+    try:
+        return int(orjson.loads(objects.get(HINT))["attributes"]["virtualstack"]["snapshot"])
+    except (SourceNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _read(objects: ObjectStore, number: int | None) -> list[Snapshot]:
+    """Give a snapshot, if there is one of that number."""
+    try:
+        return [] if number is None else [read_snapshot(objects, number)]
+    except SourceNotFoundError:
+        return []
+
+
+def _write_all(objects: ObjectStore, previous: Sequence[Snapshot], made: Snapshot, permission: Permission) -> None:
+    """Write all of a view, and delete what others may have had beyond; nothing else that lies there is touched."""
+    found = list(view_of(_group(objects, made, permission)))
+    keys = {key for key, _ in found}
+    stale = {key for other in previous for key, _ in view_of(_group(objects, other, permission))} - keys
+    _put(objects, [*found, *((key, None) for key in sorted(stale))])
+    objects.target.put(HINT, hint(made.number))
+
+
+def _group(objects: ObjectStore, snapshot: Snapshot, permission: Permission) -> ManifestGroup:
+    return group_of(snapshot, archive_of(snapshot, objects, permission))
+
+
+def _put(objects: ObjectStore, changes: Iterable[tuple[str, bytes | None]]) -> None:
+    """Write and delete in the order given; objects of one kind that follow each other side by side."""
+    for is_there, run in groupby(changes, lambda change: (change[1] is not None, change[0].endswith("zarr.json"))):
+        if not is_there[0]:
+            for key, _ in run:
+                objects.target.delete(key)
+            continue
+        puts = Puts(objects.target)
+        for key, data in run:
+            if data is not None:
+                puts.put(key, data)
+        puts.close()
