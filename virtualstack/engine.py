@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -22,6 +22,7 @@ from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.manifest_store import ManifestStore
 from virtualstack.scan import scan
 from virtualstack.storage import Stale, Storage, StorageLike
+from virtualstack.storage.permission import Allow
 
 __all__ = ["VirtualStackBackendEntrypoint"]
 
@@ -111,7 +112,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         missing: Literal["fill", "raise"] = "fill",
         unsupported: Literal["raise", "skip"] = "raise",
         at: int | None = None,
-        allow: str | Sequence[str] = (),
+        allow: Allow = (),
         stale: Stale = "error",
         mask_and_scale: bool = True,
         decode_times: Any = True,
@@ -191,7 +192,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         storage: StorageLike = None,
         unsupported: Literal["raise", "skip"] = "raise",
         at: int | None = None,
-        allow: str | Sequence[str] = (),
+        allow: Allow = (),
         stale: Stale = "error",
         drop_variables: str | Iterable[str] | None = None,
         **options: Any,
@@ -248,7 +249,7 @@ def _letters(
     )
 
 
-def _reader_of(reader: str | Reader | None, at: int | None, allow: str | Sequence[str]) -> str | Reader | None:
+def _reader_of(reader: str | Reader | None, at: int | None, allow: Allow) -> str | Reader | None:
     """Give the reader of manifest stores where an option of theirs is given."""
     if at is None and not allow:
         return reader

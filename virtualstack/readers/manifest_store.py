@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.formats.manifest_store.history import archive_of, group_of, newest, read_snapshot
 from virtualstack.formats.manifest_store.snapshot import Snapshot
+from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import ReadOptions
 from virtualstack.storage import ObjectStore, Storage
+from virtualstack.storage.permission import Allow, Permission
+from virtualstack.storage.trust import is_signed
 
-__all__ = ["ManifestStore", "open_snapshot"]
+__all__ = ["ManifestStore", "open_snapshot", "permission_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ class ManifestStore:
     name: ClassVar[str] = "manifest_store"
 
     at: int | None = None
-    allow: str | Sequence[str] = ()
+    allow: Allow = ()
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Describe a store: three requests, whatever its size.
@@ -79,10 +81,18 @@ def open_snapshot(objects: ObjectStore, at: int | None, /) -> Snapshot:
         ) from error
 
 
-class _All:
-    def check(self, urls: Sequence[str], /) -> None:
-        pass
+def permission_of(url: str, snapshot: Snapshot, allow: Allow) -> Permission:
+    """Say what a snapshot may make its reader touch: more, where this account has written what places it names.
 
-
-def permission_of(url: str, snapshot: Snapshot, allow: str | Sequence[str]) -> _All:
-    return _All()
+    Raises
+    ------
+    ForbiddenLocationError
+        It names a place that it may not.
+    """
+    prefixes = Prefixes(store=url, table=snapshot.prefixes, moved=snapshot.moved)
+    signed = prefixes.signed()
+    is_trusted = any(is_signed(signed, signature) for signature in snapshot.signatures)
+    permission = Permission.of(url, allow, is_trusted=is_trusted)
+    for begin in prefixes.begins():
+        permission.check_prefix(prefixes.root(begin))
+    return permission

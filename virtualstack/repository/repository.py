@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from virtualstack.formats.manifest_store.snapshot import Snapshot
@@ -11,6 +11,7 @@ from virtualstack.location import absolute_url
 from virtualstack.readers.manifest_store import open_snapshot, permission_of
 from virtualstack.repository.relocate import relocate
 from virtualstack.storage import ObjectStore, Storage, StorageLike
+from virtualstack.storage.permission import Allow
 
 __all__ = ["Repository"]
 
@@ -31,7 +32,7 @@ class Repository:
 
     objects: ObjectStore
     snapshot: Snapshot
-    allow: tuple[str, ...] = ()
+    allow: Allow = ()
 
     @classmethod
     def open(
@@ -40,7 +41,7 @@ class Repository:
         /,
         *,
         at: int | None = None,
-        allow: str | Sequence[str] = (),
+        allow: Allow = (),
         storage: StorageLike = None,
     ) -> Repository:
         """Open a store at its newest snapshot, or at another one.
@@ -62,8 +63,7 @@ class Repository:
             There is no store, or no such snapshot.
         """
         objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.of(storage))
-        allowed = (allow,) if isinstance(allow, str) else tuple(allow)
-        return cls(objects, open_snapshot(objects, at), allowed)
+        return cls(objects, open_snapshot(objects, at), allow)
 
     def relocate(
         self,

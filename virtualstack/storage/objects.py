@@ -29,6 +29,9 @@ class ObjectStore:
     url: str
     storage: Storage = field(compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "storage", self.storage.with_stale("error"))  # that is about sources, which do change
+
     @cached_property
     def target(self) -> Target:
         """Where objects are listed, written and deleted."""

@@ -152,6 +152,8 @@ def _chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 def _rows_kept(new: ManifestArray, old: ManifestArray, storage: StorageLike) -> int | None:
     """Count the rows, along the first axis, that are there already; ``None`` where the new array has others instead."""
+    if new is old:
+        return _n_rows(old)
     if new.dtype != old.dtype or new.ndim != old.ndim or new.shape[1:] != old.shape[1:]:
         return None
     rows = (slice(0, _n_rows(old)),) if old.ndim else ()

@@ -10,7 +10,10 @@ from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import archive_of, bundle_bytes, newest, read_snapshot
 from virtualstack.formats.manifest_store.names import bundle_key, new_id, snapshot_key
 from virtualstack.formats.manifest_store.snapshot import Bundle, Snapshot
+from virtualstack.formats.manifest_store.sources import Prefixes
+from virtualstack.location import local_path
 from virtualstack.storage import ObjectStore
+from virtualstack.storage.trust import sign
 from virtualstack.writers.manifest_store.edit import Edit, applied, check_conflicts
 from virtualstack.writers.manifest_store.view import write_view
 
@@ -40,6 +43,7 @@ def commit(
         archive = archive_of(head, objects, permission)
         made = applied(edit, head, archive, target)
         made = _bundled(made, edit, head, objects)
+        made = replace(made, signatures=_signatures(made, head, objects.url))
         made = replace(made, number=head.number + 1, time=max(time.time(), head.time), message=message)
         data = made.encode()
         key = snapshot_key(made.number)
@@ -52,6 +56,16 @@ def commit(
         check_conflicts(edit, base, head, archive_of(head, objects, permission))
     write_view(objects, head, made, permission)
     return made
+
+
+def _signatures(made: Snapshot, head: Snapshot, url: str) -> tuple[str, ...]:
+    """Sign which places a snapshot names, where local files are among them, and keep what others have signed so."""
+    prefixes = Prefixes(store=url, table=made.prefixes, moved=made.moved)
+    if not any(local_path(prefixes.root(begin)) for begin in prefixes.begins()):
+        return ()
+    is_same = (made.prefixes, made.moved) == (head.prefixes, head.moved)
+    own = sign(prefixes.signed())
+    return tuple(dict.fromkeys([*(head.signatures if is_same else ()), *([] if own is None else [own])]))
 
 
 def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore) -> Snapshot:

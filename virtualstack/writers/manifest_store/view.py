@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import orjson
@@ -12,10 +13,10 @@ from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import archive_of, group_of, hint, newest, read_snapshot
 from virtualstack.formats.manifest_store.names import HINT
 from virtualstack.formats.manifest_store.snapshot import Snapshot
-from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.storage import ObjectStore
 from virtualstack.storage.puts import Puts
-from virtualstack.store.view import view_of
+from virtualstack.store.view import is_inline, view_of
 from virtualstack.warning import warn
 
 __all__ = ["write_view"]
@@ -31,10 +32,13 @@ def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission:
     try:
         shown = _shown(objects)
         if shown == head.number:
-            _put(objects, view_of(_group(objects, made, permission), previous=_group(objects, head, permission)))
+            group = _group(objects, made, permission)
+            previous = _sharing(_group(objects, head, permission), group, _unchanged(head, made))
+            _put(objects, view_of(group, _loaded_in(group, previous), previous=previous, storage=objects.storage))
             objects.target.put(HINT, hint(made.number))
         else:
-            _write_all(objects, [head, *_read(objects, shown)], made, permission)
+            others = [x for x in (head, *_read(objects, shown)) if x.number >= 0]
+            _write_all(objects, others, made, permission)
         while (number := newest(objects) or 0) > made.number:
             head, made = made, read_snapshot(objects, number)
             _write_all(objects, [head], made, permission)
@@ -64,15 +68,42 @@ def _read(objects: ObjectStore, number: int | None) -> list[Snapshot]:
 
 def _write_all(objects: ObjectStore, previous: Sequence[Snapshot], made: Snapshot, permission: Permission) -> None:
     """Write all of a view, and delete what others may have had beyond; nothing else that lies there is touched."""
-    found = list(view_of(_group(objects, made, permission)))
+    group = _group(objects, made, permission)
+    found = list(view_of(group, _loaded_in(group), storage=objects.storage))
     keys = {key for key, _ in found}
-    stale = {key for other in previous for key, _ in view_of(_group(objects, other, permission))} - keys
+    stale: set[str] = set()
+    for other in previous:
+        before = _group(objects, other, permission)
+        stale |= {key for key, _ in view_of(before, _loaded_in(before), storage=objects.storage)} - keys
     _put(objects, [*found, *((key, None) for key in sorted(stale))])
     objects.target.put(HINT, hint(made.number))
 
 
 def _group(objects: ObjectStore, snapshot: Snapshot, permission: Permission) -> ManifestGroup:
     return group_of(snapshot, archive_of(snapshot, objects, permission))
+
+
+def _loaded_in(*groups: ManifestGroup) -> Callable[[ManifestArray], bool]:
+    """Give what tells which arrays have chunks in the view: those that were values when they were written."""
+    loaded = {id(node.arrays[name]) for group in groups for _, node in group.walk() for name in node.loaded}
+    return lambda array: id(array) in loaded or is_inline(array)
+
+
+def _unchanged(head: Snapshot, made: Snapshot) -> frozenset[str]:
+    """Give the paths of the arrays whose chunks are where they were."""
+    both = head.arrays.keys() & made.arrays.keys()
+    pairs = {path: (head.arrays[path], made.arrays[path]) for path in both}
+    return frozenset(path for path, (a, b) in pairs.items() if a.placements == b.placements and a.bundled is None)
+
+
+def _sharing(group: ManifestGroup, other: ManifestGroup, paths: frozenset[str], at: str = "") -> ManifestGroup:
+    """Give a group with those arrays of another one whose chunks are the same: nobody has to compare their values."""
+    arrays = {name: other.arrays[name] if f"{at}/{name}" in paths else array for name, array in group.arrays.items()}
+    groups = {
+        name: _sharing(child, other.groups[name], paths, f"{at}/{name}") if name in other.groups else child
+        for name, child in group.groups.items()
+    }
+    return replace(group, arrays=arrays, groups=groups)
 
 
 def _put(objects: ObjectStore, changes: Iterable[tuple[str, bytes | None]]) -> None:
