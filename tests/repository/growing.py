@@ -61,9 +61,10 @@ def n_snapshots(url):
 
 
 def objects(url):
-    """Give the bytes of all that is in a store, by name."""
-    root = Path(url)
-    return {str(x.relative_to(root)): x.read_bytes() for x in root.rglob("*") if x.is_file()}
+    """Give the bytes of all that snapshots of a store are made of, by name: the view of zarr is none of it."""
+    root, hint = Path(url), Path(url) / ".vstack/zarr.json"
+    found = [x for x in (root / ".vstack").rglob("*") if x.is_file() and x != hint]
+    return {str(x.relative_to(root)): x.read_bytes() for x in found}
 
 
 def joined(*parts):

@@ -170,8 +170,9 @@ def test_a_new_place_cannot_climb(tmp_path, archive, folder):
 
 def test_what_lies_in_the_store_stays_there(tmp_path):
     """Sources in the store's own folder move with it."""
+    join(days(tmp_path / "elsewhere")).virtual.to_manifest_store(tmp_path / "x.vstack")
     paths = days(tmp_path / "x.vstack" / "data")
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack", mode="w")
     with pytest.raises(WriterError, match=r"'\./data/' lies in the store, and moves with it"):
         vs.Repository.open(tmp_path / "x.vstack").relocate({"./data": tmp_path})
     expected = as_read(paths)
@@ -203,5 +204,5 @@ def test_a_trap_in_a_store_is_refused(tmp_path):
 
     made = replace(repository.snapshot, number=1, moved=moved)
     repository.objects.target.put(snapshot_key(1), made.encode())
-    with pytest.raises(ForbiddenLocationError, match="neither a URL nor a plain path below the folder that holds"):
+    with pytest.raises(ForbiddenLocationError, match=r"which has a segment '\.' or '\.\.'"):
         read(tmp_path / "x.vstack")

@@ -283,4 +283,5 @@ def _dtype_with_missing(name: str, variable: xr.Variable, fill_value: Any) -> np
     if array is not None:
         return with_missing_value(array, fill_value, name=name)[0].dtype
     found = missing_variable(name, none, dict.fromkeys(map(str, variable.dims), 1), fill_value)
-    return np.dtype(found.dtype)
+    dtype: np.dtype[Any] = found.dtype
+    return dtype

@@ -225,27 +225,32 @@ class Prefixes:
             Whether those in the folder that holds the store are written relative to it.
         """
         fixed = self.moved[-1][2] if self.moved else 0
-        known = {self.root(prefix): prefix for prefix in self.table[fixed:]}
-        others = [url for url in urls if not url.startswith(self.store)]
-        chosen = [STORE] if len(others) < len(urls) else []  # what the store holds itself moves with it
-        for folder in folders_of(others):
-            inside = [root for root in known if folder.startswith(root)]
+        table = self.table[fixed:]
+        chosen: list[str] = []
+        left = list(urls)
+        for begin in (STORE, PARENT) if relative else (STORE,):
+            own = [url for url in left if self._fits(url, begin)]
+            left = [url for url in left if not self._fits(url, begin)]
+            chosen += self._near(own, [prefix for prefix in table if prefix.startswith(begin)], begin)
+        chosen += self._near(left, [prefix for prefix in table if not prefix.startswith(_RELATIVE)], "")
+        return tuple(dict.fromkeys(chosen))
+
+    def _near(self, urls: Sequence[str], known: Sequence[str], begin: str) -> list[str]:
+        """Choose prefixes that begin in one way."""
+        roots = {self.root(prefix): prefix for prefix in known}
+        chosen = []
+        for folder in folders_of(urls):
+            inside = [root for root in roots if folder.startswith(root)]
             if inside:
-                chosen.append(known[max(inside, key=len)])
+                chosen.append(roots[max(inside, key=len)])
                 continue
-            for root in known:  # an archive that grows a folder at a time needs one prefix, not one a folder
+            for root in roots:  # an archive that grows a folder at a time needs one prefix, not one a folder
                 wider = folders_of([f"{folder}x", f"{root}x"])
                 if len(wider) == 1 and split_url(wider[0])[1]:
                     folder = wider[0]
                     break
-            chosen.append(self._written(folder, relative=relative))
-        odd = [url for url in urls if not any(self._fits(url, prefix) for prefix in chosen)]
-        return tuple(dict.fromkeys([*chosen, *folders_of(odd)]))
-
-    def _written(self, folder: str, *, relative: bool) -> str:
-        if relative and folder.startswith(self.parent):
-            return PARENT + folder[len(self.parent) :]
-        return folder
+            chosen.append(begin + folder.removeprefix(self.root(begin)))
+        return chosen
 
     def _fits(self, url: str, prefix: str) -> bool:
         """Whether a URL begins with a prefix, and what is left may stand behind it."""
