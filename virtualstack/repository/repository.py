@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import Any
 
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.location import absolute_url
 from virtualstack.readers.manifest_store import open_snapshot, permission_of
 from virtualstack.repository.relocate import relocate
+from virtualstack.repository.stored import Stored
+from virtualstack.repository.values import write
 from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.storage.permission import Allow
 
@@ -99,3 +103,59 @@ class Repository:
         """
         permission = permission_of(self.objects.url, self.snapshot, self.allow)
         return replace(self, snapshot=relocate(self.objects, self.snapshot, folders, permission, message=message))
+
+    def write(
+        self,
+        name: str,
+        region: Mapping[str, slice | int] | Sequence[slice | int] | slice | int | EllipsisType,
+        values: Any,
+        /,
+        *,
+        raw: bool = False,
+        message: str | None = None,
+    ) -> Repository:
+        """Overwrite values of a variable; the files that it refers to, and earlier snapshots, stay as they are.
+
+        New chunks go into the store, compressed. Chunks that the region covers in part are read and written whole.
+
+        Parameters
+        ----------
+        name
+            Of the variable, ``"group/name"`` in a tree.
+        region
+            What is overwritten: ``{"time": slice(10, 20), "lat": 3}``, all of other dimensions, or a tuple of slices
+            and integers, or ``...``.
+        values
+            Of the region, as ``xr.open_dataset`` gives them, or one value. They are packed as the variable is:
+            numbers with a ``scale_factor`` are rounded to the nearest that it has, floats to their dtype, and what has
+            no place is an error.
+        raw
+            Whether they are stored numbers, not to be packed.
+        message
+            What the snapshot is, for its log.
+
+        Returns
+        -------
+        Repository
+            At the new snapshot.
+
+        Raises
+        ------
+        KeyError
+            There is no such variable.
+        ValueError, IndexError
+            The region is none of the variable's.
+        WriterError
+            Values have another shape, or no place in the variable.
+        ConflictError
+            Another writer has changed the same since this snapshot.
+        StorageError
+            Chunks around the region cannot be read or are MISSING, or the store cannot be written.
+        """
+        made = write(self._stored, name, region, values, self.objects.storage, raw=raw, message=message)
+        return replace(self, snapshot=made)
+
+    @property
+    def _stored(self) -> Stored:
+        permission = permission_of(self.objects.url, self.snapshot, self.allow)
+        return Stored(self.objects, self.snapshot, permission)

@@ -16,7 +16,7 @@ from virtualstack.formats.manifest_store.placements import Placements, width
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.formats.manifest_store.tables import FULL, TAIL, PageRef, Table
-from virtualstack.formats.plain_headers import ArrayHeader, same_group_header
+from virtualstack.formats.plain_headers import ArrayHeader, same_group_header, same_header
 from virtualstack.manifests import ManifestGroup
 from virtualstack.storage import Target
 from virtualstack.writers.manifest_store.placing import OWN, Part
@@ -193,9 +193,9 @@ def check_conflicts(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive
         if old is None or new is None or change is None or not change.keeps or not _is_grown(old, new):
             raise _conflict(f"variable '{path}'", url, head)
         theirs = _rows_from(new.placements, old.placements.n, len(new.header.grid.axes), archive)
-        ours = Placements(np.concatenate([part.rows for part in change.parts]))
-        if _overlap(theirs, ours):
+        if any(_overlap(theirs, Placements(part.rows)) for part in change.parts):
             raise _conflict(f"the same chunks of variable '{path}'", url, head)
+    _check_tree(edit, head, url)
 
 
 def _conflict(what: str, url: str, head: Snapshot) -> ConflictError:
@@ -216,8 +216,35 @@ def _is_grown(before: ArrayNode, now: ArrayNode) -> bool:
 
 
 def _same_header(before: ArrayNode, now: ArrayNode) -> bool:
-    a, b = before.header, now.header
-    return a.grid == b.grid and a.dtype == b.dtype and a.dimension_names == b.dimension_names
+    return before.header.grid == now.header.grid and same_header(before.header, now.header)
+
+
+def _check_tree(edit: Edit, head: Snapshot, url: str) -> None:
+    """Check that what is there after both changes forms a tree, and that dimensions of a group have one length."""
+    groups = (head.groups.keys() - edit.removed) | edit.groups.keys()
+    headers = {path: node.header for path, node in head.arrays.items()}
+    after = {path: header for path, header in headers.items() if path not in edit.removed}
+    after.update({path: change.header for path, change in edit.arrays.items()})
+    for path in (*after, *groups):
+        if path and (path.rpartition("/")[0] not in groups or (path in after and path in groups)):
+            raise _conflict(f"the groups around '{path}'", url, head)
+    was = _lengths(headers)
+    for (folder, dim), lengths in _lengths(after).items():
+        if len(lengths) > 1 and len(was.get((folder, dim), ())) < 2:
+            raise _conflict(f"the length of dimension '{dim}' in group '{folder or '/'}'", url, head)
+
+
+def _lengths(headers: Mapping[str, ArrayHeader]) -> dict[tuple[str, str], set[int]]:
+    """Give the lengths that each dimension has in a group and those above it."""
+    own: dict[tuple[str, str], set[int]] = {}
+    for path, header in headers.items():
+        for dim, axis in zip(header.dimension_names or (), header.grid.axes, strict=False):
+            own.setdefault((path.rpartition("/")[0], dim), set()).add(axis.length)
+    found = {}
+    for folder, dim in own:
+        above = [folder[:i] for i, letter in enumerate(folder) if letter == "/"]
+        found[folder, dim] = own[folder, dim].union(*(own.get((x, dim), ()) for x in above))
+    return found
 
 
 def _rows_from(table: Table, n: int, ndim: int, archive: Archive) -> Placements:

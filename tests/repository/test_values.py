@@ -1,0 +1,236 @@
+"""``Repository.write``: new values go into the store, the originals and older snapshots stay."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.repository.growing import check, dataset, joined, objects, values, virtual, write
+from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError, WriterError
+
+
+@pytest.fixture
+def url(tmp_path):
+    return str(tmp_path / "x.vstack")
+
+
+@pytest.fixture
+def first(tmp_path, url):
+    """A store of five days, in chunks of two days, 3 latitudes and 4 longitudes."""
+    path = write(tmp_path / "0.nc", dataset(range(5)))
+    virtual(path).virtual.to_manifest_store(url)
+    return xr.load_dataset(path)
+
+
+def opened(url, at=None):
+    return vs.Repository.open(url, at=at)
+
+
+def test_any_region_is_overwritten(tmp_path, url, first):
+    """Of any chunks, after appends, over what was written before; every snapshot reads as it was."""
+    rng = np.random.default_rng(3)
+    part = write(tmp_path / "1.nc", dataset(range(7, 10), seed=1), t={"chunksizes": [1, 6, 8]})
+    virtual(part).virtual.to_manifest_store(url, append_dim="time")
+    model = joined(first, xr.load_dataset(part))
+    states = [first, model]
+    for _ in range(25):
+        name = str(rng.choice(["t", "rain", "mask", "time", "lat"]))
+        if name in ("time", "lat") and rng.random() < 0.7:
+            continue
+        region = {}
+        for dim, n in model[name].sizes.items():
+            start = int(rng.integers(0, n))
+            region[dim] = [start, slice(start, int(rng.integers(start + 1, n + 1))), slice(None)][int(rng.integers(3))]
+        model = model.copy(deep=True)
+        shape = model[name].isel(region).shape
+        new = rng.integers(0, 200, shape)
+        if name == "time":
+            new = np.datetime64("2000-01-01", "ns") + new * np.timedelta64(1, "D")
+        else:
+            new = (new * (0.5 if name == "rain" else 1)).astype(model[name].dtype)
+            if name in ("rain", "t") and rng.random() < 0.3:
+                new = np.where(new > 20, np.nan, new).astype(model[name].dtype)
+        changed = model[name].variable.copy(deep=True)
+        changed = xr.Variable(changed.dims, np.array(changed.values), changed.attrs, changed.encoding)
+        changed[region] = new
+        model = model.assign_coords({name: changed}) if name in model.coords else model.assign({name: changed})
+        opened(url).write(name, region, new)
+        states.append(model)
+        check(url, model)
+    for at, state in enumerate(states):
+        check(url, state, at)
+
+
+def test_sources_stay_and_the_store_can_be_moved(tmp_path, url, first):
+    """What was written lies in the store, by a path relative to it."""
+    source = (tmp_path / "0.nc").read_bytes()
+    opened(url).write("t", {"time": slice(0, 2)}, np.zeros((2, 6, 8), "f4"))
+    assert (tmp_path / "0.nc").read_bytes() == source
+    moved = tmp_path / "elsewhere" / "y.vstack"
+    moved.parent.mkdir()
+    (tmp_path / "x.vstack").rename(moved)
+    (tmp_path / "0.nc").unlink()
+    with xr.open_dataset(moved, engine="virtualstack") as found:
+        assert float(found["t"][:2].max()) == 0
+    assert any("/values/" in name for name in objects(str(moved)))
+
+
+def test_prefixes_do_not_grow(url, first):
+    """However often values are written."""
+    for i in range(5):
+        opened(url).write("t", {"time": i}, 0.0)
+    assert len(opened(url).snapshot.prefixes) <= 3
+
+
+def test_chunks_that_are_covered_are_not_read(tmp_path, url, first):
+    """So that what is lost can be replaced; those covered in part are read."""
+    (tmp_path / "0.nc").unlink()
+    with pytest.raises(SourceNotFoundError) as caught:
+        opened(url).write("t", {"time": 0}, 1.0)
+    assert "covers whole chunks" in caught.value.__notes__[0]
+    opened(url).write("t", {"time": slice(0, 2)}, 1.0)
+    with xr.open_dataset(url, engine="virtualstack") as found:
+        assert (found["t"][:2].values == 1).all()
+
+
+def test_missing_chunks_are_not_made_up(tmp_path, url, first):
+    """A chunk of which no one knows the rest is not completed with fill values."""
+    part = write(tmp_path / "1.nc", dataset([9, 10], seed=1).drop_vars("rain"))
+    virtual(part).virtual.to_manifest_store(url, append_dim="time", join="outer")
+    with pytest.raises(StorageError, match="MISSING"):
+        opened(url).write("rain", {"time": 6, "lat": 0}, 1.0)
+    opened(url).write("rain", {"time": slice(5, 7)}, 1.0)
+    np.testing.assert_array_equal(values(url)["rain"][5:], np.ones((2, 6)))
+
+
+def test_packed_numbers_are_rounded(url, first):
+    """To the nearest that the packing has; as stored with ``raw``."""
+    opened(url).write("rain", {"time": 0}, [0.2, 0.3, 0.74, 1.0, np.nan, 5.2])
+    np.testing.assert_array_equal(values(url)["rain"][0], [0.0, 0.5, 0.5, 1.0, np.nan, 5.0])
+    opened(url).write("rain", {"time": 0}, np.array([0, 1, 2, 3, -1, 5]), raw=True)
+    np.testing.assert_array_equal(values(url)["rain"][0], [0.0, 0.5, 1.0, 1.5, np.nan, 2.5])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "raw", "match"),
+    [
+        ("rain", 20_000.0, False, "have no place in variable '/?rain' .* from -32768 to 32767: .*20000"),
+        ("rain", -0.5, False, "would read as"),
+        ("rain", 40_000, True, "40000"),
+        ("rain", 0.5, True, "would read as"),
+        ("mask", 0.5, False, "would read as"),
+        ("mask", np.nan, False, "would read as"),
+        ("mask", 2**40, False, "would read as"),
+        ("mask", "x", False, "of dtype '<U1' have no place"),
+        ("t", 1e300, False, "would read as"),
+        ("t", 1 + 1j, False, "would read as|no place"),
+        ("time", np.datetime64("2000-01-01T06:00", "ns"), False, "would read as|cannot be stored"),
+        ("time", 5.5, False, "cannot be stored|would read as|no place"),
+        ("t", np.zeros(3), False, r"shape \(3,\) are given for a region of shape \(6, 8\)"),
+    ],
+)
+def test_what_has_no_place_is_refused(url, first, name, value, raw, match):
+    """By its value and what it would become; nothing is written."""
+    before = objects(url)
+    with pytest.raises(WriterError, match=match):
+        opened(url).write(name, (0, ...), value, raw=raw)
+    assert objects(url) == before
+
+
+def test_regions_are_checked(url, first):
+    """Names, bounds and steps."""
+    store = opened(url)
+    with pytest.raises(KeyError, match="wind"):
+        store.write("wind", ..., 0)
+    with pytest.raises(ValueError, match=r"region names \['level'\]"):
+        store.write("t", {"level": 0}, 0)
+    with pytest.raises(ValueError, match="without a step"):
+        store.write("t", {"time": slice(0, 5, 2)}, 0)
+    with pytest.raises(IndexError, match="index 5 is out of bounds for dimension 'time'"):
+        store.write("t", {"time": 5}, 0)
+    with pytest.raises(IndexError, match="4 items"):
+        store.write("t", (0, 0, 0, 0), 0)
+    assert store.write("t", {"time": slice(3, 3)}, 0).snapshot.number == 0
+    part = first["t"].isel(time=-1).transpose("lon", "lat") * 2
+    store.write("t", (-1,), part)
+    np.testing.assert_array_equal(values(url)["t"][-1], first["t"][-1] * 2)
+
+
+def test_times_and_text_are_written(tmp_path, url):
+    """Of any dtype that a store holds."""
+    made = xr.Dataset(
+        {
+            "name": ("x", np.array(["a", "bb", "ccc", "d"], object)),
+            "when": ("x", pd.date_range("2000-01-01", periods=4)),
+            "lasts": ("x", pd.to_timedelta([1, 2, 3, 4], "h")),
+            "is_on": ("x", np.array([True, False, True, False])),
+            "one": ((), 3.0),
+            "wave": ("x", np.arange(4, dtype="u1")),
+        }
+    )
+    made["when"].encoding = {"units": "hours since 2000-01-01", "dtype": "i4", "chunksizes": [2]}
+    made["is_on"].encoding = {"chunksizes": [2]}
+    made["wave"].encoding = {"_Unsigned": "true", "_FillValue": np.int8(-1), "dtype": "i1"}
+    path = tmp_path / "0.nc"
+    made.to_netcdf(path, engine="netcdf4")
+    for loadable in ([], None, list(made.variables)):
+        store = url.replace("x.", f"{loadable is None}-{bool(loadable)}.")
+        vs.open_virtual_dataset(path, loadable_variables=loadable).virtual.to_manifest_store(store)
+        new = {
+            "name": np.array(["long text", ""], object),
+            "when": pd.to_datetime(["2001-05-01T03:00"] * 2),
+            "lasts": pd.to_timedelta([7, 9], "h"),
+            "is_on": np.array([True, True]),
+            "wave": np.array([200, 7], "u1"),
+        }
+        expected = xr.load_dataset(path).copy(deep=True)
+        for name, given in new.items():
+            opened(store).write(name, slice(1, 3), np.asarray(given))
+            whole = np.array(expected[name].values, object if name == "name" else None)
+            whole[1:3] = given
+            expected[name] = ("x", whole)
+        opened(store).write("one", (), 4.5)
+        expected["one"][...] = 4.5
+        xr.testing.assert_equal(values(store), expected)
+
+
+def test_groups_of_trees_are_written(tmp_path, url):
+    """By the path of the variable."""
+    path = tmp_path / "0.nc"
+    xr.DataTree.from_dict({"/c": dataset([0]), "/a/b": dataset([1, 2])}).to_netcdf(path, engine="netcdf4")
+    vs.open_virtual_datatree(path).virtual.to_manifest_store(url)
+    opened(url).write("a/b/t", {"time": 1}, 7.0)
+    opened(url).write("a/b/lat", 0, -1.0)
+    found = xr.open_datatree(url, engine="virtualstack")
+    assert float(found["a/b/t"][1].min()) == 7
+    assert float(found["a/b/lat"][0]) == -1
+    assert float(found["c/t"].max()) < 7
+    with pytest.raises(KeyError, match="is a group"):
+        opened(url).write("a/b", 0, 0)
+
+
+def test_other_regions_at_the_same_time_both_succeed(url, first):
+    """Of one variable, or of others; of the same chunks one is told."""
+    mine, theirs, other = opened(url), opened(url), opened(url)
+    theirs.write("t", {"time": slice(0, 2)}, 1.0)
+    mine.write("t", {"time": slice(2, 4)}, 2.0)
+    other.write("rain", {"time": slice(0, 2)}, 3.0)
+    found = values(url)
+    assert float(found["t"][:2].max()) == 1
+    assert float(found["t"][2:4].max()) == 2
+    assert float(found["rain"][:2].min()) == 3
+    with pytest.raises(ConflictError, match="the same chunks of variable '/t'"):
+        opened(url, at=0).write("t", {"time": 1, "lat": 0}, 5.0)
+
+
+def test_other_loaded_variables_at_the_same_time_both_succeed(url, first):
+    """They lie in one object, which is made again; the same variable is a conflict."""
+    mine, theirs = opened(url), opened(url)
+    theirs.write("lat", 0, -1.0)
+    mine.write("lon", 0, -2.0)
+    found = values(url)
+    assert float(found["lat"][0]) == -1
+    assert float(found["lon"][0]) == -2
+    with pytest.raises(ConflictError, match="variable '/lat'"):
+        opened(url, at=0).write("lat", 1, 5.0)

@@ -1,0 +1,130 @@
+"""Values as an array stores them: encoded as xarray does, and checked to read back as they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+from xarray import conventions
+
+from virtualstack.codecs.cf_times import quiet
+from virtualstack.errors import WriterError
+from virtualstack.manifests import ManifestArray
+
+__all__ = ["stored_values"]
+
+_TEXT = "STUO"
+
+
+def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = False) -> NDArray[Any]:
+    """Give values in the dtype of an array, packed as its attributes say.
+
+    Packed numbers are rounded to the nearest that the packing has, and floats to the precision of the array. All else
+    must read back as it was.
+
+    Parameters
+    ----------
+    array
+        That they are to be part of.
+    values
+        As ``xr.open_dataset`` gives them.
+    raw
+        Whether they are stored numbers already, not to be packed; they must have a place in the dtype.
+
+    Raises
+    ------
+    WriterError
+        One has no place in the array.
+    """
+    dims = tuple(f"dim_{i}" for i in range(values.ndim))
+    if raw or not array.cf:
+        stored = _cast(array, values)
+        _check(array, values, stored, 0.0)
+        return stored
+    encoding = {**array.cf, **({} if array.dtype.kind in _TEXT else {"dtype": array.dtype})}
+    try:
+        with quiet():
+            made = conventions.encode_cf_variable(xr.Variable(dims, values, {}, encoding), name=array.name)
+            stored = _cast(array, np.asarray(made.values))
+            read = conventions.decode_cf_variable(
+                array.name, xr.Variable(dims, stored, dict(array.cf)), stack_char_dim=False
+            ).values
+    except (ValueError, TypeError, OverflowError, NotImplementedError, KeyError) as error:
+        raise WriterError(
+            f"values cannot be stored in variable '{array.name}' of dtype '{array.dtype}' with "
+            f"{dict(array.cf)}: {error}; give them as xr.open_dataset gives those that are there, or stored numbers "
+            "with raw=True",
+            variable=array.name,
+            feature="values",
+        ) from error
+    is_packed = array.cf.keys() & {"scale_factor", "add_offset"}
+    scale = float(np.ravel(array.cf.get("scale_factor", 1))[0]) if is_packed and array.dtype.kind in "iu" else 0.0
+    _check(array, values, read, abs(scale) / 2)
+    return stored
+
+
+def _cast(array: ManifestArray, values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype == array.dtype:
+        return values
+    kinds = values.dtype.kind + array.dtype.kind
+    is_text = kinds[0] in _TEXT and kinds[1] in _TEXT
+    if not is_text and not (set(kinds) <= set("biufc") and (kinds[1] == "b") <= (kinds[0] == "b")):
+        raise WriterError(
+            f"values of dtype '{values.dtype}' have no place in variable '{array.name}' of dtype '{array.dtype}'",
+            variable=array.name,
+            feature="dtype",
+        )
+    try:
+        with np.errstate(all="ignore"), quiet():
+            return values.astype(array.dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise WriterError(
+            f"values of dtype '{values.dtype}' have no place in variable '{array.name}' of dtype '{array.dtype}': "
+            f"{error}",
+            variable=array.name,
+            feature="dtype",
+        ) from error
+
+
+def _check(array: ManifestArray, values: NDArray[Any], read: NDArray[Any], tolerance: float) -> None:
+    """Check that values read back as they are, but for rounding."""
+    same = _same(values, read, tolerance, array.dtype)
+    if same.all():
+        return
+    at = tuple(int(i) for i in np.argwhere(~same)[0])
+    holds = ""
+    if array.dtype.kind in "iu":
+        limits = np.iinfo(array.dtype)
+        holds = f", which holds stored numbers from {limits.min} to {limits.max}"
+    raise WriterError(
+        f"{int(np.count_nonzero(~same))} of {same.size} values have no place in variable '{array.name}' of dtype "
+        f"'{array.dtype}' with {dict(array.cf)}{holds}: {values[at]!r} at {at} would read as {read[at]!r}; write what "
+        "it can hold, or put a variable of another dtype into its place with to_manifest_store(mode='w')",
+        variable=array.name,
+        feature="values",
+    )
+
+
+def _same(a: NDArray[Any], b: NDArray[Any], tolerance: float, dtype: np.dtype[Any]) -> NDArray[np.bool_]:
+    if a.dtype.kind in "iufc" and b.dtype.kind in "iufc":
+        none = np.isnan(a), np.isnan(b)
+        if dtype.kind not in "fc" and not tolerance:
+            equal = (a == b) & ((a < 0) == (b < 0))
+        else:
+            with np.errstate(all="ignore"):
+                rounding = np.finfo(dtype if dtype.kind in "fc" else np.float32).eps
+                near = np.abs(a - b) <= tolerance * (1 + 1e-6) + rounding * np.abs(a)
+            equal = (a == b) | (near & np.isfinite(b))
+        found: NDArray[np.bool_] = np.where(none[0] | none[1], none[0] & none[1], equal)
+        return found
+    if a.dtype.kind in "mM" or b.dtype.kind in "mM":
+        if a.dtype.kind != b.dtype.kind:
+            return np.zeros(a.shape, np.bool_)
+        return np.asarray((a == b) | (np.isnat(a) & np.isnat(b)))
+    if a.dtype.kind in _TEXT or b.dtype.kind in _TEXT:
+        x, y = a.astype(object), b.astype(object)
+        return np.asarray((x == y) | (np.asarray(pd.isnull(x)) & np.asarray(pd.isnull(y))), np.bool_)
+    return np.asarray(a == b, np.bool_)
