@@ -137,6 +137,15 @@ class ChunkAxis:
             return np.asarray(index, np.int64) // (self.chunk or 1)
         return np.searchsorted(self.edges, index, "right") - 1
 
+    def begins(self, other: ChunkAxis, /) -> bool:
+        """Tell whether another axis has the same cells, and perhaps more behind them."""
+        if self.length > other.length:
+            return False
+        if self.chunk is not None and self.chunk == other.chunk:
+            return self.length == other.length or self.length % self.chunk == 0
+        lines, n = self.lines(), self.n_cells + 1
+        return n <= other.n_cells + 1 and bool(np.array_equal(lines, other.lines()[:n]))
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ChunkAxis):
             return NotImplemented

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import ClassVar
 
 from virtualstack.errors import SourceNotFoundError
-from virtualstack.formats.manifest_store.history import archive_of, group_of, newest, read_snapshot
+from virtualstack.formats.manifest_store.history import archive_of, group_of, newest, number_at, read_snapshot
+from virtualstack.formats.manifest_store.moments import seconds_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.manifests import ManifestGroup
@@ -15,7 +18,10 @@ from virtualstack.storage import ObjectStore, Storage
 from virtualstack.storage.permission import Allow, Permission
 from virtualstack.storage.trust import is_signed
 
-__all__ = ["ManifestStore", "open_snapshot", "permission_of"]
+__all__ = ["At", "ManifestStore", "number_of", "open_snapshot", "permission_of", "read_numbered"]
+
+type At = int | str | datetime
+"""A snapshot by its number, or by a time at which it was the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +31,8 @@ class ManifestStore:
     Parameters
     ----------
     at
-        Number of the snapshot; the newest by default.
+        Number of the snapshot, ``-1`` for the newest, ``-2`` for the one before it; or a time, for the one that was the
+        newest then: ISO 8601 (UTC where it has no time zone) or a `datetime`. The newest by default.
     allow
         URLs of folders and files that chunks may be read from, beyond what a store may name without:
         see :mod:`~virtualstack.storage.permission`.
@@ -33,7 +40,7 @@ class ManifestStore:
 
     name: ClassVar[str] = "manifest_store"
 
-    at: int | None = None
+    at: At | None = None
     allow: Allow = ()
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
@@ -54,7 +61,7 @@ class ManifestStore:
         return group_of(snapshot, archive_of(snapshot, objects, permission))
 
 
-def open_snapshot(objects: ObjectStore, at: int | None, /) -> Snapshot:
+def open_snapshot(objects: ObjectStore, at: At | None, /) -> Snapshot:
     """Read a snapshot of a store, the newest for ``None``.
 
     Raises
@@ -63,22 +70,52 @@ def open_snapshot(objects: ObjectStore, at: int | None, /) -> Snapshot:
         There is no store, or no such snapshot.
     MalformedFileError
         It is damaged.
+    ValueError
+        A text is no time.
     """
-    url = objects.url.rstrip("/")
-    number = newest(objects) if at is None else at
-    if number is None:
+    return read_numbered(objects, number_of(objects, at))
+
+
+def number_of(objects: ObjectStore, at: At | None, /) -> int:
+    """Give the number of a snapshot; of one that is given by a positive number nothing is asked.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is no store, or none that was the newest at a time.
+    ValueError
+        A text is no time.
+    """
+    moment = seconds_of(at) if isinstance(at, str | datetime) else None
+    count = -1 if at is None or isinstance(at, str | datetime) else operator.index(at)
+    if count >= 0:
+        return count
+    url, last = objects.url.rstrip("/"), newest(objects)
+    if last is None:
         raise SourceNotFoundError(
             f"'{url}' is no manifest store: it has no snapshot. Check the URL, or write one with "
             "vds.virtual.to_manifest_store(...)",
             url=url,
         )
+    number = last + 1 + count if moment is None else number_at(objects, last, moment)
+    if number < 0:
+        raise _no_snapshot(url, f"{at}, counted from the newest, {last}" if moment is None else f"as old as {at}")
+    return number
+
+
+def read_numbered(objects: ObjectStore, number: int, /) -> Snapshot:
+    """Read a snapshot by its number."""
     try:
         return read_snapshot(objects, number)
     except SourceNotFoundError as error:
-        raise SourceNotFoundError(
-            f"'{url}' has no snapshot {number}: it was expired, or never made; see vs.Repository.open('{url}').log()",
-            url=url,
-        ) from error
+        raise _no_snapshot(objects.url.rstrip("/"), str(number)) from error
+
+
+def _no_snapshot(url: str, which: str) -> SourceNotFoundError:
+    return SourceNotFoundError(
+        f"'{url}' has no snapshot {which}: it was expired, or never made; see vs.Repository.open('{url}').log()",
+        url=url,
+    )
 
 
 def permission_of(url: str, snapshot: Snapshot, allow: Allow) -> Permission:

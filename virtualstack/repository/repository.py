@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from types import EllipsisType
 from typing import Any
 
+from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.location import absolute_url
-from virtualstack.readers.manifest_store import open_snapshot, permission_of
+from virtualstack.readers.manifest_store import At, open_snapshot, permission_of
+from virtualstack.repository.compact import compact
+from virtualstack.repository.expire import Expired, expire
+from virtualstack.repository.log import Log, log_of
 from virtualstack.repository.relocate import relocate
 from virtualstack.repository.stored import Stored
 from virtualstack.repository.values import write
 from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.storage.permission import Allow
+from virtualstack.writers.manifest_store.commit import GRACE
 
 __all__ = ["Repository"]
 
@@ -44,7 +50,7 @@ class Repository:
         url: str | os.PathLike[str],
         /,
         *,
-        at: int | None = None,
+        at: At | None = None,
         allow: Allow = (),
         storage: StorageLike = None,
     ) -> Repository:
@@ -55,7 +61,8 @@ class Repository:
         url
             Local path or URL of the store.
         at
-            Number of a snapshot.
+            A snapshot by its number (``-1`` for the newest, ``-2`` for the one before it), or by a time at which it was
+            the newest: ISO 8601, in UTC where it has no time zone, or a `datetime` that has one.
         allow
             URLs of folders and files that chunks may be read from, beyond those that a store may name.
         storage
@@ -101,8 +108,8 @@ class Repository:
         StorageError
             The store cannot be written.
         """
-        permission = permission_of(self.objects.url, self.snapshot, self.allow)
-        return replace(self, snapshot=relocate(self.objects, self.snapshot, folders, permission, message=message))
+        made = relocate(self.objects, self.snapshot, folders, self._permission, message=message)
+        return replace(self, snapshot=made)
 
     def write(
         self,
@@ -157,5 +164,95 @@ class Repository:
 
     @property
     def _stored(self) -> Stored:
-        permission = permission_of(self.objects.url, self.snapshot, self.allow)
-        return Stored(self.objects, self.snapshot, permission)
+        return Stored(self.objects, self.snapshot, self._permission)
+
+    @property
+    def _permission(self) -> Permission:
+        return permission_of(self.objects.url, self.snapshot, self.allow)
+
+    def log(self, limit: int | None = None) -> Log:
+        """Give the snapshots of the store, newest first: number, time, message, and what each changed.
+
+        Nothing but these is read.
+
+        Parameters
+        ----------
+        limit
+            How many of the newest; all by default.
+
+        Raises
+        ------
+        StorageError
+            The store cannot be read.
+        """
+        return log_of(self.objects, limit)
+
+    def expire(
+        self,
+        *,
+        keep: int | None = None,
+        older_than: timedelta | str | datetime | None = None,
+        grace: timedelta = timedelta(seconds=GRACE),
+        dry_run: bool = False,
+    ) -> Expired:
+        """Delete old snapshots, then what none uses that is left, and what writers left that were killed.
+
+        The newest snapshot stays, whatever is asked for, and so does one that was the newest within the grace period:
+        readers and writers may still be at work with it.
+
+        Parameters
+        ----------
+        keep
+            How many of the newest snapshots stay.
+        older_than
+            A duration, or a time (a text is in UTC where it has no time zone): what was the newest at any moment since
+            stays. Where ``keep`` is given too, what either of them keeps stays; where neither is, all snapshots do.
+        grace
+            For how long objects stay that no snapshot uses, and snapshots that were the newest: longer than writers
+            take from opening a store to the commit. A shorter one is safe only where nobody is at work.
+        dry_run
+            Whether to say what would be deleted, and delete nothing.
+
+        Returns
+        -------
+        Expired
+            Numbers of the snapshots and keys of the objects.
+
+        Raises
+        ------
+        MalformedFileError
+            The store is damaged; nothing was deleted.
+        StorageError
+            It cannot be read, listed or written.
+        """
+        return expire(self.objects, self._permission, keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
+
+    def compact(self, variables: str | Iterable[str] | None = None, /, *, message: str | None = None) -> Repository:
+        """Write what many commits wrote of a variable anew, in file order and in one place, in a new snapshot.
+
+        Values and references are the same, and reading many of them is faster. Earlier snapshots still use what was
+        written before, until :meth:`expire` deletes them. Other writers may append meanwhile.
+
+        Parameters
+        ----------
+        variables
+            Names, or paths such as ``"/group/name"``; all by default.
+        message
+            What the snapshot is, for its log.
+
+        Returns
+        -------
+        Repository
+            At the new snapshot; at this one where there was nothing to do.
+
+        Raises
+        ------
+        WriterError
+            There is no such variable.
+        ConflictError
+            Another writer has made one of them anew meanwhile.
+        StorageError
+            The store cannot be read or written.
+        """
+        made = compact(self.objects, self.snapshot, self._permission, variables, message=message)
+        return replace(self, snapshot=made)

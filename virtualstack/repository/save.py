@@ -17,7 +17,8 @@ from virtualstack.repository.append import appended
 from virtualstack.repository.fitting import Fitting
 from virtualstack.repository.stored import Stored
 from virtualstack.storage import ObjectStore, Storage, StorageLike
-from virtualstack.writers.manifest_store.commit import EMPTY_STORE
+from virtualstack.writers.manifest_store.commit import EMPTY_STORE, check_there
+from virtualstack.writers.manifest_store.placing import stored_in
 from virtualstack.writers.manifest_store.write import write_group
 
 __all__ = ["append", "save"]
@@ -45,7 +46,7 @@ def save(
         The store cannot be written.
     """
     objects = ObjectStore(absolute_url(target).rstrip("/") + "/", Storage.of(storage))
-    base = _base(objects, mode)
+    base = _base(objects, group, mode)
     return write_group(objects, base, group, permission_of(objects.url, base, ()), message=message, relative=relative)
 
 
@@ -97,7 +98,8 @@ def _opened(
     return Stored.newest(ObjectStore(absolute_url(target).rstrip("/") + "/", reached)), fitting
 
 
-def _base(objects: ObjectStore, mode: Literal["w-", "w"]) -> Snapshot:
+def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) -> Snapshot:
+    """Give the snapshot that a group was made of: what was committed since is not to be lost."""
     number = newest(objects)
     if number is None:
         found = objects.first("")
@@ -108,11 +110,17 @@ def _base(objects: ObjectStore, mode: Literal["w-", "w"]) -> Snapshot:
                 feature="existing target",
             )
         return EMPTY_STORE
+    url = objects.url.rstrip("/")
     if mode == "w-":
-        url = objects.url.rstrip("/")
         raise WriterError(
             f"'{url}' is a manifest store already, of {number + 1} snapshots: give append_dim= to append to it, or "
             "mode='w' to put this into its place in a new snapshot",
             feature="existing target",
         )
-    return read_snapshot(objects, number)
+    arrays = (array for _, node in group.walk() for array in node.arrays.values())
+    tokens = [x.token for array in arrays for x in stored_in(array.manifest, objects.url)]
+    seen = max(((n, time) for _, n, time, _ in tokens), default=None)
+    if seen is None:
+        return read_snapshot(objects, number)
+    check_there(objects, *seen)
+    return read_snapshot(objects, seen[0])

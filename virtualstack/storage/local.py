@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import threading
@@ -26,6 +27,7 @@ __all__ = ["LocalSource", "LocalTarget", "open_local"]
 
 _MAX_OPEN = 128  # descriptors kept; a process may have 1024, and an archive 10^5 files
 _TEMPORARY = ".virtualstack-"
+_LOCK_FILE = f"{_TEMPORARY}lock"
 
 
 class _Descriptor:
@@ -239,6 +241,19 @@ class LocalTarget:
         source = open_local(self._url(key))
         return source.read(0, source.size)
 
+    def leftovers(self, prefix: str, before: float, /) -> list[str]:
+        """List the keys of files in a folder and below it that writers were killed at, before a time (s since 1970)."""
+        root, found = self._path(""), []
+        with _storage_errors(self.url, "read"):
+            for folder, _, names in os.walk(self._path(prefix), onerror=_raise_unless_gone):
+                for path in (
+                    Path(folder, name) for name in names if name.startswith(_TEMPORARY) and name != _LOCK_FILE
+                ):
+                    with contextlib.suppress(FileNotFoundError):
+                        if path.stat().st_mtime < before:
+                            found.append(path.relative_to(root).as_posix())
+        return sorted(found)
+
     def list(self, prefix: str = "", /) -> list[str]:
         """List the files in the folder ``prefix`` and below it, sorted."""
         root = self._path("")
@@ -290,6 +305,13 @@ class LocalTarget:
         with _storage_errors(self._url(key), "delete"):
             self._path(key).unlink(missing_ok=True)
 
+    def delete_folder(self, prefix: str, /) -> None:
+        """Delete a folder and those in it, as far as they hold no files."""
+        with _storage_errors(self._url(prefix), "delete"):
+            for folder, _, _ in os.walk(self._path(prefix), topdown=False, onerror=_raise_unless_gone):
+                with contextlib.suppress(FileNotFoundError, OSError):
+                    os.rmdir(folder)  # noqa: PTH106 - a text
+
     @contextlib.contextmanager
     def _written(self, key: str, data: bytes | bytearray | memoryview) -> Iterator[tuple[Path, Path]]:
         path = self._path(key)
@@ -318,9 +340,13 @@ def _raise_unless_gone(error: OSError) -> None:
 
 
 def _claim(temporary: Path, path: Path) -> bool:
+    """Rename a file unless there is one; writers wait for each other, and the system lets go of one that is killed."""
+    lock = os.open(path.with_name(_LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    temporary.replace(path)
-    return True
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists():
+            return False
+        temporary.replace(path)
+        return True
+    finally:
+        os.close(lock)

@@ -52,3 +52,7 @@ class ObjectStore:
         """Read ranges of an object of ``size`` bytes, which is checked; nothing else is asked for."""
         url = self.url + key
         return self.storage.source(url, expected=Location(url, size)).read_ranges(ranges)
+
+    def list(self, prefix: str, /) -> list[str]:
+        """List the keys in a folder and below it, sorted."""
+        return self.target.list(prefix)

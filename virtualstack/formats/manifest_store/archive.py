@@ -96,6 +96,15 @@ class Segment:
         """Pages of its sources."""
         return 1 if self.sources is not None else -(-self.n_sources // SOURCES_PAGE)
 
+    def keys(self) -> list[str]:
+        """Give the keys of its objects, but for those that its sources name."""
+        found = [refs_key(self.name, shard) for shard in range(len(self.shards))]
+        if self.shards:
+            found.append(refs_key(self.name))
+        if self.sources is None:
+            found += [sources_key(self.name, page) for page in range(self.n_pages)]
+        return found + [heap_key(self.name, part) for part in range(len(self.heap))]
+
     def document(self) -> dict[str, Any]:
         """Give the JSON."""
         return {

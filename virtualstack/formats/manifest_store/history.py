@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
@@ -12,18 +13,23 @@ from virtualstack.errors import MalformedFileError, SourceNotFoundError, Storage
 from virtualstack.formats.manifest_store.archive import Archive, Objects, Permission
 from virtualstack.formats.manifest_store.manifest import StoredManifest, Token
 from virtualstack.formats.manifest_store.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
-from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot, group_tree
+from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot, group_tree, read_document
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
 
 __all__ = [
     "ListedObjects",
+    "LogEntry",
     "archive_of",
+    "array_in",
     "bundle_bytes",
     "bundle_chunk",
     "group_of",
     "hint",
+    "listed_numbers",
     "newest",
+    "number_at",
+    "read_entry",
     "read_snapshot",
     "token_of",
 ]
@@ -33,7 +39,10 @@ _SIZE = struct.Struct("<4xI")  # of a blosc frame: bytes decoded
 
 
 class ListedObjects(Objects, Protocol):
-    """Objects of which the first one of a folder can be asked for."""
+    """Objects of which those in a folder can be asked for."""
+
+    def list(self, prefix: str, /) -> list[str]:
+        """Give the keys in a folder; `StorageError` where it cannot be listed."""
 
     def first(self, prefix: str, /) -> str | None:
         """Give the least key in a folder, ``None`` where there is none; `StorageError` where that cannot be known."""
@@ -97,6 +106,86 @@ def read_snapshot(objects: Objects, number: int, /) -> Snapshot:
     return Snapshot.decode(objects.get(key), number=number, url=objects.url + key)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """A snapshot in a few words.
+
+    Parameters
+    ----------
+    number
+        Of the snapshot.
+    time
+        Seconds since 1970 when it was committed.
+    message
+        What the writer said of it.
+    changes
+        What makes it of the one before it.
+    """
+
+    number: int
+    time: float
+    message: str | None
+    changes: tuple[str, ...]
+
+
+def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
+    """Read what a log says of a snapshot; ``None`` where it is not there.
+
+    Raises
+    ------
+    MalformedFileError
+        It is damaged.
+    """
+    key = snapshot_key(number)
+    try:
+        data = objects.get(key)
+    except SourceNotFoundError:
+        return None
+    url = objects.url + key
+    match read_document(data, number=number, url=url):
+        case {"time": int() | float() as time, "message": None | str() as message, "changes": list() as changes}:
+            return LogEntry(number=number, time=float(time), message=message, changes=tuple(map(str, changes)))
+    raise MalformedFileError(f"'{url}' is no snapshot of a manifest store: restore it, or expire it", url=url)
+
+
+def number_at(objects: Objects, last: int, moment: float, /) -> int:
+    """Give the number of the snapshot that was the newest at a moment, in seconds since 1970; it may be expired.
+
+    As many snapshots are read as it takes to find it by bisection.
+
+    Parameters
+    ----------
+    last
+        Number of the newest snapshot.
+
+    Returns
+    -------
+    int
+        -1 where there was none yet.
+    """
+    low, high, at = 0, last + 1, last
+    while low < high:
+        entry = read_entry(objects, at)
+        if entry is None or entry.time <= moment:  # what was expired is older than what is there
+            low = at + 1
+        else:
+            high = at
+        at = (low + high) // 2
+    return low - 1
+
+
+def listed_numbers(objects: ListedObjects, /) -> list[int]:
+    """Give the numbers of all snapshots, newest first.
+
+    Raises
+    ------
+    StorageError
+        The store cannot be listed.
+    """
+    numbers = (snapshot_number(key) for key in objects.list(SNAPSHOTS))
+    return sorted((number for number in numbers if number is not None), reverse=True)
+
+
 def bundle_chunk(data: bytes, itemsize: int, /) -> bytes:
     """Compress the chunk of a loaded variable."""
     compressed: bytes = blosc.compress(
@@ -120,7 +209,7 @@ def group_of(snapshot: Snapshot, archive: Archive, /) -> ManifestGroup:
         The store is damaged.
     """
     bundle = bundle_bytes(snapshot, archive.objects)
-    arrays = {path: _array(path, node, archive, bundle, snapshot) for path, node in snapshot.arrays.items()}
+    arrays = {path: array_in(snapshot, path, archive, bundle) for path in snapshot.arrays}
     return group_tree(snapshot, arrays, archive.url.rstrip("/"))
 
 
@@ -146,7 +235,15 @@ def token_of(url: str, snapshot: Snapshot, path: str, /) -> Token:
     return url, snapshot.number, snapshot.time, path
 
 
-def _array(path: str, node: ArrayNode, archive: Archive, bundle: bytes, snapshot: Snapshot) -> ManifestArray:
+def array_in(snapshot: Snapshot, path: str, archive: Archive, bundle: bytes, /) -> ManifestArray:
+    """Give an array of a snapshot, whose bundle was read.
+
+    Raises
+    ------
+    MalformedFileError
+        It is damaged.
+    """
+    node = snapshot.arrays[path]
     header = node.header
     manifest: Manifest
     if node.bundled is not None:

@@ -8,9 +8,12 @@ import time
 from virtualstack.errors import ManifestError
 
 __all__ = [
+    "BUNDLES",
     "FOLDER",
     "FORMAT",
     "HINT",
+    "PAGES",
+    "SEGMENTS",
     "SNAPSHOTS",
     "bundle_key",
     "heap_key",
@@ -18,6 +21,7 @@ __all__ = [
     "new_id",
     "page_key",
     "refs_key",
+    "segment_folder",
     "snapshot_key",
     "snapshot_number",
     "sources_key",
@@ -30,6 +34,9 @@ FORMAT = 1
 FOLDER = ".vstack"
 HINT = f"{FOLDER}/zarr.json"
 SNAPSHOTS = f"{FOLDER}/snapshots"
+SEGMENTS = f"{FOLDER}/segments"
+PAGES = f"{FOLDER}/pages"
+BUNDLES = f"{FOLDER}/bundles"
 _LAST = 10**12 - 1
 
 
@@ -64,19 +71,24 @@ def _checked(name: str) -> str:
     return name
 
 
+def segment_folder(segment: str, /) -> str:
+    """Give the folder of all objects of a segment."""
+    return f"{SEGMENTS}/{_checked(segment)}"
+
+
 def refs_key(segment: str, shard: int | None = None, /) -> str:
     """Give the key of a shard of rows, or of the metadata of its array."""
-    return f"{FOLDER}/segments/{_checked(segment)}/refs/" + ("zarr.json" if shard is None else f"c/0/{shard}")
+    return f"{segment_folder(segment)}/refs/" + ("zarr.json" if shard is None else f"c/0/{shard}")
 
 
 def sources_key(segment: str, page: int, /) -> str:
     """Give the key of a page of sources."""
-    return f"{FOLDER}/segments/{_checked(segment)}/sources/{page}.json.gz"
+    return f"{segment_folder(segment)}/sources/{page}.json.gz"
 
 
 def heap_key(segment: str, part: int, /) -> str:
     """Give the key of a part of the heap."""
-    return f"{FOLDER}/segments/{_checked(segment)}/heap/{part}"
+    return f"{segment_folder(segment)}/heap/{part}"
 
 
 def values_key(segment: str, part: int, /) -> str:
@@ -86,9 +98,9 @@ def values_key(segment: str, part: int, /) -> str:
 
 def page_key(name: str, /) -> str:
     """Give the key of a page of a table."""
-    return f"{FOLDER}/pages/{_checked(name)}.json.gz"
+    return f"{PAGES}/{_checked(name)}.json.gz"
 
 
 def bundle_key(name: str, /) -> str:
     """Give the key of a bundle of loaded variables."""
-    return f"{FOLDER}/bundles/{_checked(name)}"
+    return f"{BUNDLES}/{_checked(name)}"

@@ -24,7 +24,7 @@ from virtualstack.formats.plain_headers import (
 from virtualstack.formats.plain_values import Heap, UnstorableError
 from virtualstack.manifests import ManifestArray, ManifestGroup
 
-__all__ = ["ArrayNode", "Bundle", "Snapshot", "group_tree"]
+__all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "group_tree", "read_document", "uses_of"]
 
 _MAX_NODES = 100_000
 _MAX_AXES = 64
@@ -43,13 +43,21 @@ class ArrayNode:
     bundled
         Offset and length in the bundle of all its values, which then have no placements.
     generation
-        Number of the snapshot that made it anew: later ones have only added placements.
+        Number of the snapshot that made it anew: later ones have only added placements, or merged them.
+    merged
+        How many of the placements that were made were merged, and how many of the first ones there are stand for them.
     """
 
     header: ArrayHeader
     placements: Table = field(default_factory=Table)
     bundled: tuple[int, int] | None = None
     generation: int = 0
+    merged: tuple[int, int] = (0, 0)
+
+    @property
+    def n_placed(self) -> int:
+        """Number of placements that were made, those that were merged among them."""
+        return self.placements.n - self.merged[1] + self.merged[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,8 @@ class Snapshot:
         Seconds since 1970 when it was committed.
     message
         What the writer says of it.
+    changes
+        What makes it of the one before it, in a few words each.
     groups
         Groups by path (``""`` for the root), without arrays and children.
     arrays
@@ -89,6 +99,7 @@ class Snapshot:
     number: int
     time: float
     message: str | None = None
+    changes: tuple[str, ...] = ()
     groups: Mapping[str, ManifestGroup] = field(default_factory=lambda: {"": ManifestGroup()})
     arrays: Mapping[str, ArrayNode] = field(default_factory=dict)
     segments: Table = field(default_factory=Table)
@@ -111,6 +122,7 @@ class Snapshot:
             "number": self.number,
             "time": self.time,
             "message": self.message,
+            "changes": self.changes,
             "groups": {path: _stored(path, from_group_header, group, heap) for path, group in self.groups.items()},
             "arrays": {path: _array_document(path, node, heap) for path, node in self.arrays.items()},
             "segments": self.segments.document(),
@@ -133,14 +145,7 @@ class Snapshot:
         UnsupportedFeatureError
             They are of a later version of the format.
         """
-        document = load(data, url=url)
-        if document.get("vstack_format") != FORMAT:
-            raise UnsupportedFeatureError(
-                f"'{url}' is of version {document.get('vstack_format')!r} of the format; this virtualstack reads "
-                f"{FORMAT}: update it",
-                url=url,
-                feature="format version",
-            )
+        document = read_document(data, number=number, url=url)
         try:
             return _snapshot(document, number, url)
         except (ManifestError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -149,6 +154,64 @@ class Snapshot:
             raise MalformedFileError(
                 f"'{url}' is no snapshot of a manifest store: {error!r}; restore it, or open another one", url=url
             ) from error
+
+
+def read_document(data: bytes, /, *, number: int, url: str) -> dict[str, Any]:
+    """Read the JSON of a snapshot, of which nothing but version and number is checked.
+
+    Raises
+    ------
+    MalformedFileError
+        It is none, or of another snapshot.
+    UnsupportedFeatureError
+        It is of a later version of the format.
+    """
+    document = load(data, url=url)
+    if document.get("vstack_format") != FORMAT:
+        raise UnsupportedFeatureError(
+            f"'{url}' is of version {document.get('vstack_format')!r} of the format; this virtualstack reads "
+            f"{FORMAT}: update it",
+            url=url,
+            feature="format version",
+        )
+    if document.get("number") != number:
+        raise MalformedFileError(
+            f"'{url}' has number {document.get('number')!r} and should have {number}: restore it, or open another one",
+            url=url,
+        )
+    return document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uses:
+    """What a snapshot needs of its store: tables, and the object of loaded variables."""
+
+    segments: Table
+    placements: tuple[Table, ...]
+    bundle: str | None
+
+
+def uses_of(document: Mapping[str, Any], /, *, url: str) -> Uses:
+    """Give what a snapshot uses, and decode nothing else of it.
+
+    Raises
+    ------
+    MalformedFileError
+        It is no snapshot.
+    """
+    try:
+        bundle = document["bundle"]
+        return Uses(
+            segments=Table.of(document["segments"], where=url),
+            placements=tuple(
+                Table.of(node["placements"], ndim=len(node["shape"]), where=url) for node in document["arrays"].values()
+            ),
+            bundle=None if bundle is None else to_text(bundle["name"]),
+        )
+    except (ManifestError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedFileError(
+            f"'{url}' is no snapshot of a manifest store: {error!r}; restore it", url=url
+        ) from error
 
 
 def _stored(path: str, write: Any, what: Any, heap: Heap) -> dict[str, Any]:
@@ -170,12 +233,11 @@ def _array_document(path: str, node: ArrayNode, heap: Heap) -> dict[str, Any]:
         "placements": node.placements.document(),
         "bundled": node.bundled,
         "generation": node.generation,
+        "merged": {"from": node.merged[0], "into": node.merged[1]},
     }
 
 
 def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
-    if document["number"] != number:
-        raise ManifestError(f"it has number {document['number']!r} and should have {number}")
     heap = memoryview(base64.b64decode(document["heap"], validate=True))
     groups, arrays = document["groups"], document["arrays"]
     if len(groups) + len(arrays) > _MAX_NODES:
@@ -185,6 +247,7 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
         number=number,
         time=float(document["time"]),
         message=None if document["message"] is None else str(document["message"]),
+        changes=tuple(map(to_text, document["changes"])),
         groups={_path(path): to_group(x, heap, arrays={}, groups={}) for path, x in groups.items()},
         arrays={_path(path): _array_node(path, x, heap, url) for path, x in arrays.items()},
         segments=Table.of(document["segments"], where=url),
@@ -206,11 +269,16 @@ def _array_node(path: str, document: Mapping[str, Any], heap: memoryview, url: s
     ndim = len(header.grid.axes)
     _check(path, header)
     bundled = document["bundled"]
+    merged, left = (to_count(document["merged"][key]) for key in ("from", "into"))
+    placements = Table.of(document["placements"], ndim=ndim, where=url)
+    if left > placements.n:
+        raise ManifestError(f"array '{path}' has {left} placements that stand for {merged}")
     return ArrayNode(
         header=header,
-        placements=Table.of(document["placements"], ndim=ndim, where=url),
+        placements=placements,
         bundled=None if bundled is None else _range(bundled),
         generation=to_count(document["generation"]),
+        merged=(merged, left),
     )
 
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 from dataclasses import replace
 
-from virtualstack.errors import StorageError
-from virtualstack.formats.manifest_store.archive import Permission
+from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError
+from virtualstack.formats.manifest_store.archive import Permission, Segment
 from virtualstack.formats.manifest_store.history import archive_of, bundle_bytes, newest, read_snapshot
-from virtualstack.formats.manifest_store.names import bundle_key, new_id, snapshot_key
+from virtualstack.formats.manifest_store.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
 from virtualstack.formats.manifest_store.snapshot import Bundle, Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.location import local_path
-from virtualstack.storage import ObjectStore
+from virtualstack.storage import ObjectStore, Target
 from virtualstack.storage.trust import sign
-from virtualstack.writers.manifest_store.edit import Edit, applied, check_conflicts
+from virtualstack.writers.manifest_store.changes import changes_of
+from virtualstack.writers.manifest_store.conflicts import check_together, rebased
+from virtualstack.writers.manifest_store.edit import Edit, applied
 from virtualstack.writers.manifest_store.view import write_view
 
-__all__ = ["EMPTY_STORE", "commit"]
+__all__ = ["EMPTY_STORE", "GRACE", "check_there", "commit"]
+
+GRACE = 86400.0
+"""Seconds for which expiry leaves alone, by default, what nothing points to yet, and snapshots that were the newest."""
 
 EMPTY_STORE = Snapshot(number=-1, time=0.0, groups={})
 """What there is before the first commit."""
@@ -34,28 +41,90 @@ def commit(
     Raises
     ------
     ConflictError
-        Another writer has changed the same since ``base``; nothing is committed.
+        Another writer has changed the same since ``base``, or what the edit points to was expired; nothing is
+        committed.
     StorageError
         The store cannot be written.
     """
-    target, head = objects.target, base
+    target = objects.target
+    if edit.segment is not None:
+        _check_kept(edit.segment, objects)
     while True:
+        head = _head(objects, base)  # even where `base` was it: the number behind it may be free once more, by expiry
         archive = archive_of(head, objects, permission)
-        made = applied(edit, head, archive, target)
-        made = _bundled(made, edit, head, objects)
+        change = edit if head is base else rebased(edit, base, head, archive)
+        made = applied(change, head, archive, target)
+        if head is not base:
+            check_together(made, change, base, head, archive)
+        made = _bundled(made, change, head, objects)
         made = replace(made, signatures=_signatures(made, head, objects.url))
-        made = replace(made, number=head.number + 1, time=max(time.time(), head.time), message=message)
-        data = made.encode()
-        key = snapshot_key(made.number)
-        if target.put_if_absent(key, data) or target.get(key) == data:  # whose answer was lost, and that was sent again
+        now = max(time.time(), math.nextafter(head.time, math.inf))
+        made = replace(made, number=head.number + 1, time=now, message=message, changes=changes_of(head, made))
+        if _create(snapshot_key(made.number), made.encode(), target):
             break
-        number = newest(objects)
-        if number is None or number <= head.number:
-            raise StorageError(f"'{objects.url}' has lost its snapshots while it was written", url=objects.url)
-        head = read_snapshot(objects, number)
-        check_conflicts(edit, base, head, archive_of(head, objects, permission))
     write_view(objects, head, made, permission)
     return made
+
+
+def _create(key: str, data: bytes, target: Target) -> bool:
+    """Create an object; whether it is there now, though an answer was lost and it was sent again."""
+    try:
+        if target.put_if_absent(key, data):
+            return True
+    except StorageError:
+        with contextlib.suppress(StorageError):
+            if target.get(key) == data:
+                return True
+        raise
+    try:
+        return target.get(key) == data
+    except SourceNotFoundError:
+        return False
+
+
+def _head(objects: ObjectStore, base: Snapshot) -> Snapshot:
+    """Give the newest snapshot: ``base`` itself where it is that one."""
+    number = newest(objects)
+    if base.number < 0 and number is None:
+        return base
+    if number is None or number < base.number:
+        raise StorageError(f"'{objects.url}' has lost its snapshots while it was written", url=objects.url)
+    if number == base.number:
+        return base
+    if base.number >= 0:
+        check_there(objects, base.number, base.time)
+    return read_snapshot(objects, number)
+
+
+def check_there(objects: ObjectStore, number: int, time: float, /) -> None:
+    """Check that a snapshot is there that a change points to objects of.
+
+    Raises
+    ------
+    ConflictError
+        It was expired, and its objects perhaps with it.
+    """
+    try:
+        is_there = read_snapshot(objects, number).time == time
+    except SourceNotFoundError:
+        is_there = False
+    if not is_there:
+        raise ConflictError(
+            f"snapshot {number} of '{objects.url.rstrip('/')}', which this change was made for, was expired since, and "
+            "nothing of it was committed: open the store again, and make the change there"
+        )
+
+
+def _check_kept(segment: Segment, objects: ObjectStore) -> None:
+    """Check that what was written long ago has not been taken for what a killed writer left."""
+    if time.time() - made_at(segment.name) < GRACE / 2:
+        return
+    kept = objects.target.list(segment_folder(segment.name))
+    if not set(segment.keys()) <= set(kept):
+        raise ConflictError(
+            f"what was written to '{objects.url.rstrip('/')}' was expired before it was committed, and nothing of it "
+            "was: write it again, and expire with a grace period that is longer than writers take"
+        )
 
 
 def _signatures(made: Snapshot, head: Snapshot, url: str) -> tuple[str, ...]:

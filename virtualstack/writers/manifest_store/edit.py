@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from virtualstack.errors import ConflictError
+from virtualstack.errors import ManifestError
 from virtualstack.formats.manifest_store.archive import Archive, Segment
 from virtualstack.formats.manifest_store.documents import dump
 from virtualstack.formats.manifest_store.names import new_id, page_key
@@ -16,12 +15,12 @@ from virtualstack.formats.manifest_store.placements import Placements, width
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.formats.manifest_store.tables import FULL, TAIL, PageRef, Table
-from virtualstack.formats.plain_headers import ArrayHeader, same_group_header, same_header
+from virtualstack.formats.plain_headers import ArrayHeader
 from virtualstack.manifests import ManifestGroup
 from virtualstack.storage import Target
 from virtualstack.writers.manifest_store.placing import OWN, Part
 
-__all__ = ["ArrayEdit", "Edit", "applied", "check_conflicts"]
+__all__ = ["ArrayEdit", "Edit", "applied", "rows_from", "rows_since"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +35,9 @@ class ArrayEdit:
         Placements to add, over those that there are.
     keeps
         Whether those that there are stay.
+    merges
+        How many of the placements that were made, counted from the first, the parts say anew; those made after them
+        stay.
     chunk
         All its values as one compressed chunk for the bundle, in place of placements.
     """
@@ -43,6 +45,7 @@ class ArrayEdit:
     header: ArrayHeader
     parts: Sequence[Part] = ()
     keeps: bool = False
+    merges: int = 0
     chunk: bytes | None = None
 
 
@@ -113,10 +116,11 @@ def _changed(
     header = change.header
     if change.chunk is not None:
         return ArrayNode(header=header, generation=number)
-    keeps = change.keeps and old is not None
-    table = old.placements if keeps and old is not None else Table()
-    encodings = list(old.header.encodings) if keeps and old is not None else []
-    fills = list(old.header.fills) if keeps and old is not None else [header.fills[0]]
+    if not change.keeps and not change.merges:
+        old = None
+    table = Table() if old is None or change.merges else old.placements
+    encodings = [] if old is None else list(old.header.encodings)
+    fills = [header.fills[0]] if old is None else list(old.header.fills)
     rows = []
     for part in change.parts:
         added = part.rows.copy()
@@ -125,11 +129,39 @@ def _changed(
         added[:, 3] += _base(fills, part.fills)
         rows.append(added)
     new = np.concatenate(rows) if rows else np.zeros((0, width(len(header.grid.axes))), np.int64)
+    merged = (0, 0) if old is None else old.merged
+    if change.merges and old is not None:
+        later = rows_since(old, change.merges, archive)
+        if later is None:
+            raise ManifestError(f"{change.merges} placements cannot be merged: more were")
+        merged = (change.merges, len(new))
+        new = np.concatenate([new, later.table])
     return ArrayNode(
         header=replace(header, encodings=tuple(encodings), fills=tuple(fills)),
         placements=_with_rows(table, new.tolist(), archive, target, ndim=len(header.grid.axes)),
-        generation=old.generation if keeps and old is not None else number,
+        generation=number if old is None else old.generation,
+        merged=merged,
     )
+
+
+def rows_since(node: ArrayNode, n: int, archive: Archive, /) -> Placements | None:
+    """Give the placements of an array that were made after the first n; ``None`` where they were merged with these."""
+    merged, left = node.merged
+    if n < merged:
+        return None
+    return rows_from(node.placements, n - merged + left, len(node.header.grid.axes), archive)
+
+
+def rows_from(table: Table, n: int, ndim: int, archive: Archive, /) -> Placements:
+    """Give the placements of a table from the n-th on."""
+    rows: list[Sequence[int]] = []
+    first = 0
+    for page in table.pages:
+        if first + page.n > n:
+            rows += archive.page(page)[max(n - first, 0) :]
+        first += page.n
+    rows += table.tail[max(n - first, 0) :]
+    return Placements.of(rows, ndim, where=archive.url)
 
 
 def _base[T](table: list[T], items: Sequence[T]) -> int:
@@ -165,102 +197,3 @@ def _put_page(rows: Sequence[object], target: Target, ndim: int | None) -> PageR
     placements = Placements(np.array(rows, np.int64).reshape(len(rows), width(ndim)))
     low, high = placements.begins.min(0).tolist(), placements.ends.max(0).tolist()
     return PageRef(name, len(rows), tuple(low), tuple(high))
-
-
-# -- conflicts ------------------------------------------------------------------------------------------------
-
-
-def check_conflicts(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> None:
-    """Check that nothing that an edit is about has changed since the snapshot that it was made for.
-
-    Raises
-    ------
-    ConflictError
-        Another writer has changed the same.
-    """
-    url = archive.url.rstrip("/")
-    for path in (*edit.groups, *(path for path in edit.removed if path in base.groups)):
-        before, now = base.groups.get(path), head.groups.get(path)
-        if before is not now and (before is None or now is None or not same_group_header(before, now)):
-            raise _conflict(f"group '{path or '/'}'", url, head)
-    for path in (*edit.arrays, *(path for path in edit.removed if path in base.arrays)):
-        old, new = base.arrays.get(path), head.arrays.get(path)
-        if old is None and new is None:
-            continue
-        change = edit.arrays.get(path)
-        if old is not None and new is not None and _is_same(old, new):
-            continue
-        if old is None or new is None or change is None or not change.keeps or not _is_grown(old, new):
-            raise _conflict(f"variable '{path}'", url, head)
-        theirs = _rows_from(new.placements, old.placements.n, len(new.header.grid.axes), archive)
-        if any(_overlap(theirs, Placements(part.rows)) for part in change.parts):
-            raise _conflict(f"the same chunks of variable '{path}'", url, head)
-    _check_tree(edit, head, url)
-
-
-def _conflict(what: str, url: str, head: Snapshot) -> ConflictError:
-    return ConflictError(
-        f"another writer has changed {what} of '{url}' (snapshot {head.number}) since this change was begun, and "
-        "nothing of it was committed: open the store again, and make the change there"
-    )
-
-
-def _is_same(before: ArrayNode, now: ArrayNode) -> bool:
-    return before.generation == now.generation and before.placements == now.placements and _same_header(before, now)
-
-
-def _is_grown(before: ArrayNode, now: ArrayNode) -> bool:
-    """Whether nothing but placements were added."""
-    is_array = before.bundled is None and now.bundled is None
-    return is_array and before.generation == now.generation and _same_header(before, now)
-
-
-def _same_header(before: ArrayNode, now: ArrayNode) -> bool:
-    return before.header.grid == now.header.grid and same_header(before.header, now.header)
-
-
-def _check_tree(edit: Edit, head: Snapshot, url: str) -> None:
-    """Check that what is there after both changes forms a tree, and that dimensions of a group have one length."""
-    groups = (head.groups.keys() - edit.removed) | edit.groups.keys()
-    headers = {path: node.header for path, node in head.arrays.items()}
-    after = {path: header for path, header in headers.items() if path not in edit.removed}
-    after.update({path: change.header for path, change in edit.arrays.items()})
-    for path in (*after, *groups):
-        if path and (path.rpartition("/")[0] not in groups or (path in after and path in groups)):
-            raise _conflict(f"the groups around '{path}'", url, head)
-    was = _lengths(headers)
-    for (folder, dim), lengths in _lengths(after).items():
-        if len(lengths) > 1 and len(was.get((folder, dim), ())) < 2:
-            raise _conflict(f"the length of dimension '{dim}' in group '{folder or '/'}'", url, head)
-
-
-def _lengths(headers: Mapping[str, ArrayHeader]) -> dict[tuple[str, str], set[int]]:
-    """Give the lengths that each dimension has in a group and those above it."""
-    own: dict[tuple[str, str], set[int]] = {}
-    for path, header in headers.items():
-        for dim, axis in zip(header.dimension_names or (), header.grid.axes, strict=False):
-            own.setdefault((path.rpartition("/")[0], dim), set()).add(axis.length)
-    found = {}
-    for folder, dim in own:
-        above = [folder[:i] for i, letter in enumerate(folder) if letter == "/"]
-        found[folder, dim] = own[folder, dim].union(*(own.get((x, dim), ()) for x in above))
-    return found
-
-
-def _rows_from(table: Table, n: int, ndim: int, archive: Archive) -> Placements:
-    """Give the placements from the n-th on."""
-    rows: list[object] = []
-    first = 0
-    for page in table.pages:
-        if first + page.n > n:
-            rows += archive.page(page)[max(n - first, 0) :]
-        first += page.n
-    rows += table.tail[max(n - first, 0) :]
-    return Placements.of(rows, ndim, where=archive.url)  # type: ignore[arg-type]
-
-
-def _overlap(a: Placements, b: Placements) -> bool:
-    low = np.maximum(a.begins[:, None], b.begins)
-    high = np.minimum(a.ends[:, None], b.ends)
-    meets: NDArray[np.bool_] = (low < high).all(2)
-    return bool(meets.any())

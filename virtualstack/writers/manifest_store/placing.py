@@ -28,7 +28,7 @@ from virtualstack.manifests.joined import JoinedManifest
 from virtualstack.manifests.view import ManifestView
 from virtualstack.writers.manifest_store.segment import SegmentWriter
 
-__all__ = ["OWN", "Part", "Piece", "columns_of", "pieces_of", "place"]
+__all__ = ["OWN", "Part", "Piece", "columns_of", "pieces_of", "place", "stored_in"]
 
 OWN = -1
 """Number of a segment that gets one when it is committed."""
@@ -77,6 +77,18 @@ class Part:
     rows: NDArray[np.int64]
     encodings: tuple[ChunkEncoding, ...]
     fills: tuple[Fill, ...]
+
+
+def stored_in(manifest: Manifest, url: str, /) -> Iterator[StoredManifest]:
+    """Give the manifests behind one that lie in the store at a URL; nothing is read."""
+    match manifest:
+        case JoinedManifest():
+            for part in manifest.parts:
+                yield from stored_in(part, url)
+        case ManifestView():
+            yield from stored_in(manifest.base, url)
+        case StoredManifest() if manifest.url == url:
+            yield manifest
 
 
 def pieces_of(array: ManifestArray, url: str, /) -> list[Piece]:

@@ -14,7 +14,7 @@ from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.formats.plain_headers import ArrayHeader, same_group_header, same_header
 from virtualstack.manifests import INLINE, ChunkManifest, Manifest, ManifestArray, ManifestGroup
 from virtualstack.storage import ObjectStore
-from virtualstack.writers.manifest_store.commit import commit
+from virtualstack.writers.manifest_store.commit import check_there, commit
 from virtualstack.writers.manifest_store.edit import ArrayEdit, Edit
 from virtualstack.writers.manifest_store.placing import Piece, columns_of, pieces_of, place
 from virtualstack.writers.manifest_store.segment import SegmentWriter
@@ -137,6 +137,7 @@ def edit_of(
         else:
             over = [Piece(x.manifest, x.begin) for x in overlays.get(path, ()) if 0 not in x.manifest.shape]
             pieces[path] = [*pieces_of(array, objects.url), *over]
+    _check_there(pieces, base, objects)
     own = [piece for each in pieces.values() for piece in each if not piece.is_stored]
     columns = columns_of(own)
     n_rows = sum(math.prod(piece.manifest.shape) for piece in own)
@@ -158,6 +159,13 @@ def edit_of(
     prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
     written, chosen = writer.close(prefixes, relative=relative)
     return Edit(arrays=edits, groups=changed, removed=removed, segment=written, prefixes=chosen)
+
+
+def _check_there(pieces: Mapping[str, Sequence[Piece]], base: Snapshot, objects: ObjectStore) -> None:
+    """Check that what lies in the store already was not expired since it was opened."""
+    stored = [x.manifest for each in pieces.values() for x in each if isinstance(x.manifest, StoredManifest)]
+    for number, time in {x.token[1:3] for x in stored if x.url == objects.url} - {(base.number, base.time)}:
+        check_there(objects, number, time)
 
 
 def _bundled(path: str, array: ManifestArray, base: Snapshot, bundle: bytes) -> ArrayEdit | None:
@@ -182,7 +190,7 @@ def _is_all_of(piece: Piece, path: str, base: Snapshot) -> bool:
         return False
     zeros = (0,) * len(stored.shape)
     is_whole = piece.begin == zeros and piece.low == zeros and piece.high == stored.shape
-    return is_whole and stored.token == token_of(stored.url, base, path) and stored.placements is node.placements
+    return is_whole and stored.token == token_of(stored.url, base, path) and stored.placements == node.placements
 
 
 def _is_same(path: str, array: ManifestArray, base: Snapshot) -> bool:

@@ -1,0 +1,133 @@
+"""What a store was, and when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from tests.repository.stores import Change, added, appended, create, objects_of, opened, removed, values_of, virtual
+from tests.servers import RangeServer
+from virtualstack.errors import SourceNotFoundError
+from virtualstack.formats.manifest_store.history import hint, number_at
+from virtualstack.formats.manifest_store.moments import seconds_of, text_of
+from virtualstack.formats.manifest_store.names import snapshot_key
+from virtualstack.repository import Repository
+from virtualstack.writers.manifest_store import commit as commits
+
+DAY = 86400.0
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    """Ten snapshots, a day apart from 2000-01-01 on: the variable ``v`` has one more row in each."""
+    clock = seconds_of("2000-01-01")
+    monkeypatch.setattr(commits.time, "time", lambda: clock)
+    create(tmp_path / "x.vstack", {"v": virtual(tmp_path, [0])})
+    for n in range(1, 10):
+        clock += DAY
+        Change(tmp_path / "x.vstack", appended(range(n + 1), v=virtual(tmp_path, [n]))).commit(f"row {n}")
+    return tmp_path / "x.vstack"
+
+
+@pytest.mark.parametrize(
+    ("at", "number"),
+    [
+        (0, 0),
+        (9, 9),
+        (-1, 9),
+        (-10, 0),
+        ("2000-01-01", 0),
+        ("2000-01-01T23:59:59.999", 0),
+        ("2000-01-02", 1),
+        ("2000-01-05T12:00", 4),
+        ("2000-01-05T02:00+03:00", 3),
+        ("2000-01-10", 9),
+        ("2031-01-01", 9),
+        (datetime(2000, 1, 6, tzinfo=UTC), 5),
+        (datetime(2000, 1, 6, tzinfo=timezone(timedelta(hours=1))), 4),
+    ],
+)
+def test_a_store_as_it_was(url, at, number):
+    """By number, from the newest, or at a time."""
+    assert Repository.open(url, at=at).snapshot.number == number
+    assert values_of(url, at=at) == list(range(number + 1))
+
+
+def test_what_never_was(url):
+    """Numbers and times that the store does not have are typed errors; what is no time is another."""
+    for at in (10, -11, "1999-12-31"):
+        with pytest.raises(SourceNotFoundError, match="has no snapshot"):
+            Repository.open(url, at=at)
+    with pytest.raises(ValueError, match="'yesterday' is no time"):
+        Repository.open(url, at="yesterday")
+    with pytest.raises(ValueError, match="has no time zone"):
+        Repository.open(url, at=datetime(2000, 1, 1))
+    with pytest.raises(SourceNotFoundError, match="is no manifest store"):
+        Repository.open(url.parent / "none", at="2000-01-01")
+
+
+def test_a_time_whose_snapshot_was_expired(url):
+    """What was the newest then is gone, and another one is not given for it."""
+    for number in range(5):
+        (url / snapshot_key(number)).unlink()
+    assert opened(url, "2000-01-06T12:00")[1].number == 5
+    with pytest.raises(SourceNotFoundError, match="has no snapshot 4"):
+        opened(url, "2000-01-05T12:00")
+
+
+def test_few_snapshots_are_read_for_a_time(url):
+    """They are found by bisection."""
+    with RangeServer(url) as server:
+        assert number_at(objects_of(server.root), 9, seconds_of("2000-01-03")) == 2
+        assert server.n_requests <= 6
+
+
+def test_moments_are_texts_and_back():
+    """Exactly, to the millisecond; what is no moment is shown as it is."""
+    assert seconds_of(text_of(1234567890.125)) == 1234567890.125
+    assert text_of(1e300) == "1e+300 s"
+
+
+def test_a_log_says_what_changed(url, tmp_path):
+    """Newest first: number, time, message, and what each commit changed."""
+    Change(url, added(w=virtual(tmp_path, range(10), "w"))).commit("more")
+    Change(url, removed("v")).commit()
+    log = Repository.open(url).log()
+    assert [entry.number for entry in log] == list(range(11, -1, -1))
+    assert [entry.changes for entry in log[:3]] == [
+        ("v: removed",),
+        ("w: new, int32 (time 10, x 4)",),
+        ("v, time: time 9 to 10",),
+    ]
+    assert log[2].message == "row 9"
+    assert log[-1].changes == ("v: new, int32 (time 1, x 4)",)
+    text = repr(log)
+    assert "    11  2000-01-10 00:00:00.000Z\n        v: removed" in text
+    assert "     9  2000-01-10 00:00:00.000Z  row 9" in text
+
+
+def test_a_log_of_a_few(url):
+    """What is not shown is not read."""
+    (url / snapshot_key(3)).write_bytes(b"damaged")
+    log = Repository.open(url).log(limit=3)
+    assert [entry.number for entry in log] == [9, 8, 7]
+    assert len(Repository.open(url).log(limit=0)) == 0
+    with pytest.raises(ValueError, match="limit=-1"):
+        Repository.open(url).log(limit=-1)
+
+
+def test_a_log_with_gaps(url):
+    """Of expired snapshots nothing is said, and the number that was asked for is given nevertheless."""
+    for number in (2, 8):
+        (url / snapshot_key(number)).unlink()
+    assert [entry.number for entry in Repository.open(url).log(limit=4)] == [9, 7, 6, 5]
+    assert [entry.number for entry in Repository.open(url).log()] == [9, 7, 6, 5, 4, 3, 1, 0]
+
+
+def test_a_log_behind_a_web_server(url):
+    """Which has no list of what is there."""
+    (url / ".vstack/zarr.json").write_bytes(hint(9))
+    with RangeServer(url) as server:
+        log = Repository.open(server.root).log()
+    assert [entry.number for entry in log] == list(range(9, -1, -1))

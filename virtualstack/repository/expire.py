@@ -1,0 +1,240 @@
+"""Snapshots that are no longer wanted, and the objects that no other one uses, are deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from virtualstack.errors import MalformedFileError, SourceNotFoundError
+from virtualstack.formats.manifest_store.archive import Archive, Permission
+from virtualstack.formats.manifest_store.history import archive_of, listed_numbers, number_at, read_snapshot
+from virtualstack.formats.manifest_store.moments import seconds_of
+from virtualstack.formats.manifest_store.names import (
+    BUNDLES,
+    FOLDER,
+    PAGES,
+    SEGMENTS,
+    bundle_key,
+    made_at,
+    page_key,
+    segment_folder,
+    snapshot_key,
+)
+from virtualstack.formats.manifest_store.snapshot import Snapshot, Uses, read_document, uses_of
+from virtualstack.formats.manifest_store.sources import STORE
+from virtualstack.formats.manifest_store.tables import PageRef, Table
+from virtualstack.storage import LocalTarget, ObjectStore
+from virtualstack.storage.concurrently import concurrently
+
+__all__ = ["Expired", "expire"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Expired:
+    """What was deleted, or would be.
+
+    Parameters
+    ----------
+    url
+        Of the store.
+    snapshots
+        Numbers of snapshots.
+    objects
+        Keys of other objects.
+    spared
+        Numbers of snapshots that will be, once the grace period is over.
+    dry_run
+        Whether nothing was done.
+    """
+
+    url: str
+    snapshots: tuple[int, ...]
+    objects: tuple[str, ...]
+    spared: tuple[int, ...]
+    dry_run: bool
+
+    def __repr__(self) -> str:
+        verb = "would be deleted from" if self.dry_run else "were deleted from"
+        text = f"<{len(self.snapshots)} snapshots and {len(self.objects)} other objects {verb} '{self.url}'"
+        if self.spared:
+            text += (
+                f"; {len(self.spared)} snapshots stay for now: they were the newest within the grace period "
+                "(grace=timedelta(0) where nobody reads or writes)"
+            )
+        return text + ">"
+
+
+def expire(
+    objects: ObjectStore,
+    permission: Permission,
+    /,
+    *,
+    keep: int | None,
+    older_than: timedelta | str | datetime | None,
+    grace: timedelta,
+    dry_run: bool,
+) -> Expired:
+    """Delete snapshots, oldest first, then objects that no snapshot uses which is left.
+
+    Where it is interrupted, what was deleted is gone, what is there is whole, and the next run deletes the rest.
+
+    Parameters
+    ----------
+    objects, permission
+        Store, and what it may read.
+    keep, older_than
+        How many of the newest snapshots stay; and from when on, so that the snapshot that was the newest at any later
+        moment stays. Where both are given, only what neither keeps is deleted; where none is, no snapshot is.
+    grace
+        For how long snapshots stay that were the newest, and objects that were written.
+    dry_run
+        Whether to say what would be deleted, and do nothing.
+
+    Raises
+    ------
+    MalformedFileError
+        The store is damaged; nothing was deleted.
+    StorageError
+        It cannot be read, listed or written.
+    """
+    if keep is not None and keep < 1:
+        raise ValueError(f"keep={keep}: the newest snapshot always stays")
+    if grace < timedelta(0):
+        raise ValueError(f"grace={grace}: give how long readers and writers take, timedelta(days=1) for one")
+    now = time.time()
+    numbers = listed_numbers(objects)
+    if not numbers:
+        raise SourceNotFoundError(
+            f"'{objects.url.rstrip('/')}' is no manifest store: it has no snapshot. Check the URL"
+        )
+    wanted = _first_wanted(objects, numbers, keep, older_than, now)
+    first = min(wanted, number_at(objects, numbers[0], now - grace.total_seconds()))
+    gone = sorted(number for number in numbers if number < first)
+    spared = sorted(number for number in numbers if first <= number < wanted)
+    keys = _unused(objects, permission, [n for n in numbers if n >= first], now - grace.total_seconds())
+    if not dry_run:
+        _delete(objects, [snapshot_key(number) for number in gone])
+        _delete(objects, keys)
+        _clear_folders(objects, keys)
+    url = objects.url.rstrip("/")
+    return Expired(url=url, snapshots=tuple(gone), objects=tuple(keys), spared=tuple(spared), dry_run=dry_run)
+
+
+def _first_wanted(
+    objects: ObjectStore,
+    numbers: Sequence[int],
+    keep: int | None,
+    older_than: timedelta | str | datetime | None,
+    now: float,
+) -> int:
+    """Give the number of the oldest snapshot that stays."""
+    bounds = []
+    if keep is not None:
+        bounds.append(numbers[min(keep, len(numbers)) - 1])
+    if older_than is not None:
+        moment = now - older_than.total_seconds() if isinstance(older_than, timedelta) else seconds_of(older_than)
+        bounds.append(number_at(objects, numbers[0], moment))
+    return min(bounds, default=0)
+
+
+# -- what is used -------------------------------------------------------------------------------------------------
+
+
+def _unused(objects: ObjectStore, permission: Permission, numbers: Sequence[int], before: float) -> list[str]:
+    """Give the keys of objects from before a time that no snapshot uses: of those of some numbers, and newer ones."""
+    listed = list(concurrently(objects.list, [SEGMENTS, PAGES, BUNDLES], urls=[objects.url]))
+    old = [(key, name) for keys in listed for key in keys if (name := _name_in(key)) and made_at(name) < before]
+    used = _used(objects, permission, numbers) if old else set()
+    found = [key for key, name in old if name not in used]
+    if isinstance(objects.target, LocalTarget):
+        found += objects.target.leftovers(FOLDER, before)
+    return found
+
+
+def _name_in(key: str) -> str | None:
+    """Give the name that a key of a segment, a page or a bundle has in it; ``None`` where it is another's."""
+    folder, _, rest = key.removeprefix(f"{FOLDER}/").partition("/")
+    name = rest.partition("/")[0].removesuffix(".json.gz")
+    try:
+        own = {"pages": page_key, "bundles": bundle_key, "segments": segment_folder}[folder](name)
+    except (KeyError, ValueError):
+        return None
+    return name if key == own or (folder == "segments" and key.startswith(f"{own}/")) else None
+
+
+def _used(objects: ObjectStore, permission: Permission, numbers: Sequence[int]) -> set[str]:
+    """Give the names of the objects that snapshots use: of those of some numbers, and of newer ones."""
+    last, names, pages, segments = numbers[0], set[str](), dict[str, PageRef](), set[int]()
+    while numbers:
+        for uses in concurrently(partial(_uses_of, objects), numbers, urls=[objects.url]):
+            for table in (uses.segments, *uses.placements):
+                names.update(page.name for page in table.pages)
+            for table in uses.placements:
+                pages |= {page.name: page for page in table.pages}
+                segments.update(_segments_in(table.tail, objects))
+            if uses.bundle is not None:
+                names.add(uses.bundle)
+        numbers = [number for number in listed_numbers(objects) if number > last]  # committed meanwhile
+        last = max(numbers, default=last)
+    head = read_snapshot(objects, last)
+    archive = archive_of(head, objects, permission)
+    for rows in concurrently(archive.page, list(pages.values()), urls=[objects.url]):
+        segments.update(_segments_in(rows, objects))
+    within = partial(_names_of, archive, head)
+    for found in concurrently(within, sorted(segments), urls=[objects.url]):
+        names |= found
+    return names
+
+
+def _uses_of(objects: ObjectStore, number: int) -> Uses:
+    key = snapshot_key(number)
+    url = objects.url + key
+    try:
+        data = objects.get(key)
+    except SourceNotFoundError:  # somebody else expires too
+        return Uses(segments=Table(), placements=(), bundle=None)
+    return uses_of(read_document(data, number=number, url=url), url=url)
+
+
+def _segments_in(rows: Iterable[Sequence[object]], objects: ObjectStore) -> Iterator[int]:
+    """Give the numbers of the segments that placements point to."""
+    for row in rows:
+        try:
+            number = row[0]
+        except (TypeError, IndexError, KeyError):
+            number = None
+        if not isinstance(number, int):
+            raise MalformedFileError(f"'{objects.url}' has the placement {str(row)[:100]}, which is none: restore it")
+        yield number
+
+
+def _names_of(archive: Archive, head: Snapshot, number: int) -> set[str]:
+    """Give the name of a segment, and of those that hold bytes which its sources name."""
+    segment = archive.segment(number)
+    names = {segment.name}
+    if any(head.prefixes[i].startswith(STORE) for i in segment.prefixes if i < len(head.prefixes)):
+        for page in range(segment.n_pages):
+            for prefix, suffix, *_ in archive.source_rows(segment, page):
+                begin = segment.prefixes[prefix] if prefix < len(segment.prefixes) else -1
+                path = head.prefixes[begin] + suffix if 0 <= begin < len(head.prefixes) else ""
+                if path.startswith(STORE) and (name := _name_in(path.removeprefix(STORE))):
+                    names.add(name)
+    return names
+
+
+# -- deleting -----------------------------------------------------------------------------------------------------
+
+
+def _delete(objects: ObjectStore, keys: Sequence[str]) -> None:
+    for _ in concurrently(objects.target.delete, keys, urls=[objects.url]):
+        pass
+
+
+def _clear_folders(objects: ObjectStore, keys: Sequence[str]) -> None:
+    """Delete the folders of segments that are gone, where there are folders."""
+    if isinstance(objects.target, LocalTarget):
+        for folder in {"/".join(key.split("/")[:3]) for key in keys if key.startswith(f"{SEGMENTS}/")}:
+            objects.target.delete_folder(folder)
