@@ -154,7 +154,7 @@ def test_a_variable_of_a_removed_group(url, tmp_path):
     w = virtual(tmp_path, [1], "w")
     b = Change(url, lambda group: replace(group, groups={"g": replace(group.groups["g"], arrays={"w": w})}))
     a.commit()
-    with pytest.raises(ConflictError, match="the group of '/g/w'"):
+    with pytest.raises(ConflictError, match="the groups around '/g/w'"):
         b.commit()
     assert opened(url)[2].groups == {}
 
@@ -166,7 +166,7 @@ def test_a_removed_group_that_another_writer_added_to(url, tmp_path):
     w = virtual(tmp_path, [1], "w")
     b = Change(url, lambda group: replace(group, groups={"g": replace(group.groups["g"], arrays={"w": w})}))
     b.commit()
-    with pytest.raises(ConflictError, match="the group of '/g/w'"):
+    with pytest.raises(ConflictError, match="the groups around '/g/w'"):
         a.commit()
     assert list(opened(url)[2].groups["g"].arrays) == ["w"]
 

@@ -164,8 +164,8 @@ def check_together(made: Snapshot, edit: Edit, base: Snapshot, head: Snapshot, a
     """
     url = archive.url.rstrip("/")
     for path in (*made.arrays, *made.groups):
-        if path and (path.rpartition("/")[0] not in made.groups or (path in made.arrays and path in made.groups)):
-            raise _conflict(f"the group of '{path}'", url, head)
+        if path and (_folder(path) not in made.groups or (path in made.arrays and path in made.groups)):
+            raise _conflict(f"the groups around '{path}'", url, head)
     theirs = {path: node for path, node in head.arrays.items() if not _is_kept(path, node, base)}
     for path in edit.arrays:
         mine = dict(_dims(path, made.arrays[path]))
@@ -174,7 +174,7 @@ def check_together(made: Snapshot, edit: Edit, base: Snapshot, head: Snapshot, a
                 continue
             for dim, n in _dims(other, node):
                 if mine.get(dim, n) != n:
-                    raise _conflict(f"the length of dimension '{dim}' (variable '{other}')", url, head)
+                    raise _conflict(f"the length of dimension '{dim}' in group '{_folder(other) or '/'}'", url, head)
             labels = other.rpartition("/")[2]
             if labels in mine and other in base.arrays and not _is_longer(other, base, head, archive):
                 raise _conflict(f"the labels '{other}' of variable '{path}'", url, head)
@@ -187,8 +187,12 @@ def _is_kept(path: str, node: ArrayNode, base: Snapshot) -> bool:
 
 def _in_line(path: str, other: str) -> bool:
     """Whether the group of one variable is that of another, or lies above or below it."""
-    a, b = (f"{x.rpartition('/')[0]}/" for x in (path, other))
+    a, b = f"{_folder(path)}/", f"{_folder(other)}/"
     return a.startswith(b) or b.startswith(a)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _dims(path: str, node: ArrayNode) -> Iterator[tuple[str, int]]:
