@@ -98,6 +98,7 @@ class _Writers:
         storage: StorageLike = None,
         mode: Literal["w-", "w"] = "w-",
         append_dim: str | None = None,
+        region: Any = None,
         ordered: bool = True,
         join: Literal["exact", "left", "outer"] = "exact",
         combine_options: Mapping[str, Any] | None = None,
@@ -119,10 +120,15 @@ class _Writers:
             Dimension along which this is put behind what the store holds, in a new snapshot. Everything is checked
             first; nothing in the store is read or written again but its coordinates. Variables without the dimension
             must be the same, and attributes stay the store's.
+        region
+            What this is put over of what the store holds, in a new snapshot: ``{"time": slice(10, 20)}``, integers or
+            slices by dimension, or ``"auto"`` where its labels are; it must begin, end and have chunks where chunks of
+            the store do. Variables that this has not stay, and so do attributes; what has none of the dimensions must
+            be the same.
         ordered
             Whether labels along ``append_dim`` must ascend.
         join
-            What is done, where this is added to a store, with other labels along other dimensions: none are allowed
+            What is done, where this is appended, with other labels along other dimensions: none are allowed
             (``"exact"``), or the store's hold (``"left"``): others are left out, and those that are not there are
             missing. ``"outer"`` allows for missing ones alone, and for variables that only the store has or only this,
             which are MISSING in the other.
@@ -150,11 +156,17 @@ class _Writers:
         """
         repository = importlib.import_module("virtualstack.repository")
         group, options = self.to_group(), {"storage": storage, "message": message, "relative": relative}
-        if append_dim is None:
+        if append_dim is None and region is None:
             repository.save(group, target, mode=mode, **options)
             return
-        if mode != "w-":
-            raise ValueError(f"append_dim='{append_dim}' adds to the store, and mode={mode!r} replaces what it holds")
+        if mode != "w-" or (append_dim is not None and region is not None):
+            raise ValueError(
+                f"append_dim={append_dim!r} and region={region!r} each add to the store, and mode='w' replaces what it "
+                f"holds (mode={mode!r}): give one of them"
+            )
+        if append_dim is None:
+            repository.place(group, target, region, combine_options=combine_options, **options)
+            return
         repository.append(
             group, target, append_dim, ordered=ordered, join=join, combine_options=combine_options, **options
         )

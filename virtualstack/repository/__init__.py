@@ -1,6 +1,6 @@
 """The history of a manifest store."""
 
 from virtualstack.repository.repository import Repository
-from virtualstack.repository.save import append, save
+from virtualstack.repository.save import append, place, save
 
-__all__ = ["Repository", "append", "save"]
+__all__ = ["Repository", "append", "place", "save"]

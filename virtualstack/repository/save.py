@@ -15,13 +15,14 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.manifest_store import permission_of
 from virtualstack.repository.append import appended
 from virtualstack.repository.fitting import Fitting
+from virtualstack.repository.region import Region, placed
 from virtualstack.repository.stored import Stored
 from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.writers.manifest_store.commit import EMPTY_STORE, check_there
 from virtualstack.writers.manifest_store.placing import stored_in
 from virtualstack.writers.manifest_store.write import write_group
 
-__all__ = ["append", "save"]
+__all__ = ["append", "place", "save"]
 
 
 def save(
@@ -88,6 +89,42 @@ def append(
     store, fitting = _opened(target, storage, join, combine_options)
     made = appended(store.group, group, dim, fitting, ordered=ordered)
     return store.write(made, message=message, relative=relative)
+
+
+def place(
+    group: ManifestGroup,
+    target: str | os.PathLike[str],
+    region: Region,
+    /,
+    *,
+    storage: StorageLike = None,
+    combine_options: Mapping[str, Any] | None = None,
+    message: str | None = None,
+    relative: bool = False,
+) -> Snapshot:
+    """Put a group over a region of what a store holds.
+
+    Parameters
+    ----------
+    group, target, region
+        What is put where.
+    combine_options
+        See :class:`~virtualstack.repository.fitting.Fitting`.
+
+    Raises
+    ------
+    CombineError
+        They do not fit.
+    SourceNotFoundError
+        There is no store.
+    ConflictError
+        Another writer has changed the same meanwhile.
+    StorageError
+        The store cannot be written.
+    """
+    store, fitting = _opened(target, storage, "exact", combine_options)
+    made, overlays = placed(store.group, group, region, fitting)
+    return store.write(made, overlays=overlays, message=message, relative=relative)
 
 
 def _opened(
