@@ -1,0 +1,199 @@
+"""A reader of local manifest stores in plain Python, written from docs/reference/manifest-store.md; slow, and short."""
+
+import base64
+import gzip
+import itertools
+import json
+import math
+import warnings
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import zarr
+from numcodecs import blosc
+from numpy.lib.format import descr_to_dtype
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.registry import get_codec_class
+from zarr.storage import MemoryStore
+
+PAGE, SOURCES, PART = 32768, 4096, 1 << 40
+MISSING, EMPTY, INLINE = -1, -2, -3
+
+
+def snapshots(folder: Path) -> list[int]:
+    return [10**12 - 1 - int(file.name[:12]) for file in sorted((folder / ".vstack/snapshots").iterdir())]
+
+
+class Store:
+    """One snapshot of a store; the newest by default."""
+
+    def __init__(self, folder: Path, at: int | None = None):
+        self.folder = folder.absolute() / ".vstack"
+        number = snapshots(folder)[0] if at is None else at
+        self.snapshot = self.document(f"snapshots/{10**12 - 1 - number:012d}.json.gz")
+        check(self.snapshot["vstack_format"] == 1 and self.snapshot["number"] == number, "snapshot")
+        self.heap = base64.b64decode(self.snapshot["heap"])
+        self.segments = [Segment(self, row) for row in self.rows(self.snapshot["segments"])]
+
+    def document(self, key: str) -> dict:
+        return json.loads(gzip.decompress((self.folder / key).read_bytes()))
+
+    def rows(self, table: dict) -> list:
+        pages = [(n, self.document(f"pages/{name}.json.gz")["rows"]) for name, n, *_ in table["pages"]]
+        check(all(len(rows) == n for n, rows in pages), "page of a table")
+        return [*itertools.chain.from_iterable(rows for _, rows in pages), *table["tail"]]
+
+    def groups(self) -> dict[str, dict]:
+        groups = self.snapshot["groups"].items()
+        return {path: {**group, "attributes": self.value({"dict": group["attributes"]})} for path, group in groups}
+
+    def arrays(self) -> dict[str, dict]:
+        """Arrays by path: values as they are stored, fill value, names of dimensions, attributes."""
+        return {path: self.array(node) for path, node in self.snapshot["arrays"].items()}
+
+    def value(self, data):
+        if not isinstance(data, dict):
+            return [self.value(x) for x in data] if isinstance(data, list) else data
+        ((kind, inner),) = data.items()
+        match kind:
+            case "array" | "scalar":
+                array = np.frombuffer(cut(self.heap, *inner[2]), to_dtype(inner[0])).reshape(inner[1])
+                return array if kind == "array" else array[()]
+            case "strings":
+                return np.array(inner[1], np.dtypes.StringDType()).reshape(inner[0])
+            case "dict":
+                return {name: self.value(x) for name, x in inner.items()}
+        convert = {"bytes": lambda x: cut(self.heap, *x), "tuple": lambda x: tuple(map(self.value, x))}
+        return {**convert, "int": int, "float": float}[kind](inner)
+
+    def array(self, node: dict) -> dict:
+        dtype, encodings = to_dtype(node["dtype"]), node["encodings"]
+        raws = [cut(self.heap, *spot) for spot in node["fill_values"]]
+        fills = [raw.decode() if dtype.kind == "T" else np.ndarray((), dtype, raw)[()] for raw in raws]
+        values = np.full(node["shape"], fills[0], dtype)
+        edges = [self.edges(n, chunk) for n, chunk in zip(node["shape"], node["chunk_shapes"], strict=True)]
+        if node["bundled"] is not None:
+            bundle = (self.folder / "bundles" / self.snapshot["bundle"]["name"]).read_bytes()
+            check(len(bundle) == self.snapshot["bundle"]["size"], "bundle")
+            values[...] = to_cell(blosc.decompress(cut(bundle, *node["bundled"])), encodings[0], values.shape, 0)
+        for segment, first, encoding_base, fill_base, *numbers in self.rows(node["placements"]):
+            strides, begins, counts = np.reshape(numbers, (3, values.ndim)).tolist()
+            for steps in itertools.product(*map(range, counts)):
+                row = first + math.sumprod(steps, strides)
+                box = tuple(slice(*edge[b + i : b + i + 2]) for edge, b, i in zip(edges, begins, steps, strict=True))
+                code, start, raw = self.segments[segment].chunk(row)
+                if raw is None:
+                    values[box] = fills[fill_base + code]
+                else:
+                    values[box] = to_cell(raw, encodings[encoding_base + code], values[box].shape, start)
+        attributes = self.value({"dict": node["attributes"] | node["cf"]})
+        return {**node, "values": values, "fill_value": fills[0], "attributes": attributes}
+
+    def edges(self, length: int, chunk) -> list[int]:
+        if isinstance(chunk, int):
+            return [*range(0, length, chunk), length]
+        edges = [0, *np.cumsum(np.frombuffer(cut(self.heap, *chunk), "<i8")).tolist()]
+        check(edges[-1] == length, "lengths of chunks")
+        return edges
+
+    def location(self, number: int, suffix: str) -> Path:
+        text = self.snapshot["prefixes"][number] + suffix
+        for x in self.snapshot["relocations"]:
+            if number < x["n_prefixes"] and text.startswith(x["old"]):
+                text = x["new"] + text.removeprefix(x["old"])
+        if text.startswith(("./", "../")):
+            parts = unquote(text.partition("/")[2]).replace("\\", "/").split("/")
+            check(not {"", ".", ".."} & set(parts), f"location '{text}'")
+            return self.folder.parent / text
+        check(text.startswith("file:///"), f"location '{text}', which is not local")
+        return Path(text.removeprefix("file://"))
+
+
+class Segment:
+    def __init__(self, store: Store, row: dict):
+        self.store, self.row, self.key, self.columns = store, row, f"segments/{row['name']}", None
+
+    def read(self) -> None:
+        n_columns, n = self.row["columns"], self.row["rows"]
+        self.columns = np.zeros((5, n), np.int64)
+        self.columns[:n_columns] = zarr.open_array(self.store.folder / self.key / "refs", mode="r")[...]
+        for i in range(n):
+            if i % PAGE == 0:
+                last, end = None, 0
+            source, gap, length = self.columns[:3, i].tolist()
+            if source >= 0 or source == INLINE:
+                self.columns[1, i] = gap + (end if source == last else 0)
+                last, end = source, self.columns[1, i] + length
+        n_pages = -(-self.row["n_sources"] // SOURCES) if self.row["sources"] is None else 0
+        pages = [self.store.document(f"{self.key}/sources/{page}.json.gz") for page in range(n_pages)]
+        columns = [[page[name] for page in pages or [self.row["sources"]]] for name in ("prefix", "suffix", "size")]
+        self.sources = list(zip(*map(itertools.chain.from_iterable, columns), strict=True))
+        check(len(self.sources) == self.row["n_sources"], "sources")
+
+    def chunk(self, row: int) -> tuple[int, int, bytes | None]:
+        if self.columns is None:
+            self.read()
+        check(0 <= row < self.row["rows"], f"row {row}")
+        source, offset, length, code, start = self.columns[:, row].tolist()
+        if source in (MISSING, EMPTY):
+            return code, 0, None
+        if source == INLINE:
+            part, offset = divmod(offset, PART)
+            path, size = self.store.folder / self.key / "heap" / str(part), self.row["heap"][part]
+        else:
+            prefix, suffix, size = self.sources[source]
+            path = self.store.location(self.row["prefixes"][prefix], suffix)
+        check(size in (None, path.stat().st_size), f"size of '{path}'")
+        with path.open("rb") as file:
+            file.seek(offset)
+            return code, start, cut(file.read(length), 0, length)
+
+
+def check(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"the store is damaged: {what}")
+
+
+def cut(data: bytes, offset: int, length: int) -> bytes:
+    check(0 <= offset <= offset + length <= len(data), f"{length} bytes at {offset}")
+    return data[offset : offset + length]
+
+
+def to_dtype(data) -> np.dtype:
+    return np.dtypes.StringDType() if data == "string" else descr_to_dtype(to_descr(data))
+
+
+def to_descr(data):
+    if isinstance(data, str):
+        return data
+    return [(tuple(x[0]) if type(x[0]) is list else x[0], to_descr(x[1]), *map(tuple, x[2:])) for x in data]
+
+
+def to_cell(raw: bytes, encoding: dict, shape: tuple[int, ...], start: int) -> np.ndarray:
+    flat = decode(raw, to_dtype(encoding["dtype"]), encoding["shape"], encoding["codecs"]).reshape(-1)
+    index = sum(np.ix_(*(np.arange(n) * step for n, step in zip(shape, encoding["strides"], strict=True))), start)
+    check(np.min(index) >= 0 and np.max(index) < flat.size, "cell beyond its chunk")
+    return flat[index]
+
+
+def decode(raw: bytes, dtype: np.dtype, shape: list[int], codecs: list[dict]) -> np.ndarray:
+    if not codecs:
+        check(len(raw) == math.prod(shape) * dtype.itemsize, "bytes of a chunk")
+        return np.frombuffer(raw, dtype).reshape(shape)
+    steps = [get_codec_class(codec["name"]).from_dict(codec) for codec in codecs]
+    filters = [step for step in steps if isinstance(step, ArrayArrayCodec)]
+    serializers = [step for step in steps if isinstance(step, ArrayBytesCodec)]
+    if not serializers:
+        options = [codec["configuration"] for codec in codecs]
+        named = [x[key] for x in options for key in ("encode_dtype", "astype", "data_type") if key in x]
+        stored = np.dtype(named[-1]) if named else dtype
+        serializers = [zarr.codecs.BytesCodec(endian="little" if stored == stored.newbyteorder("<") else "big")]
+    rest = [step for step in steps if step not in [*filters, *serializers]]
+    objects = {}
+    with warnings.catch_warnings(action="ignore"):
+        options = {"filters": filters, "serializer": serializers[0], "compressors": rest}
+        array = zarr.create_array(MemoryStore(objects), shape=shape, chunks=tuple(shape), dtype=dtype, **options)
+        objects["/".join(["c", *"0" * len(shape)])] = default_buffer_prototype().buffer.from_bytes(raw)
+        return np.asarray(array[...], dtype)
