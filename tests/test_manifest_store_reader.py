@@ -187,6 +187,9 @@ def test_files_joined_appended_and_moved_are_read_alike(relative, tmp_path, monk
     assert Store(url).snapshot["arrays"]["/t"]["placements"]["pages"]
     for number in snapshots(url):
         assert_reads_alike(url, at=number)
+    vs.Repository.open(url).write("t", {"time": slice(1, 3), "lat": 0}, np.full((2, 8), 5.0))
+    assert Store(url).arrays()["/t"]["values"][1:3, 0].tolist() == [[5.0] * 8] * 2
+    assert_reads_alike(url)
     (tmp_path / "data").rename(tmp_path / "other")
     moves = {"../data/": "../other/"} if relative else {str(tmp_path / "data"): str(tmp_path / "other")}
     vs.Repository.open(url).relocate(moves)
