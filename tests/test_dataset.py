@@ -709,3 +709,17 @@ def test_a_joined_coordinate_keeps_its_dtype(first, second, tmp_path):
             file.createVariable("v", "i4", ("x",))[:] = 0
     joined = xr.concat([vs.open_virtual_dataset(tmp_path / f"{i}.nc") for i in range(2)], "x")
     assert joined.x.dtype == joined.virtual.open().x.dtype == np.dtype(second)
+
+
+def test_bounds_get_no_units_that_they_had_not(tmp_path):
+    """They know those of their coordinate for joining, and stay as they are where these are written as they were."""
+    times = np.array(["2000-01-01T12", "2000-01-02T12"], "M8[ns]")
+    bounds = np.stack([times - np.timedelta64(12, "h"), times + np.timedelta64(12, "h")], 1)
+    dataset = xr.Dataset({"time_bnds": (("time", "nv"), bounds)}, {"time": ("time", times, {"bounds": "time_bnds"})})
+    dataset.time.encoding["units"] = "hours since 2000-01-01"
+    dataset.to_netcdf(tmp_path / "a.nc")
+    vds = vs.open_virtual_dataset(tmp_path / "a.nc")
+    assert vds.virtual.to_group()["time_bnds"].attributes.keys() == vds.time_bnds.attrs.keys()
+    later = vds.assign_coords(time=vds.time + np.timedelta64(1, "m"))
+    later.time.attrs["bounds"] = "time_bnds"
+    assert later.virtual.to_group()["time_bnds"].attributes["units"] == "hours since 2000-01-01"

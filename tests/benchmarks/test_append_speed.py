@@ -11,8 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from virtualstack.location import Location
-from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
-from virtualstack.manifests import ManifestGroup, inline_array
+from virtualstack.manifests import (
+    ENTRY,
+    FIRST,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    ManifestGroup,
+    inline_array,
+)
 from virtualstack.manifests.encoding import Codec
 from virtualstack.repository import append, save
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +42,7 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
         array = virtual_array(variable)
         arrays[name] = _inline_array(name, variable) if array is None else _restored(name, variable, array)
     return ManifestGroup(
-        arrays=arrays,
+        arrays=_without_inherited_units(arrays, variables),
         attributes=attributes,
         dimensions={str(dim): int(n) for dim, n in dataset.sizes.items()},
         unlimited=unlimited_of(dataset),
@@ -49,6 +50,32 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
         refusals=refusals_of(dataset),
         url=dataset.encoding.get("source"),
     )
+
+
+def _without_inherited_units(
+    arrays: Mapping[str, ManifestArray], variables: Mapping[Hashable, xr.Variable]
+) -> dict[str, ManifestArray]:
+    """Leave bounds without units and calendar where they had none, and those of their coordinate are still the same."""
+    changed = dict(arrays)
+    for array in arrays.values():
+        bounds = array.attributes.get("bounds")
+        if not isinstance(bounds, str) or bounds not in changed:
+            continue
+        source = virtual_array(variables[bounds])
+        if source is None:
+            continue
+        own = changed[bounds]
+        inherited = {
+            key
+            for key in ("units", "calendar")
+            if key in own.attributes
+            and key not in (*source.attributes, *variables[bounds].attrs)
+            and key in array.attributes
+            and same_value(array.attributes[key], own.attributes[key])
+        }
+        kept = {key: value for key, value in own.attributes.items() if key not in inherited}
+        changed[bounds] = replace(own, attributes=kept)
+    return changed
 
 
 def _with_present_coordinates(dataset: xr.Dataset) -> xr.Dataset:

@@ -120,7 +120,7 @@ def edit_of(
     segment: str | None = None,
 ) -> Edit:
     """Write what a group has beyond a snapshot, and say what it changes in it."""
-    groups = {path: replace(node, arrays={}, groups={}) for path, node in group.walk()}
+    groups = {path: _alone(node) for path, node in group.walk()}
     arrays = {
         f"{path}/{name}": replace(array, name=name)
         for path, node in group.walk()
@@ -166,6 +166,12 @@ def _check_there(pieces: Mapping[str, Sequence[Piece]], base: Snapshot, objects:
     stored = [x.manifest for each in pieces.values() for x in each if isinstance(x.manifest, StoredManifest)]
     for number, time in {x.token[1:3] for x in stored if x.url == objects.url} - {(base.number, base.time)}:
         check_there(objects, number, time)
+
+
+def _alone(group: ManifestGroup) -> ManifestGroup:
+    """Give a group without arrays and children; what a reader refused, and was left out, is noted."""
+    refusals = tuple(replace(x, kind="noted") if x.kind == "refused" else x for x in group.refusals)
+    return replace(group, arrays={}, groups={}, refusals=refusals)
 
 
 def _bundled(path: str, array: ManifestArray, base: Snapshot, bundle: bytes) -> ArrayEdit | None:
