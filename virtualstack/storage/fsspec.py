@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
+from virtualstack.storage.asked import Asked
+from virtualstack.storage.concurrently import concurrently
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import UnlistableError, check_key
 
-__all__ = ["FsspecSource", "FsspecTarget", "open_source", "open_target"]
+__all__ = ["FsspecSource", "FsspecTarget", "look_up", "open_source", "open_target"]
+
+_WORTH_A_LISTING = 4  # requests for one file each
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +102,7 @@ class FsspecTarget:
 
     def first(self, prefix: str = "", /) -> str | None:
         """Give the first key in the folder ``prefix`` and below it, or ``None``; all are listed."""
-        protocol = self.filesystem.protocol
-        if "http" in ((protocol,) if isinstance(protocol, str) else protocol):
+        if _is_web(self.filesystem):
             raise UnlistableError(
                 f"'{self.url}': a web server has no list of its files that could be trusted, so that the first cannot "
                 "be known. Give the URL of a file, or use an object store",
@@ -153,6 +156,41 @@ def open_source(url: str, backend: AbstractFileSystem, prefix: str, expected: Lo
     found = Location(url, int(info["size"]), info.get("ETag") or info.get("etag"), _modified(info))
     check_version(expected, found)
     return FsspecSource(backend, found)
+
+
+def look_up(urls: Sequence[str], backend: AbstractFileSystem, prefix: str, /) -> list[Location | StorageError]:
+    """Say of each URL which version of it is there; folders with several of them are listed."""
+    backend.invalidate_cache()
+    found: dict[str, Location | StorageError] = {}
+    folders: dict[str, list[str]] = {}
+    for url in urls:
+        folders.setdefault(url.rpartition("/")[0], []).append(url)
+    listable = {} if _is_web(backend) else {x: each for x, each in folders.items() if len(each) >= _WORTH_A_LISTING}
+    for listed in concurrently(lambda item: _listed(backend, *item), list(listable.items()), urls[:1]):
+        found |= listed
+    ask = Asked(lambda url: open_source(url, backend, prefix, None).location)
+    left = [url for url in dict.fromkeys(urls) if url not in found]
+    found |= zip(left, concurrently(ask, left, urls[:1]), strict=True)
+    return [found[url] for url in urls]
+
+
+def _listed(backend: AbstractFileSystem, folder: str, urls: Sequence[str]) -> dict[str, Location | StorageError]:
+    try:
+        with _storage_errors(folder):
+            rows = {str(row["name"]): row for row in backend.ls(_path(backend, folder), detail=True)}
+    except StorageError:
+        return {}
+    paths = {url: rows.get(_path(backend, url)) for url in urls}
+    return {
+        url: Location(url, int(row["size"]), row.get("ETag") or row.get("etag"), _modified(row))
+        for url, row in paths.items()
+        if row is not None and row.get("type") == "file" and row.get("size") is not None
+    }
+
+
+def _is_web(backend: AbstractFileSystem) -> bool:
+    protocol = backend.protocol
+    return "http" in ((protocol,) if isinstance(protocol, str) else protocol)
 
 
 def open_target(url: str, backend: AbstractFileSystem, prefix: str, /) -> FsspecTarget:

@@ -23,7 +23,7 @@ from virtualstack.location import Location, local_path
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key
 
-__all__ = ["LocalSource", "LocalTarget", "open_local"]
+__all__ = ["LocalSource", "LocalTarget", "look_up_local", "open_local"]
 
 _MAX_OPEN = 128  # descriptors kept; a process may have 1024, and an archive 10^5 files
 _TEMPORARY = ".virtualstack-"
@@ -171,6 +171,19 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
     check_version(expected, source.location)
     source.keep(file)
     return source
+
+
+def look_up_local(url: str, /) -> Location:
+    """Look at a local file, which is not opened; errors are those of `open_local`."""
+    path = local_path(url)
+    if path is None:
+        raise StorageError(f"'{url}' is not the URL of a local file ('file:///...')", url=url)
+    with _storage_errors(url, "read"):
+        status = path.stat()
+        _check_regular(status, url)
+        if not os.access(path, os.R_OK):
+            raise PermissionError(url)
+    return _location(url, status)
 
 
 def _location(url: str, status: os.stat_result) -> Location:

@@ -15,7 +15,7 @@ from virtualstack.location import Location
 from virtualstack.storage.source import ByteRange, Bytes, check_ranges, check_version
 from virtualstack.storage.target import check_key
 
-__all__ = ["MemorySource", "MemoryTarget", "open_memory"]
+__all__ = ["MemorySource", "MemoryTarget", "look_up_memory", "open_memory"]
 
 _OBJECTS: dict[str, bytes] = {}
 _LOCK = threading.Lock()
@@ -126,3 +126,8 @@ def open_memory(url: str, /, *, expected: Location | None = None) -> MemorySourc
     source = MemorySource(data, url)
     check_version(expected, source.location)
     return source
+
+
+def look_up_memory(url: str, /) -> Location:
+    """Look at an object; errors are those of `open_memory`."""
+    return open_memory(url).location

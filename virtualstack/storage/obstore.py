@@ -13,6 +13,7 @@ What obstore 0.12 does, and what is done about it here and in `remote`:
 from __future__ import annotations
 
 import os
+import posixpath
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
 _MAX_CONNECTIONS = 256
 _FEW_KEYS = 50  # servers give 1000 and more at once
+_LISTED = 1000  # keys that one answer has
+_FREE_LISTINGS = 4
+_WORTH_A_LISTING = 8  # requests for one object each, at once
 _EXAMPLES = {
     "s3": '{"access_key_id": "...", "secret_access_key": "..."}',
     "gs": '{"service_account_path": "..."}',
@@ -167,6 +171,58 @@ class Connection:
             if len(keys) == _FEW_KEYS and not is_sorted:  # S3's directory buckets do not sort
                 keys += [item["path"] for page in pages for item in page]
             return min(keys, default=None)
+
+        return self._ask(url, ask)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it may have a list of its keys: web servers have none."""
+        stores = list(self._stores.values()) if self._service == "store" else []
+        return self._service != "http" and not any(isinstance(store, HTTPStore) for store in stores)
+
+    def look_up(self, url: str, key: str) -> Location:
+        """Ask for size, etag and time of an object; where a server does not tell, for its first byte."""
+
+        def ask(store: ObjectStore) -> Location:
+            return _location(url, obstore.head(store, key))
+
+        try:
+            return self._ask(url, ask)
+        except StorageError:  # obstore takes a server that does not know HEAD for one that has nothing there
+            if self.is_listed:
+                raise
+        try:
+            return self.get(url, key, 0, 1)[1]
+        except UnsatisfiableError:
+            return Location(url, size=0)
+
+    def between(self, url: str, keys: Sequence[str]) -> tuple[dict[str, Location], str | None]:
+        """List what there is from the first to the last of some keys, which are sorted.
+
+        Returns
+        -------
+        tuple
+            Those of the keys that are there, without the URL; and the last key that was looked at (``None``: all of
+            them are known), as a listing ends where it is about others for the most part.
+        """
+        wanted = set(keys)
+        folder = posixpath.commonprefix([keys[0], keys[-1]]).rpartition("/")[0]
+
+        def ask(store: ObjectStore) -> tuple[dict[str, Location], str | None]:
+            found: dict[str, Location] = {}
+            # What sorts before the first key, and not much: listings begin after it.
+            pages = obstore.list(store, folder or None, offset=keys[0][:-1] or None, chunk_size=_LISTED)
+            is_sorted, end = isinstance(store, S3Store | GCSStore | AzureStore), ""
+            for n, page in enumerate(pages):
+                paths = [item["path"] for item in page]
+                is_sorted = is_sorted and paths == sorted(paths) and (not paths or end <= paths[0])
+                found |= {item["path"]: _location("", item) for item in page if item["path"] in wanted}
+                end = max(paths, default=end)
+                if is_sorted and end >= keys[-1]:
+                    break
+                if n >= _FREE_LISTINGS + len(found) // _WORTH_A_LISTING:
+                    return found, end if is_sorted else ""
+            return found, None
 
         return self._ask(url, ask)
 

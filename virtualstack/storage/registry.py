@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, cast
 
 from virtualstack.errors import StorageError
 from virtualstack.location import Location, absolute_url, split_url
-from virtualstack.storage.local import LocalTarget, open_local
-from virtualstack.storage.memory import MemoryTarget, open_memory
+from virtualstack.storage.local import LocalTarget, look_up_local, open_local
+from virtualstack.storage.memory import MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.source import Source, warn_of_change
 from virtualstack.storage.target import Target
 
@@ -153,6 +153,39 @@ class Storage:
                 return MemoryTarget(url)
         return cast(Target, _module(backend, url).open_target(url, backend, prefix))
 
+    def look_up(self, urls: Sequence[str], /) -> list[Location | StorageError]:
+        """Say of absolute URLs which version of each is there, or why that is not known; nothing is read.
+
+        Object stores are asked for lists of what is between the first and the last key, a thousand a request and
+        several requests side by side; keys that are few among many others are asked for one by one, as everything is
+        at web servers, and where no list is given. What could not be reached a hundred times is not asked again.
+
+        Returns
+        -------
+        list
+            For each URL size, etag and time of the last modification, as far as known; or an error,
+            `SourceNotFoundError` where nothing is there.
+        """
+        places: dict[tuple[str, str], list[int]] = {}
+        for i, url in enumerate(urls):
+            places.setdefault((self.find(url)[0], split_url(url)[0]), []).append(i)
+        found: dict[int, Location | StorageError] = {}
+        for (prefix, _), numbers in places.items():
+            backend = self.find(urls[numbers[0]])[1]
+            found |= zip(numbers, self._look_up([urls[i] for i in numbers], backend, prefix), strict=True)
+        return [found[i] for i in range(len(urls))]
+
+    def _look_up(self, urls: Sequence[str], backend: object | None, prefix: str) -> list[Location | StorageError]:
+        if backend is None or isinstance(backend, Mapping):
+            scheme = urls[0].partition("://")[0]
+            if scheme in ("file", "memory"):
+                look = look_up_local if scheme == "file" else look_up_memory
+                return [_tried(look, url) for url in urls]
+        try:
+            return cast(list[Location | StorageError], _module(backend, urls[0]).look_up(urls, backend, prefix))
+        except StorageError as error:
+            return [error] * len(urls)
+
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Give the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults)."""
         for prefix, backend in (*self.given, *self.remembered):
@@ -197,6 +230,13 @@ def open_source(
 ) -> Source:
     """Open what is at a URL or local path; short for ``Storage.of(storage).source(url)``."""
     return Storage.of(storage).source(url, expected=expected)
+
+
+def _tried(look: Callable[[str], Location], url: str) -> Location | StorageError:
+    try:
+        return look(url)
+    except StorageError as error:
+        return error
 
 
 def _sorted(entries: Mapping[str, object]) -> tuple[tuple[str, object], ...]:

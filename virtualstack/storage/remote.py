@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from virtualstack.errors import StorageError
 from virtualstack.location import Location
 from virtualstack.storage.coalesce import coalesce
+from virtualstack.storage.lookup import look_up
 from virtualstack.storage.obstore import Connection, RangesIgnoredError, UnsatisfiableError, connect
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key
 
-__all__ = ["RemoteSource", "RemoteTarget", "open_source", "open_target"]
+__all__ = ["RemoteSource", "RemoteTarget", "look_up", "open_source", "open_target"]
 
 FIRST_BYTES = 16 * 1024  # come with the size: enough to know most formats by, at no request of their own
 WHOLE_LIMIT = 256 * 1024 * 1024
