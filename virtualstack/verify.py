@@ -13,13 +13,25 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from xarray.backends import BackendEntrypoint, H5netcdfBackendEntrypoint, NetCDF4BackendEntrypoint
+from xarray.backends import (
+    BackendEntrypoint,
+    H5netcdfBackendEntrypoint,
+    NetCDF4BackendEntrypoint,
+    ScipyBackendEntrypoint,
+)
 
 from virtualstack.errors import MalformedFileError, MissingDependencyError
 from virtualstack.location import absolute_url, local_path
 from virtualstack.storage import SourceFile, Storage, StorageLike
 
-__all__ = ["Difference", "Verification", "require_library", "values_differ", "verify_against_files"]
+__all__ = [
+    "Difference",
+    "Verification",
+    "open_independently",
+    "require_library",
+    "values_differ",
+    "verify_against_files",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +128,7 @@ def verify_against_files(
     names = {str(name) for name in dataset.variables}
     begin = 0
     for done, url in enumerate(map(absolute_url, urls), start=1):
-        with _open(url, group, Storage.of(storage)) as source:
+        with open_independently(url, group, Storage.of(storage)) as source:
             length = 0 if dim is None else int(source.sizes.get(dim, 0))
             part = dataset if dim is None else dataset.isel({dim: slice(begin, begin + length)})
             begin += length
@@ -191,27 +203,61 @@ def require_library(url: str, /) -> None:
 
 
 @contextmanager
-def _open(url: str, group: str | None, storage: Storage) -> Iterator[xr.Dataset]:
+def open_independently(
+    url: str, group: str | None, storage: Storage, /, *, concat_characters: bool = True, decode_times: bool = True
+) -> Iterator[xr.Dataset]:
+    """Open a group of a file by another library than ours, through xarray.
+
+    Parameters
+    ----------
+    url
+        Absolute.
+    group
+        Its path; ``None`` for the root.
+    storage
+        How the file is reached.
+    concat_characters, decode_times
+        As in :func:`xarray.open_dataset`.
+
+    Raises
+    ------
+    MissingDependencyError
+        There is no such library.
+    MalformedFileError
+        It cannot open the file.
+    StorageError
+        The file cannot be reached.
+    """
     source = storage.source(url)
     path = local_path(url)
-    engine: type[BackendEntrypoint]
-    options: dict[str, Any] = {}
-    require_library(url)
-    if find_spec("h5netcdf"):
-        if find_spec("hdf5plugin"):
-            importlib.import_module("hdf5plugin")  # registers filters that HDF5 itself does not have
-        engine, options = H5netcdfBackendEntrypoint, {"phony_dims": "sort"}
-    else:
-        engine = NetCDF4BackendEntrypoint
+    engine, options = _engine(url, source.read(0, min(4, source.size)))
     target: Any = SourceFile(source) if path is None else str(path)
     try:
         # An engine given by its class, not by name: xarray then loads no other plugin.
-        dataset = xr.open_dataset(target, engine=engine, group=group, **options)
+        dataset = xr.open_dataset(
+            target, engine=engine, concat_characters=concat_characters, decode_times=decode_times, **options(group)
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         name = engine.__name__.removesuffix("BackendEntrypoint")
         raise MalformedFileError(
-            f"'{url}' cannot be opened by xarray's {name} engine: {error}; netCDF-4 and HDF5 files can be compared",
+            f"'{url}' cannot be opened by xarray's {name} engine: {error}; netCDF and HDF5 files can be compared",
             url=url,
         ) from error
     with dataset:
         yield dataset
+
+
+def _engine(url: str, head: bytes) -> tuple[type[BackendEntrypoint], Callable[[str | None], dict[str, Any]]]:
+    """Give the engine for a file that begins with some bytes, and its options for a group."""
+    is_local = local_path(url) is not None
+    if head.startswith(b"CDF"):
+        if is_local and find_spec("netCDF4"):
+            return NetCDF4BackendEntrypoint, lambda group: {"group": group}
+        if find_spec("scipy"):
+            return ScipyBackendEntrypoint, lambda group: {}
+    require_library(url)
+    if not find_spec("h5netcdf"):
+        return NetCDF4BackendEntrypoint, lambda group: {"group": group}
+    if find_spec("hdf5plugin"):
+        importlib.import_module("hdf5plugin")  # registers filters that HDF5 itself does not have
+    return H5netcdfBackendEntrypoint, lambda group: {"group": group, "phony_dims": "sort"}

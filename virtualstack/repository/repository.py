@@ -19,6 +19,7 @@ from virtualstack.repository.log import Log, log_of
 from virtualstack.repository.relocate import relocate
 from virtualstack.repository.stored import Stored
 from virtualstack.repository.values import write
+from virtualstack.repository.verify import StoreVerification, verify
 from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.storage.permission import Allow
 from virtualstack.writers.manifest_store.commit import GRACE
@@ -256,3 +257,31 @@ class Repository:
         """
         made = compact(self.objects, self.snapshot, self._permission, variables, message=message)
         return replace(self, snapshot=made)
+
+    def verify(self, *, sample: int | float = 0, seed: int | None = None) -> StoreVerification:
+        """Tell which sources have changed since they were indexed, are missing, or cannot be reached.
+
+        They are looked up in listings of object stores, a thousand a request, and one by one at web servers; none is
+        read. Sources that later changes of the store hide are no part of the snapshot, and are not told: rows of
+        references are read only of segments that have sources with problems and rows that are hidden.
+
+        Size and etag decide, and for local files, which have no etag, the time of the last modification, unless they
+        were relocated or are written relative to the store.
+
+        Parameters
+        ----------
+        sample
+            How many chunks, or which fraction of them (up to ``1.0``), are chosen at random, read, and compared with
+            what h5netcdf, netCDF4 or scipy read from their sources. Cells without a source, and those in sources that
+            have changed, are left out of it.
+        seed
+            Of the choice.
+
+        Raises
+        ------
+        MissingDependencyError
+            There is no other library to compare with.
+        ForbiddenLocationError
+            A source lies where the store may not refer to; see ``allow``.
+        """
+        return verify(self.objects, self.snapshot, self._permission, sample=sample, seed=seed)
