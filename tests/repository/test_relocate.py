@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.repository_archive import as_read, copy_with_other_times, days, join
+from tests.repository.archive import as_read, copy_with_other_times, days, join
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, WriterError
 
 

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.repository_archive import copy_with_other_times, days, join, write_day
+from tests.repository.archive import copy_with_other_times, days, join, write_day
 from tests.servers import RangeServer
 from virtualstack.formats.manifest_store.archive import Archive
 from virtualstack.formats.manifest_store.placements import Placements

@@ -79,7 +79,7 @@ class Edit:
     @property
     def is_empty(self) -> bool:
         """Whether it changes nothing."""
-        return not (self.arrays or self.groups or self.removed or self.segment)
+        return not (self.arrays or self.groups or self.removed or self.segment or self.moved)
 
 
 def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> Snapshot:
