@@ -10,10 +10,12 @@ from types import EllipsisType
 from typing import Any
 
 from virtualstack.formats.manifest_store.archive import Permission
+from virtualstack.formats.manifest_store.history import archive_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.location import absolute_url
 from virtualstack.readers.manifest_store import At, open_snapshot, permission_of
 from virtualstack.repository.compact import compact
+from virtualstack.repository.diff import Diff, diff
 from virtualstack.repository.expire import Expired, expire
 from virtualstack.repository.log import Log, log_of
 from virtualstack.repository.relocate import relocate
@@ -187,6 +189,29 @@ class Repository:
             The store cannot be read.
         """
         return log_of(self.objects, limit)
+
+    def diff(self, before: At, after: At | None = None, /) -> Diff:
+        """Say what a snapshot differs from another one in: variables, attributes, and boxes of elements.
+
+        Loaded variables are compared by their values, others by where their chunks were placed: a box that was
+        overwritten with the same references is one that differs. Rows of references are not read.
+
+        Parameters
+        ----------
+        before, after
+            Snapshots as for :meth:`open`; this one by default.
+
+        Raises
+        ------
+        SourceNotFoundError
+            There is no such snapshot.
+        StorageError
+            The store cannot be read.
+        """
+        a = open_snapshot(self.objects, before)
+        b = self.snapshot if after is None else open_snapshot(self.objects, after)
+        archives = archive_of(a, self.objects, self._permission), archive_of(b, self.objects, self._permission)
+        return diff(a, b, archives)
 
     def expire(
         self,
