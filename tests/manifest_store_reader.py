@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import warnings
+import zlib
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -18,8 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.registry import get_codec_class
 from zarr.storage import MemoryStore
 
-PAGE, SOURCES, PART = 32768, 4096, 1 << 40
-MISSING, EMPTY, INLINE = -1, -2, -3
+PAGE, SOURCES, PART, MISSING, EMPTY, INLINE = 32768, 4096, 1 << 40, -1, -2, -3
 
 
 def snapshots(folder: Path) -> list[int]:
@@ -27,8 +27,6 @@ def snapshots(folder: Path) -> list[int]:
 
 
 class Store:
-    """One snapshot of a store; the newest by default."""
-
     def __init__(self, folder: Path, at: int | None = None):
         self.folder = folder.absolute() / ".vstack"
         number = snapshots(folder)[0] if at is None else at
@@ -50,7 +48,6 @@ class Store:
         return {path: {**group, "attributes": self.value({"dict": group["attributes"]})} for path, group in groups}
 
     def arrays(self) -> dict[str, dict]:
-        """Arrays by path: values as they are stored, fill value, names of dimensions, attributes."""
         return {path: self.array(node) for path, node in self.snapshot["arrays"].items()}
 
     def value(self, data):
@@ -76,7 +73,7 @@ class Store:
         edges = [self.edges(n, chunk) for n, chunk in zip(node["shape"], node["chunk_shapes"], strict=True)]
         if node["bundled"] is not None:
             bundle = (self.folder / "bundles" / self.snapshot["bundle"]["name"]).read_bytes()
-            check(len(bundle) == self.snapshot["bundle"]["size"], "bundle")
+            check(zlib.crc32(bundle) == self.snapshot["bundle"]["crc32"], "bundle")
             values[...] = to_cell(blosc.decompress(cut(bundle, *node["bundled"])), encodings[0], values.shape, 0)
         for segment, first, encoding_base, fill_base, *numbers in self.rows(node["placements"]):
             strides, begins, counts = np.reshape(numbers, (3, values.ndim)).tolist()
@@ -127,8 +124,10 @@ class Segment:
                 self.columns[1, i] = gap + (end if source == last else 0)
                 last, end = source, self.columns[1, i] + length
         n_pages = -(-self.row["n_sources"] // SOURCES) if self.row["sources"] is None else 0
-        pages = [self.store.document(f"{self.key}/sources/{page}.json.gz") for page in range(n_pages)]
-        columns = [[page[name] for page in pages or [self.row["sources"]]] for name in ("prefix", "suffix", "size")]
+        pages = [self.store.document(f"{self.key}/sources/{k}.json.gz") for k in range(n_pages)] or [
+            self.row["sources"]
+        ]
+        columns = [[page[name] for page in pages] for name in ("prefix", "suffix", "size")]
         self.sources = list(zip(*map(itertools.chain.from_iterable, columns), strict=True))
         check(len(self.sources) == self.row["n_sources"], "sources")
 
@@ -148,7 +147,10 @@ class Segment:
         check(size in (None, path.stat().st_size), f"size of '{path}'")
         with path.open("rb") as file:
             file.seek(offset)
-            return code, start, cut(file.read(length), 0, length)
+            raw, checksum = cut(file.read(length), 0, length), file.read(4)
+        summed = zlib.crc32(f"{self.row['name']}/{part}".encode() + raw) if source == INLINE else 0
+        check(source != INLINE or summed == int.from_bytes(checksum, "little"), f"checksum in '{path}'")
+        return code, start, raw
 
 
 def check(holds: bool, what: str) -> None:
@@ -182,7 +184,7 @@ def decode(raw: bytes, dtype: np.dtype, shape: list[int], codecs: list[dict]) ->
     if not codecs:
         check(len(raw) == math.prod(shape) * dtype.itemsize, "bytes of a chunk")
         return np.frombuffer(raw, dtype).reshape(shape)
-    steps = [get_codec_class(codec["name"]).from_dict(codec) for codec in codecs]
+    steps, objects = [get_codec_class(codec["name"]).from_dict(codec) for codec in codecs], {}
     filters = [step for step in steps if isinstance(step, ArrayArrayCodec)]
     serializers = [step for step in steps if isinstance(step, ArrayBytesCodec)]
     if not serializers:
@@ -191,7 +193,6 @@ def decode(raw: bytes, dtype: np.dtype, shape: list[int], codecs: list[dict]) ->
         stored = np.dtype(named[-1]) if named else dtype
         serializers = [zarr.codecs.BytesCodec(endian="little" if stored == stored.newbyteorder("<") else "big")]
     rest = [step for step in steps if step not in [*filters, *serializers]]
-    objects = {}
     with warnings.catch_warnings(action="ignore"):
         options = {"filters": filters, "serializer": serializers[0], "compressors": rest}
         array = zarr.create_array(MemoryStore(objects), shape=shape, chunks=tuple(shape), dtype=dtype, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from virtualstack.cache import ByteCache
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.manifest_store.documents import load
-from virtualstack.formats.manifest_store.names import heap_key, page_key, refs_key, sources_key
+from virtualstack.formats.manifest_store.names import heap_key, heap_seed, page_key, refs_key, shard_mark, sources_key
 from virtualstack.formats.manifest_store.placements import Placements
 from virtualstack.formats.manifest_store.rows import (
     SHARD,
@@ -30,10 +31,13 @@ from virtualstack.formats.manifest_store.tables import PageRef, Table
 from virtualstack.formats.plain_headers import to_count, to_text
 from virtualstack.location import Location
 
-__all__ = ["HEAP_PART", "Archive", "Objects", "Permission", "Segment"]
+__all__ = ["CHECKSUM", "HEAP_PART", "Archive", "Objects", "Permission", "Segment"]
 
 HEAP_PART = 1 << 40
 """An offset in the heap is the number of the part times this, and the byte in it."""
+
+CHECKSUM = 4
+"""Bytes behind each chunk in the heap: its CRC-32."""
 
 _MAX_COLUMNS = 5
 _MAX_SOURCES = 1 << 40
@@ -203,8 +207,9 @@ class Archive:
     def page(self, ref: PageRef, /) -> list[Any]:
         """Give the rows of a page of a table, as JSON has them."""
         key = page_key(ref.name)
-        rows = load(self.objects.get(key), url=self.url + key).get("rows")
-        if not isinstance(rows, list) or len(rows) != ref.n:
+        document = load(self.objects.get(key), url=self.url + key)
+        rows = document.get("rows")
+        if document.get("name") != ref.name or not isinstance(rows, list) or len(rows) != ref.n:
             raise MalformedFileError(f"'{self.url}{key}' is no page of {ref.n} rows: restore it", url=self.url + key)
         return rows
 
@@ -264,23 +269,25 @@ class Archive:
         shard, at = divmod(page, SHARD)
         key, size = refs_key(segment.name, shard), segment.shards[shard]
         where = f"'{self.url}{key}'"
-        pages = min(n_pages, SHARD)
+        pages, mark = min(n_pages, SHARD), shard_mark(segment.name, shard)
         if pages == 1:
             data: bytes | memoryview = self.objects.get(key)
             if len(data) != size:
                 raise MalformedFileError(f"{where} has {len(data)} bytes and should have {size}: restore it")
-            index = parse_index(data[-index_length(1) :], size, where=where)
+            index = parse_index(data[-index_length(1) :], size, mark, where=where)
             offset, length = index.spots[0].tolist()
             return decode_page(data[offset : offset + length], segment.columns, n, where=where)
-        index = self._kept((segment.name, "index", shard), partial(self._read_index, key, size, pages))
+        index = self._kept((segment.name, "index", shard), partial(self._read_index, key, size, pages, mark))
         offset, length = index.spots[at].tolist()
         (data,) = self.objects.read_ranges(key, size, [(offset, length)])
         return decode_page(data, segment.columns, n, where=where)
 
-    def _read_index(self, key: str, size: int, n_pages: int) -> PageIndex:
+    def _read_index(self, key: str, size: int, n_pages: int, mark: bytes) -> PageIndex:
         length = index_length(n_pages)
+        if size < length:
+            raise MalformedFileError(f"'{self.url}{key}' is too short for its index: restore it")
         (data,) = self.objects.read_ranges(key, size, [(size - length, length)])
-        return parse_index(data, size, where=f"'{self.url}{key}'")
+        return parse_index(data, size, mark, where=f"'{self.url}{key}'")
 
     # -- sources and heap -------------------------------------------------------------------------------------
 
@@ -293,8 +300,11 @@ class Archive:
 
     def _read_sources(self, segment: Segment, page: int) -> SourcePage:
         key = sources_key(segment.name, page)
-        found = SourcePage.of(load(self.objects.get(key), url=self.url + key), where=self.url + key)
+        document = load(self.objects.get(key), url=self.url + key)
+        found = SourcePage.of(document, where=self.url + key)
         n = min(SOURCES_PAGE, segment.n_sources - page * SOURCES_PAGE)
+        if (document.get("segment"), document.get("page")) != (segment.name, page):
+            raise MalformedFileError(f"'{self.url}{key}' is another object than it should be: restore it")
         if len(found.rows) != n:
             raise MalformedFileError(f"'{self.url}{key}' has {len(found.rows)} sources and should have {n}: restore it")
         return found
@@ -322,11 +332,12 @@ class Archive:
         Raises
         ------
         MalformedFileError
-            It has none there.
+            It has none there, or they are damaged.
         """
+        lengths = lengths + CHECKSUM
         part, begin = offsets // HEAP_PART, offsets % HEAP_PART
         sizes = np.array([*segment.heap, 0], np.int64)
-        bad = (part >= len(segment.heap)) | (offsets < 0) | (lengths < 0)
+        bad = (part >= len(segment.heap)) | (offsets < 0) | (lengths < CHECKSUM)
         if bad.any() or (begin > sizes[part] - lengths).any():
             raise MalformedFileError(f"'{self.url}' has inline chunks beyond the heap of {segment.name}: restore it")
         found: list[bytes] = [b""] * len(offsets)
@@ -336,8 +347,11 @@ class Archive:
             data = self.objects.read_ranges(
                 heap_key(segment.name, number), segment.heap[number], [(o, n) for o, n in ranges.tolist()]
             )
+            seed = heap_seed(segment.name, number)
             for i, x in zip(at.tolist(), data, strict=True):
-                found[i] = bytes(x)
+                found[i] = bytes(x[:-CHECKSUM])
+                if zlib.crc32(found[i], seed) != int.from_bytes(x[-CHECKSUM:], "little"):
+                    raise MalformedFileError(f"'{self.url}' has damaged inline chunks in {segment.name}: restore it")
         return found
 
 

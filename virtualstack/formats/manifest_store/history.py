@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -227,6 +228,8 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, /) -> bytes:
     data = objects.get(key)
     if len(data) != size:
         raise MalformedFileError(f"'{objects.url}{key}' has {len(data)} bytes and should have {size}: restore it")
+    if zlib.crc32(data) != snapshot.bundle.crc32:
+        raise MalformedFileError(f"'{objects.url}{key}' is damaged: its checksum is wrong; restore it")
     return data
 
 

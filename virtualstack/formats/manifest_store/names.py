@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import struct
 import time
+import zlib
 
 from virtualstack.errors import ManifestError
 
@@ -17,11 +19,13 @@ __all__ = [
     "SNAPSHOTS",
     "bundle_key",
     "heap_key",
+    "heap_seed",
     "made_at",
     "new_id",
     "page_key",
     "refs_key",
     "segment_folder",
+    "shard_mark",
     "snapshot_key",
     "snapshot_number",
     "sources_key",
@@ -81,6 +85,11 @@ def refs_key(segment: str, shard: int | None = None, /) -> str:
     return f"{segment_folder(segment)}/refs/" + ("zarr.json" if shard is None else f"c/0/{shard}")
 
 
+def shard_mark(segment: str, shard: int, /) -> bytes:
+    """Give the 16 bytes by which a shard is known: the name of its segment, and its number."""
+    return bytes.fromhex(_checked(segment)) + struct.pack("<I", shard)
+
+
 def sources_key(segment: str, page: int, /) -> str:
     """Give the key of a page of sources."""
     return f"{segment_folder(segment)}/sources/{page}.json.gz"
@@ -94,6 +103,11 @@ def heap_key(segment: str, part: int, /) -> str:
 def values_key(segment: str, part: int, /) -> str:
     """Give the key of a part of the chunks that were written into the store itself."""
     return f"{FOLDER}/segments/{_checked(segment)}/values/{part}"
+
+
+def heap_seed(segment: str, part: int, /) -> int:
+    """Give the CRC-32 that those of the chunks in a part of the heap go on from, so that no other part has them."""
+    return zlib.crc32(f"{_checked(segment)}/{part}".encode())
 
 
 def page_key(name: str, /) -> str:

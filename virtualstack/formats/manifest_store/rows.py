@@ -1,7 +1,8 @@
 """Rows of a segment: where chunks lie, as columns of integers in compressed pages.
 
 A segment is a zarr v3 array of int64, shape ``(columns, rows)``, whose chunks are pages of rows and whose shards are
-objects of 64 pages. Columns are source, gap, length, and, where the segment needs them, encoding and start.
+objects of 64 pages. Columns are source, gap, length, and, where the segment needs them, encoding and start. Each page
+has a checksum, and each shard says which one it is, in front of its index, where zarr does not look.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from virtualstack.errors import MalformedFileError
 __all__ = [
     "EMPTY_ROW",
     "INLINE_ROW",
+    "MARK",
     "MISSING_ROW",
     "PAGE",
     "SHARD",
@@ -42,6 +44,9 @@ PAGE = 32768
 
 SHARD = 64
 """Pages of a shard."""
+
+MARK = 16
+"""Bytes of the mark of a shard."""
 
 _NO_PAGE = (1 << 64) - 1
 _BITSHUFFLE = 2
@@ -84,7 +89,12 @@ def encode_page(rows: NDArray[np.int64], /, n_rows: int | None = None) -> bytes:
     gap[1:] -= np.where(follows[1:], ends[:-1], 0)
     offset[stored] = gap
     data: bytes = blosc.compress(page, b"zstd", 3, _BITSHUFFLE)
-    return data
+    return data + _checksum(data)
+
+
+def _checksum(data: bytes) -> bytes:
+    """Give what zarr's codec ``crc32c`` puts behind bytes."""
+    return struct.pack("<I", google_crc32c.value(data))
 
 
 def decode_page(data: bytes | memoryview, columns: int, n_rows: int, /, *, where: str) -> NDArray[np.int64]:
@@ -101,10 +111,13 @@ def decode_page(data: bytes | memoryview, columns: int, n_rows: int, /, *, where
         The bytes are no such page.
     """
     nbytes = 8 * columns * n_rows
+    data, checksum = bytes(data[:-4]), bytes(data[-4:])
     try:
+        if checksum != _checksum(data):
+            raise ValueError("its checksum is wrong")
         if len(data) < 16 or _HEADER.unpack_from(data)[0] != nbytes:  # or else memory as it says would be taken
             raise ValueError(f"it does not hold {columns} columns of {n_rows} rows")
-        page = np.frombuffer(bytearray(blosc.decompress(bytes(data))), "<i8").reshape(columns, n_rows)
+        page = np.frombuffer(bytearray(blosc.decompress(data)), "<i8").reshape(columns, n_rows)
     except (ValueError, RuntimeError) as error:
         raise MalformedFileError(f"{where} is damaged: {error}; restore it, or open another snapshot") from error
     stored, follows = _follows(page[0])
@@ -126,14 +139,14 @@ def decode_page(data: bytes | memoryview, columns: int, n_rows: int, /, *, where
     return page
 
 
-def encode_shard(pages: Sequence[bytes], n_pages: int, /) -> bytes:
-    """Put pages one after the other, and their index behind them, as zarr's codec ``sharding_indexed`` has it."""
+def encode_shard(pages: Sequence[bytes], n_pages: int, mark: bytes, /) -> bytes:
+    """Put pages one after the other, a mark, and the index, as zarr's codec ``sharding_indexed`` has it."""
     index = np.full((n_pages, 2), _NO_PAGE, "<u8")
     lengths = np.array([len(page) for page in pages], np.uint64)
     index[: len(pages), 1] = lengths
     index[: len(pages), 0] = np.cumsum(lengths) - lengths
     tail = index.tobytes()
-    return b"".join((*pages, tail, struct.pack("<I", google_crc32c.value(tail))))
+    return b"".join((*pages, mark, tail, _checksum(tail)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,26 +157,24 @@ class PageIndex:
 
 
 def index_length(n_pages: int, /) -> int:
-    """Give the bytes of the index of a shard, which are its last."""
-    return 16 * n_pages + 4
+    """Give the bytes of the mark and the index of a shard, which are its last."""
+    return MARK + 16 * n_pages + 4
 
 
-def parse_index(data: bytes | memoryview, size: int, /, *, where: str) -> PageIndex:
-    """Read the index of a shard of ``size`` bytes.
+def parse_index(data: bytes | memoryview, size: int, mark: bytes, /, *, where: str) -> PageIndex:
+    """Read the mark and the index of a shard of ``size`` bytes, which should have a mark.
 
     Raises
     ------
     MalformedFileError
         It is damaged.
     """
-    body, checksum = bytes(data[:-4]), data[-4:]
+    found, body, checksum = bytes(data[:MARK]), bytes(data[MARK:-4]), bytes(data[-4:])
+    if found != mark:
+        raise MalformedFileError(f"{where} is another object than it should be; restore it, or open another snapshot")
     spots = np.frombuffer(body, "<u8").reshape(-1, 2)
     present = spots[:, 0] != _NO_PAGE
-    if (
-        struct.pack("<I", google_crc32c.value(body)) != bytes(checksum)
-        or bool((spots[present] > size).any())
-        or bool((spots[present].sum(1) > size).any())
-    ):
+    if _checksum(body) != checksum or bool((spots[present] > size).any()) or bool((spots[present].sum(1) > size).any()):
         raise MalformedFileError(f"{where} has a damaged index; restore it, or open another snapshot")
     return PageIndex(np.where(present[:, None], spots, 0).astype(np.int64))
 
@@ -197,6 +208,7 @@ def refs_document(columns: int, n_rows: int, /) -> dict[str, Any]:
                                 "blocksize": 0,
                             },
                         },
+                        {"name": "crc32c"},
                     ],
                     "index_codecs": [
                         {"name": "bytes", "configuration": {"endian": "little"}},

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import math
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
@@ -62,10 +63,16 @@ class ArrayNode:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The object that holds loaded variables: its name and bytes."""
+    """The object that holds loaded variables: its name, number of bytes, and their CRC-32."""
 
     name: str
     size: int
+    crc32: int
+
+    @classmethod
+    def of(cls, name: str, data: bytes, /) -> Bundle:
+        """Describe an object by its bytes."""
+        return cls(name, len(data), zlib.crc32(data))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +135,7 @@ class Snapshot:
             "segments": self.segments.document(),
             "prefixes": self.prefixes,
             "relocations": [{"old": old, "new": new, "n_prefixes": n} for old, new, n in self.moved],
-            "bundle": None if self.bundle is None else {"name": self.bundle.name, "size": self.bundle.size},
+            "bundle": None if self.bundle is None else asdict(self.bundle),
             "signatures": self.signatures,
         }
         document["heap"] = base64.b64encode(b"".join(heap.parts)).decode()
@@ -253,7 +260,7 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
         segments=Table.of(document["segments"], where=url),
         prefixes=tuple(map(to_text, document["prefixes"])),
         moved=tuple((to_text(x["old"]), to_text(x["new"]), to_count(x["n_prefixes"])) for x in document["relocations"]),
-        bundle=None if bundle is None else Bundle(to_text(bundle["name"]), to_count(bundle["size"])),
+        bundle=None if bundle is None else _bundle(bundle),
         signatures=tuple(map(to_text, document["signatures"])),
     )
 
@@ -280,6 +287,10 @@ def _array_node(path: str, document: Mapping[str, Any], heap: memoryview, url: s
         generation=to_count(document["generation"]),
         merged=(merged, left),
     )
+
+
+def _bundle(data: Mapping[str, Any]) -> Bundle:
+    return Bundle(to_text(data["name"]), to_count(data["size"]), to_count(data["crc32"]))
 
 
 def _range(data: Any) -> tuple[int, int]:

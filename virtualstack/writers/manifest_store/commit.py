@@ -153,6 +153,6 @@ def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore) -
     for path in sorted(chunks):
         arrays[path] = replace(arrays[path], bundled=(offset, len(chunks[path])))
         offset += len(chunks[path])
-    name = new_id()
-    objects.target.put(bundle_key(name), b"".join(chunks[path] for path in sorted(chunks)))
-    return replace(made, arrays=arrays, bundle=Bundle(name, offset))
+    name, data = new_id(), b"".join(chunks[path] for path in sorted(chunks))
+    objects.target.put(bundle_key(name), data)
+    return replace(made, arrays=arrays, bundle=Bundle.of(name, data))

@@ -191,7 +191,7 @@ def _with_rows(
 
 def _put_page(rows: Sequence[object], target: Target, ndim: int | None) -> PageRef:
     name = new_id()
-    target.put(page_key(name), dump({"rows": rows}))
+    target.put(page_key(name), dump({"name": name, "rows": rows}))
     if ndim is None:
         return PageRef(name, len(rows))
     placements = Placements(np.array(rows, np.int64).reshape(len(rows), width(ndim)))

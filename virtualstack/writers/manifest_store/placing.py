@@ -238,7 +238,7 @@ def _keep_inline(rows: NDArray[np.int64], inline: bytes, segment: SegmentWriter)
         mine = np.flatnonzero(run == number)
         n = lengths[mine]
         spread = np.repeat(offsets[mine] - (np.cumsum(n) - n), n) + np.arange(int(n.sum()))
-        new[mine] = segment.keep(heap[spread]) + np.cumsum(n) - n
+        new[mine] = segment.keep(heap[spread], n)
     rows[1, at] = new[back.reshape(-1)]
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from virtualstack.formats.manifest_store.archive import HEAP_PART, Segment
+from virtualstack.formats.manifest_store.archive import CHECKSUM, HEAP_PART, Segment
 from virtualstack.formats.manifest_store.documents import dump
-from virtualstack.formats.manifest_store.names import heap_key, new_id, refs_key, sources_key
+from virtualstack.formats.manifest_store.names import heap_key, heap_seed, new_id, refs_key, shard_mark, sources_key
 from virtualstack.formats.manifest_store.rows import (
     SHARD,
     encode_page,
@@ -65,14 +66,25 @@ class SegmentWriter:
         sources = self._sources
         return [sources.setdefault(location, len(sources)) for location in locations]
 
-    def keep(self, chunks: NDArray[np.uint8], /) -> int:
-        """Put bytes into the heap, and give the offset of the first."""
-        if self._heap_size and self._heap_size + chunks.size > _HEAP:
+    def keep(self, chunks: NDArray[np.uint8], lengths: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """Put chunks, one behind the other, into the heap, each with its checksum; give their offsets there."""
+        n = chunks.size + CHECKSUM * len(lengths)
+        if self._heap_size and self._heap_size + n > _HEAP:
             self._put_heap()
-        offset = len(self._heap_parts) * HEAP_PART + self._heap_size
-        self._heap.append(chunks.tobytes())
-        self._heap_size += chunks.size
-        return offset
+        part = len(self._heap_parts)
+        ends, seed, view = np.cumsum(lengths), heap_seed(self.name, part), memoryview(chunks)
+        begins = ends - lengths
+        sums = [zlib.crc32(view[a:b], seed) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+        before = CHECKSUM * np.arange(len(lengths))
+        is_sum = np.zeros(n, np.bool_)
+        is_sum[(ends + before)[:, None] + np.arange(CHECKSUM)] = True
+        data = np.empty(n, np.uint8)
+        data[is_sum] = np.array(sums, "<u4").view(np.uint8)
+        data[~is_sum] = chunks
+        offsets = part * HEAP_PART + self._heap_size + begins + before
+        self._heap.append(data.tobytes())
+        self._heap_size += n
+        return offsets
 
     def _put_heap(self) -> None:
         self._puts.put(heap_key(self.name, len(self._heap_parts)), b"".join(self._heap))
@@ -97,7 +109,7 @@ class SegmentWriter:
             self._put_shard()
 
     def _put_shard(self) -> None:
-        shard = encode_shard(self._pages, self._n_pages)
+        shard = encode_shard(self._pages, self._n_pages, shard_mark(self.name, len(self._shards)))
         self._puts.put(refs_key(self.name, len(self._shards)), shard)
         self._shards.append(len(shard))
         self._pages = []
@@ -138,4 +150,4 @@ class SegmentWriter:
     def _put_sources(self, rows: Sequence[tuple[int, str, int | None, float | None, str | None]]) -> None:
         for page, begin in enumerate(range(0, len(rows), SOURCES_PAGE)):
             document = SourcePage(tuple(rows[begin : begin + SOURCES_PAGE])).document()
-            self._puts.put(sources_key(self.name, page), dump(document))
+            self._puts.put(sources_key(self.name, page), dump({"segment": self.name, "page": page, **document}))
