@@ -1,6 +1,7 @@
 """The command line: what it prints, writes and exits with."""
 
 import io
+import json
 import re
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def error_of(capsys):
 # -- build ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", ["json", "parq"])
+@pytest.mark.parametrize("suffix", ["json", "parq", "vstack"])
 def test_build_writes_a_cube_and_shows_it(files, tmp_path, capsys, suffix):
     """The unlimited dimension is found; values equal those of the files."""
     output = str(tmp_path / f"refs.{suffix}")
@@ -87,6 +88,17 @@ def test_verify_fails_where_a_value_differs(files, tmp_path, capsys, monkeypatch
         seen.err,
         re.MULTILINE,
     )
+
+
+def test_build_makes_a_new_snapshot_of_a_store_that_is_there(files, tmp_path, capsys):
+    """Earlier ones stay; values are compared in the newest."""
+    output = str(tmp_path / "cube.vstack")
+    assert main(["build", *files[:2], "-o", output]) == 0
+    assert main(["build", *files, "-o", output, "--verify", "--rewrite", "1%"]) == 0
+    assert "verified: " in capsys.readouterr().out
+    for at, n in ((0, 4), (1, 6)):
+        with xr.open_dataset(output, engine="virtualstack", at=at) as cube:
+            assert cube.sizes["time"] == n
 
 
 def test_build_rewrites_within_a_budget(tmp_path, capsys):
@@ -437,6 +449,37 @@ def test_a_path_is_no_sample():
     assert sample_files("a.nc") is None
 
 
+# -- convert ----------------------------------------------------------------------------------------------------
+
+
+def test_convert_writes_another_form(files, tmp_path, capsys):
+    """And back; the snapshot of a store can be chosen."""
+    refs, store, back = (str(tmp_path / name) for name in ("refs.json", "cube.vstack", "back.json"))
+    assert main(["build", *files, "-o", refs]) == 0
+    capsys.readouterr()
+    assert main(["convert", refs, store, "-m", "from kerchunk"]) == 0
+    assert capsys.readouterr().out == f"{store}: 3 variables of {refs}\n"
+    assert main(["convert", files[0], store]) == 0
+    assert main(["convert", store, back, "--at", "0"]) == 0
+    assert json.loads(Path(back).read_text()) == json.loads(Path(refs).read_text())
+
+
+def test_convert_says_what_belongs_to_no_array(files, tmp_path, capsys):
+    """It has no place in other forms."""
+    refs = tmp_path / "refs.json"
+    refs.write_text(json.dumps({".zgroup": '{"zarr_format": 2}', "stray/0": ["a.nc", 0, 1]}))
+    assert main(["convert", str(refs), str(tmp_path / "cube.vstack")]) == 0
+    assert capsys.readouterr().err == "virtualstack: note: '/stray': 1 references belong to no array\n"
+
+
+def test_convert_of_nothing_is_an_error(tmp_path, capsys):
+    """And leaves no target."""
+    store = tmp_path / "cube.vstack"
+    assert main(["convert", str(tmp_path / "gone.json"), str(store)]) == 1
+    assert "gone.json" in error_of(capsys)
+    assert not store.exists()
+
+
 # -- inspect ----------------------------------------------------------------------------------------------------
 
 
@@ -634,7 +677,7 @@ def test_the_version_is_that_of_the_package(capsys):
         (["biuld"], "invalid choice: 'biuld'"),
         (["build", "-o", "refs.json"], "the following arguments are required: FILE"),
         (["build", "a.nc"], "the following arguments are required: -o/--output"),
-        (["build", "a.nc", "-o", "refs.zarr"], "'refs.zarr' ends in none of .json, .parq, .parquet"),
+        (["build", "a.nc", "-o", "refs.zarr"], "'refs.zarr' ends in none of .vstack, .json, .parq, .parquet"),
         (["build", "a.nc", "-o", "refs.json", "--unsupported", "drop"], "invalid choice: 'drop'"),
         (["build", "a.nc", "-o", "refs.json", "--rewrite", "much"], "rewrite='much'"),
     ],

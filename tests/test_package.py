@@ -73,6 +73,7 @@ def test_the_public_names_are_these():
         "Repository",
         "ScanResult",
         "Survey",
+        "convert",
         "errors",
         "list_readers",
         "open_virtual_dataset",

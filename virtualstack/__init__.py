@@ -26,6 +26,7 @@ from virtualstack.store import ManifestStore
 from virtualstack.survey import Survey, survey
 
 if TYPE_CHECKING:
+    from virtualstack.conversion import convert
     from virtualstack.repository import Repository
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ __all__ = [
     "Repository",
     "ScanResult",
     "Survey",
+    "convert",
     "errors",
     "list_readers",
     "open_virtual_dataset",
@@ -55,7 +57,11 @@ __all__ = [
 ]
 
 
+_LATE = {"Repository": "virtualstack.repository", "convert": "virtualstack.conversion"}
+"""What few sessions need, and what imports much."""
+
+
 def __getattr__(name: str) -> Any:
-    if name != "Repository":  # which few sessions need, and which imports much
+    if name not in _LATE:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return importlib.import_module("virtualstack.repository").Repository
+    return getattr(importlib.import_module(_LATE[name]), name)

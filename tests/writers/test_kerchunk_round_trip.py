@@ -1,14 +1,19 @@
-"""Groups written as references and read back are the same, and so are their values."""
+"""Groups written as references and read back are the same, and so are their values; through a manifest store, too."""
 
+import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs.vlen import VLenUTF8
 
 from virtualstack.codecs.metadata import Codec
+from virtualstack.conversion import convert
 from virtualstack.errors import WriterError
 from virtualstack.location import Location
 from virtualstack.manifests import (
@@ -26,7 +31,7 @@ from virtualstack.manifests import (
 )
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.kerchunk import Kerchunk, read_references
-from virtualstack.storage import Storage
+from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.testing.strategies import known_arrays, model_read
 from virtualstack.writers.kerchunk import write_kerchunk
 
@@ -34,14 +39,34 @@ names = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_c
 names = names.filter(lambda name: name not in (".", "..") and not name.startswith(".z"))
 
 
+SERIAL = itertools.count()
+
+
 def forms(group, *, relative=False):
-    """Give the group read back from each form that is written."""
+    """Give the group read back from each form that is written, and from each after it has been a manifest store."""
     folder = "memory://round-trip"
     for suffix in ("json", "parq"):
-        write_kerchunk(group, f"{folder}/refs.{suffix}", relative=relative)
-        yield Kerchunk().read(f"{folder}/refs.{suffix}", Storage.of(), ReadOptions())
+        written, back = f"{folder}/refs.{suffix}", f"{folder}/back.{suffix}"
+        write_kerchunk(group, written, relative=relative)
+        yield Kerchunk().read(written, Storage.of(), ReadOptions())
+        store = f"{folder}/{next(SERIAL)}.vstack"
+        convert(written, store, relative=relative)
+        convert(store, back, relative=relative)
+        assert contents(back) == contents(written)
+        yield Kerchunk().read(back, Storage.of(), ReadOptions())
     if not relative:
         yield read_references(write_kerchunk(group, None))
+
+
+def contents(url):
+    """Give all that references say, whatever the order of keys and of the values in dictionaries of parquet."""
+    folder, _, name = url.rpartition("/")
+    target = MemoryTarget(f"{folder}/")
+    if name.endswith(".json"):
+        return json.loads(target.get(name))
+    files = {key.removeprefix(f"{name}/"): target.get(key) for key in target.list(name)}
+    metadata = json.loads(files.pop(".zmetadata"))
+    return metadata, {key: pq.read_table(pa.BufferReader(data)).to_pylist() for key, data in files.items()}
 
 
 def as_written(array):

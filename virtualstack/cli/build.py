@@ -11,9 +11,10 @@ import xarray as xr
 
 from virtualstack.api.each import open_each
 from virtualstack.api.opening import Opening, account_for
-from virtualstack.cli.options import AddCommand, add_reader, scanning
+from virtualstack.cli.options import AddCommand, add_reader, add_rewrite, output, scanning
 from virtualstack.cli.output import progress_bar, say, show
 from virtualstack.combine import How, combine_datasets
+from virtualstack.conversion import STORE
 from virtualstack.dataset import groups_of, refusals_of
 from virtualstack.engine import VirtualStackBackendEntrypoint
 from virtualstack.errors import CombineError, ReaderError, VirtualStackError
@@ -22,11 +23,8 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.sample import SAMPLES, sample_files
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import require_library, verify_against_files
-from virtualstack.writers.rewrite import Budget
 
 __all__ = ["add_commands"]
-
-_SUFFIXES = ".json", ".parq", ".parquet"
 
 
 def add_commands(add: AddCommand, /) -> None:
@@ -34,7 +32,7 @@ def add_commands(add: AddCommand, /) -> None:
     build = add("build", _build, help="make references of files, joined to one cube", parents=[scanning()])
     samples = ", ".join(f"sample:{name}" for name in SAMPLES)
     build.add_argument("files", nargs="+", metavar="FILE", help=f"path, glob, URL, or sample ({samples}), in order")
-    build.add_argument("-o", "--output", required=True, type=_output, help="refs.parq or refs.json")
+    build.add_argument("-o", "--output", required=True, type=output, help="cube.vstack, refs.parq or refs.json")
     build.add_argument("--concat-dim", metavar="DIM", help="join along it (default: the unlimited dimension)")
     build.add_argument("--verify", action="store_true", help="compare every value with the source files")
     add_reader(build)
@@ -68,26 +66,7 @@ def add_commands(add: AddCommand, /) -> None:
         default="raise",
         help="what to do with a file that cannot be opened; skip leaves it out with a warning (default: raise)",
     )
-    build.add_argument(
-        "--rewrite",
-        metavar="BUDGET",
-        type=_budget,
-        help="encode anew, and put into the references, what kerchunk cannot take: 1%% of a variable, or 64MiB",
-    )
-
-
-def _output(text: str) -> str:
-    if not text.endswith(_SUFFIXES):
-        raise argparse.ArgumentTypeError(f"'{text}' ends in none of {', '.join(_SUFFIXES)}")
-    return text
-
-
-def _budget(text: str) -> str:
-    try:
-        Budget.of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
+    add_rewrite(build)
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -106,7 +85,10 @@ def _build(options: argparse.Namespace) -> int:
         say("note", f"groups {left_out} below '{where}' are left out; --group chooses one")
     with _said_by_xarray(CombineError, "the files cannot be joined"):
         joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
-    joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite)
+    if options.output.rstrip("/").endswith(STORE):
+        joined.virtual.to_manifest_store(options.output, mode="w")
+    else:
+        joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite)
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
         cube = xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint)
     with cube:

@@ -6,7 +6,10 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-__all__ = ["AddCommand", "add_reader", "scanning"]
+from virtualstack.conversion import SUFFIXES
+from virtualstack.writers.rewrite import Budget
+
+__all__ = ["AddCommand", "add_reader", "add_rewrite", "output", "scanning"]
 
 
 class AddCommand(Protocol):
@@ -50,3 +53,28 @@ def scanning() -> argparse.ArgumentParser:
 def add_reader(command: argparse.ArgumentParser, /) -> None:
     """Add the option that names a reader."""
     command.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")
+
+
+def add_rewrite(command: argparse.ArgumentParser, /) -> None:
+    """Add the option that lets chunks be encoded anew."""
+    command.add_argument(
+        "--rewrite",
+        metavar="BUDGET",
+        type=_budget,
+        help="encode anew, and put into the references, what kerchunk cannot take: 1%% of a variable, or 64MiB",
+    )
+
+
+def _budget(text: str) -> str:
+    try:
+        Budget.of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def output(text: str, /) -> str:
+    """Take what references are written to, for :mod:`argparse`."""
+    if not text.rstrip("/").endswith(SUFFIXES):
+        raise argparse.ArgumentTypeError(f"'{text}' ends in none of {', '.join(SUFFIXES)}")
+    return text

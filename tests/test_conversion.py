@@ -1,0 +1,153 @@
+"""References of one form become those of another, and say the same."""
+
+import json
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.errors import UnsupportedFeatureError, WriterError
+from virtualstack.formats.reference_table import inline_bytes
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A file with groups, holes, small and packed variables."""
+    path = tmp_path / "data" / "a b.nc"
+    path.parent.mkdir()
+    with netCDF4.Dataset(path, "w") as file:
+        file.title = "odd: ü"
+        file.createDimension("time", None)
+        file.createDimension("x", 6)
+        time = file.createVariable("time", "f8", ("time",))
+        time.units = "days since 2000-01-01"
+        time[:] = np.arange(4)
+        t = file.createVariable("t", "i2", ("time", "x"), zlib=True, chunksizes=(1, 3), fill_value=-99)
+        t.scale_factor = 0.5
+        t.long_name = "temperature"
+        t[:2] = np.arange(12).reshape(2, 6)
+        file.createVariable("big", ">f4", ("x",), endian="big")[:] = np.arange(6)
+        file.createVariable("n", "i4", ())[...] = 7
+        file.createGroup("g").createVariable("v", "f8", ("x",), shuffle=True, zlib=True)[:] = np.arange(6)
+    return str(path)
+
+
+def of_kerchunk(path):
+    """Give references as the kerchunk package makes them."""
+    hdf = pytest.importorskip("kerchunk.hdf", reason="kerchunk is not installed")
+    return hdf.SingleHdf5ToZarr(path, inline_threshold=30).translate()
+
+
+def same_references(a, b):
+    """Compare keys, URLs, offsets, lengths and inline bytes, and metadata but for where one codec stands."""
+    assert a.keys() == b.keys()
+    for key, value in a.items():
+        if key.rpartition("/")[2] in (".zgroup", ".zattrs"):
+            assert json.loads(value) == json.loads(b[key]), key
+        elif key.endswith(".zarray"):
+            x, y = ({**json.loads(refs[key])} for refs in (a, b))
+            for array in (x, y):
+                array.pop("virtualstack", None)  # the dtypes of attributes
+                array.setdefault("dimension_separator", ".")
+                array["codecs"] = [*(array.pop("filters") or ()), *filter(None, [array.pop("compressor")])]
+            assert x == y, key
+        elif isinstance(value, list):
+            assert [value[0].replace("file://", "").replace("%20", " "), *value[1:]] == [
+                b[key][0].replace("file://", "").replace("%20", " "),
+                *b[key][1:],
+            ]
+        else:
+            assert inline_bytes(value, key) == inline_bytes(b[key], key), key
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("form", ["json", "parq"])
+def test_references_of_kerchunk_come_back(source, tmp_path, monkeypatch, form):
+    """Through a store, and through parquet."""
+    monkeypatch.chdir(tmp_path)
+    made = of_kerchunk(source)
+    (tmp_path / "made.json").write_text(json.dumps(made))
+    vs.convert("made.json", "made.vstack")
+    vs.convert("made.vstack", f"back.{form}")
+    if form == "parq":
+        vs.convert("back.parq", "back.json")
+    same_references(made["refs"], json.loads((tmp_path / "back.json").read_text())["refs"])
+
+
+FORMS = ["a.json", "a.parq", "a.vstack"]
+
+
+@pytest.mark.parametrize("first", FORMS)
+@pytest.mark.parametrize("second", FORMS)
+def test_values_are_the_same_in_any_form(source, tmp_path, monkeypatch, first, second):
+    """Decoded as xarray decodes them from the file, groups too."""
+    monkeypatch.chdir(tmp_path)
+    vs.convert(source, f"first-{first}")
+    vs.convert(f"first-{first}", f"second-{second}")
+    for group in (None, "g"):
+        with (
+            xr.open_dataset(source, engine="netcdf4", group=group) as expected,
+            xr.open_dataset(f"second-{second}", engine="virtualstack", group=group) as got,
+        ):
+            xr.testing.assert_identical(got.load(), expected.load())
+
+
+def test_references_and_sources_move_together(source, tmp_path, monkeypatch):
+    """Where locations are written relative, in each form."""
+    monkeypatch.chdir(tmp_path)
+    vs.convert(source, "a.parq", relative=True)
+    vs.convert("a.parq", "a.vstack", relative=True)
+    vs.convert("a.vstack", "a.json", relative=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("data", "a.parq", "a.vstack", "a.json"):
+        (tmp_path / name).rename(elsewhere / name)
+    with xr.open_dataset(elsewhere / "data" / "a b.nc", engine="netcdf4") as expected:
+        for name in FORMS:
+            with xr.open_dataset(elsewhere / name, engine="virtualstack") as got:
+                xr.testing.assert_identical(got.load(), expected.load())
+
+
+def test_a_store_that_is_there_gets_a_new_snapshot(source, tmp_path, monkeypatch):
+    """Its earlier ones stay, and can be converted."""
+    monkeypatch.chdir(tmp_path)
+    vs.convert(source, "a.vstack", message="all")
+    vs.convert(source, "a.vstack", drop_variables="t")
+    vs.convert("a.vstack", "new.json")
+    vs.convert("a.vstack", "old.json", reader=vs.readers.ManifestStore(at=0))
+    new, old = (json.loads((tmp_path / f"{name}.json").read_text())["refs"] for name in ("new", "old"))
+    assert {key.partition("/")[0] for key in old.keys() - new.keys()} == {"t"}
+    assert vs.Repository.open("a.vstack", at=0).snapshot.message == "all"
+
+
+def test_whole_files_get_their_size(tmp_path, monkeypatch):
+    """Kerchunk's ``[url]`` is all of a file; other forms have lengths."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.bin").write_bytes(bytes(8))
+    zarray = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "<i4", "order": "C", "fill_value": None}
+    refs = {".zgroup": '{"zarr_format": 2}', "v/.zarray": json.dumps(zarray), "v/0": ["a.bin"]}
+    (tmp_path / "a.json").write_text(json.dumps(refs))
+    vs.convert("a.json", "a.vstack", relative=True)
+    vs.convert("a.vstack", "b.json", relative=True)
+    assert json.loads((tmp_path / "b.json").read_text())["refs"]["v/0"] == ["a.bin", 0, 8]
+
+
+def test_a_target_without_a_known_suffix_is_an_error(source):
+    """Before anything is read."""
+    with pytest.raises(WriterError, match=r"'refs\.txt' does not say in which form"):
+        vs.convert("gone.nc", "refs.txt")
+
+
+def test_a_variable_that_is_refused_is_an_error_or_a_warning(tmp_path, monkeypatch):
+    """It is not left out in silence."""
+    monkeypatch.chdir(tmp_path)
+    zarray = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "|O", "order": "C", "fill_value": None}
+    refs = {".zgroup": '{"zarr_format": 2}', "v/.zarray": json.dumps(zarray)}
+    (tmp_path / "a.json").write_text(json.dumps(refs))
+    with pytest.raises(UnsupportedFeatureError, match="1 variable cannot be referenced"):
+        vs.convert("a.json", "a.vstack")
+    assert not (tmp_path / "a.vstack").exists()
+    with pytest.warns(UserWarning, match="left out '/v'"):
+        vs.convert("a.json", "a.vstack", unsupported="skip")

@@ -1,0 +1,52 @@
+"""``virtualstack convert``: kerchunk references to a manifest store, and back."""
+
+from __future__ import annotations
+
+import argparse
+
+from virtualstack.cli.options import AddCommand, add_reader, add_rewrite, output
+from virtualstack.cli.output import say, show
+from virtualstack.conversion import convert
+from virtualstack.readers.base import Reader
+from virtualstack.readers.manifest_store import ManifestStore
+
+__all__ = ["add_commands"]
+
+
+def add_commands(add: AddCommand, /) -> None:
+    """Add ``convert``."""
+    command = add("convert", _convert, help="write references in another form: kerchunk JSON, parquet, manifest store")
+    command.add_argument("source", metavar="SOURCE", help="refs.json, refs.parq or cube.vstack; path or URL")
+    command.add_argument("target", metavar="TARGET", type=output, help="the same; the suffix decides")
+    add_reader(command)
+    command.add_argument("--at", metavar="N", type=int, help="snapshot of a manifest store (default: the newest)")
+    command.add_argument("--relative", action="store_true", help="write locations of sources relative to the target")
+    command.add_argument(
+        "--unsupported",
+        choices=["raise", "skip"],
+        default="raise",
+        help="what to do with a variable that cannot be referenced (default: raise)",
+    )
+    add_rewrite(command)
+    command.add_argument(
+        "-m", "--message", metavar="TEXT", help="what the snapshot of a manifest store is, for its log"
+    )
+
+
+def _convert(options: argparse.Namespace) -> int:
+    reader: str | Reader | None = options.reader if options.at is None else ManifestStore(at=options.at)
+    group = convert(
+        options.source,
+        options.target,
+        reader=reader,
+        unsupported=options.unsupported,
+        relative=options.relative,
+        rewrite=options.rewrite,
+        message=options.message,
+    )
+    nodes = [node for _, node in group.walk()]
+    for refusal in (x for node in nodes for x in node.refusals if x.kind == "noted"):
+        say("note", f"'{refusal.path}': {refusal.reason}")
+    n = sum(len(node.arrays) for node in nodes)
+    show(f"{options.target}: {n} variable{'s' * (n != 1)} of {options.source}")
+    return 0

@@ -1,0 +1,117 @@
+"""References of one form become references of another: kerchunk JSON and parquet, and manifest stores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Literal
+
+from virtualstack.api import account_for
+from virtualstack.errors import WriterError
+from virtualstack.manifests import ManifestGroup
+from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.repository import save
+from virtualstack.scan import scan
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage.listing import found_url
+from virtualstack.writers.kerchunk import write_kerchunk
+
+__all__ = ["STORE", "SUFFIXES", "convert"]
+
+_KERCHUNK = ".json", ".parq", ".parquet"
+STORE = ".vstack"
+"""What a manifest store ends in where something else could be meant."""
+
+SUFFIXES = (STORE, *_KERCHUNK)
+"""What says in which form references are written."""
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    /,
+    *,
+    reader: str | Reader | None = None,
+    storage: StorageLike = None,
+    drop_variables: str | Iterable[str] = (),
+    unsupported: Literal["raise", "skip"] = "raise",
+    relative: bool = False,
+    fill_budget: int = 1 << 24,
+    inline_limit: int = 1 << 20,
+    rewrite: str | float | None = None,
+    message: str | None = None,
+) -> ManifestGroup:
+    """Write the references of one form in another: chunks stay where they are, and what is read is the same.
+
+    Between parquet and manifest stores in either direction, memory does not grow with the number of references; those
+    of a JSON file are held. References of kerchunk that become a store and kerchunk references again point to the same
+    bytes; what the forms write in another way is listed in the guide to manifest stores.
+
+    Parameters
+    ----------
+    source
+        Local path or URL of a manifest store, of kerchunk references, or of a file that a reader knows.
+    target
+        Local path or URL that ends in ``.vstack``, ``.json``, ``.parq`` or ``.parquet``. What is converted becomes the
+        newest snapshot of a store that is there; references that are there are replaced.
+    reader
+        Name of a reader, or a reader: :class:`~virtualstack.readers.ManifestStore` has the snapshot to be read.
+    storage
+        See :func:`virtualstack.open_virtual_dataset`.
+    drop_variables
+        Names of variables to leave out.
+    unsupported
+        Whether a variable that the reader refuses is an error, or left out and named in a warning (``"skip"``).
+    relative
+        Write the locations of sources relative to the target.
+    fill_budget, inline_limit, rewrite
+        What kerchunk references may hold where they cannot point: as in ``vds.virtual.to_kerchunk``. A manifest store
+        takes all chunks as they lie.
+    message
+        What the snapshot is, for the log of a store.
+
+    Returns
+    -------
+    ManifestGroup
+        What was converted.
+
+    Raises
+    ------
+    ReaderError
+        The source is damaged, or a variable of it is refused.
+    WriterError
+        The target has no form for a variable, no known suffix, or is something else.
+    StorageError
+        The source cannot be read, or the target not be written.
+    """
+    suffix = _suffix(target)
+    reached = Storage.of(storage)
+    dropped = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables)
+    options = ReadOptions(drop_variables=dropped)
+    (group,) = scan([found_url(source)], reader=reader, storage=reached, options=options)
+    account_for(group, unsupported, with_children=True)
+    if suffix != STORE:
+        write_kerchunk(
+            group,
+            target,
+            storage=reached,
+            relative=relative,
+            fill_budget=fill_budget,
+            inline_limit=inline_limit,
+            rewrite=rewrite,
+        )
+    else:
+        save(group, target, storage=reached, mode="w", message=message, relative=relative)
+    return group
+
+
+def _suffix(target: str | os.PathLike[str]) -> str:
+    name = os.fspath(target).rstrip("/")
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            return suffix
+    raise WriterError(
+        f"'{name}' does not say in which form to write: end it in '{STORE}' for a manifest store, in '.json' or "
+        "'.parq' for kerchunk references",
+        feature="suffix",
+    )
