@@ -144,9 +144,7 @@ class FsspecTarget:
 
 
 def open_source(url: str, backend: AbstractFileSystem, prefix: str, expected: Location | None, /) -> FsspecSource:
-    """Open a file of a filesystem: asks for its size, unless ``expected`` has one."""
-    if expected is not None and expected.size is not None:
-        return FsspecSource(backend, Location(url, expected.size, expected.etag, expected.last_modified))
+    """Open a file of a filesystem: asks which version of it is there, since bytes come without saying so."""
     with _storage_errors(url):
         info = backend.info(_path(backend, url))
     if info.get("type") == "directory":
