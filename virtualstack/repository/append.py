@@ -51,7 +51,7 @@ def appended(
             right=dim,
             left_url=stored.url,
         )
-    return each_node(stored, group, lambda _, node, other: _appended(node, other, dim, fitting, ordered=ordered))
+    return each_node(stored, [group], lambda _, node, new: _appended(node, new[0], dim, fitting, ordered=ordered))
 
 
 def _appended(

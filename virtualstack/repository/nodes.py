@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,32 +15,36 @@ __all__ = ["bundled_in", "each_node", "group_from"]
 
 
 def each_node(
-    stored: ManifestGroup, group: ManifestGroup, change: Callable[[str, ManifestGroup, ManifestGroup], ManifestGroup], /
+    stored: ManifestGroup,
+    groups: Sequence[ManifestGroup],
+    change: Callable[[str, ManifestGroup, Sequence[ManifestGroup]], ManifestGroup],
+    /,
 ) -> ManifestGroup:
-    """Change each group of a store by the one of another tree that has its path.
+    """Change each group of a store by those of other trees that have its path.
 
     Raises
     ------
     CombineError
         The trees have not the same groups; or what ``change`` raises, with a note that names the group.
     """
-    nodes, others = dict(stored.walk()), dict(group.walk())
-    for path in sorted(nodes.keys() ^ others.keys()):
-        having, other = (stored, group) if path in nodes else (group, stored)
-        raise CombineError(
-            f"group '{path}' is in '{having.url}' and not in '{other.url}'; what is added to a store has its groups: "
-            "leave the group out, or write a store of its own",
-            variable=path,
-            property="presence",
-            left=path in nodes,
-            right=path in others,
-            left_url=stored.url,
-            right_url=group.url,
-        )
+    nodes, others = dict(stored.walk()), [dict(group.walk()) for group in groups]
+    for group, its in zip(groups, others, strict=True):
+        for path in sorted(nodes.keys() ^ its.keys()):
+            having, other = (stored, group) if path in nodes else (group, stored)
+            raise CombineError(
+                f"group '{path}' is in '{having.url}' and not in '{other.url}'; what is added to a store has its "
+                "groups: leave the group out, or write a store of its own",
+                variable=path,
+                property="presence",
+                left=path in nodes,
+                right=path in its,
+                left_url=stored.url,
+                right_url=group.url,
+            )
     made = {}
     for path, node in nodes.items():
         with _naming(path):
-            made[path] = change(path, node, others[path])
+            made[path] = change(path, node, [its[path] for its in others])
     return _tree(made, stored, "")
 
 

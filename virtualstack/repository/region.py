@@ -20,7 +20,7 @@ from virtualstack.repository.fitting import Fitting, check_presence, cut_like, f
 from virtualstack.repository.nodes import bundled_in, each_node, group_from
 from virtualstack.writers.manifest_store.write import Overlay
 
-__all__ = ["Region", "overlay_on", "placed", "sliced"]
+__all__ = ["Region", "overlay_on", "placed", "sliced", "with_dims"]
 
 type Region = Literal["auto"] | Mapping[str, int | slice | Literal["auto"]]
 """Where a part belongs: by dimension elements, or ``"auto"`` for those that have its labels."""
@@ -64,12 +64,12 @@ def placed(
         )
     overlays: dict[str, Sequence[Overlay]] = {}
 
-    def change(path: str, node: ManifestGroup, other: ManifestGroup) -> ManifestGroup:
-        made, over = _placed(node, other, region, fitting)
+    def change(path: str, node: ManifestGroup, groups: Sequence[ManifestGroup]) -> ManifestGroup:
+        made, over = _placed(node, groups[0], region, fitting)
         overlays.update({f"{path}/{name}": [x] for name, x in over.items()})
         return made
 
-    return each_node(stored, group, change), overlays
+    return each_node(stored, [group], change), overlays
 
 
 def _placed(
@@ -82,7 +82,7 @@ def _placed(
     why = "leave it out with drop_vars, or add it to the store by itself"
     check_presence(new, old, [name for name in new.variables if name not in old.variables], why)
     box = sliced(old, sides)
-    new = fitted(_with_dims(new, old, sides), box, fitting, but=())
+    new = fitted(with_dims(new, old, sides), box, fitting, but=())
     overlays: dict[str, Overlay] = {}
     patched: dict[str, xr.Variable] = {}
     for name, variable in new.variables.items():
@@ -149,7 +149,7 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
     )
 
 
-def _with_dims(new: Part, old: Part, sides: Mapping[str, Side]) -> Part:
+def with_dims(new: Part, old: Part, sides: Mapping[str, Side]) -> Part:
     """Give variables that lack a dimension of which the region is one element that dimension."""
     changed = {}
     for name, variable in new.variables.items():

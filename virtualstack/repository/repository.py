@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import EllipsisType
-from typing import Any
+from typing import Any, Literal
 
 from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import archive_of
@@ -17,9 +17,12 @@ from virtualstack.readers.manifest_store import At, open_snapshot, permission_of
 from virtualstack.repository.compact import compact
 from virtualstack.repository.diff import Diff, diff
 from virtualstack.repository.expire import Expired, expire
+from virtualstack.repository.fitting import Fitting
 from virtualstack.repository.log import Log, log_of
+from virtualstack.repository.parts import Part, groups_of
 from virtualstack.repository.relocate import relocate
 from virtualstack.repository.stored import Stored
+from virtualstack.repository.update import updated
 from virtualstack.repository.values import write
 from virtualstack.repository.verify import StoreVerification, verify
 from virtualstack.storage import ObjectStore, Storage, StorageLike
@@ -164,6 +167,63 @@ class Repository:
         """
         made = write(self._stored, name, region, values, self.objects.storage, raw=raw, message=message)
         return replace(self, snapshot=made)
+
+    def update(
+        self,
+        parts: Part | Iterable[Part],
+        /,
+        *,
+        dim: str,
+        labels: Any = None,
+        join: Literal["exact", "left"] = "exact",
+        combine_options: Mapping[str, Any] | None = None,
+        message: str | None = None,
+        relative: bool = False,
+    ) -> Repository:
+        """Place files by their labels: new ones where they belong, in any order, others over those that are there.
+
+        A label that is there with the same sources (URL, size and etag) is left alone; where all are, there is no new
+        snapshot. No reference in the store is written again.
+
+        Parameters
+        ----------
+        parts
+            Virtual datasets or trees, or URLs of files, which are opened. Of two with one label the later one counts.
+        dim
+            Dimension along which labels tell the place; they ascend in the store, and in each part.
+        labels
+            More labels that should be there. Elements that no part has are MISSING, as are those of variables that a
+            part with new labels has not; at labels that are there such variables stay as they are.
+        join
+            Whether labels along other dimensions must be the store's, or become them (``"left"``): others are left
+            out, and those that are not there are missing.
+        combine_options
+            ``compat``, ``combine_attrs`` and ``fill_value`` as in :func:`virtualstack.open_virtual_mfdataset`.
+        message
+            What the snapshot is, for its log.
+        relative
+            Write the locations of sources in the folder that holds the store relative to it.
+
+        Returns
+        -------
+        Repository
+            At the new snapshot, or this one where nothing changes.
+
+        Raises
+        ------
+        CombineError
+            A part does not fit to what the store holds; the message has both.
+        ConflictError
+            Another writer has changed the same since this snapshot.
+        StorageError
+            A file cannot be read, or the store cannot be written.
+        """
+        storage = self.objects.storage
+        fitting = Fitting.of(join=join, options=combine_options, storage=storage)
+        store = self._stored
+        made, overlays = updated(store.group, groups_of(parts, storage), dim, labels, fitting)
+        snapshot = store.write(made, overlays=overlays, message=message, relative=relative)
+        return replace(self, snapshot=snapshot)
 
     @property
     def _stored(self) -> Stored:
