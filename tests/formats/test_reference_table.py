@@ -3,7 +3,7 @@ import pytest
 
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.metadata import ArrayMetadata
-from virtualstack.formats.reference_table import ReferenceTable, cells_of_keys, parse_json
+from virtualstack.formats.reference_table import ReferenceTable, parse_json
 from virtualstack.formats.references import WHOLE
 from virtualstack.manifests import ChunkEncoding, Fill
 
@@ -22,31 +22,6 @@ def metadata(*shape, prefix="", separator="."):
 
 def table(refs, **parts):
     return ReferenceTable.of({"version": 1, "refs": refs, **parts}, where="r")
-
-
-@pytest.mark.parametrize(
-    ("keys", "described", "cells"),
-    [
-        (["a/0.1", "a/1.0", "a/1.2"], metadata(2, 3), [1, 3, 5]),
-        (["a/0/1", "a/1/2"], metadata(2, 3, separator="/"), [1, 5]),
-        (["a/c/0/1"], metadata(2, 3, separator="/", prefix="c/"), [1]),
-        (["a/c.0.1"], metadata(2, 3, prefix="c."), [1]),
-        (["a/0"], metadata(), [0]),
-        (["a/c"], metadata(separator="/", prefix="c/"), [0]),
-        (["a/2.0", "a/0.0", "a/0.3"], metadata(2, 3), [-1, 0, -1]),
-        ([], metadata(3), []),
-    ],
-)
-def test_cells_of_keys(keys, described, cells):
-    """Keys of both versions and separators are cells; those outside of the grid are told."""
-    assert cells_of_keys(keys, "a", described, where="r").tolist() == cells
-
-
-@pytest.mark.parametrize("key", ["a/0", "a/0.1.2", "a/0.x", "a/-1.0", "a/00.1", "a/0.", "a/0.9999999999999999999"])
-def test_keys_that_are_no_index(key):
-    """A key that is no index is named with the number of axes."""
-    with pytest.raises(MalformedFileError, match=f"'{key}' of 'r' is no chunk of an array of 2 axes"):
-        cells_of_keys(["a/0.0", key], "a", metadata(2, 3), where="r")
 
 
 def test_references_of_all_kinds():
@@ -111,6 +86,8 @@ def test_strays_are_counted():
         ({"version": 1, "refs": []}, "'r' has 'refs' or 'templates' that are no objects"),
         ({"version": 1, "templates": {"u": 5}}, "or templates without text"),
         ({5: "x"}, "'r' has keys that are no text"),
+        ({b"a/0": "x"}, "'r' has keys that are no text"),
+        ({"\ud800/0": "x"}, "'r' has keys that are no text"),
     ],
 )
 def test_what_is_no_reference_set(data, message):
@@ -135,6 +112,11 @@ def test_what_is_no_reference_set(data, message):
         7,
         None,
         [["u"], 0, 1],
+        ["u", [0], 1],
+        ["u", 0, [1]],
+        ["u", True, 1],
+        ["u", 0, False],
+        ["\ud800", 0, 1],
     ],
     ids=str,
 )
@@ -146,7 +128,9 @@ def test_what_is_no_reference(value):
 
 
 def test_data_that_does_not_parse():
-    """Broken base64, broken JSON, deep JSON and metadata in another file are named with their key."""
+    """Broken base64, text and JSON, deep JSON and metadata in another file are named with their key."""
+    with pytest.raises(MalformedFileError, match=r"'a/0' of 'r' is '\\ud800', which is no text"):
+        table({"a/0": "\ud800"}).read("a", metadata(1))
     with pytest.raises(MalformedFileError, match="'a/0' of 'r' is no base64"):
         table({"a/0": "base64:?"}).read("a", metadata(1))
     with pytest.raises(MalformedFileError, match=r"'a/.zarray' of 'r' is not JSON"):

@@ -42,6 +42,32 @@ def test_json_file(tmp_path):
         assert group["v"].in_memory().entries["offset"].tolist() == [5, 6]
 
 
+def test_long_json_file(tmp_path):
+    """A long file says what the same references in memory say, or is refused as these are."""
+    zarray = {**ZARRAY, "shape": [3000]}
+    chunks = {f"v/{i}": [f"../data/{i % 5}.nc", 7 * i, i] for i in range(3000)}
+    refs = references(**{"v/.zarray": json.dumps(zarray), **chunks, "v/17": "base64:AAAA", "v/18": ["/abs/b.nc", 1, 2]})
+    expected = read_references(refs, base_url=absolute_url(tmp_path))
+    text = json.dumps(refs).encode()
+    assert len(text) > 1 << 16
+    (tmp_path / "refs.json").write_bytes(text)
+    (tmp_path / "refs.json.zst").write_bytes(numcodecs.Zstd().encode(text))
+    for name in ("refs.json", "refs.json.zst"):
+        got = read(tmp_path / name)
+        assert (got["v"] == expected["v"]).all()
+        assert len(got["v"].in_memory().locations) == 6
+    for damaged in (
+        text[:-1],
+        text.replace(b"[", b"[[", 1),
+        text.replace(b'"v/9"', b'"v/x"'),
+        text.replace(b"7, 1]", b"-7, 1]"),
+    ):
+        assert damaged != text
+        (tmp_path / "refs.json").write_bytes(damaged)
+        with pytest.raises(MalformedFileError, match=r"refs.json"):
+            read(tmp_path / "refs.json")
+
+
 def test_name_without_suffix_is_json(tmp_path):
     """A file without a telling name is taken for JSON."""
     (tmp_path / "refs").write_text(json.dumps(references()))

@@ -5,26 +5,24 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, compress
 from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
+from virtualstack.formats.chunk_keys import cells_of_keys
 from virtualstack.formats.metadata import ArrayMetadata
-from virtualstack.formats.references import WHOLE, References
+from virtualstack.formats.plain_references import PlainReferences, are_metadata, below
+from virtualstack.formats.references import WHOLE, References, join_references
 from virtualstack.formats.templates import generate, render
 
-__all__ = ["ReferenceTable", "cells_of_keys", "inline_bytes", "parse_json"]
-
-_METADATA = ".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"
-_INDEX = r"^(0|[1-9][0-9]{0,17})$"
+__all__ = ["ReferenceTable", "inline_bytes", "parse_json"]
 
 
 def parse_json(text: str | bytes, /, *, where: str) -> Any:
@@ -55,16 +53,22 @@ class ReferenceTable:
         The file, for messages.
     keys
         Of the references, sorted.
+    describes
+        Whether a key is one of zarr metadata.
+    plain
+        More references.
     """
 
     references: Mapping[str, Any]
     templates: Mapping[str, str]
     where: str
     keys: Sequence[str]
+    describes: NDArray[np.bool_]
+    plain: PlainReferences | None
 
     @classmethod
-    def of(cls, data: object, /, *, where: str) -> ReferenceTable:
-        """Take a reference set of version 0 or 1 apart.
+    def of(cls, data: object, /, *, where: str, plain: PlainReferences | None = None) -> ReferenceTable:
+        """Take a reference set of version 0 or 1 apart; ``plain`` are those that were taken out of it.
 
         Raises
         ------
@@ -89,9 +93,19 @@ class ReferenceTable:
             )
         if "version" in data and data.get("gen"):
             references = {**references, **generate(data["gen"], templates, where=where)}
-        if not all(map(str.__instancecheck__, references)):
-            raise MalformedFileError(f"'{where}' has keys that are no text")
-        return cls(references=references, templates=templates, where=where, keys=sorted(references))
+        try:
+            "".join(references).encode()
+        except (TypeError, UnicodeEncodeError) as error:
+            raise MalformedFileError(f"'{where}' has keys that are no text: {error}; write it anew") from error
+        keys = sorted(references)
+        return cls(
+            references=references,
+            templates=templates,
+            where=where,
+            keys=keys,
+            describes=are_metadata(pa.array(keys, pa.large_string())),
+            plain=plain,
+        )
 
     def metadata(self) -> dict[str, Any]:
         """Give zarr metadata, parsed, by key; consolidated metadata fills in what does not stand on its own.
@@ -101,7 +115,7 @@ class ReferenceTable:
         MalformedFileError
             Metadata that is not JSON, or a reference to another file.
         """
-        found = {key: self._json(key) for key in self.keys if key.endswith(_METADATA) and _is_metadata(key)}
+        found = {key: self._json(key) for key in compress(self.keys, self.describes.tolist())}
         consolidated = found.get(".zmetadata")
         if isinstance(consolidated, Mapping) and isinstance(consolidated.get("metadata"), Mapping):
             found = {**consolidated["metadata"], **found}
@@ -117,21 +131,19 @@ class ReferenceTable:
             f"'{key}' of '{self.where}' is {value!r}; metadata must stand in the references themselves: write them anew"
         )
 
-    def span(self, path: str, /) -> slice:
-        """Give the part of ``keys`` below a path."""
-        return slice(bisect_left(self.keys, f"{path}/"), bisect_left(self.keys, f"{path}0"))  # "0" follows "/"
-
     def strays(self, paths: Sequence[str], /) -> dict[str, int]:
         """Count references that belong to none of the arrays at ``paths``, by their folder."""
-        known = np.zeros(len(self.keys), np.bool_)
-        for path in paths:
-            known[self.span(path)] = True
         strays: dict[str, int] = {}
-        for i in np.flatnonzero(~known).tolist():
-            folder, _, name = self.keys[i].rpartition("/")
-            if name not in _METADATA:
-                strays[folder] = strays.get(folder, 0) + 1
-        return strays
+        counted = [(self.keys, 1 - self.describes)]
+        if self.plain is not None:
+            counted.append((self.plain.stems, np.diff(self.plain.starts)))
+        for names, counts in counted:
+            for path in paths:
+                counts[below(names, path)] = 0
+            for i in np.flatnonzero(counts).tolist():
+                folder = names[i].rpartition("/")[0]
+                strays[folder] = strays.get(folder, 0) + int(counts[i])
+        return dict(sorted(strays.items()))
 
     def read(self, path: str, metadata: ArrayMetadata, /) -> tuple[References, int]:
         """Give the chunks of an array, and how many references lie outside of its grid.
@@ -141,14 +153,35 @@ class ReferenceTable:
         MalformedFileError
             A key is no index, or a reference is none.
         """
-        keys = [key for key in self.keys[self.span(path)] if not (key.endswith(_METADATA) and _is_metadata(key))]
-        cells = cells_of_keys(keys, path, metadata, where=self.where)
+        references, n_outside = self._read_others(path, metadata)
+        if self.plain is None:
+            return references, n_outside
+        plain, n_plain_outside = self._read_plain(self.plain, path, metadata)
+        return join_references([references, plain]), n_outside + n_plain_outside
+
+    def _read_others(self, path: str, metadata: ArrayMetadata) -> tuple[References, int]:
+        at = below(self.keys, path)
+        keys = list(compress(self.keys[at], (~self.describes[at]).tolist()))
+        cells = cells_of_keys(pa.array(keys, pa.large_string()), path, metadata, where=self.where)
         inside = cells >= 0
         n_outside = len(keys) - int(np.count_nonzero(inside))
         if n_outside:
-            keys = [key for key, keep in zip(keys, inside.tolist(), strict=True) if keep]
-            cells = cells[inside]
+            keys, cells = list(compress(keys, inside.tolist())), cells[inside]
         return self._columns(keys, cells), n_outside
+
+    def _read_plain(self, plain: PlainReferences, path: str, metadata: ArrayMetadata) -> tuple[References, int]:
+        at = plain.span(path)
+        cells = cells_of_keys(plain.keys[at], path, metadata, where=self.where)
+        rows, offsets, lengths = plain.rows[at], plain.offsets[at], plain.lengths[at]
+        inside = cells >= 0
+        n_outside = len(cells) - int(np.count_nonzero(inside))
+        if n_outside:
+            cells, rows, offsets, lengths = cells[inside], rows[inside], offsets[inside], lengths[inside]
+        used = np.zeros(len(plain.urls), np.bool_)
+        used[rows] = True
+        urls = self._render([plain.urls[i] for i in np.flatnonzero(used).tolist()])
+        rows = (np.cumsum(used) - 1)[rows]
+        return References(cells=cells, rows=rows, offsets=offsets, lengths=lengths, urls=urls), n_outside
 
     def _columns(self, keys: list[str], cells: NDArray[np.int64]) -> References:
         values = list(map(self.references.__getitem__, keys))
@@ -162,15 +195,18 @@ class ReferenceTable:
         names, starts, sizes = self._spans(spans, keys, np.flatnonzero(~is_inline))
         try:
             codes = pa.array(names, pa.string()).dictionary_encode()
-        except pa.ArrowException as error:
+        except (pa.ArrowException, UnicodeEncodeError) as error:
             raise self._no_reference(keys, values) from error
         if codes.null_count:
             raise self._no_reference(keys, values)
         rows[~is_inline], offsets[~is_inline], lengths[~is_inline] = codes.indices.to_numpy(), starts, sizes
-        urls = codes.dictionary.to_pylist()
+        urls = self._render(codes.dictionary.to_pylist())
+        return References(cells=cells, rows=rows, offsets=offsets, lengths=lengths, urls=urls, inline=inline)
+
+    def _render(self, urls: list[str]) -> tuple[str, ...]:
         if self.templates:
             urls = [render(url, self.templates, where=self.where) for url in urls]
-        return References(cells=cells, rows=rows, offsets=offsets, lengths=lengths, urls=tuple(urls), inline=inline)
+        return tuple(urls)
 
     def _spans(
         self, spans: list[Any], keys: list[str], at: NDArray[np.int64]
@@ -185,7 +221,8 @@ class ReferenceTable:
             starts, sizes = map(np.array, numbers)
         except (TypeError, ValueError, IndexError) as error:
             raise self._no_reference([keys[i] for i in at.tolist()], spans) from error
-        if starts.dtype != np.int64 or sizes.dtype != np.int64 or starts.min() < 0 or sizes.min() < WHOLE:
+        is_whole = all(x.dtype == np.int64 and x.ndim == 1 for x in (starts, sizes))
+        if not is_whole or bool in set(map(type, chain(*numbers))) or starts.min() < 0 or sizes.min() < WHOLE:
             raise self._no_reference([keys[i] for i in at.tolist()], spans)
         return names, starts, sizes
 
@@ -199,16 +236,16 @@ class ReferenceTable:
         )
 
 
-def _is_metadata(key: str) -> bool:
-    return key.rpartition("/")[2] in _METADATA
-
-
 def _is_reference(value: Any) -> bool:
     if isinstance(value, (str, bytes, Mapping)):
         return True
-    if not isinstance(value, (list, tuple)) or len(value) not in (1, 3) or not isinstance(value[0], str):
+    if not isinstance(value, (list, tuple)) or len(value) not in (1, 3) or not _is_text(value[0]):
         return False
     return all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 63 for n in value[1:])
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value == value.encode(errors="ignore").decode()
 
 
 def inline_bytes(value: Any, where: str) -> bytes:
@@ -217,10 +254,12 @@ def inline_bytes(value: Any, where: str) -> bytes:
     Raises
     ------
     MalformedFileError
-        Base64 that is none.
+        Base64 that is none, or text with half a character.
     """
     if isinstance(value, Mapping):
         return json.dumps(value).encode()
+    if isinstance(value, str) and not _is_text(value):
+        raise MalformedFileError(f"'{where}' is {value!r}, which is no text: write the references anew")
     raw = value.encode() if isinstance(value, str) else cast(bytes, value)
     if not raw.startswith(b"base64:"):
         return raw
@@ -228,41 +267,3 @@ def inline_bytes(value: Any, where: str) -> bytes:
         return base64.b64decode(raw[len(b"base64:") :], validate=True)
     except binascii.Error as error:
         raise MalformedFileError(f"'{where}' is no base64: {error}; write the references anew") from error
-
-
-def cells_of_keys(keys: list[str], path: str, metadata: ArrayMetadata, /, *, where: str) -> NDArray[np.int64]:
-    """Give the cell that each chunk key names, counted in C order of the grid; -1 where it lies outside.
-
-    Raises
-    ------
-    MalformedFileError
-        A key is no index in a grid of that many axes.
-    """
-    ndim, grid = len(metadata.shape), metadata.grid.shape
-    if not keys:
-        return np.zeros(0, np.int64)
-    start = f"{path}/{metadata.key_prefix}"
-    if not ndim:
-        start = start.rstrip(metadata.separator) if metadata.key_prefix else f"{start}0"
-        _check_keys(keys, np.array([key == start for key in keys]), where, 0)
-        return np.zeros(len(keys), np.int64)
-    names = pa.array(keys, pa.string())
-    _check_keys(keys, pc.starts_with(names, start).to_numpy(zero_copy_only=False), where, ndim)
-    parts = pc.split_pattern(pc.utf8_slice_codeunits(names, len(start)), metadata.separator)
-    _check_keys(keys, pc.equal(pc.list_value_length(parts), ndim).to_numpy(zero_copy_only=False), where, ndim)
-    numbers = parts.flatten()
-    is_index = pc.match_substring_regex(numbers, _INDEX).to_numpy(zero_copy_only=False).reshape(-1, ndim)
-    _check_keys(keys, is_index.all(axis=1), where, ndim)
-    index = pc.cast(numbers, pa.int64()).to_numpy(zero_copy_only=False).reshape(-1, ndim)
-    inside = (index < np.array(grid, np.int64)).all(axis=1)
-    cells = np.full(len(keys), -1, np.int64)
-    cells[inside] = np.ravel_multi_index(tuple(index[inside].T), grid) if inside.any() else 0
-    return cells
-
-
-def _check_keys(keys: list[str], good: NDArray[np.bool_], where: str, ndim: int) -> None:
-    if not good.all():
-        raise MalformedFileError(
-            f"'{keys[int(np.argmin(good))]}' of '{where}' is no chunk of an array of {ndim} axes: "
-            "write the references anew"
-        )

@@ -14,7 +14,17 @@ from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
 
-__all__ = ["WHOLE", "Locate", "Measure", "References", "build_manifest", "check_grid", "place_rows", "with_sizes"]
+__all__ = [
+    "WHOLE",
+    "Locate",
+    "Measure",
+    "References",
+    "build_manifest",
+    "check_grid",
+    "join_references",
+    "place_rows",
+    "with_sizes",
+]
 
 WHOLE = -1
 """Length of a reference to a whole file."""
@@ -53,6 +63,26 @@ class References:
     lengths: NDArray[np.int64]
     urls: tuple[str, ...]
     inline: tuple[bytes, ...] = ()
+
+
+def join_references(parts: Sequence[References], /) -> References:
+    """Join references of one array that name different cells."""
+    parts = [part for part in parts if part.cells.size] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
+    row_of: dict[str, int] = {}
+    rows = []
+    for part in parts:
+        joined = np.array([row_of.setdefault(url, len(row_of)) for url in part.urls] + [-1], np.int64)
+        rows.append(joined[part.rows])  # -1 is the last
+    return References(
+        cells=np.concatenate([part.cells for part in parts]),
+        rows=np.concatenate(rows),
+        offsets=np.concatenate([part.offsets for part in parts]),
+        lengths=np.concatenate([part.lengths for part in parts]),
+        urls=tuple(row_of),
+        inline=tuple(chunk for part in parts for chunk in part.inline),
+    )
 
 
 def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:

@@ -15,6 +15,7 @@ from virtualstack.formats.hierarchy import array_paths, build_group
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.parquet_table import ParquetTable
 from virtualstack.formats.reference_table import ReferenceTable, parse_json
+from virtualstack.formats.reference_text import split_text
 from virtualstack.formats.references import build_manifest
 from virtualstack.location import absolute_url
 from virtualstack.manifests import Manifest, ManifestGroup, Refusal
@@ -27,6 +28,7 @@ __all__ = ["Kerchunk", "read_references"]
 _PARQUET = ".parq", ".parquet"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _MAX_TEXT = 1 << 33
+_LONG_TEXT = 1 << 16  # bytes; below, the JSON library alone is quicker
 _DEFAULTS = ReadOptions()
 
 
@@ -71,8 +73,7 @@ class Kerchunk:
         zmetadata = None if ".json" in url.rpartition("/")[2] else _directory(url, storage)
         if zmetadata is None:
             source = storage.source(url)
-            data = _parse(source.read(0, source.size), url)
-            return self._from_table(ReferenceTable.of(data, where=url), base, storage, options, url)
+            return self._from_table(_parse(source.read(0, source.size), url), base, storage, options, url)
         table = ParquetTable.of(zmetadata.read(0, zmetadata.size), where=url)
         lasting = Storage(storage.given, storage.remembered)  # without what is kept for this one reading
 
@@ -177,16 +178,20 @@ def _directory(url: str, storage: Storage) -> Source | None:
         return None
 
 
-def _parse(data: bytes, url: str) -> Any:
+def _parse(data: bytes, url: str) -> ReferenceTable:
     if data.startswith(_ZSTD):
         try:
             data = pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(_MAX_TEXT)
         except OSError as error:
             raise MalformedFileError(f"'{url}' is damaged zstd: {error}; write the references anew", url=url) from error
+    parts = split_text(data) if len(data) >= _LONG_TEXT else None
+    if parts is not None:
+        references, plain = parts
+        return ReferenceTable.of(references, plain=plain, where=url)
     try:
-        return orjson.loads(data)
+        return ReferenceTable.of(orjson.loads(data), where=url)
     except orjson.JSONDecodeError:
-        return parse_json(data, where=url)  # NaN, which orjson refuses; or the reason
+        return ReferenceTable.of(parse_json(data, where=url), where=url)  # NaN, which orjson refuses; or the reason
 
 
 def _filter(options: ReadOptions) -> Callable[[str], bool]:
