@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -72,6 +73,8 @@ def folder(tmp_path_factory):
     group = group_of(made, GRID)
     for suffix in ("parq", "json"):
         write_kerchunk(group, made / f"refs.{suffix}")
+    slashes = (made / "refs.json").read_bytes().replace(b"/", b"\\/")
+    (made / "refs.ujson.json").write_bytes(slashes)  # as kerchunk writes it
     return made
 
 
@@ -90,7 +93,7 @@ def many(tmp_path_factory):
     return made / "refs.parq"
 
 
-@pytest.mark.parametrize("suffix", ["parq", "json"])
+@pytest.mark.parametrize("suffix", ["parq", "json", "ujson.json"])
 def test_first_time_step(folder, suffix):
     """Opening references and loading one time step, as a user does it."""
     url = str(folder / f"refs.{suffix}")
@@ -105,6 +108,28 @@ def test_first_time_step(folder, suffix):
         repeats=7 if suffix == "parq" else 3,
     )
     xr.testing.assert_equal(best["virtualstack"].result, best["kerchunk"].result)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell the peak of a process")
+@pytest.mark.parametrize("engine", ["virtualstack", "kerchunk"])
+def test_memory_of_json(folder, engine):
+    """Peak memory beyond that of the same on a few references: in a process of its own."""
+    program = (
+        "import os, re, sys, pathlib, warnings, xarray as xr\n"
+        "warnings.simplefilter('ignore')\n"
+        "def peak():\n"
+        "    return 1024 * int(re.search(r'VmHWM:\\s*(\\d+)', pathlib.Path('/proc/self/status').read_text())[1])\n"
+        "xr.open_dataset(sys.argv[2], engine=sys.argv[1]).v.isel(t=0).load()\n"
+        "before = peak()\n"
+        "xr.open_dataset(sys.argv[3], engine=sys.argv[1]).v.isel(t=0).load()\n"
+        "print(peak() - before, flush=True)\n"
+        "os._exit(0)"  # xarray has loaded plugins, of which some abort at exit
+    )
+    few = folder / "few.json"
+    write_kerchunk(group_of(folder, (5, GRID[1])), few)
+    call = [sys.executable, "-c", program, engine, few, folder / "refs.json"]
+    ran = subprocess.run(call, capture_output=True, text=True, check=True)
+    print(f"\npeak memory of {math.prod(GRID)} references of JSON, {engine}: {int(ran.stdout) / 1e6:.0f} MB")
 
 
 def test_many_references(many):
