@@ -13,6 +13,7 @@ from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import archive_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.location import absolute_url
+from virtualstack.readers.base import Reader
 from virtualstack.readers.manifest_store import At, open_snapshot, permission_of
 from virtualstack.repository.compact import compact
 from virtualstack.repository.diff import Diff, diff
@@ -20,11 +21,13 @@ from virtualstack.repository.expire import Expired, expire
 from virtualstack.repository.fitting import Fitting
 from virtualstack.repository.log import Log, log_of
 from virtualstack.repository.parts import Part, groups_of
+from virtualstack.repository.refresh import OnMissing, Refreshed, Rescan, refresh
 from virtualstack.repository.relocate import relocate
 from virtualstack.repository.stored import Stored
 from virtualstack.repository.update import updated
 from virtualstack.repository.values import write
 from virtualstack.repository.verify import StoreVerification, verify
+from virtualstack.scan.workers import ExecutorLike
 from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.storage.permission import Allow
 from virtualstack.writers.manifest_store.commit import GRACE
@@ -370,3 +373,46 @@ class Repository:
             A source lies where the store may not refer to; see ``allow``.
         """
         return verify(self.objects, self.snapshot, self._permission, sample=sample, seed=seed)
+
+    def refresh(
+        self,
+        *,
+        missing: OnMissing = "keep",
+        reader: str | Reader | None = None,
+        executor: ExecutorLike = None,
+        unpack: bool = False,
+        message: str | None = None,
+    ) -> Refreshed:
+        """Scan sources that have changed again, and put their new chunks in the place of the old ones.
+
+        All of them in one snapshot. A source whose new chunks do not fit is left as it is, and told: it has other
+        lengths, chunk lines, dtypes, or attributes that change values; or values of it that stand in the store itself,
+        such as coordinates, are others now. Chunks that were overwritten in the store stay overwritten. Earlier
+        snapshots refer to the sources as they were. References are read only of segments that hold changed sources.
+
+        Parameters
+        ----------
+        missing
+            What becomes of sources that are not there any more: they are left (``"keep"``), or their chunks are
+            MISSING, which read as fill values (``"mask"``).
+        reader, executor
+            See :func:`virtualstack.scan.scan`.
+        unpack
+            Whether the store was written from files that were opened with ``unpack=True``.
+        message
+            What the snapshot is, for its log.
+
+        Returns
+        -------
+        Refreshed
+            With the new snapshot, and the sources that were left.
+
+        Raises
+        ------
+        ConflictError
+            Another writer has changed the same since this snapshot.
+        StorageError
+            The store cannot be read or written.
+        """
+        how = Rescan(reader=reader, executor=executor, unpack=unpack)
+        return refresh(self._stored, self.objects.storage, how, missing=missing, message=message)

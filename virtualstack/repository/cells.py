@@ -1,0 +1,93 @@
+"""Which cells of a store refer to some sources, and sets of cells as boxes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.location import Location
+from virtualstack.manifests import FIRST, ManifestArray
+from virtualstack.repository.shown import Shown
+
+__all__ = ["Cells", "boxes_of", "cells_of_sources"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Cells of an array.
+
+    Parameters
+    ----------
+    array
+        The array.
+    numbers
+        Int64, shape ``(n, ndim)``, each once.
+    """
+
+    array: ManifestArray
+    numbers: NDArray[np.int64]
+
+    @property
+    def low(self) -> tuple[int, ...]:
+        """First cell of their box."""
+        return tuple(self.numbers.min(0).tolist())
+
+    @property
+    def high(self) -> tuple[int, ...]:
+        """Last cell of their box, and one more."""
+        return tuple((self.numbers.max(0) + 1).tolist())
+
+    def mask(self) -> NDArray[np.bool_]:
+        """Tell which cells of their box they are."""
+        low = np.array(self.low, np.int64)
+        found = np.zeros(tuple(np.array(self.high, np.int64) - low), np.bool_)
+        found[tuple((self.numbers - low).T)] = True
+        return found
+
+
+def cells_of_sources(shown: Shown, segments: Mapping[int, frozenset[Location]], /) -> dict[tuple[str, str], Cells]:
+    """Find the cells that refer to some sources of some segments, by URL and path of the array.
+
+    The rows of these segments are read, and no others.
+    """
+    found: dict[tuple[str, str], list[NDArray[np.int64]]] = {}
+    arrays: dict[str, ManifestArray] = {}
+    for number, wanted in segments.items():
+        for use in shown.uses[number]:
+            arrays[use.path] = use.array
+            for box in use.boxes():
+                picked = use.array.manifest.read(box)
+                first = np.array([side.start for side in box], np.int64)
+                for code, location in enumerate(picked.locations, FIRST):
+                    if location in wanted:
+                        at = np.argwhere(picked.entries["location"] == code) + first
+                        found.setdefault((location.url, use.path), []).append(at)
+    return {
+        (url, path): Cells(arrays[path], np.unique(np.concatenate(parts), axis=0))
+        for (url, path), parts in found.items()
+    }
+
+
+def boxes_of(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Give boxes, first cells and last cells and one more, that hold what is marked and nothing else.
+
+    >>> list(boxes_of(np.array([[True, True], [True, True], [False, True]])))
+    [((0, 0), (2, 2)), ((2, 1), (3, 2))]
+    """
+    if not mask.ndim or mask.all():
+        if mask.size and mask.all():
+            yield (0,) * mask.ndim, mask.shape
+        return
+    rows = mask.reshape(len(mask), -1)
+    lines = [0, *(np.flatnonzero((rows[1:] != rows[:-1]).any(1)) + 1).tolist(), len(mask)]
+    for begin, end in itertools.pairwise(lines):
+        if mask.ndim == 1:
+            if mask[begin]:
+                yield (begin,), (end,)
+        else:
+            for low, high in boxes_of(mask[begin]):
+                yield (begin, *low), (end, *high)

@@ -1,0 +1,287 @@
+"""Scanning again what has changed since it was indexed: new chunks come over the old ones, in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from virtualstack.combine.part import Part
+from virtualstack.combine.rules import Rules
+from virtualstack.dataset import to_dataset, virtual_array
+from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, StorageError
+from virtualstack.formats.manifest_store.history import archive_of
+from virtualstack.formats.manifest_store.snapshot import Snapshot
+from virtualstack.formats.manifest_store.sources import PARENT
+from virtualstack.manifests import (
+    EMPTY,
+    ENTRY,
+    MISSING,
+    ChunkAxis,
+    ChunkManifest,
+    ManifestGroup,
+)
+from virtualstack.readers.base import Reader
+from virtualstack.repository.cells import Cells, boxes_of, cells_of_sources
+from virtualstack.repository.fitting import Fitting, fitted
+from virtualstack.repository.freshness import SourceProblem, stale_sources
+from virtualstack.repository.nodes import bundled_in
+from virtualstack.repository.shown import shown_in
+from virtualstack.repository.stored import Stored
+from virtualstack.scan import scan
+from virtualstack.scan.workers import ExecutorLike
+from virtualstack.storage import Storage
+from virtualstack.verify import values_differ
+from virtualstack.writers.manifest_store.write import Overlay
+
+__all__ = ["OnMissing", "Refreshed", "Rescan", "refresh"]
+
+type OnMissing = Literal["keep", "mask"]
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Refreshed:
+    """What :meth:`Repository.refresh` did.
+
+    Parameters
+    ----------
+    snapshot
+        That holds it: the one that there was, where there was nothing to do.
+    refreshed
+        URLs of the sources whose new chunks are in the store.
+    masked
+        URLs of missing sources whose chunks are MISSING now.
+    left
+        URLs of the sources that are as they were in the store, and why.
+    """
+
+    snapshot: Snapshot
+    refreshed: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    left: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing was left."""
+        return not self.left
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each source that was looked into."""
+        rows = [(url, "refreshed", "") for url in self.refreshed]
+        rows += [(url, "masked", "") for url in self.masked]
+        rows += [(url, "left", reason) for url, reason in self.left]
+        return pd.DataFrame(rows, columns=["url", "status", "reason"])
+
+    def __repr__(self) -> str:
+        done = [f"{len(self.refreshed)} refreshed", *([f"{len(self.masked)} masked"] if self.masked else [])]
+        lines = [f"snapshot {self.snapshot.number}: {', '.join(done)}, {len(self.left)} left"]
+        lines += [f"  left: {url}: {reason}" for url, reason in self.left[:_SHOWN]]
+        return "\n".join(lines + ["  ..."] * (len(self.left) > _SHOWN))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescan:
+    """How changed sources are scanned; see :meth:`Repository.refresh`."""
+
+    reader: str | Reader | None = None
+    executor: ExecutorLike = None
+    unpack: bool = False
+
+
+def refresh(
+    store: Stored, storage: Storage, how: Rescan, /, *, missing: OnMissing = "keep", message: str | None = None
+) -> Refreshed:
+    """Scan changed sources again; see :meth:`Repository.refresh`."""
+    if missing not in ("keep", "mask"):
+        raise ValueError(f"missing={missing!r}; it is 'keep' or 'mask'")
+    shown = shown_in(store.group, archive_of(store.snapshot, store.objects, store.permission))
+    stale = stale_sources(shown, storage)
+    told = {problem.url: problem for problem in stale.problems}
+    wanted = {x.url for x in stale.problems if x.status == "changed" or (x.status == "missing" and missing == "mask")}
+    segments = {number: frozenset(x for x in own if x.url in wanted) for number, own in stale.segments.items()}
+    cells: dict[str, dict[str, Cells]] = {url: {} for url in sorted(wanted)}
+    for (url, path), found in cells_of_sources(shown, {k: own for k, own in segments.items() if own}).items():
+        cells[url][path] = found
+    masked = [url for url in cells if told[url].status == "missing"]
+    overlays: dict[str, list[Overlay]] = {}
+    for url in masked:
+        for path, each in cells[url].items():
+            overlays.setdefault(path, []).extend(_masks(each))
+    refreshed: list[str] = []
+    left = [(x.url, x.reason) for x in stale.problems if x.url not in wanted]
+    for url, group in _scanned([url for url in cells if url not in masked], storage, how):
+        made = group if isinstance(group, str) else _made(store.group, group, cells[url], storage, how)
+        if isinstance(made, str):
+            left.append((url, made))
+            continue
+        refreshed.append(url)
+        for path, over in made.items():
+            overlays.setdefault(path, []).extend(over)
+    snapshot = store.snapshot
+    if overlays:
+        said = message or _said(told, refreshed, masked)
+        relative = any(prefix.startswith(PARENT) for prefix in snapshot.prefixes)
+        snapshot = store.write(store.group, overlays=overlays, message=said, relative=relative)
+    return Refreshed(snapshot=snapshot, refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(sorted(left)))
+
+
+def _said(told: Mapping[str, SourceProblem], refreshed: list[str], masked: list[str]) -> str:
+    parts = [f"refreshed {len(refreshed)} sources"] if refreshed else []
+    return ", ".join(parts + ([f"masked {len(masked)} missing sources"] if masked else []))
+
+
+def _scanned(urls: list[str], storage: Storage, how: Rescan) -> Iterator[tuple[str, ManifestGroup | str]]:
+    """Scan sources; give the group of each, or why there is none."""
+    if not urls:
+        return
+    found = scan(urls, reader=how.reader, storage=storage, executor=how.executor, on_error="skip")
+    groups: dict[str, ManifestGroup | str] = {url: str(error) for url, error in found.errors}
+    groups |= zip(found.urls, found.groups, strict=True)
+    for url in urls:
+        yield url, groups[url]
+
+
+def _masks(cells: Cells) -> Iterator[Overlay]:
+    """Give MISSING chunks for cells."""
+    fill = cells.array.manifest.tables.fill
+    for low, high in boxes_of(cells.mask()):
+        entries = np.zeros([b - a for a, b in zip(low, high, strict=True)], ENTRY)
+        entries["location"] = MISSING
+        begin = tuple(a + b for a, b in zip(low, cells.low, strict=True))
+        yield Overlay(ChunkManifest(entries=entries, fills=(fill,), encodings=()), begin)
+
+
+def _made(
+    stored: ManifestGroup, source: ManifestGroup, cells: Mapping[str, Cells], storage: Storage, how: Rescan
+) -> dict[str, list[Overlay]] | str:
+    """Give the new chunks of a source in the place of the old ones, or why they do not fit."""
+    made: dict[str, list[Overlay]] = {}
+    try:
+        by_groups: dict[tuple[str, str], dict[str, Cells]] = {}
+        for path, each in cells.items():
+            own = path.rpartition("/")[0]
+            by_groups.setdefault((own, _group_of(source, path)), {})[path.rpartition("/")[2]] = each
+        for (own, its), each_name in by_groups.items():
+            node, other = stored[own], source[its]
+            if isinstance(node, ManifestGroup) and isinstance(other, ManifestGroup):
+                for name, over in _placed(node, other, each_name, storage, how).items():
+                    made[f"{own}/{name}"] = over
+    except (CombineError, ReaderError, StorageError) as error:
+        return str(error)
+    return made
+
+
+def _group_of(source: ManifestGroup, path: str) -> str:
+    """Find the group of a source that has a variable: by its path in the store, else by its name, where one has it."""
+    own, _, name = path.rpartition("/")
+    having = [group for group, node in source.walk() if name in node.arrays]
+    if own in having:
+        return own
+    if len(having) != 1:
+        raise CombineError(f"variable '{name}' is in {len(having)} of its groups: write what it holds anew")
+    return having[0]
+
+
+def _placed(
+    stored: ManifestGroup, source: ManifestGroup, cells: Mapping[str, Cells], storage: Storage, how: Rescan
+) -> dict[str, list[Overlay]]:
+    """Give the new chunks of the variables of a group of a source.
+
+    Raises
+    ------
+    CombineError
+        They do not fit.
+    """
+    loaded = bundled_in(stored)
+    old = to_dataset(stored, storage=storage, loadable_variables=sorted(loaded))
+    new = to_dataset(
+        source, storage=storage, loadable_variables=sorted(loaded & source.arrays.keys()), unpack=how.unpack
+    )
+    for name, each in cells.items():
+        more = [dim for dim in each.array.dimension_names or () if dim not in new[name].dims]
+        new[name] = new[name].expand_dims(more)
+    region = _region(cells, old, new)
+    new = new.drop_vars([name for name in new.variables if name not in cells and name not in loaded])
+    there = old[[name for name in new.variables if name in old.variables]].isel(region)
+    parts = [Part.of(x) for x in (there, new)]
+    fitting = Fitting(join="exact", rules=Rules.of(options=None), storage=storage)
+    part = fitted(parts[1], replace(parts[0], source=stored.url), fitting, but=())
+    _check_loaded(part, there, loaded)
+    return {
+        name: list(_overlays(part.variables[name], there.variables[name].dims, each, region))
+        for name, each in cells.items()
+    }
+
+
+def _region(cells: Mapping[str, Cells], old: xr.Dataset, new: xr.Dataset) -> dict[str, slice]:
+    """Find the elements along each dimension that a source is about."""
+    region: dict[str, slice] = {}
+    for name, each in cells.items():
+        dims = each.array.dimension_names or ()
+        for dim, axis, low, high in zip(dims, each.array.grid.axes, each.low, each.high, strict=True):
+            lines = axis.lines()
+            side = _side(name, dim, axis, int(lines[low]), int(lines[high]), old, new)
+            if region.setdefault(dim, side) != side:
+                raise CombineError(f"its variables are in different places along '{dim}'")
+    return region
+
+
+def _side(name: str, dim: str, axis: ChunkAxis, begin: int, end: int, old: xr.Dataset, new: xr.Dataset) -> slice:
+    """Find the elements along one dimension: those of its cells, and of EMPTY ones around them."""
+    n = new.sizes[dim]
+    if n == end - begin:
+        return slice(begin, end)
+    if dim in old.indexes and dim in new.indexes:
+        at = old.indexes[dim].get_indexer_for(new.indexes[dim])
+        if len(at) == n and at[0] >= 0 and (np.diff(at) == 1).all() and at[0] <= begin and at[0] + n >= end:
+            return slice(int(at[0]), int(at[0]) + n)
+    if n == axis.length and n > end - begin:
+        return slice(0, n)
+    raise CombineError(
+        f"variable '{name}' has {n} elements along '{dim}' now, and the store refers to {end - begin} of them: "
+        "write what it holds anew"
+    )
+
+
+def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
+    """Check that values that stand in the store are those of the source."""
+    for name in loaded & part.variables.keys() & set(map(str, there.variables)):
+        ours, theirs = there.variables[name], part.variables[name].transpose(*there.variables[name].dims)
+        difference = values_differ(np.asarray(ours.values), np.asarray(theirs.values))
+        if difference is not None:
+            raise CombineError(f"variable '{name}', whose values stand in the store, has others now: {difference}")
+
+
+def _overlays(
+    variable: xr.Variable, dims: tuple[object, ...], cells: Cells, region: Mapping[str, slice]
+) -> Iterator[Overlay]:
+    """Give the new chunks for cells that refer to a source, and for EMPTY ones among them."""
+    array = virtual_array(variable.transpose(*dims))
+    if array is None:
+        raise CombineError(f"variable '{cells.array.name}' has no chunks of its own any more")
+    spans = [_cells_between(axis, region[str(dim)]) for dim, axis in zip(dims, cells.array.grid.axes, strict=True)]
+    low = tuple(begin for begin, _ in spans)
+    if array.manifest.shape != tuple(end - begin for begin, end in spans):
+        raise ChunkAlignmentError(f"its chunks of variable '{cells.array.name}' are other ones now")
+    there = cells.array.manifest.read(tuple(slice(begin, end) for begin, end in spans)).entries["location"]
+    takes = np.asarray(there == EMPTY)
+    takes[tuple((cells.numbers - np.array(low, np.int64)).T)] = True
+    manifest = array.in_memory()
+    for first, last in boxes_of(takes):
+        box = tuple(slice(a, b) for a, b in zip(first, last, strict=True))
+        yield Overlay(manifest.read(box), tuple(a + b for a, b in zip(low, first, strict=True)))
+
+
+def _cells_between(axis: ChunkAxis, side: slice) -> tuple[int, int]:
+    lines: NDArray[np.int64] = axis.lines()
+    begin, end = np.searchsorted(lines, [side.start, side.stop]).tolist()
+    if lines[begin] != side.start or lines[end] != side.stop:
+        raise CombineError("its chunks begin or end within chunks of the store")
+    return begin, end
