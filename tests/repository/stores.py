@@ -30,6 +30,7 @@ from virtualstack.writers.manifest_store.commit import EMPTY_STORE
 from virtualstack.writers.manifest_store.write import Overlay, write_group
 
 WIDTH = 4
+ALLOW = ("file:///",)
 
 
 def objects_of(url, storage=None) -> ObjectStore:
@@ -37,7 +38,7 @@ def objects_of(url, storage=None) -> ObjectStore:
     return ObjectStore(url.rstrip("/") + "/", Storage.of(storage))
 
 
-def virtual(folder: Path, values, name: str = "v", *, chunk: int = 1, attributes=None) -> ManifestArray:
+def virtual(folder: Path, values, name: str = "v", *, chunk: int = 1, dim: str = "time") -> ManifestArray:
     """Rows of four numbers each, whose chunks lie one after the other in a new file."""
     values = np.asarray(values, "<i4")
     values = np.repeat(values[:, None], WIDTH, 1) if values.ndim == 1 else values
@@ -64,8 +65,8 @@ def virtual(folder: Path, values, name: str = "v", *, chunk: int = 1, attributes
         grid=grid,
         dtype=np.dtype("<i4"),
         name=name,
-        dimension_names=("time", "x"),
-        attributes=dict(attributes or {}),
+        dimension_names=(dim, "x"),
+        attributes={},
     )
 
 
@@ -76,13 +77,13 @@ def labels(values, name: str = "time", *, units: str = "days since 2000-01-01") 
 def create(url, arrays: Mapping[str, ManifestArray], storage=None, **attributes) -> Snapshot:
     objects = objects_of(url, storage)
     group = ManifestGroup(arrays=dict(arrays), attributes=attributes)
-    return write_group(objects, EMPTY_STORE, group, permission_of(objects.url, EMPTY_STORE, ()))
+    return write_group(objects, EMPTY_STORE, group, permission_of(objects.url, EMPTY_STORE, ALLOW))
 
 
 def opened(url, at=None, storage=None) -> tuple[ObjectStore, Snapshot, ManifestGroup]:
     objects = objects_of(url, storage)
     snapshot = open_snapshot(objects, at)
-    archive = archive_of(snapshot, objects, permission_of(objects.url, snapshot, ()))
+    archive = archive_of(snapshot, objects, permission_of(objects.url, snapshot, ALLOW))
     return objects, snapshot, group_of(snapshot, archive)
 
 
@@ -94,7 +95,7 @@ class Change:
         self.group, self.overlays = change(self.group), overlays
 
     def commit(self, message: str | None = None) -> Snapshot:
-        permission = permission_of(self.objects.url, self.base, ())
+        permission = permission_of(self.objects.url, self.base, ALLOW)
         return write_group(self.objects, self.base, self.group, permission, overlays=self.overlays, message=message)
 
 
