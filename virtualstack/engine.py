@@ -19,7 +19,7 @@ from virtualstack.errors import ReaderError
 from virtualstack.lazy import variable_of
 from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.readers.base import Reader, ReadOptions
-from virtualstack.readers.manifest_store import ManifestStore
+from virtualstack.readers.manifest_store import At, ManifestStore
 from virtualstack.scan import scan
 from virtualstack.storage import Stale, Storage, StorageLike
 from virtualstack.storage.permission import Allow
@@ -111,7 +111,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         storage: StorageLike = None,
         missing: Literal["fill", "raise"] = "fill",
         unsupported: Literal["raise", "skip"] = "raise",
-        at: int | None = None,
+        at: At | None = None,
         allow: Allow = (),
         stale: Stale = "error",
         mask_and_scale: bool = True,
@@ -139,7 +139,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         unsupported
             Whether a variable that the reader refused is an error, or is left out (``"skip"``) and named in a warning.
         at
-            Number of a snapshot of a manifest store; the newest by default.
+            Snapshot of a manifest store: its number, ``-1`` for the newest, or a time at which it was the newest (ISO
+            8601, UTC where it has no time zone). The newest by default.
         allow
             URLs of folders and files that a manifest store may point to, beyond what it may without.
         stale
@@ -191,7 +192,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         reader: str | Reader | None = None,
         storage: StorageLike = None,
         unsupported: Literal["raise", "skip"] = "raise",
-        at: int | None = None,
+        at: At | None = None,
         allow: Allow = (),
         stale: Stale = "error",
         drop_variables: str | Iterable[str] | None = None,
@@ -249,7 +250,7 @@ def _letters(
     )
 
 
-def _reader_of(reader: str | Reader | None, at: int | None, allow: Allow) -> str | Reader | None:
+def _reader_of(reader: str | Reader | None, at: At | None, allow: Allow) -> str | Reader | None:
     """Give the reader of manifest stores where an option of theirs is given."""
     if at is None and not allow:
         return reader

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+import xarray as xr
 
 from tests.repository.stores import Change, added, appended, create, objects_of, opened, removed, values_of, virtual
 from tests.servers import RangeServer
@@ -52,6 +53,13 @@ def test_a_store_as_it_was(url, at, number):
     """By number, from the newest, or at a time."""
     assert Repository.open(url, at=at).snapshot.number == number
     assert values_of(url, at=at) == list(range(number + 1))
+
+
+def test_the_engine_opens_a_store_as_it_was(url):
+    """By a time as well as by a number."""
+    for at in (3, "2000-01-04T12:00", datetime(2000, 1, 4, tzinfo=UTC), -7):
+        with xr.open_dataset(url, engine="virtualstack", at=at, allow=["file:///"]) as ds:
+            assert ds["v"][:, 0].values.tolist() == [0, 1, 2, 3]
 
 
 def test_what_never_was(url):
