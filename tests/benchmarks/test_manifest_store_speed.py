@@ -32,6 +32,7 @@ from virtualstack.storage import Storage
 from virtualstack.writers.kerchunk import write_kerchunk
 
 sys.path.insert(0, str(Path(__file__).parent))
+from icechunk_rival import HAS_ICECHUNK, open_icechunk, write_icechunk
 from timing import IS_FULL, interleaved
 
 FILES, CHUNKS = (1000, 1000) if IS_FULL else (6, 50)
@@ -98,7 +99,7 @@ def test_writing_and_reading_references(tmp_path):
 
     rivals = {"manifest store": to("manifest store", "vstack")}
     rivals |= {"our parquet": to("our parquet", "parq"), "our JSON": to("our JSON", "json")}
-    if importlib.util.find_spec("icechunk"):
+    if HAS_ICECHUNK:
         rivals["icechunk"] = lambda: last.__setitem__("icechunk", to_icechunk(group, tmp_path / f"{next(SERIAL)}.ice"))
     interleaved(f"write {n} references", rivals, repeats=3)
     for name, path in last.items():
@@ -133,33 +134,7 @@ def archive_copy(store: Path, folder: Path) -> Path:
 
 
 def to_icechunk(group: ManifestGroup, path: Path) -> Path:
-    """Write the references as Icechunk takes them: one array of virtual chunks."""
-    icechunk = importlib.import_module("icechunk")
-    zarr = importlib.import_module("zarr")
-    container = icechunk.VirtualChunkContainer(
-        "s3://archive-of-a-weather-service/", icechunk.s3_store(region="us-east-1")
-    )
-    config = icechunk.RepositoryConfig.default()
-    config.set_virtual_chunk_container(container)
-    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)), config=config)
-    session = repository.writable_session("main")
-    zarr.create_array(
-        session.store, name="v", shape=group["v"].shape, chunks=(1, 100, 100), dtype="f4", compressors=None
-    )
-    manifest = group["v"].manifest
-    spec = icechunk.VirtualChunkSpec
-    for i, location in enumerate(manifest.locations):
-        rows = manifest.entries[i, :, 0]
-        session.store.set_virtual_refs(
-            "v",
-            [
-                spec(index=[i, j, 0], location=location.url, offset=int(row["offset"]), length=int(row["length"]))
-                for j, row in enumerate(rows)
-            ],
-            validate_containers=False,
-        )
-    session.commit("all")
-    return path
+    return write_icechunk(group["v"], path, "s3://archive-of-a-weather-service/", chunks=(1, 100, 100))
 
 
 def local_group(folder: Path) -> ManifestGroup:
@@ -202,6 +177,14 @@ def test_first_time_step(tmp_path):
     rivals = {"manifest store": store, "our parquet": lambda: parquet("virtualstack")}
     if importlib.util.find_spec("kerchunk") and importlib.util.find_spec("fastparquet"):
         rivals["kerchunk"] = lambda: parquet("kerchunk")
+    if HAS_ICECHUNK:
+        write_icechunk(group["v"], tmp_path / "x.ice", tmp_path.as_uri() + "/", chunks=(1, 16))
+
+        def icechunk():
+            store = open_icechunk(tmp_path / "x.ice", tmp_path.as_uri() + "/")
+            return xr.open_zarr(store, consolidated=False).v.isel(t=0).load()
+
+        rivals["icechunk"] = icechunk
     best = interleaved(f"open {FILES * CHUNKS} references, isel(t=0).load()", rivals, repeats=7)
     for timing in best.values():
         np.testing.assert_array_equal(timing.result, np.arange(16 * CHUNKS, dtype="f4"))

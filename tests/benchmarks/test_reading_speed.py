@@ -5,6 +5,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -16,12 +17,14 @@ import pytest
 import xarray as xr
 import zarr
 from obstore.store import HTTPStore
+from zarr.codecs.numcodecs import Shuffle, Zlib
 
 import virtualstack as vs
 from tests.latency_server import LatencyServer
 from virtualstack.reading import read_array
 
 sys.path.insert(0, str(Path(__file__).parent))
+from icechunk_rival import HAS_ICECHUNK, open_icechunk, write_icechunk
 from timing import IS_FULL, interleaved
 
 SHAPE = (569, 512, 512) if IS_FULL else (6, 32, 32)
@@ -65,6 +68,11 @@ def copies(request, tmp_path_factory):
     )
     for i, field in enumerate(fields(SHAPE[0])):
         copy[i] = field
+    if HAS_ICECHUNK:
+        codecs = [Shuffle(elementsize=4), Zlib()] if request.param == "zlib" else []
+        array = vs.open_virtual_dataset(path)["v"].variable._data
+        array = replace(array, dimension_names=("t", "y", "x"))
+        write_icechunk(array, folder / "a.ice", folder.as_uri() + "/", chunks=(1, *SHAPE[1:]), compressors=codecs)
     return request.param, folder
 
 
@@ -80,6 +88,10 @@ def test_whole_variable(copies):
     }
     if importlib.util.find_spec("kerchunk"):
         rivals["kerchunk"] = lambda: xr.open_dataset(str(folder / "a.json"), engine="kerchunk")["v"].to_numpy()
+    if HAS_ICECHUNK:
+        rivals["icechunk"] = lambda: zarr.open_array(open_icechunk(folder / "a.ice", folder.as_uri() + "/"), path="v")[
+            ...
+        ]
     results = interleaved(f"read {np.prod(SHAPE) * 4 / 1e6:.0f} MB, {kind}", rivals, repeats=5)
     expected = results["netcdf4"].result
     for timing in results.values():
