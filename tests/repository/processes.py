@@ -7,10 +7,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
-from tests.repository.stores import Change, added, virtual, written
+from tests.repository.stores import ALLOW, Change, added, objects_of, values_of, virtual, written
 from virtualstack.errors import ConflictError
+from virtualstack.readers.manifest_store import open_snapshot
+from virtualstack.repository import Repository
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.repository.processes"])
@@ -51,6 +54,23 @@ def write_variables(url: str, folder: Path, storage, name: str, n: int) -> None:
     for value in range(n):
         new = virtual(folder, [value], name, dim=f"{name}_rows")
         Change(url, added(**{name: new}), storage).commit(f"{name} {value}")
+
+
+def read_meanwhile(url: str, storage, n: int) -> None:
+    """Read all that others are writing: each row is what it was or what it became."""
+    for _ in range(n):
+        values = values_of(url, storage=storage)
+        assert all(value in (row, 1000 + row) for row, value in enumerate(values))
+
+
+def expire_meanwhile(url: str, storage, seconds: float, grace: float) -> None:
+    """Expire all that a grace period allows, again and again."""
+    end, n = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        objects = objects_of(url, storage)
+        repository = Repository(objects, open_snapshot(objects, None), ALLOW)
+        n += len(repository.expire(keep=1, grace=timedelta(seconds=grace)).snapshots)
+    assert n
 
 
 def write_at_once(url: str, folder: Path, storage, value: int, barrier, results) -> None:

@@ -109,6 +109,32 @@ def test_a_variable_that_is_made_anew_meanwhile(url, tmp_path):
     assert values_of(url) == list(range(100, 120))
 
 
+def test_sources_that_were_moved(url, tmp_path):
+    """They are found where they are, before and after, and can be moved again."""
+    (tmp_path / "other").mkdir()
+    for path in tmp_path.glob("*.bin"):
+        path.rename(tmp_path / "other" / path.name)
+    Repository.open(url).relocate({str(tmp_path): str(tmp_path / "other")})
+    Repository.open(url).compact()
+    assert values_of(url) == WANTED
+    (tmp_path / "other").rename(tmp_path / "third")
+    Repository.open(url).relocate({str(tmp_path / "other"): str(tmp_path / "third")})
+    assert values_of(url) == WANTED
+
+
+def test_sources_that_are_relative_to_the_store(tmp_path):
+    """They stay so: store and data can be moved together."""
+    url = tmp_path / "a" / "x.vstack"
+    save(ManifestGroup(arrays={"v": virtual(tmp_path / "a", [0, 1])}), url, relative=True)
+    new = virtual(tmp_path / "a", [2])
+    joined = np.concatenate([opened(url)[2].arrays["v"], new], 0)
+    joined = replace(joined, name="v", dimension_names=("time", "x"))
+    save(ManifestGroup(arrays={"v": joined}), url, relative=True, mode="w")
+    Repository.open(url).compact()
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert values_of(tmp_path / "b" / "x.vstack") == [0, 1, 2]
+
+
 def test_many_placements(tmp_path):
     """More than stand in a snapshot: pages are read."""
     url = tmp_path / "x.vstack"

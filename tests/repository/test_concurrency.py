@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.repository import processes
 from tests.repository.stores import Change, create, objects_of, opened, values_of, virtual, written
+from virtualstack.formats.manifest_store.names import HINT
 from virtualstack.repository import Repository
 from virtualstack.repository.log import log_of
 
@@ -37,6 +39,7 @@ def test_writers_of_different_things(where, n, tmp_path, request):
     create(url, {"v": virtual(tmp_path, range(half * n))}, storage)
     calls = [(processes.write_regions, (url, tmp_path, storage, i * n, n)) for i in range(half)]
     calls += [(processes.write_variables, (url, tmp_path, storage, f"w{i}", n)) for i in range(half)]
+    calls.append((processes.read_meanwhile, (url, storage, n)))
     processes.run(processes.call, calls, at_most=600)
     log = log_of(objects_of(url, storage), None)
     assert [entry.number for entry in log] == list(range(N_WRITERS * n, -1, -1))
@@ -45,6 +48,22 @@ def test_writers_of_different_things(where, n, tmp_path, request):
     assert values_of(url, storage=storage) == list(range(1000, 1000 + half * n))
     for i in range(half):
         assert values_of(url, f"w{i}", storage=storage) == [n - 1]
+    shown = json.loads(objects_of(url, storage).get(HINT))["attributes"]["virtualstack"]["snapshot"]
+    assert shown == N_WRITERS * n  # the view of the last commit is the last that was written
+
+
+@pytest.mark.slow
+def test_writers_while_snapshots_are_expired(tmp_path):
+    """Nothing of what is written is lost, though all else is deleted as soon as it may be."""
+    url, n = f"file://{tmp_path}/x.vstack", 40
+    create(url, {"v": virtual(tmp_path, range(4 * n))})
+    calls = [(processes.write_regions, (url, tmp_path, None, i * n, n)) for i in range(4)]
+    calls.append((processes.expire_meanwhile, (url, None, 60, 20)))
+    processes.run(processes.call, calls, at_most=600)
+    assert values_of(url) == list(range(1000, 1000 + 4 * n))
+    assert opened(url)[1].number == 4 * n
+    assert Repository.open(url).expire(keep=1, grace=timedelta(0))
+    assert values_of(url) == list(range(1000, 1000 + 4 * n))
 
 
 @pytest.mark.parametrize("where", ["disk", "s3"])

@@ -4,6 +4,7 @@ import os
 import pickle
 import stat
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -247,6 +248,48 @@ def test_put_if_absent_without_hard_links(tmp_path, monkeypatch, error):
     assert target.put_if_absent("a", b"1") is True
     assert target.put_if_absent("a", b"2") is False
     assert target.get("a") == b"1"
+
+
+def test_one_of_many_wins_without_hard_links(tmp_path, monkeypatch):
+    """At any moment there is nothing, or what the winner wrote; a writer that is gone holds nobody up."""
+    target = LocalTarget(f"file://{tmp_path}")
+
+    def fail(*args: object) -> None:
+        raise PermissionError(errno.EPERM, "no links")
+
+    monkeypatch.setattr(Path, "hardlink_to", fail)
+    (tmp_path / ".virtualstack-lock").touch()
+    seen: set[bytes] = set()
+
+    def write(n: int) -> bool:
+        won = target.put_if_absent("a", b"%d" % n)
+        seen.add(target.get("a"))
+        return won
+
+    with ThreadPoolExecutor(8) as pool:
+        wins = list(pool.map(write, range(64)))
+    assert sum(wins) == 1
+    assert seen == {b"%d" % wins.index(True)}
+    assert target.list() == ["a"]
+
+
+def test_what_killed_writers_left(tmp_path):
+    """Temporary files are told, and folders that are empty are deleted; files are not."""
+    target = LocalTarget(f"file://{tmp_path}")
+    target.put("x/y/a", b"")
+    for name in ("x/y/.virtualstack-1", "x/.virtualstack-2", "x/.virtualstack-lock"):
+        (tmp_path / name).touch()
+    later = time.time() + 1
+    assert target.leftovers("x", later - 100) == []
+    assert target.leftovers("x", later) == ["x/.virtualstack-2", "x/y/.virtualstack-1"]
+    assert target.leftovers("z", later) == []
+    target.delete_folder("x/y")
+    assert target.list() == ["x/y/a"]
+    for key in ("x/y/a", "x/y/.virtualstack-1"):
+        target.delete(key)
+    target.delete_folder("x/y")
+    target.delete_folder("x/y")
+    assert sorted(path.name for path in (tmp_path / "x").iterdir()) == [".virtualstack-2", ".virtualstack-lock"]
 
 
 def test_a_target_under_a_file(tmp_path):
