@@ -6,14 +6,20 @@ variables in 10 chunks each (10^8 references, 10^6 sources), and appends one mor
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from virtualstack.location import Location
+from virtualstack.codecs.metadata import Codec
+from virtualstack.formats.manifest_store.history import archive_of, group_of
+from virtualstack.formats.manifest_store.names import snapshot_key
+from virtualstack.formats.manifest_store.sources import Prefixes
+from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import (
     ENTRY,
     FIRST,
+    ChunkAxis,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -22,8 +28,13 @@ from virtualstack.manifests import (
     ManifestGroup,
     inline_array,
 )
-from virtualstack.manifests.encoding import Codec
-from virtualstack.repository import append, save
+from virtualstack.readers.manifest_store import permission_of
+from virtualstack.repository.save import append, save
+from virtualstack.storage import ObjectStore, Storage
+from virtualstack.writers.manifest_store.edit import ArrayEdit, Edit, applied
+from virtualstack.writers.manifest_store.placing import Piece, place
+from virtualstack.writers.manifest_store.segment import SegmentWriter
+from virtualstack.writers.manifest_store.write import write_group
 
 N_VARIABLES, N_CHUNKS = 10, 10
 
@@ -59,39 +70,66 @@ def part(first, n):
 
 
 def build(url, n_commits, n_files=100):
-    """Make a store by many appends."""
-    save(part(0, n_files), url)
-    for i in range(1, n_commits):
-        append(part(i * n_files, n_files), url, "time")
+    """Make the store that so many appends of so many files make, but for what earlier snapshots hold."""
+    first = save(part(0, n_files), url)
+    objects = ObjectStore(absolute_url(url) + "/", Storage.of(None))
+    permission, target, head = permission_of(objects.url, first, ()), objects.target, first
+    for i in range(1, n_commits - 1):
+        arrays = {f"/{name}": x for name, x in part(i * n_files, n_files).arrays.items() if name != "time"}
+        n_rows = sum(x.manifest.entries.size for x in arrays.values())
+        writer = SegmentWriter(target, columns=3, n_rows=n_rows)
+        length = (i + 1) * n_files
+        edits = {}
+        for path, array in arrays.items():
+            placed = place(Piece(array.manifest, (i * n_files, 0, 0)), writer, 3)
+            grid = array.grid.replace(0, ChunkAxis.regular(length, 1))
+            edits[path] = ArrayEdit(header=replace(head.arrays[path].header, grid=grid), parts=[placed], keeps=True)
+        prefixes = Prefixes(store=objects.url, table=head.prefixes, moved=head.moved)
+        segment, chosen = writer.close(prefixes, relative=False)
+        edit = Edit(arrays=edits, segment=segment, prefixes=chosen)
+        made = applied(edit, head, archive_of(head, objects, permission), target)
+        head = replace(made, number=i, time=head.time + 1e-3)
+        target.put(snapshot_key(i), head.encode() if i == n_commits - 2 else b"")
+    group = group_of(head, archive_of(head, objects, permission))
+    n = (n_commits - 1) * n_files
+    array = part(0, n_files).arrays["time"]
+    values = np.arange(n, dtype="i8")
+    time_array = inline_array(values, name="time", dims=["time"], attributes=array.attributes)
+    whole = replace(group, arrays={**group.arrays, "time": time_array})
+    write_group(objects, head, whole, permission)
+    append(part(n, n_files), url, "time")
     return n_commits * n_files
 
 
-def n_bytes(url):
-    return sum(x.stat().st_size for x in Path(url).rglob("*") if x.is_file())
+def written(url, since):
+    """Count the bytes of all objects that were written since a time."""
+    found = (path.stat() for path in Path(url).rglob("*") if path.is_file())
+    return sum(x.st_size for x in found if x.st_mtime > since)
 
 
 def appended(url, first):
     """Append one file, and give seconds and bytes."""
     one = part(first, 1)
-    before, start = n_bytes(url), time.perf_counter()
+    time.sleep(0.05)
+    since, start = time.time(), time.perf_counter()
     append(one, url, "time")
-    return time.perf_counter() - start, n_bytes(url) - before
+    return time.perf_counter() - start, written(url, since)
 
 
 def test_one_file_is_appended_to_a_long_history(tmp_path):
     """Its costs do not depend on how many references there are."""
     url = str(tmp_path / "x.vstack")
     n = build(url, 150, n_files=2)
-    seconds, written = appended(url, n)
-    print(f"appended in {seconds:.3f} s, {written} bytes")
-    assert written < 2 << 20
+    seconds, n_bytes = appended(url, n)
+    print(f"appended in {seconds:.3f} s, {n_bytes} bytes")
+    assert n_bytes < 2 << 20
 
 
 if __name__ == "__main__":
     target, commits = sys.argv[1], int(sys.argv[2])
     begin = time.perf_counter()
     files = commits * 100 if Path(target).exists() else build(target, commits)
-    print(f"built in {time.perf_counter() - begin:.0f} s, {n_bytes(target) / 1e6:.0f} MB", flush=True)
+    print(f"built in {time.perf_counter() - begin:.0f} s, {written(target, 0) / 1e6:.0f} MB", flush=True)
     for more in range(3):
         took, new = appended(target, files + more)
         print(f"appended in {took:.3f} s, {new / 1e6:.3f} MB", flush=True)
