@@ -234,6 +234,7 @@ class StoredManifest:
 
 
 _AT_ONCE = 32
+_SPAN = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,18 +302,15 @@ class _Rows:
         if (source >= (counts[0] if own is None else counts[own])).any():
             raise ManifestError("a row has a source beyond those of its segment")
         number = source if own is None else source + bases[own]
-        least, most = int(number.min()), int(number.max())
-        used = np.zeros(most - least + 1, np.bool_)
-        used[number - least] = True
-        wanted = np.flatnonzero(used) + least
+        wanted, back = _numbered(number)
         table: dict[Location, int] = {}
-        codes = np.zeros(len(used), np.int64)
+        codes = np.zeros(len(wanted), np.int64)
         ends = np.searchsorted(wanted, np.append(bases, bases[-1] + counts[-1]))
         for segment, base, begin, end in zip(self.segments, bases.tolist(), ends[:-1], ends[1:], strict=True):
             if begin < end:
                 found = archive.locations(segment, wanted[begin:end] - base)
-                codes[wanted[begin:end] - least] = [table.setdefault(x, len(table)) for x in found]
-        return codes[number - least] + FIRST, tuple(table)
+                codes[begin:end] = [table.setdefault(x, len(table)) for x in found]
+        return codes[back] + FIRST, tuple(table)
 
     def _heap(self, archive: Archive, at: NDArray[np.intp]) -> list[bytes]:
         """Read the inline chunks of some rows."""
@@ -324,3 +322,17 @@ class _Rows:
             for i, data in zip(mine.tolist(), archive.heap(self.segments[number], rows[1], rows[2]), strict=True):
                 parts[i] = data
         return parts
+
+
+def _numbered(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give the numbers that occur, ascending, and for each number its place among these."""
+    least = int(numbers.min())
+    span = int(numbers.max()) - least + 1
+    if span > _SPAN + 8 * len(numbers):  # as many as a few bytes may claim
+        wanted, back = np.unique(numbers, return_inverse=True)
+        return wanted, back
+    places = np.zeros(span, np.int64)
+    places[numbers - least] = 1
+    wanted = np.flatnonzero(places) + least
+    places[wanted - least] = np.arange(len(wanted))
+    return wanted, places[numbers - least]
