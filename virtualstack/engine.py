@@ -113,7 +113,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         unsupported: Literal["raise", "skip"] = "raise",
         at: At | None = None,
         allow: Allow = (),
-        stale: Stale = "error",
+        stale: Stale | None = None,
         mask_and_scale: bool = True,
         decode_times: Any = True,
         concat_characters: bool | Mapping[str, bool] = True,
@@ -161,7 +161,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         """
         dropped = _names(drop_variables)
         reader = _reader_of(reader, at, allow)
-        storage = Storage.of(storage).with_stale(stale)
+        storage = Storage.of(storage) if stale is None else Storage.of(storage).with_stale(stale)
         node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
         account_for(node, unsupported, with_children=False, dropped=dropped)
         letters = _letters(node, join_characters, concat_characters)
@@ -194,7 +194,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         unsupported: Literal["raise", "skip"] = "raise",
         at: At | None = None,
         allow: Allow = (),
-        stale: Stale = "error",
+        stale: Stale | None = None,
         drop_variables: str | Iterable[str] | None = None,
         **options: Any,
     ) -> dict[str, xr.Dataset]:
@@ -204,12 +204,12 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         """
         dropped = _names(drop_variables)
         reader = _reader_of(reader, at, allow)
-        storage = Storage.of(storage).with_stale(stale)
+        storage = Storage.of(storage) if stale is None else Storage.of(storage).with_stale(stale)
         node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
         account_for(node, unsupported, with_children=True, dropped=dropped)
         return {
             path or "/": self.open_dataset(
-                replace(child, groups={}, refusals=()), storage=storage, stale=stale, drop_variables=dropped, **options
+                replace(child, groups={}, refusals=()), storage=storage, drop_variables=dropped, **options
             )
             for path, child in node.walk()
         }

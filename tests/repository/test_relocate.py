@@ -1,14 +1,18 @@
 """Archives that move, with their store or without it."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
 from tests.repository.archive import as_read, copy_with_other_times, days, join
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, WriterError
+from virtualstack.formats.manifest_store.names import snapshot_key
+from virtualstack.formats.manifest_store.sources import Prefixes
 
 
 def read(url, **options):
@@ -198,11 +202,38 @@ def test_a_trap_in_a_store_is_refused(tmp_path):
     repository = vs.Repository.open(tmp_path / "x.vstack")
     trap = "../" + "../" * len(Path(tmp_path).parts) + "etc/"
     moved = ((f"file://{tmp_path}/data/", trap, 99),)
-    from dataclasses import replace
-
-    from virtualstack.formats.manifest_store.names import snapshot_key
-
     made = replace(repository.snapshot, number=1, moved=moved)
     repository.objects.target.put(snapshot_key(1), made.encode())
     with pytest.raises(ForbiddenLocationError, match=r"which has a segment '\.' or '\.\.'"):
         read(tmp_path / "x.vstack")
+
+
+def test_a_strangers_store_gets_no_more_than_the_folder_that_is_named(tmp_path):
+    """Relocating a part of what a store names does not allow the rest."""
+    paths = [*days(tmp_path / "a", 2), *days(tmp_path / "b", 4)[2:]]
+    join(paths).virtual.to_manifest_store(tmp_path / "own" / "x.vstack")
+    shutil.copytree(tmp_path / "own", tmp_path / "given")
+    stranger = vs.Repository.open(tmp_path / "given" / "x.vstack")
+    shutil.copytree(tmp_path / "a", tmp_path / "c")
+    stranger.relocate({tmp_path / "a": tmp_path / "c"})
+    with pytest.raises(
+        ForbiddenLocationError, match=r"b/002\.nc', which is a local file outside of the store's folder"
+    ):
+        vs.Repository.open(tmp_path / "given" / "x.vstack").verify()
+
+
+def test_changing_a_strangers_store_does_not_trust_it(tmp_path):
+    """What it names is not signed with what is written, unless all of it was allowed."""
+    paths = days(tmp_path / "a", 2)
+    join(paths).virtual.to_manifest_store(tmp_path / "own" / "x.vstack")
+    shutil.copytree(tmp_path / "own", tmp_path / "given")
+    url = tmp_path / "given" / "x.vstack"
+    repository = vs.Repository.open(url)
+    wide = Prefixes(store=repository.objects.url, table=repository.snapshot.prefixes).relocated("file:///", "file:///")
+    trap = replace(repository.snapshot, number=1, prefixes=("file:///",), moved=wide.moved)
+    repository.objects.target.put(snapshot_key(1), trap.encode())
+    vs.Repository.open(url).write("lat", ..., np.zeros(6))
+    with pytest.raises(ForbiddenLocationError):
+        vs.Repository.open(url).verify()
+    vs.Repository.open(url, allow="file:///").write("lat", ..., np.ones(6))
+    assert vs.Repository.open(url).snapshot.signatures

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from virtualstack.errors import WriterError
-from virtualstack.formats.manifest_store.archive import Archive, Permission
+from virtualstack.errors import ForbiddenLocationError, WriterError
+from virtualstack.formats.manifest_store.archive import Archive
 from virtualstack.formats.manifest_store.history import archive_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
-from virtualstack.formats.manifest_store.sources import PARENT, STORE
+from virtualstack.formats.manifest_store.sources import PARENT, STORE, Prefixes
 from virtualstack.location import absolute_url
-from virtualstack.storage import ObjectStore
+from virtualstack.readers.manifest_store import permission_of
+from virtualstack.storage import Allow, ObjectStore, Permission
 from virtualstack.writers.manifest_store.commit import commit
 from virtualstack.writers.manifest_store.edit import Edit
 
@@ -24,7 +26,7 @@ def relocate(
     objects: ObjectStore,
     snapshot: Snapshot,
     folders: Mapping[str | os.PathLike[str], str | os.PathLike[str]],
-    permission: Permission,
+    allow: Allow,
     /,
     *,
     message: str | None = None,
@@ -32,8 +34,9 @@ def relocate(
     """Make the snapshot whose sources lie in other folders; see :meth:`Repository.relocate`."""
     if not folders:
         raise ValueError("relocate() takes a mapping of old to new folders, and this one is empty")
-    archive = archive_of(snapshot, objects, permission)
     pairs = sorted(((_old(old), _folder(new)) for old, new in folders.items()), key=lambda x: -len(x[0]))
+    permission = _permission(objects, snapshot, pairs, allow)
+    archive = archive_of(snapshot, objects, permission)
     for i, (old, new) in enumerate(pairs):
         later = [x for x, _ in pairs[i + 1 :] if new.startswith(x) or x.startswith(new)]
         if later:
@@ -45,6 +48,22 @@ def relocate(
         _check_used(old, archive)
     said = message or "relocated " + ", ".join(f"'{old}' to '{new}'" for old, new in pairs)
     return commit(objects, snapshot, Edit(moved=tuple(pairs)), permission, message=said)
+
+
+def _permission(objects: ObjectStore, snapshot: Snapshot, pairs: Sequence[tuple[str, str]], allow: Allow) -> Permission:
+    """Say what the store may read: what it may now; or, where it was moved here, what it names then.
+
+    The new folders are named by the user, who allows them by that.
+    """
+    try:
+        return permission_of(objects.url, snapshot, allow)
+    except ForbiddenLocationError:
+        prefixes = Prefixes(store=objects.url, table=snapshot.prefixes, moved=snapshot.moved)
+        for old, new in pairs:
+            prefixes = prefixes.relocated(old, new)
+        given = [] if allow is None else [allow] if isinstance(allow, str | os.PathLike) else list(allow)
+        new_folders = [prefixes.root(new) for _, new in pairs]
+        return permission_of(objects.url, replace(snapshot, moved=prefixes.moved), [*given, *new_folders])
 
 
 def _old(folder: str | os.PathLike[str]) -> str:

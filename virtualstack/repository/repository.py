@@ -102,6 +102,7 @@ class Repository:
         folders
             Old folders and new ones, as URLs or local paths: ``{"file:///data/": "s3://bucket/"}``. Sources that are
             written relative to the store move with it; ``"../data/"`` names them, and is a new place that does so.
+            What lies in the new ones may be read, whatever ``allow`` was.
         message
             What the snapshot is, for its log.
 
@@ -117,7 +118,7 @@ class Repository:
         StorageError
             The store cannot be written.
         """
-        made = relocate(self.objects, self.snapshot, folders, self._permission, message=message)
+        made = relocate(self.objects, self.snapshot, folders, self.allow, message=message)
         return replace(self, snapshot=made)
 
     def write(

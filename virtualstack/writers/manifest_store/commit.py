@@ -7,7 +7,7 @@ import math
 import time
 from dataclasses import replace
 
-from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError
+from virtualstack.errors import ConflictError, ForbiddenLocationError, SourceNotFoundError, StorageError
 from virtualstack.formats.manifest_store.archive import Permission, Segment
 from virtualstack.formats.manifest_store.history import archive_of, bundle_bytes, newest, read_snapshot
 from virtualstack.formats.manifest_store.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
@@ -15,7 +15,7 @@ from virtualstack.formats.manifest_store.snapshot import Bundle, Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.location import local_path
 from virtualstack.storage import ObjectStore, Target
-from virtualstack.storage.trust import sign
+from virtualstack.storage.trust import is_signed, sign
 from virtualstack.writers.manifest_store.changes import changes_of
 from virtualstack.writers.manifest_store.conflicts import check_together, rebased
 from virtualstack.writers.manifest_store.edit import Edit, applied
@@ -57,7 +57,7 @@ def commit(
         if head is not base:
             check_together(made, change, base, head, archive)
         made = _bundled(made, change, head, objects)
-        made = replace(made, signatures=_signatures(made, head, objects.url))
+        made = replace(made, signatures=_signatures(made, head, objects.url, permission))
         now = max(time.time(), math.nextafter(head.time, math.inf))
         made = replace(made, number=head.number + 1, time=now, message=message, changes=changes_of(head, made))
         if _create(snapshot_key(made.number), made.encode(), target):
@@ -127,14 +127,30 @@ def _check_kept(segment: Segment, objects: ObjectStore) -> None:
         )
 
 
-def _signatures(made: Snapshot, head: Snapshot, url: str) -> tuple[str, ...]:
-    """Sign which places a snapshot names, where local files are among them, and keep what others have signed so."""
+def _signatures(made: Snapshot, head: Snapshot, url: str, permission: Permission) -> tuple[str, ...]:
+    """Sign which places a snapshot names, where local files are among them, and keep what others have signed so.
+
+    What others have named is not signed, unless all of it may be read: they would be trusted with it from now on.
+    """
     prefixes = Prefixes(store=url, table=made.prefixes, moved=made.moved)
     if not any(local_path(prefixes.root(begin)) for begin in prefixes.begins()):
         return ()
     is_same = (made.prefixes, made.moved) == (head.prefixes, head.moved)
-    own = sign(prefixes.signed())
+    own = sign(prefixes.signed()) if _may_sign(made, head, url, permission) else None
     return tuple(dict.fromkeys([*(head.signatures if is_same else ()), *([] if own is None else [own])]))
+
+
+def _may_sign(made: Snapshot, head: Snapshot, url: str, permission: Permission) -> bool:
+    """Whether all places that a snapshot names were named on this account, or may be read with all that lies there."""
+    before = Prefixes(store=url, table=head.prefixes, moved=head.moved).signed()
+    if any(is_signed(before, signature) for signature in head.signatures):
+        return True
+    named = Prefixes(store=url, table=head.prefixes, moved=made.moved)
+    try:
+        permission.check([named.root(begin) + "x" for begin in named.begins()])
+    except ForbiddenLocationError:
+        return False
+    return True
 
 
 def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore) -> Snapshot:
