@@ -12,7 +12,7 @@ from tests.servers import RangeServer
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.formats.manifest_store.history import hint, number_at
 from virtualstack.formats.manifest_store.moments import seconds_of, text_of
-from virtualstack.formats.manifest_store.names import snapshot_key
+from virtualstack.formats.manifest_store.names import SNAPSHOTS, snapshot_key
 from virtualstack.repository import Repository
 from virtualstack.writers.manifest_store import commit as commits
 
@@ -89,6 +89,17 @@ def test_few_snapshots_are_read_for_a_time(url):
     with RangeServer(url) as server:
         assert number_at(objects_of(server.root), 9, seconds_of("2000-01-03")) == 2
         assert server.n_requests <= 6
+
+
+def test_what_else_lies_among_snapshots(url):
+    """File systems and people leave things behind."""
+    for name in (".DS_Store", ".nfs0001", "notes.txt", "0/x", "000000000000", "0/000000000000.json.gz"):
+        path = url / SNAPSHOTS / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert opened(url)[1].number == 9
+    Change(url, removed("v")).commit()
+    assert [entry.number for entry in Repository.open(url).log(limit=2)] == [10, 9]
 
 
 def test_moments_are_texts_and_back():

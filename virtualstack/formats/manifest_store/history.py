@@ -64,11 +64,9 @@ def newest(objects: ListedObjects, /) -> int | None:
         key = objects.first(SNAPSHOTS)
     except StorageError as error:
         return _probed(objects, error)
-    if key is None:
-        return None
-    number = snapshot_number(key)
-    if number is None:
-        raise MalformedFileError(f"'{objects.url}{key}' is no snapshot: remove it", url=objects.url + key)
+    number = None if key is None else snapshot_number(key)
+    if number is None and key is not None:  # something else lies there, which file systems and people leave
+        number = next(iter(listed_numbers(objects)), None)
     return number
 
 

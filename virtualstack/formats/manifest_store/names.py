@@ -55,8 +55,9 @@ def snapshot_key(number: int, /) -> str:
 
 def snapshot_number(key: str, /) -> int | None:
     """Give the number of the snapshot at a key; ``None`` where the key is none of a snapshot."""
-    digits = key.rpartition("/")[2].removesuffix(".json.gz")
-    return _LAST - int(digits) if len(digits) == 12 and digits.isascii() and digits.isdigit() else None
+    digits = key.removeprefix(f"{SNAPSHOTS}/").removesuffix(".json.gz")
+    number = _LAST - int(digits) if len(digits) == 12 and digits.isascii() and digits.isdigit() else None
+    return number if number is not None and key == snapshot_key(number) else None
 
 
 def new_id() -> str:
