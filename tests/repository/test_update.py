@@ -213,6 +213,53 @@ def test_whole_numbers_need_something_to_read_as(tmp_path, url):
     np.testing.assert_array_equal(values(url)["count"], [1, 2, -7])
 
 
+def noleap(days):
+    """Give days of a calendar that numpy does not have."""
+    return xr.date_range("2000-02-25", periods=40, calendar="noleap", use_cftime=True)[list(days)]
+
+
+@pytest.mark.parametrize("loadable", [None, ["time", "name", "lag", "flag", "v"]])
+def test_text_flags_spans_and_other_calendars_are_placed(tmp_path, url, loadable):
+    """Virtual or loaded; where they are missing, as is said."""
+
+    def file(i, days, names):
+        made = xr.Dataset(
+            {
+                "v": ("time", np.arange(len(days)) * 1.0 + i),
+                "name": ("time", np.array(names, object)),
+                "code": ("time", np.array([x[:2].encode() for x in names], "S2")),
+                "flag": ("time", np.arange(len(days)) % 2 == 0),
+                "lag": ("time", np.arange(len(days)).astype("m8[h]").astype("m8[ns]")),
+            },
+            coords={"time": noleap(days)},
+        )
+        made.to_netcdf(tmp_path / f"{i}.nc", engine="netcdf4")
+        return str(tmp_path / f"{i}.nc")
+
+    paths = [
+        file(0, [0, 1, 6], ["a", "bcd", "x"]),
+        file(1, [10, 11], ["long name", "q"]),
+        file(2, [3, 4], ["m", "dle"]),
+    ]
+    virtual(paths[0], loadable_variables=loadable).virtual.to_manifest_store(url)
+    virtual(paths[1]).virtual.to_manifest_store(url, append_dim="time")
+    store = opened(url).update(paths[2], dim="time")
+    whole = xr.concat([xr.load_dataset(path) for path in paths], "time").sortby("time")
+    xr.testing.assert_equal(values(url), whole)
+    assert store.update(paths, dim="time").snapshot is store.snapshot
+    days = noleap(range(12))
+    with pytest.raises(CombineError, match="has elements to be filled in"):
+        store.update((), dim="time", labels=days)
+    fills = {"name": "", "flag": False, "code": b"zz"}
+    store = store.update((), dim="time", labels=days, combine_options={"fill_value": fills})
+    xr.testing.assert_equal(
+        values(url), whole.reindex(time=days, fill_value={**fills, "v": np.nan, "lag": np.timedelta64("NaT", "ns")})
+    )
+    store.write("time", -1, noleap([39])[0]).write("name", slice(0, 2), ["new", "er"])
+    assert values(url).indexes["time"][-1] == noleap([39])[0]
+    assert values(url)["name"][:3].values.tolist() == ["new", "er", ""]
+
+
 def test_there_must_be_labels(tmp_path, url, first):
     """In the store."""
     with pytest.raises(CombineError, match="has no coordinate 'step'"):

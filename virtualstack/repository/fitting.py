@@ -264,11 +264,18 @@ def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /
         It has no missing value in this dtype.
     """
     variable, fill_value = like.variables[name], fitting.rules.fill(name)
-    if _dtype_with_missing(name, variable, fill_value) == variable.dtype:
+    is_text = variable.dtype.kind in _TEXT
+    if is_text and virtual_array(variable) is None:
+        has_place = isinstance(fill_value, str | bytes)
+    else:
+        has_place = _dtype_with_missing(name, variable, fill_value) == variable.dtype
+    if has_place:
         return missing_variable(name, variable, sizes, fill_value)
+    value = "''" if is_text else "0"
     raise CombineError(
         f"variable '{name}' has elements to be filled in, and no missing value in dtype '{variable.dtype}', which does "
-        f"not change in a store: say what they read as, such as combine_options={{'fill_value': {{'{name}': 0}}}}",
+        "not change in a store: say what they read as, such as "
+        f"combine_options={{'fill_value': {{'{name}': {value}}}}}",
         variable=name,
         property="fill_value",
         left=variable.dtype,
