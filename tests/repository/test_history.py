@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
+import numpy as np
 import pytest
 import xarray as xr
 
+import virtualstack as vs
 from tests.repository.stores import Change, added, appended, create, objects_of, opened, removed, values_of, virtual
 from tests.servers import RangeServer
 from virtualstack.errors import SourceNotFoundError
@@ -117,13 +119,25 @@ def test_a_log_says_what_changed(url, tmp_path):
     assert [entry.changes for entry in log[:3]] == [
         ("v: removed",),
         ("w: new, int32 (time 10, x 4)",),
-        ("v, time: time 9 to 10",),
+        ("time, v: time 9 to 10",),
     ]
     assert log[2].message == "row 9"
     assert log[-1].changes == ("v: new, int32 (time 1, x 4)",)
     text = repr(log)
     assert "    11  2000-01-10 00:00:00.000Z\n        v: removed" in text
     assert "     9  2000-01-10 00:00:00.000Z  row 9" in text
+
+
+def test_a_log_of_appended_files(tmp_path):
+    """Of the dataset that grows, and of nothing else."""
+    for n in range(2):
+        ds = xr.Dataset({"t": (("time", "x"), np.full((2, 3), float(n)))}, {"time": [2 * n, 2 * n + 1]}, {"a": 1})
+        ds.to_netcdf(tmp_path / f"{n}.nc", engine="netcdf4", encoding={"t": {"chunksizes": (1, 3)}})
+        vds = vs.open_virtual_dataset(str(tmp_path / f"{n}.nc"))
+        vds.virtual.to_manifest_store(tmp_path / "y.vstack", append_dim="time" if n else None, message=f"file {n}")
+    (last, first) = Repository.open(tmp_path / "y.vstack").log()
+    assert (last.message, last.changes) == ("file 1", ("t, time: time 2 to 4",))
+    assert set(first.changes) == {"t: new, float64 (time 2, x 3)", "time: new, int64 (time 2)"}
 
 
 def test_a_log_of_a_few(url):

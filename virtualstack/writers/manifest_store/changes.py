@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot
 from virtualstack.formats.plain_headers import ArrayHeader, same_header
+from virtualstack.manifests import same_value
 
 __all__ = ["changes_of"]
 
@@ -17,7 +19,7 @@ def changes_of(before: Snapshot, after: Snapshot, /) -> tuple[str, ...]:
     found: dict[str, list[str]] = {}
     for path, what in _changes(before, after):
         found.setdefault(what, []).append(path or "/")
-    return tuple(f"{_names(paths)}: {what}" for what, paths in found.items())
+    return tuple(f"{_names(sorted(paths))}: {what}" for what, paths in found.items())
 
 
 def _names(paths: Sequence[str]) -> str:
@@ -39,10 +41,14 @@ def _changes(before: Snapshot, after: Snapshot) -> Iterator[tuple[str, str]]:
         if path not in after.arrays and path not in after.groups:
             yield path, "removed"
     for path, group in after.groups.items():
-        if path in before.groups and group is not before.groups[path]:
+        if path in before.groups and not _same(before.groups[path].attributes, group.attributes):
             yield path, "attributes"
     for old_url, new_url, _ in after.moved[len(before.moved) :]:
         yield old_url, f"now {new_url}"
+
+
+def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return a is b or (a.keys() == b.keys() and all(same_value(a[name], b[name]) for name in a))
 
 
 def _changes_of_array(old: ArrayNode, new: ArrayNode) -> Iterator[str]:
