@@ -20,16 +20,6 @@ from virtualstack.manifests import (
 )
 
 
-def manifest(fill, dtype, *, holes):
-    return ChunkManifest.from_arrays(
-        [0, 0],
-        [8, -1 if holes else 8],
-        location="file:///a",
-        encoding=ChunkEncoding.of(dtype, (2,)),
-        fill=Fill.of(fill, dtype),
-    )
-
-
 @pytest.mark.parametrize(
     ("dtype", "fill", "holes", "attributes", "expected"),
     [
@@ -54,7 +44,7 @@ def manifest(fill, dtype, *, holes):
 )
 def test_fill_value_masks_only_what_the_source_masks(dtype, fill, holes, attributes, expected):
     """zarr v2's fill value is set only where it is the source's _FillValue, or masks nothing more."""
-    got, is_written_out = choose_fill(manifest(fill, dtype, holes=holes), attributes, np.dtype(dtype))
+    got, is_written_out = choose_fill(Fill.of(fill, dtype), attributes, np.dtype(dtype), has_holes=holes)
     value, expected_written_out = expected
     assert got == (None if value is None else Fill.of(value, dtype))
     assert is_written_out is expected_written_out
@@ -63,9 +53,9 @@ def test_fill_value_masks_only_what_the_source_masks(dtype, fill, holes, attribu
 def test_text_fill_is_exact_only_for_text():
     """A number is no fill value of strings."""
     strings = np.dtypes.StringDType()
-    empty = ChunkManifest.empty((1,), Fill.zero(strings))
-    assert choose_fill(empty, {"_FillValue": ""}, strings) == (Fill.zero(strings), False)
-    assert choose_fill(empty, {"_FillValue": 0}, strings) == (None, True)
+    own = Fill.zero(strings)
+    assert choose_fill(own, {"_FillValue": ""}, strings, has_holes=True) == (own, False)
+    assert choose_fill(own, {"_FillValue": 0}, strings, has_holes=True) == (None, True)
 
 
 def group(*, codecs=(), n=4, chunk=10, dtype="i4", fill=0, shape=None):

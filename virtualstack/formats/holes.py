@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numcodecs
@@ -12,7 +12,8 @@ import numpy as np
 
 from virtualstack.errors import ManifestError, WriterError
 from virtualstack.formats.zarr2_codecs import encode_zarr2
-from virtualstack.manifests import INLINE, ChunkManifest, Fill, PlainArray
+from virtualstack.manifests import INLINE, Box, ChunkManifest, Fill, Manifest, PlainArray
+from virtualstack.manifests.manifest import Cells, Tables
 
 __all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
 
@@ -24,7 +25,7 @@ _SAMPLE = 4096  # elements that show whether a chunk of any length holds a value
 
 
 def choose_fill(
-    manifest: ChunkManifest, attributes: Mapping[str, Any], dtype: np.dtype[Any], /
+    own: Fill, attributes: Mapping[str, Any], dtype: np.dtype[Any], /, *, has_holes: bool
 ) -> tuple[Fill | None, bool]:
     """Choose ``fill_value`` of zarr v2 metadata, and whether holes must be written out.
 
@@ -47,31 +48,31 @@ def choose_fill(
 
     Parameters
     ----------
-    manifest
-        Plain: all its holes read as its first fill.
+    own
+        What all holes read as.
     attributes
         As the target will have them.
     dtype
         Native dtype of the values.
+    has_holes
+        Whether there are any.
 
     Returns
     -------
     tuple
         The fill value, ``None`` for null; and whether holes must be written out.
     """
-    has_holes = bool(manifest.holes.any())
     if "_FillValue" in attributes:
         declared = _exact(attributes["_FillValue"], dtype)
-        if declared is not None and (not has_holes or declared == manifest.fill):
+        if declared is not None and (not has_holes or declared == own):
             return declared, False
         return None, has_holes
     if not has_holes:
         return None, False
-    value = manifest.fill.value
-    if dtype.kind == "f" and math.isnan(value):
-        return manifest.fill, False
+    if dtype.kind == "f" and math.isnan(own.value):
+        return own, False
     missing = [_exact(x, dtype) for x in np.ravel(attributes.get("missing_value", ()))]
-    return (manifest.fill, False) if manifest.fill in missing else (None, True)
+    return (own, False) if own in missing else (None, True)
 
 
 def _exact(value: Any, dtype: np.dtype[Any]) -> Fill | None:
@@ -147,8 +148,43 @@ def can_hold_fill(
     return True
 
 
-def inline_holes(manifest: ChunkManifest, chunk: bytes, /) -> ChunkManifest:
+@dataclass(frozen=True, slots=True)
+class _InlinedHoles:
+    """A manifest that is not in memory, with its holes filled by one INLINE chunk."""
+
+    base: Manifest
+    chunk: bytes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.base.shape
+
+    @property
+    def url(self) -> str | None:
+        return self.base.url
+
+    @property
+    def tables(self) -> Tables:
+        return self.base.tables
+
+    def read(self, box: Box, /) -> ChunkManifest:
+        return _inlined(self.base.read(box), self.chunk)
+
+    def pick(self, cells: Cells, /) -> ChunkManifest:
+        return _inlined(self.base.pick(cells), self.chunk)
+
+    def summary(self) -> None:
+        return None
+
+
+def inline_holes(manifest: Manifest, chunk: bytes, /) -> Manifest:
     """Give the manifest with all holes filled by one INLINE chunk, which stands in the heap once."""
+    if not isinstance(manifest, ChunkManifest):
+        return _InlinedHoles(manifest, chunk)
+    return _inlined(manifest, chunk)
+
+
+def _inlined(manifest: ChunkManifest, chunk: bytes) -> ChunkManifest:
     entries = manifest.entries.copy()
     holes = manifest.holes
     entries["location"][holes] = INLINE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,38 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from virtualstack.formats.zarr2 import Zarr2Hierarchy
-from virtualstack.manifests import FIRST, INLINE, ChunkManifest
+from virtualstack.location import Location
+from virtualstack.manifests import FIRST, INLINE, ChunkManifest, Manifest
+from virtualstack.manifests.counted import in_order
 
-__all__ = ["reference_dict", "reference_json"]
+__all__ = ["UrlColumn", "UrlMap", "reference_dict", "reference_json"]
 
 _BLOCK = 1 << 20  # chunks turned into text at once: bounds memory, and keeps text below Arrow's 2 GiB
 
 type UrlMap = Callable[[str], str]
 """What stands in the references for the URL of a location."""
+
+
+class UrlColumn:
+    """What stands in the references for the locations of manifests, one after the other, as a column.
+
+    Parameters
+    ----------
+    url
+        Gives it of a URL.
+    """
+
+    def __init__(self, url: UrlMap) -> None:
+        self._url = url
+        self._locations: tuple[Location, ...] = ()
+        self._column = pa.array([], pa.string())
+
+    def __call__(self, manifest: ChunkManifest, /) -> pa.Array:
+        """Give a text for each location of a manifest; it is made once where parts have one table."""
+        if manifest.locations is not self._locations:
+            self._locations = manifest.locations
+            self._column = pa.array([self._url(x.url) for x in manifest.locations], pa.string())
+        return self._column
 
 
 def reference_json(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> bytes:
@@ -44,15 +69,20 @@ def reference_dict(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> dict[s
     """Give references as a dict, as ``fsspec`` and ``xr.open_dataset(..., engine="kerchunk")`` take it."""
     refs: dict[str, Any] = {key: _text(value) for key, value in hierarchy.metadata.items()}
     for path, manifest in hierarchy.manifests.items():
-        urls = [url(location.url) for location in manifest.locations]
-        for cells, entries in _blocks(manifest, INLINE + 1):
+        urls_of = UrlColumn(url)
+        for cells, part in _blocks(manifest):
             keys = pc.binary_join_element_wise(f"{path}/", _keys(cells, manifest.shape), "").to_pylist()
-            names = map(urls.__getitem__, (entries["location"] - FIRST).tolist())
-            spans = zip(names, entries["offset"].tolist(), entries["length"].tolist(), strict=True)
-            refs.update(zip(keys, map(list, spans), strict=True))
-        for cells, entries in _blocks(manifest, INLINE):
-            keys = pc.binary_join_element_wise(f"{path}/", _keys(cells, manifest.shape), "").to_pylist()
-            refs.update(zip(keys, _inline_texts(manifest, entries).to_pylist(), strict=True))
+            is_inline = part.entries["location"] == INLINE
+            entries = part.entries[~is_inline]
+            spans = zip(
+                urls_of(part).take(pa.array(entries["location"] - FIRST)).to_pylist(),
+                entries["offset"].tolist(),
+                entries["length"].tolist(),
+                strict=True,
+            )
+            refs.update(zip(compress(keys, (~is_inline).tolist()), map(list, spans), strict=True))
+            texts = _inline_texts(part, part.entries[is_inline]).to_pylist()
+            refs.update(zip(compress(keys, is_inline.tolist()), texts, strict=True))
     return {"version": 1, "refs": refs}
 
 
@@ -60,18 +90,23 @@ def _text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _chunk_texts(path: str, manifest: ChunkManifest, url: UrlMap) -> Iterator[memoryview]:
+def _chunk_texts(path: str, manifest: Manifest, url: UrlMap) -> Iterator[memoryview]:
     key = "," + json.dumps(f"{path}/")[:-1]
-    urls = pa.array([json.dumps(url(location.url)) for location in manifest.locations], pa.string())
-    for cells, entries in _blocks(manifest, INLINE + 1):
-        columns = (
-            urls.take(pa.array(entries["location"] - FIRST)),
-            pa.array(entries["offset"]).cast(pa.string()),
-            pa.array(entries["length"]).cast(pa.string()),
-        )
-        yield _joined(key, _keys(cells, manifest.shape), '":[', columns[0], ",", columns[1], ",", columns[2], "]")
-    for cells, entries in _blocks(manifest, INLINE):
-        yield _joined(key, _keys(cells, manifest.shape), '":"', _inline_texts(manifest, entries), '"')
+    urls_of = UrlColumn(lambda text: json.dumps(url(text)))
+    for cells, part in _blocks(manifest):
+        is_inline = part.entries["location"] == INLINE
+        entries = part.entries[~is_inline]
+        if entries.size:
+            columns = (
+                urls_of(part).take(pa.array(entries["location"] - FIRST)),
+                pa.array(entries["offset"]).cast(pa.string()),
+                pa.array(entries["length"]).cast(pa.string()),
+            )
+            keys = _keys(cells[~is_inline], manifest.shape)
+            yield _joined(key, keys, '":[', columns[0], ",", columns[1], ",", columns[2], "]")
+        if entries.size < cells.size:
+            texts = _inline_texts(part, part.entries[is_inline])
+            yield _joined(key, _keys(cells[is_inline], manifest.shape), '":"', texts, '"')
 
 
 def _joined(*parts: pa.Array | str) -> memoryview:
@@ -83,14 +118,12 @@ def _joined(*parts: pa.Array | str) -> memoryview:
     return memoryview(texts.buffers()[2])[: texts.buffers()[1] and pc.sum(pc.binary_length(texts)).as_py()]
 
 
-def _blocks(manifest: ChunkManifest, code: int) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-    """Give flat cell indexes and entries of the INLINE chunks, or of the references, block by block."""
-    entries = manifest.entries.reshape(-1)
-    for start in range(0, entries.size, _BLOCK):
-        location = entries["location"][start : start + _BLOCK]
-        cells = np.flatnonzero(location == INLINE if code == INLINE else location > INLINE) + start
-        if cells.size:
-            yield cells, entries[cells]
+def _blocks(manifest: Manifest) -> Iterator[tuple[NDArray[np.int64], ChunkManifest]]:
+    """Give the chunks that are there block by block, with their flat cell indexes."""
+    for block, part in enumerate(in_order(manifest, _BLOCK)):
+        at = np.flatnonzero(~part.holes)
+        if at.size:
+            yield at + block * _BLOCK, part if at.size == part.entries.size else part.pick((at,))
 
 
 def _keys(cells: NDArray[np.int64], shape: tuple[int, ...]) -> pa.Array:

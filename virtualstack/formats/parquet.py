@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from virtualstack.formats.kerchunk import UrlColumn, UrlMap
 from virtualstack.formats.zarr2 import Zarr2Hierarchy
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest
+from virtualstack.manifests.counted import in_order
 
 __all__ = ["RECORD_SIZE", "SCHEMA", "parquet_files"]
 
@@ -34,9 +36,9 @@ _BASE64 = b"base64:"
 
 
 def parquet_files(
-    hierarchy: Zarr2Hierarchy, /, *, url: Callable[[str], str] = str, record_size: int = RECORD_SIZE
+    hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str, record_size: int = RECORD_SIZE
 ) -> Iterator[tuple[str, bytes]]:
-    """Give key and content of each file, the one that makes the others visible last.
+    """Give key and content of each file, the one that makes the others visible last; reads no more than it needs.
 
     Parameters
     ----------
@@ -48,15 +50,15 @@ def parquet_files(
         Chunks in a file.
     """
     for path, manifest in hierarchy.manifests.items():
-        urls = pa.array([url(location.url) for location in manifest.locations], pa.string())
-        for record, start in enumerate(range(0, manifest.entries.size, record_size)):
-            entries = manifest.entries.reshape(-1)[start : start + record_size]
-            yield f"{path}/refs.{record}.parq", _file(_table(entries, urls, manifest))
+        urls_of = UrlColumn(url)
+        for record, part in enumerate(in_order(manifest, record_size)):
+            yield f"{path}/refs.{record}.parq", _file(_table(part, urls_of(part)))
     metadata = {"metadata": hierarchy.metadata, "record_size": record_size}
     yield ".zmetadata", json.dumps(metadata, separators=(",", ":")).encode()
 
 
-def _table(entries: NDArray[Any], urls: pa.Array, manifest: ChunkManifest) -> pa.Table:
+def _table(part: ChunkManifest, urls: pa.Array) -> pa.Table:
+    entries = part.entries
     code, inline = entries["location"], entries["location"] == INLINE
     used, row = np.unique(code, return_inverse=True)
     n_other = int(np.searchsorted(used, FIRST))  # codes of holes and inline chunks come first
@@ -64,7 +66,7 @@ def _table(entries: NDArray[Any], urls: pa.Array, manifest: ChunkManifest) -> pa
         pa.array((row - n_other).astype(np.int32), mask=code < FIRST), urls.take(pa.array(used[n_other:] - FIRST))
     )
     columns = [path, np.where(inline, 0, entries["offset"]), np.where(inline, 0, entries["length"])]
-    return pa.table([*columns, _raw(entries, inline, manifest.inline)], schema=SCHEMA)
+    return pa.table([*columns, _raw(entries, inline, part.inline)], schema=SCHEMA)
 
 
 def _raw(entries: NDArray[Any], inline: NDArray[np.bool_], heap: bytes) -> pa.Array:

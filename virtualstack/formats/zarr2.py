@@ -22,7 +22,7 @@ from virtualstack.formats.holes import (
 from virtualstack.formats.metadata import ArrayMetadata, lengths_of, ordered_encoding
 from virtualstack.formats.zarr2_codecs import codecs_from_zarr2, codecs_to_zarr2
 from virtualstack.formats.zarr2_values import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
-from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup, PlainArray
+from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup, PlainArray
 
 __all__ = ["DIMENSIONS", "Zarr2Hierarchy", "hierarchy_of", "parse_zarr2", "takes_holes", "takes_holes_of"]
 
@@ -45,7 +45,7 @@ class Zarr2Hierarchy:
     """
 
     metadata: Mapping[str, Mapping[str, Any]]
-    manifests: Mapping[str, ChunkManifest]
+    manifests: Mapping[str, Manifest]
 
 
 def hierarchy_of(
@@ -58,7 +58,8 @@ def hierarchy_of(
     Parameters
     ----------
     group
-        All its arrays must be plain.
+        All its arrays must be plain; those whose manifest is not in memory are best counted
+        (:meth:`~virtualstack.manifests.ManifestArray.counted`), or it is read as a whole to see that.
     fill_budget
         Bytes of fill chunks that a variable may take where its absent chunks must be written out.
     shares_chunks
@@ -70,7 +71,7 @@ def hierarchy_of(
         zarr v2 cannot express an array, naming it and the feature.
     """
     metadata: dict[str, Mapping[str, Any]] = {}
-    manifests: dict[str, ChunkManifest] = {}
+    manifests: dict[str, Manifest] = {}
     for path, node in group.walk():
         prefix = f"{path[1:]}/" if path else ""
         metadata[f"{prefix}.zgroup"] = {"zarr_format": 2}
@@ -114,13 +115,12 @@ def takes_holes(array: ManifestArray, /) -> bool:
 
 def takes_holes_of(array: ManifestArray, plain: PlainArray, /) -> bool:
     """Tell the same of an array whose plain form is known."""
-    if not plain.manifest.holes.any():
+    if not plain.n_holes:
         return True
     try:
         stored, filters, compressor = _stored_form(array, plain, "")
-        _, is_written_out = choose_fill(
-            plain.manifest, restore_cf(array.attributes, array.cf, variable=""), array.dtype
-        )
+        raw = restore_cf(array.attributes, array.cf, variable="")
+        _, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=True)
     except WriterError:  # for another reason, which `hierarchy_of` says
         return True
     return not is_written_out or can_hold_fill(plain, stored, filters, compressor)
@@ -128,7 +128,7 @@ def takes_holes_of(array: ManifestArray, plain: PlainArray, /) -> bool:
 
 def _array(
     array: ManifestArray, variable: str, fill_budget: FillBudget, shares_chunks: bool
-) -> tuple[dict[str, Any], dict[str, Any], ChunkManifest]:
+) -> tuple[dict[str, Any], dict[str, Any], Manifest]:
     plain = PlainArray.of(array)
     if isinstance(plain, str):
         raise WriterError(
@@ -139,16 +139,16 @@ def _array(
         )
     stored, filters, compressor = _stored_form(array, plain, variable)
     raw = restore_cf(array.attributes, array.cf, variable=variable)
-    fill, is_written_out = choose_fill(plain.manifest, raw, array.dtype)
+    fill, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=plain.n_holes > 0)
     if fill is not None:
         raw.pop("_FillValue", None)
     attributes = json_attributes(raw, variable=variable)
     attributes[DIMENSIONS] = list(array.dimension_names or ())
-    manifest = plain.manifest
+    manifest = plain.manifest if isinstance(array.manifest, ChunkManifest) else array.manifest
     if is_written_out:
         chunk = encode_fill_chunk(plain, stored, filters, compressor, variable=variable)
-        n_holes = int(np.count_nonzero(manifest.holes))
-        check_budget(n_holes, len(chunk) * (1 if shares_chunks else n_holes), fill_budget, variable=variable)
+        n_copies = 1 if shares_chunks else plain.n_holes
+        check_budget(plain.n_holes, len(chunk) * n_copies, fill_budget, variable=variable)
         manifest = inline_holes(manifest, chunk)
     zarray = {
         "zarr_format": 2,

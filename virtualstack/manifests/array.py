@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
 from virtualstack.manifests.casting import can_cast, cast
 from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks, first_cell
+from virtualstack.manifests.counted import counted
 from virtualstack.manifests.encoding import native
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.html import to_html
@@ -145,6 +146,10 @@ class ManifestArray(NDArrayOperatorsMixin):
     def whole(self) -> ManifestArray:
         """Give the array with its whole manifest in memory: for who looks at all of it more than once."""
         return self if isinstance(self.manifest, ChunkManifest) else replace(self, manifest=self.in_memory())
+
+    def counted(self) -> ManifestArray:
+        """Give the array with all entries looked at once, and the manifest where it is."""
+        return replace(self, manifest=counted(self.manifest))
 
     def describe(self) -> str:
         """Say what it holds, where its bytes are, and which targets take it as it is."""

@@ -15,6 +15,7 @@ from virtualstack.codecs.cast import CAST, cast_dtypes
 from virtualstack.codecs.cf import CF
 from virtualstack.codecs.metadata import Codec
 from virtualstack.manifests.chunk_manifest import ChunkManifest
+from virtualstack.manifests.counted import CountedManifest
 from virtualstack.manifests.encoding import ChunkEncoding, c_strides, native
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.paged import hollow
@@ -32,7 +33,10 @@ class PlainArray:
     Parameters
     ----------
     manifest
-        In memory, unused rows dropped; cells are the array's.
+        In memory, unused rows dropped; cells are the array's. Without entries where the array's manifest is not in
+        memory.
+    n_holes
+        Cells that are EMPTY or MISSING.
     chunks
         Chunk shape in elements, on the axes of the array; may exceed the array.
     order
@@ -42,6 +46,7 @@ class PlainArray:
     """
 
     manifest: ChunkManifest
+    n_holes: int
     chunks: tuple[int, ...]
     order: tuple[int, ...] | None
     encoding: ChunkEncoding | None
@@ -49,14 +54,25 @@ class PlainArray:
     @classmethod
     def of(cls, array: ManifestArray, /) -> PlainArray | str:
         """Give the plain form of an array, or the reason why it has none, as half a sentence."""
-        manifest = array.in_memory().compact()
-        if bool((manifest.holes & (manifest.entries["encoding"] != 0)).any()):
+        found = array.manifest
+        if isinstance(found, CountedManifest):
+            manifest, n_holes, is_cut, has_other_fill = (
+                found.tables,
+                found.n_holes,
+                found.is_cut,
+                found.n_other_fill > 0,
+            )
+        else:
+            manifest = array.in_memory().compact()
+            n_holes, is_cut = int(np.count_nonzero(manifest.holes)), manifest.starts is not None
+            has_other_fill = bool((manifest.holes & (manifest.entries["encoding"] != 0)).any())
+        if has_other_fill:
             return "holes have other fill values than the array"
         if not manifest.encodings:
-            return cls._of_holes(manifest, array.grid)
+            return cls._of_holes(manifest, n_holes, array.grid)
         if len(manifest.encodings) > 1:
             return f"chunks have {len(manifest.encodings)} encodings (codecs, dtypes, chunk shapes or byte orders)"
-        return cls._of_one_encoding(manifest, array, is_cut=manifest.starts is not None)
+        return cls._of_one_encoding(manifest, n_holes, array, is_cut=is_cut)
 
     @classmethod
     def of_tables(cls, array: ManifestArray, /) -> PlainArray | None:
@@ -67,11 +83,13 @@ class PlainArray:
         tables = array.manifest.tables
         if len(tables.encodings) != 1:
             return None
-        plain = cls._of_one_encoding(hollow(tables, (0,) * array.ndim), array, is_cut=False)
+        plain = cls._of_one_encoding(hollow(tables, (0,) * array.ndim), 0, array, is_cut=False)
         return plain if isinstance(plain, PlainArray) else None
 
     @classmethod
-    def _of_one_encoding(cls, manifest: ChunkManifest, array: ManifestArray, *, is_cut: bool) -> PlainArray | str:
+    def _of_one_encoding(
+        cls, manifest: ChunkManifest, n_holes: int, array: ManifestArray, *, is_cut: bool
+    ) -> PlainArray | str:
         (encoding,) = manifest.encodings
         if native(encoding.dtype) != array.dtype:
             return f"chunks are stored as '{encoding.dtype}', values are '{array.dtype}'"
@@ -85,14 +103,14 @@ class PlainArray:
         for i, (axis, chunk) in enumerate(zip(array.grid.axes, chunks, strict=True)):
             if axis.n_cells and axis != ChunkAxis.regular(axis.length, chunk):
                 return f"chunk lengths along axis {i} are not all {chunk}"
-        return cls(manifest=manifest, chunks=chunks, order=order, encoding=encoding)
+        return cls(manifest=manifest, n_holes=n_holes, chunks=chunks, order=order, encoding=encoding)
 
     @classmethod
-    def _of_holes(cls, manifest: ChunkManifest, grid: ChunkGrid) -> PlainArray | str:
+    def _of_holes(cls, manifest: ChunkManifest, n_holes: int, grid: ChunkGrid) -> PlainArray | str:
         if not grid.is_regular:
             return "the chunk grid is rectilinear"
         chunks = tuple(axis.chunk or 1 for axis in grid.axes)
-        return cls(manifest=manifest, chunks=chunks, order=None, encoding=None)
+        return cls(manifest=manifest, n_holes=n_holes, chunks=chunks, order=None, encoding=None)
 
     def codecs(self) -> tuple[Codec, ...]:
         """Give the codecs on the axes of the array: the stored ones, with a ``transpose`` in front where needed."""

@@ -140,6 +140,8 @@ def repack(array: ManifestArray, /) -> ManifestArray:
     Other arrays are given back as they are, and so is one whose holes read as a value that no stored number decodes
     to, or that has got an attribute of such a name since.
     """
+    if not any(x.codecs and x.codecs[0].name == CF for x in array.manifest.tables.encodings):
+        return array
     manifest = array.in_memory().compact()
     packing = _shared_packing(manifest.encodings)
     if packing is None:

@@ -98,7 +98,7 @@ def write_kerchunk(
         ``relative`` without a target, or ``rewrite`` is no budget.
     """
     budget = None if rewrite is None else Budget.of(rewrite)
-    group = group.map_arrays(lambda array: _expressible(repack(array.whole()), inline_limit, budget, storage))
+    group = group.map_arrays(lambda array: _expressible(array, inline_limit, budget, storage))
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target: locations are relative to its folder")
@@ -127,9 +127,14 @@ def write_kerchunk(
 
 
 def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None, storage: StorageLike) -> ManifestArray:
-    """Change as little of an array as makes it plain: nothing, some chunks, or all values as one inline chunk."""
-    if _is_expressible(array):
-        return array
+    """Change as little of an array as makes it plain: nothing, some chunks, or all values as one inline chunk.
+
+    A manifest that is not in memory is gone through a part at a time, and read as a whole only where it has to change.
+    """
+    seen = repack(array.counted())
+    if _is_expressible(seen):
+        return seen
+    array = repack(array.whole())
     plan = plan_rewrite(array, takes=_takes, takes_holes=takes_holes)
     limit = budget.limit(plan.stored) if budget else 0
     is_small = _is_small(array, inline_limit)

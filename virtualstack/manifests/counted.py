@@ -1,0 +1,97 @@
+"""Manifests that are not in memory, gone through from end to end: a part at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks
+from virtualstack.manifests.encoding import ChunkEncoding
+from virtualstack.manifests.manifest import Box, Cells, Manifest, ManifestSummary
+
+__all__ = ["CountedManifest", "counted", "in_order"]
+
+_BLOCK = 1 << 19  # cells that are looked at together
+
+
+@dataclass(frozen=True, slots=True)
+class CountedManifest:
+    """A manifest of which all entries were looked at once; made by :func:`counted`.
+
+    Parameters
+    ----------
+    base
+        Gives the entries, with tables of its own.
+    tables
+        The array's own fill value, and the encodings that chunks have; no entries.
+    n_holes, n_other_fill
+        Cells that are EMPTY or MISSING, and those of them that do not read as the array's own fill value.
+    is_cut
+        Whether a cell begins behind the first element of its chunk.
+    """
+
+    base: Manifest
+    tables: ChunkManifest
+    n_holes: int
+    n_other_fill: int
+    is_cut: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the chunk grid, in cells."""
+        return self.base.shape
+
+    @property
+    def url(self) -> str | None:
+        """URL of the base."""
+        return self.base.url
+
+    def read(self, box: Box, /) -> ChunkManifest:
+        """Give the entries of a box."""
+        return self.base.read(box)
+
+    def pick(self, cells: Cells, /) -> ChunkManifest:
+        """Give the entries of some cells."""
+        return self.base.pick(cells)
+
+    def summary(self) -> ManifestSummary | None:
+        """Give the counts of the base, if they are known."""
+        return self.base.summary()
+
+
+def counted(manifest: Manifest, /) -> Manifest:
+    """Look at all entries of a manifest that is not in memory, and leave it where it is."""
+    if isinstance(manifest, ChunkManifest):
+        return manifest
+    own = manifest.tables.fill
+    encodings: dict[ChunkEncoding, None] = {}
+    n_holes = n_other_fill = 0
+    is_cut = False
+    for box in blocks(manifest.shape, _BLOCK):
+        part = manifest.read(box)
+        row, holes = part.entries["encoding"].reshape(-1), part.holes.reshape(-1)
+        fills = row[holes]
+        used = np.bincount(row[~holes] if fills.size else row, minlength=len(part.encodings))
+        encodings |= dict.fromkeys(part.encodings[i] for i in np.flatnonzero(used).tolist())
+        n_holes += fills.size
+        n_other_fill += int(np.count_nonzero(np.array([fill != own for fill in part.fills])[fills]))
+        is_cut = is_cut or (part.starts is not None and bool(part.starts.any()))
+    tables = replace(ChunkManifest.empty((0,) * len(manifest.shape), own), encodings=tuple(encodings))
+    return CountedManifest(manifest, tables, n_holes, n_other_fill, is_cut)
+
+
+def in_order(manifest: Manifest, n: int, /) -> Iterator[ChunkManifest]:
+    """Give the entries of a manifest in C order of its cells, ``n`` at a time, as manifests of one axis."""
+    size = math.prod(manifest.shape)
+    if isinstance(manifest, ChunkManifest):
+        flat = manifest.reshape((size,))
+        yield from (flat.read((slice(begin, min(begin + n, size)),)) for begin in range(0, size, n))
+        return
+    several = n * max(_BLOCK // n, 1)
+    for begin in range(0, size, several):
+        cells = np.arange(begin, min(begin + several, size))
+        picked = manifest.pick(np.unravel_index(cells, manifest.shape) if manifest.shape else ())
+        yield from in_order(picked.reshape((cells.size,)), n)
