@@ -59,7 +59,10 @@ def parquet_files(
 
 def _table(part: ChunkManifest, urls: pa.Array) -> pa.Table:
     entries = part.entries
-    code, inline = entries["location"], entries["location"] == INLINE
+    # No bytes at offset 0 are a whole file for who reads this; none of a reference are none.
+    nothing = (entries["location"] >= FIRST) & (entries["offset"] == 0) & (entries["length"] == 0)
+    code = np.where(nothing, INLINE, entries["location"])
+    inline = code == INLINE
     used, row = np.unique(code, return_inverse=True)
     n_other = int(np.searchsorted(used, FIRST))  # codes of holes and inline chunks come first
     path = pa.DictionaryArray.from_arrays(

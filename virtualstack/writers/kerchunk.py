@@ -7,8 +7,9 @@ import os
 import posixpath
 import shutil
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
@@ -35,6 +36,7 @@ from virtualstack.writers.rewrite import rewrite as rewrite_chunks
 __all__ = ["how_taken", "write_kerchunk"]
 
 _PARQUET = ".parq", ".parquet"
+_UNFINISHED = b'{"metadata":{},"record_size":0}'
 
 
 def write_kerchunk(
@@ -58,8 +60,13 @@ def write_kerchunk(
     parquet that has groups below the root with ``storage_options={"remote_protocol": "s3"}`` (or whichever it is), or
     write JSON.
 
-    JSON files appear whole or not at all. A local parquet directory is made aside and renamed. On an object store its
-    files are replaced one by one, ``.zmetadata`` after those that it needs: do not replace one that is being read.
+    Memory does not grow with the number of references where parquet is written of an array whose manifest is not in
+    memory: it is gone through twice, once to see that kerchunk takes it, before anything is written. It is read as a
+    whole where its chunks have several encodings or unpack numbers.
+
+    JSON files appear whole or not at all. A local parquet directory is made aside and renamed. For an object store its
+    files are made in a temporary directory and then put one by one; until the last one is there, reading them is an
+    error. Do not replace one that is being read.
 
     Parameters
     ----------
@@ -173,8 +180,8 @@ def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
     reason = plain if isinstance(plain, str) else _obstacle(array, plain) or "it has no form there"
     return WriterError(
         f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be encoded "
-        f"anew and put into the references: {plan.remedy()}. Or give its values by vds.virtual.open() or "
-        "ManifestStore, leave the variable out, or join only files that are stored alike",
+        f"anew and put into the references: {plan.remedy()}. Or write a manifest store, which takes it as it is, give "
+        "its values by vds.virtual.open(), leave the variable out, or join only files that are stored alike",
         variable=array.name,
         feature=reason,
     )
@@ -278,11 +285,33 @@ def _write_objects(folder: Target, name: str, files: Iterable[tuple[str, bytes]]
     stale = set(folder.list(name))
     if stale and not _has_references(folder, f"{name}/.zmetadata"):
         raise _in_the_way(f"{folder.url}{name}", "a folder without kerchunk references")
-    for key, data in files:
+    for key, data in _made_first(files):
         folder.put(f"{name}/{key}", data)
         stale.discard(f"{name}/{key}")
     for key in sorted(stale):
         folder.delete(key)
+
+
+def _made_first(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Make all files before the first is given, which tells readers that the others are not all there yet.
+
+    They may be made of those that they replace, and whatever fails then has changed nothing.
+    """
+    try:
+        with TemporaryDirectory(prefix="virtualstack-") as aside:
+            made: list[tuple[str, Path]] = []
+            for key, data in files:
+                made.append((key, Path(aside, str(len(made)))))
+                made[-1][1].write_bytes(data)
+            yield ".zmetadata", _UNFINISHED
+            for key, path in made:
+                yield key, path.read_bytes()
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"references cannot be made in '{gettempdir()}': {error}. Set TMPDIR to a folder with more space"
+        ) from error
 
 
 def _has_references(target: Target, key: str) -> bool:
