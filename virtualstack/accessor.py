@@ -156,7 +156,13 @@ class _Writers:
         """
         repository = importlib.import_module("virtualstack.repository")
         group, options = self.to_group(), {"storage": storage, "message": message, "relative": relative}
+        if append_dim is None and (join != "exact" or not ordered):
+            raise ValueError(
+                f"join={join!r} and ordered={ordered} say how append_dim= adds to a store, which is not given"
+            )
         if append_dim is None and region is None:
+            if combine_options is not None:
+                raise ValueError("combine_options say how append_dim= or region= add to a store, and neither is given")
             repository.save(group, target, mode=mode, **options)
             return
         if mode != "w-" or (append_dim is not None and region is not None):

@@ -49,6 +49,18 @@ def test_files_of_uneven_lengths_are_appended(tmp_path, url):
         check(url, expected, at)
 
 
+def test_parts_of_files_are_appended(tmp_path, url, first):
+    """That begin and end within chunks, have steps, and dimensions in another order."""
+    path = write(tmp_path / "1.nc", dataset(range(6, 16), seed=1))
+    part, plain = virtual(path), xr.load_dataset(path)
+    wanted = first
+    for days in (slice(1, 4), slice(5, 10, 2)):
+        append(url, part.isel(time=days).transpose("lon", ...))
+        wanted = joined(wanted, plain.isel(time=days))
+        check(url, wanted)
+    assert n_snapshots(url) == 3
+
+
 def test_nothing_old_is_written_again(tmp_path, url, first):
     """One segment, one bundle and one snapshot come; no object changes."""
     before = objects(url)

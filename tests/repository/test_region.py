@@ -155,6 +155,20 @@ def test_options_are_checked(tmp_path, url, first):
         place(url, part, {"time": 9})
     with pytest.raises(ValueError, match="region='all'"):
         place(url, part, "all")
+    with pytest.raises(ValueError, match="join='left' and ordered=True say how append_dim= adds"):
+        place(url, part, "auto", join="left")
+    with pytest.raises(ValueError, match="combine_options say how"):
+        part.virtual.to_manifest_store(url, mode="w", combine_options={"compat": "override"})
+
+
+def test_what_lies_in_the_store_is_copied_within_it(tmp_path, url, first):
+    """References of other elements, and chunks that begin within a stored one."""
+    stored = vs.open_virtual_dataset(url)[["t"]].isel(time=slice(0, 2)).drop_vars("time")
+    place(url, stored, {"time": slice(4, 6)})
+    np.testing.assert_array_equal(values(url)["t"][4:6], first["t"][:2])
+    part = virtual(str(tmp_path / "0.nc"))[["t"]].isel(time=slice(3, 4)).drop_vars("time")
+    place(url, part, {"time": 6})
+    np.testing.assert_array_equal(values(url)["t"][6], first["t"][3])
 
 
 def test_writers_of_other_regions_both_succeed(tmp_path, url, first, monkeypatch):

@@ -74,7 +74,7 @@ def part_of(group: ManifestGroup, storage: Storage, loaded: Collection[str], /) 
 
 
 def fitted(part: Part, stored: Part, fitting: Fitting, /, *, but: Collection[str]) -> Part:
-    """Give a part with variables virtual where the store's are, and with the store's labels and chunk lines.
+    """Give a part in the form of a store: virtual where it is, with its dimensions, labels and chunk lines.
 
     Parameters
     ----------
@@ -121,9 +121,11 @@ def fitted(part: Part, stored: Part, fitting: Fitting, /, *, but: Collection[str
 
 
 def _fitted_variable(name: str, part: Part, stored: Part, storage: Storage) -> xr.Variable:
-    """Load what the store has loaded, and encode what it has not as the store does."""
-    variable = part.variables[name]
-    mine, its = virtual_array(variable), virtual_array(stored.variables[name])
+    """Order dimensions as the store does, load what it has loaded, and encode as it does what it has not."""
+    variable, like = part.variables[name], stored.variables[name]
+    if variable.dims != like.dims and set(variable.dims) == set(like.dims):
+        variable = variable.transpose(*like.dims)
+    mine, its = virtual_array(variable), virtual_array(like)
     if (mine is None) == (its is None):
         return variable
     if mine is not None:

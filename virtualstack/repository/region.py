@@ -95,7 +95,7 @@ def _placed(
             continue
         if name in box.indexes and name in new.indexes:
             continue  # the labels are the same
-        variable = _of_shape(name, variable.transpose(*target.dims), box, new)
+        variable = _of_shape(name, variable, box, new)
         array, mine = virtual_array(target), virtual_array(variable)
         if array is None:
             patched[name] = _patched(target, variable, sides)

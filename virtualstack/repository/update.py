@@ -251,7 +251,7 @@ def _loaded(name: str, plan: _Plan, fitting: Fitting) -> xr.Variable:
     owner, element = plan.owners(name)
     members = [part.variables.get(name) for part in plan.parts]
     sizes = [0 if x is None else x.sizes[plan.dim] for x in members]
-    found = [x.to_base_variable().transpose(*old.variables[name].dims) for x in members if x is not None]
+    found = [x.to_base_variable() for x in members if x is not None]
     take = (np.cumsum(sizes) - sizes)[owner] + element
     if (owner < 0).any():
         hole = lacking(name, old, {**old.sizes, plan.dim: 1}, fitting)
@@ -267,7 +267,8 @@ def _virtual(name: str, plan: _Plan, fitting: Fitting) -> xr.Variable | list[Ove
     old, dim = plan.parts[0], plan.dim
     variable = old.variables[name]
     array, axis = cast(ManifestArray, virtual_array(variable)), variable.dims.index(dim)
-    members = [_on_dims(part.variables.get(name), variable) for part in plan.parts]
+    found = [part.variables.get(name) for part in plan.parts]
+    members = [None if x is None else virtual_array(x) for x in found]
     owner, element = plan.owners(name)
     _keep_same(array, members, axis, plan, owner, element)
     if plan.is_same:
@@ -297,10 +298,6 @@ def _virtual(name: str, plan: _Plan, fitting: Fitting) -> xr.Variable | list[Ove
             pieces.append(cast(ManifestArray, members[number])[_along(axis, first, first + n)])
     data: Any = np.concatenate(cast(Any, pieces), axis)
     return xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
-
-
-def _on_dims(variable: xr.Variable | None, like: xr.Variable) -> ManifestArray | None:
-    return None if variable is None else virtual_array(variable.transpose(*like.dims))
 
 
 def _along(axis: int, begin: int, end: int) -> tuple[slice, ...]:
