@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from virtualstack import __version__
-from virtualstack.cli import build, convert, inspect, readers, survey
+from virtualstack.cli import build, convert, inspect, readers, store, survey
 from virtualstack.cli.output import OutputError, say, show, show_warning
 from virtualstack.errors import VirtualStackError
 
 __all__ = ["main", "make_parser"]
 
-_FAMILIES = tuple(family.add_commands for family in (build, convert, inspect, survey, readers))
+_FAMILIES = tuple(family.add_commands for family in (build, convert, inspect, survey, store, readers))
 """In the order in which they are listed."""
 
 

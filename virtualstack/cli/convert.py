@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from virtualstack.cli.options import AddCommand, add_reader, add_rewrite, output
+from virtualstack.cli.options import AddCommand, add_at, add_reader, add_rewrite, output
 from virtualstack.cli.output import say, show
 from virtualstack.conversion import convert
 from virtualstack.readers.base import Reader
@@ -19,7 +19,14 @@ def add_commands(add: AddCommand, /) -> None:
     command.add_argument("source", metavar="SOURCE", help="refs.json, refs.parq or cube.vstack; path or URL")
     command.add_argument("target", metavar="TARGET", type=output, help="the same; the suffix decides")
     add_reader(command)
-    command.add_argument("--at", metavar="N", type=int, help="snapshot of a manifest store (default: the newest)")
+    add_at(command)
+    command.add_argument(
+        "--allow",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="folder or file that a manifest store may point to; repeatable",
+    )
     command.add_argument("--relative", action="store_true", help="write locations of sources relative to the target")
     command.add_argument(
         "--unsupported",
@@ -34,7 +41,8 @@ def add_commands(add: AddCommand, /) -> None:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    reader: str | Reader | None = options.reader if options.at is None else ManifestStore(at=options.at)
+    is_store = options.at is not None or options.allow
+    reader: str | Reader | None = ManifestStore(at=options.at, allow=options.allow) if is_store else options.reader
     group = convert(
         options.source,
         options.target,

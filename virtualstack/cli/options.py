@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Protocol
 
 from virtualstack.conversion import SUFFIXES
 from virtualstack.writers.rewrite import Budget
 
-__all__ = ["AddCommand", "add_reader", "add_rewrite", "output", "scanning"]
+__all__ = ["AddCommand", "add_at", "add_reader", "add_rewrite", "output", "scanning", "snapshot", "time"]
 
 
 class AddCommand(Protocol):
@@ -78,3 +80,27 @@ def output(text: str, /) -> str:
     if not text.rstrip("/").endswith(SUFFIXES):
         raise argparse.ArgumentTypeError(f"'{text}' ends in none of {', '.join(SUFFIXES)}")
     return text
+
+
+def add_at(command: argparse.ArgumentParser, /) -> None:
+    """Add the option that chooses a snapshot of a manifest store."""
+    command.add_argument(
+        "--at",
+        metavar="SNAPSHOT",
+        type=snapshot,
+        help="number of a snapshot of a manifest store, or a time when it was the newest (default: the newest now)",
+    )
+
+
+def snapshot(text: str, /) -> int | datetime:
+    """Take the number of a snapshot, or a time at which it was the newest, for :mod:`argparse`."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else time(text)
+
+
+def time(text: str, /) -> datetime:
+    """Take a time, which is in UTC where it has no time zone, for :mod:`argparse`."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is no time such as 2026-01-31 or 2026-01-31T12:00Z") from error
+    return found.replace(tzinfo=found.tzinfo or UTC)

@@ -43,15 +43,19 @@ class Log(Sequence[LogEntry]):
     def __getitem__(self, index: int | slice, /) -> LogEntry | Log:
         return Log(self.url, self.entries[index]) if isinstance(index, slice) else self.entries[index]
 
-    def __repr__(self) -> str:
+    def lines(self) -> list[str]:
+        """Describe each snapshot in a line, and each thing that it changed in another."""
         lines = [f"<{len(self)} snapshots of '{self.url}'>"]
-        for entry in self.entries[:_SHOWN]:
+        for entry in self.entries:
             message = "" if entry.message is None else f"  {entry.message}"
             lines.append(f"{entry.number:>6}  {text_of(entry.time)}{message}")
             lines += [f"        {change}" for change in entry.changes]
-        if len(self) > _SHOWN:
-            lines.append(f"   ... {len(self) - _SHOWN} more")
-        return "\n".join(lines)
+        return lines
+
+    def __repr__(self) -> str:
+        lines = self[:_SHOWN].lines()
+        lines[0] = f"<{len(self)} snapshots of '{self.url}'>"
+        return "\n".join([*lines, *([f"   ... {len(self) - _SHOWN} more"] * (len(self) > _SHOWN))])
 
 
 def log_of(objects: ObjectStore, limit: int | None, /) -> Log:
