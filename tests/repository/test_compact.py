@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.properties.test_manifest_store import SERIAL, changed_arrays, described, named, read
-from tests.repository.stores import Change, added, appended, create, opened, values_of, virtual, written
+from tests.repository.stores import Change, added, appended, create, opened, removed, values_of, virtual, written
 from virtualstack.errors import CombineError, ConflictError, WriterError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.repository import Repository, save
@@ -86,6 +86,20 @@ def test_what_was_begun_before_a_compaction(url, tmp_path):
     made = Repository.open(url).compact().snapshot
     assert made.arrays["/v"].placements.n == 1
     assert values_of(url) == [*WANTED[:5], 55, *WANTED[6:], 20]
+
+
+@pytest.mark.parametrize("compact_first", [True, False])
+def test_a_variable_that_goes_meanwhile(url, compact_first):
+    """Its removal holds where it comes second; a compaction that does is told."""
+    change, repository = Change(url, removed("v")), Repository.open(url)
+    if compact_first:
+        repository.compact()
+        change.commit()
+    else:
+        change.commit()
+        with pytest.raises(ConflictError, match="changed variable '/v'"):
+            repository.compact()
+    assert "v" not in opened(url)[2].arrays
 
 
 def test_two_compactions(url, tmp_path):

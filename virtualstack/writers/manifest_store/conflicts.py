@@ -114,10 +114,11 @@ def _same_item(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _is_same(before: ArrayNode, now: ArrayNode | None) -> bool:
+    """Whether nothing was changed but how chunks are described, as compaction does."""
     return (
         now is not None
         and before.generation == now.generation
-        and before.placements == now.placements
+        and before.n_placed == now.n_placed
         and _same(before.header, now.header)
     )
 
