@@ -7,9 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.repository.stores import (
+    ALLOW,
     Change,
     added,
     appended,
@@ -26,6 +29,7 @@ from virtualstack.errors import ConflictError, StorageError
 from virtualstack.formats.manifest_store.names import refs_key, snapshot_key
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.manifest_store import permission_of
+from virtualstack.repository import Repository
 from virtualstack.writers.manifest_store import commit as commits
 from virtualstack.writers.manifest_store.write import write_group
 
@@ -316,3 +320,43 @@ def test_what_two_writers_say_of_a_group(url, tmp_path):
         c.commit()
     Change(url, lambda group: replace(group, attributes={"b": 1})).commit()
     assert opened(url)[2].attributes == {"b": 1}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_changes_in_any_order(tmp_path_factory, data):
+    """Each is committed as if it were made then, or not at all; whenever it was begun."""
+    folder = tmp_path_factory.mktemp("order")
+    url, serial = folder / "x.vstack", iter(range(1000, 9000))
+    create(url, {"v": virtual(folder, range(4)), "time": labels(range(4))})
+    rows, attributes = list(range(4)), {}
+    begun = []
+    for _ in range(data.draw(st.integers(2, 10))):
+        value, n = next(serial), len(rows)
+        match data.draw(st.sampled_from(["append", "write", "note", "compact", "commit", "commit", "commit"])):
+            case "append":
+                begun.append((Change(url, appended(range(n + 1), v=virtual(folder, [value]))), "append", n, value))
+            case "write":
+                row = data.draw(st.integers(0, n - 1))
+                change = Change(url, same, overlays=written("v", row, virtual(folder, [value])))
+                begun.append((change, "write", row, value))
+            case "note":
+                begun.append((Change(url, with_attributes("v", note=value)), "note", None, value))
+            case "compact":
+                begun.append((Repository.open(url, allow=ALLOW), "compact", None, None))
+            case "commit" if begun:
+                change, kind, row, value = begun.pop(data.draw(st.integers(0, len(begun) - 1)))
+                try:
+                    change.compact() if kind == "compact" else change.commit()
+                except ConflictError:
+                    kind = None
+                if kind == "append":
+                    assert row == len(rows)
+                    rows.append(value)
+                elif kind == "write":
+                    rows[row] = value
+                elif kind == "note":
+                    attributes["note"] = value
+                assert values_of(url) == rows
+                assert values_of(url, "time") == list(range(len(rows)))
+                assert opened(url)[2].arrays["v"].attributes == attributes
