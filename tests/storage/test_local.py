@@ -141,6 +141,7 @@ def test_short_preads_are_continued(path, monkeypatch):
 def test_many_sources_share_few_descriptors(tmp_path, monkeypatch):
     """More sources than descriptors can be open and read, from many threads, in any order."""
     monkeypatch.setattr(local, "_MAX_OPEN", 4)
+    local._OPEN.clear()  # of what earlier tests still hold
     for n in range(20):
         (tmp_path / f"{n}").write_bytes(b"%02d" % n)
     sources = [open_source(tmp_path / f"{n}") for n in range(20)]
