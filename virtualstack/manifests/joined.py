@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import Fill
-from virtualstack.manifests.manifest import Box, Cells, Manifest, ManifestSummary, mesh
-from virtualstack.manifests.paged import hollow, map_in_threads
+from virtualstack.manifests.manifest import Cells, Manifest, ManifestSummary
+from virtualstack.manifests.paged import map_in_threads
 from virtualstack.manifests.unify import join
+from virtualstack.manifests.unread import UnreadManifest
 
 __all__ = ["JoinedManifest"]
 
 
 @dataclass(frozen=True)
-class JoinedManifest:
+class JoinedManifest(UnreadManifest):
     """Parts along an axis; a box is read from those that it meets, which are found by bisection.
 
     Parameters
@@ -43,9 +44,6 @@ class JoinedManifest:
         for part in parts:
             flat += part.parts if isinstance(part, JoinedManifest) and part.axis == axis else [part]
         return cls(tuple(flat), axis, parts[0].tables.fill)
-
-    def __deepcopy__(self, memo: object) -> JoinedManifest:
-        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.parts, self.axis, self.fill)  # without what was made of them
@@ -90,15 +88,8 @@ class JoinedManifest:
             nbytes=sum(x.nbytes for x in known),
         )
 
-    def read(self, box: Box, /) -> ChunkManifest:
-        """Give the entries of a box; see :meth:`pick`."""
-        return self.pick(mesh(box, self.url))
-
-    def pick(self, cells: Cells, /) -> ChunkManifest:
+    def entries_of(self, cells: Cells, shape: tuple[int, ...], /) -> ChunkManifest:
         """Give the entries of some cells, on shared tables; parts are read side by side."""
-        shape = np.broadcast_shapes(*(numbers.shape for numbers in cells))
-        if 0 in shape:
-            return hollow(self.tables, shape)
         cells = tuple(numbers.reshape((1,) * (len(shape) + 1 - numbers.ndim) + numbers.shape) for numbers in cells)
         along, *others = [i for i, n in enumerate(cells[self.axis].shape) if n > 1] or [0]
         if others:

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from virtualstack.cache import ByteCache
 from virtualstack.errors import ManifestError
-from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
+from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import MAX_LENGTH
-from virtualstack.manifests.manifest import Box, Cells, ManifestSummary, Tables, check_count, mesh
+from virtualstack.manifests.manifest import Cells, ManifestSummary, Tables
 from virtualstack.manifests.unify import join
+from virtualstack.manifests.unread import UnreadManifest
 
-__all__ = ["PageSource", "PagedManifest", "hollow", "map_in_threads"]
+__all__ = ["PageSource", "PagedManifest", "map_in_threads"]
 
 MAX_PAGES = 1 << 17
 """Pages that are read at once."""
@@ -63,7 +64,7 @@ class PageSource(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PagedManifest:
+class PagedManifest(UnreadManifest):
     """A manifest in pages of a fixed number of rows: cell ``i`` is in row ``first_row + sum(i * strides)``.
 
     Pages that were read are kept by the process, within 256 MB for all manifests together.
@@ -116,30 +117,18 @@ class PagedManifest:
         if self.first_row + sum(span for span in spans if span > 0) >= MAX_LENGTH:
             raise ManifestError(f"a grid of {self.shape} chunks has more of them than can be counted")
 
-    def __deepcopy__(self, memo: object) -> PagedManifest:
-        return self
-
     def summary(self) -> ManifestSummary | None:
         """Give the counts, if they are known."""
         return self.counts
 
-    def read(self, box: Box, /) -> ChunkManifest:
-        """Give the entries of a box; see :meth:`pick`."""
-        return self.pick(mesh(box, self.url))
-
-    def pick(self, cells: Cells, /) -> ChunkManifest:
-        """Give the entries of some cells; reads the pages that hold them, several side by side.
+    def entries_of(self, cells: Cells, shape: tuple[int, ...], /) -> ChunkManifest:
+        """Read the pages that hold some cells, several side by side.
 
         Raises
         ------
         ManifestError
-            More than 2^28 cells or 2^17 pages; or a page is not as it should be.
+            More than 2^17 pages; or a page is not as it should be.
         """
-        shape = np.broadcast_shapes(*(numbers.shape for numbers in cells))
-        n_cells = math.prod(shape)
-        if not n_cells:
-            return hollow(self.tables, shape)
-        check_count(n_cells, self.url)
         rows = np.full((1,) * len(shape), self.first_row, np.int64)
         for numbers, step in zip(cells, self.strides, strict=True):
             rows = rows + numbers * np.int64(step)
@@ -176,12 +165,6 @@ class PagedManifest:
                 f"page {page} of '{self.url}' has {held.entries.size} rows; {rows.max() + 1} are needed"
             )
         return held.pick((rows,))
-
-
-def hollow(tables: Tables, shape: tuple[int, ...], /) -> ChunkManifest:
-    """Give tables a grid of EMPTY cells, or of none."""
-    entries = np.broadcast_to(np.zeros((), ENTRY), shape)
-    return ChunkManifest(entries=entries, fills=tables.fills, encodings=tables.encodings)
 
 
 def map_in_threads[S, T](function: Callable[[S], T], items: Sequence[S], /, *, at_once: int = AT_ONCE) -> list[T]:

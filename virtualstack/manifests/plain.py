@@ -18,7 +18,7 @@ from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.counted import CountedManifest
 from virtualstack.manifests.encoding import ChunkEncoding, c_strides, native
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
-from virtualstack.manifests.paged import hollow
+from virtualstack.manifests.unread import hollow
 
 if TYPE_CHECKING:
     from virtualstack.manifests.array import ManifestArray

@@ -15,14 +15,14 @@ from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.manifests.indexing import MAX_CELLS
 from virtualstack.manifests.joined import JoinedManifest
-from virtualstack.manifests.manifest import Box, Cells, Manifest, ManifestSummary, mesh
-from virtualstack.manifests.paged import hollow
+from virtualstack.manifests.manifest import Cells, Manifest, ManifestSummary
+from virtualstack.manifests.unread import UnreadManifest
 
 __all__ = ["ManifestView", "cut"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManifestView:
+class ManifestView(UnreadManifest):
     """A box of a manifest; its axes are some of the base's, in any order, and new ones.
 
     Parameters
@@ -58,9 +58,6 @@ class ManifestView:
             axes=tuple(range(ndim)),
         )
 
-    def __deepcopy__(self, memo: object) -> ManifestView:
-        return self
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the grid, in cells."""
@@ -82,15 +79,8 @@ class ManifestView:
         """Give the counts of the base where the view has all its cells."""
         return self.base.summary() if self.counts == self.base.shape else None
 
-    def read(self, box: Box, /) -> ChunkManifest:
-        """Give the entries of a box, on the axes of the view."""
-        return self.pick(mesh(box, self.url))
-
-    def pick(self, cells: Cells, /) -> ChunkManifest:
+    def entries_of(self, cells: Cells, shape: tuple[int, ...], /) -> ChunkManifest:
         """Give the entries of some cells, on the axes of the view."""
-        shape = np.broadcast_shapes(*(numbers.shape for numbers in cells))
-        if 0 in shape:
-            return hollow(self.tables, shape)
         own: list[NDArray[np.integer[Any]]] = [np.zeros((1,) * len(shape), np.int64) for _ in self.begins]
         for numbers, axis in zip(cells, self.axes, strict=True):
             if axis is not None:

@@ -23,16 +23,16 @@ from virtualstack.manifests import (
     FIRST,
     INLINE,
     MISSING,
-    Box,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
     Fill,
     ManifestSummary,
 )
-from virtualstack.manifests.manifest import Cells, check_count, mesh
-from virtualstack.manifests.paged import hollow, map_in_threads
+from virtualstack.manifests.manifest import Cells
+from virtualstack.manifests.paged import map_in_threads
 from virtualstack.manifests.reach import check_reach, fit
+from virtualstack.manifests.unread import UnreadManifest
 
 __all__ = ["StoredManifest", "Token"]
 
@@ -44,7 +44,7 @@ _MAX_PAGES = 1 << 17  # that are read at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredManifest:
+class StoredManifest(UnreadManifest):
     """Where the chunks of an array of a store lie.
 
     A cell that no placement shows is MISSING. Pages of rows that were read are kept by the process for a while.
@@ -72,9 +72,6 @@ class StoredManifest:
     fills: tuple[Fill, ...] = field(compare=False)
     placements: Table = field(compare=False)
     token: Token
-
-    def __deepcopy__(self, memo: object) -> StoredManifest:
-        return self
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -116,17 +113,13 @@ class StoredManifest:
         table = np.concatenate([*(part.table for part in parts), self._tail.table]) if parts else self._tail.table
         return Placements(table).within(np.array(low, np.int64), np.array(high, np.int64))
 
-    def read(self, box: Box, /) -> ChunkManifest:
-        """Give the entries of a box; see :meth:`pick`."""
-        return self.pick(mesh(box, self.url))
-
-    def pick(self, cells: Cells, /) -> ChunkManifest:
+    def entries_of(self, cells: Cells, shape: tuple[int, ...], /) -> ChunkManifest:
         """Give the entries of some cells; reads the pages of rows that hold them, several side by side.
 
         Raises
         ------
         ManifestError
-            More than 2^28 cells or 2^17 pages.
+            More than 2^17 pages.
         MalformedFileError
             The store is damaged.
         ForbiddenLocationError
@@ -134,11 +127,6 @@ class StoredManifest:
         StorageError
             Objects of the store cannot be read.
         """
-        shape = np.broadcast_shapes(*(numbers.shape for numbers in cells))
-        n = math.prod(shape)
-        if not n:
-            return hollow(self.tables, shape)
-        check_count(n, self.url)
         numbers = [x.astype(np.int64, copy=False) for x in cells]
         low = [int(x.min()) for x in numbers]
         high = [int(x.max()) + 1 for x in numbers]

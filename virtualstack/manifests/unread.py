@@ -1,0 +1,54 @@
+"""What all manifests have in common that are not in memory: their entries are read cell by cell."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol, Self
+
+import numpy as np
+
+from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
+from virtualstack.manifests.manifest import Box, Cells, Manifest, Tables, check_count, mesh
+
+__all__ = ["UnreadManifest", "hollow"]
+
+
+class _ByCells(Manifest, Protocol):
+    def entries_of(self, cells: Cells, shape: tuple[int, ...], /) -> ChunkManifest:
+        """See :class:`UnreadManifest`."""
+
+
+class UnreadManifest:
+    """Boxes are read as the cells in them, none of them reads nothing, and a copy is the manifest itself.
+
+    Classes below it have ``entries_of(cells, shape)``, which gives the entries of at least one cell, and at most 2^28.
+    """
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def read(self: _ByCells, box: Box, /) -> ChunkManifest:
+        """Give the entries of a box; see :meth:`pick`."""
+        return self.pick(mesh(box, self.url))
+
+    def pick(self: _ByCells, cells: Cells, /) -> ChunkManifest:
+        """Give the entries of some cells, in the shape that their numbers have together.
+
+        Raises
+        ------
+        ManifestError
+            There are more than 2^28; or what holds the entries is not as it should be.
+        StorageError
+            It cannot be had.
+        """
+        shape = np.broadcast_shapes(*(numbers.shape for numbers in cells))
+        if 0 in shape:
+            return hollow(self.tables, shape)
+        check_count(math.prod(shape), self.url)
+        return self.entries_of(cells, shape)
+
+
+def hollow(tables: Tables, shape: tuple[int, ...], /) -> ChunkManifest:
+    """Give tables a grid of EMPTY cells, or of none."""
+    entries = np.broadcast_to(np.zeros((), ENTRY), shape)
+    return ChunkManifest(entries=entries, fills=tables.fills, encodings=tables.encodings)
