@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,11 +23,11 @@ from virtualstack.formats.references import WHOLE, place_rows, with_sizes
 from virtualstack.location import Location, join_url
 from virtualstack.manifests import ENTRY, FIRST, ChunkManifest, PagedManifest
 from virtualstack.storage import Bytes, Storage
+from virtualstack.storage.concurrently import concurrently
 
 __all__ = ["RecordFiles", "locate_reference", "measure_sources"]
 
 _CACHES = frozenset({"simplecache", "filecache", "blockcache"})
-_AT_ONCE = 32  # sources that are asked for their size side by side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,15 +161,15 @@ def locate_reference(base: str, url: str, /) -> Location:
 
 
 def measure_sources(storage: Storage, locations: Sequence[Location], /) -> list[Location]:
-    """Give locations their sizes: one request for each, side by side.
+    """Give locations their sizes: one request for each, side by side where they are remote.
 
     Raises
     ------
     StorageError
         A source cannot be had.
     """
-    with ThreadPoolExecutor(min(len(locations), _AT_ONCE), thread_name_prefix="virtualstack-sizes") as pool:
-        return list(pool.map(lambda location: storage.source(location.url).location, locations))
+    urls = [location.url for location in locations]
+    return [source.location for source in concurrently(storage.source, urls, urls)]
 
 
 def _without_caches(url: str) -> str:
