@@ -22,7 +22,9 @@ __all__ = [
     "MAX_CELLS",
     "Chunks",
     "along",
+    "begin_at",
     "check_cells",
+    "cut",
     "drop_axis",
     "insert_axis",
     "rearrange",
@@ -35,6 +37,10 @@ __all__ = [
 
 MAX_CELLS = 1 << 26
 """Cells that an operation may cut chunks into: 1.6 GB of entries."""
+
+
+MAX_LINES = 1 << 28
+"""Cells of unequal lengths along an axis: 2 GB of lines."""
 
 
 class Chunks(NamedTuple):
@@ -82,13 +88,8 @@ def select(
     check_cells(grid, axis, len(cell))
     starts = None if manifest.starts is None else manifest.starts.take(cell, axis)
     manifest = replace(manifest, entries=manifest.entries.take(cell, axis), starts=starts).drop_unused_encodings()
-    if first.any() and manifest.encodings:
-        strides = np.array([x.strides[axis] for x in manifest.encodings], np.int64)
-        moved = along(first, axis, ndim) * strides[np.where(manifest.holes, 0, manifest.entries["encoding"])]
-        moved[manifest.holes] = 0
-        if starts is not None:
-            moved += starts
-        manifest = replace(manifest, starts=moved)
+    if first.any():
+        manifest = begin_at(manifest, axis, along(first, axis, ndim))
     is_long = lengths > 1
     if not is_long.any():
         step = 1
@@ -157,13 +158,9 @@ def slice_axis(chunks: Chunks, axis: int, key: slice, /) -> Chunks:
     picked = range(old.length)[key]
     if picked == range(old.length):
         return chunks
-    if not len(picked):
-        none = np.zeros(0, np.int64)
-        return select(chunks, axis, none, none, none)
-    low, high = min(picked[0], picked[-1]), max(picked[0], picked[-1])
-    step = picked.step if len(picked) > 1 else 1
-    if step == 1 and old.is_regular and low % (old.chunk or 1) == 0:
-        return _slice_cells(chunks, axis, low, high)
+    if len(picked) < 2 or picked.step == 1:
+        return _between(chunks, axis, picked[0], picked[-1] + 1) if picked else _between(chunks, axis, 0, 0)
+    low, high, step = min(picked[0], picked[-1]), max(picked[0], picked[-1]), picked.step
     lines = old.lines()
     cell = np.arange(int(old.find(low)), int(old.find(high)) + 1)
     k = abs(step)
@@ -177,12 +174,59 @@ def slice_axis(chunks: Chunks, axis: int, key: slice, /) -> Chunks:
     return select(chunks, axis, cell[::-1], (end - lines[cell])[::-1], lengths[::-1], step)
 
 
-def _slice_cells(chunks: Chunks, axis: int, low: int, high: int) -> Chunks:
-    """Select elements ``low`` to ``high``, both included, where ``low`` begins a cell of a regular axis: a view."""
-    manifest, grid = chunks
-    chunk = grid.axes[axis].chunk or 1
-    box = (slice(None),) * axis + (slice(low // chunk, high // chunk + 1),)
-    return Chunks(manifest.read(box), grid.replace(axis, ChunkAxis.regular(high - low + 1, chunk)))
+def _between(chunks: Chunks, axis: int, low: int, high: int) -> Chunks:
+    """Select the elements from one to before another: a view of the entries."""
+    new, begin, n, first = cut(chunks.grid.axes[axis], low, high)
+    box = (slice(None),) * axis + (slice(begin, begin + n),)
+    manifest = chunks.manifest.read(box)
+    if first:
+        firsts = np.zeros(n, np.int64)
+        firsts[0] = first
+        manifest = begin_at(manifest.drop_unused_encodings(), axis, along(firsts, axis, manifest.entries.ndim))
+    return Chunks(manifest, chunks.grid.replace(axis, new))
+
+
+def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, int]:
+    """Cut an axis at two elements.
+
+    Returns
+    -------
+    tuple
+        The axis between them; its first cell and number of cells on the old one, and the element of the first cell.
+
+    Raises
+    ------
+    ChunkAlignmentError
+        There would be more than :data:`MAX_LINES` lines, after a shorter first cell.
+    """
+    if (low, high) == (0, axis.length):
+        return axis, 0, axis.n_cells, 0
+    if low >= high:
+        return ChunkAxis.regular(0, 1), 0, 0, 0
+    begin, last = int(axis.find(low)), int(axis.find(high - 1))
+    n = last + 1 - begin
+    if axis.edges is None:
+        chunk = axis.chunk or 1
+        first = low - begin * chunk
+        if first == 0 or n == 1:
+            return ChunkAxis.regular(high - low, chunk), begin, n, first
+        if n > MAX_LINES:
+            raise ChunkAlignmentError(f"a slice from within a chunk has {n} cells, whose lines must be held in memory")
+        lines = np.arange(begin, last + 2) * chunk
+    else:
+        lines = axis.edges[begin : last + 2].copy()
+        first = low - int(lines[0])
+    lines[0], lines[-1] = low, high
+    return ChunkAxis.from_lengths(np.diff(lines)), begin, n, first
+
+
+def begin_at(manifest: ChunkManifest, axis: int, first: NDArray[np.int64], /) -> ChunkManifest:
+    """Let cells begin at a later element of theirs along an axis; ``first`` is broadcast to the shape of the grid."""
+    if not manifest.encodings:
+        return manifest
+    strides = np.array([x.strides[axis] for x in manifest.encodings], np.int64)
+    moved = np.where(manifest.holes, 0, first * strides[np.where(manifest.holes, 0, manifest.entries["encoding"])])
+    return replace(manifest, starts=moved if manifest.starts is None else manifest.starts + moved)
 
 
 def rearrange(

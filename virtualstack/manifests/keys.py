@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
-from virtualstack.manifests.indexing import Chunks, drop_axis, insert_axis, slice_axis, transpose
+from virtualstack.manifests.indexing import Chunks, cut, drop_axis, insert_axis, slice_axis, transpose
 from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.taking import take_axis, take_points
 from virtualstack.manifests.unread import hollow
-from virtualstack.manifests.view import ManifestView, cut
+from virtualstack.manifests.view import ManifestView
 
 __all__ = ["index_chunks", "index_view"]
 

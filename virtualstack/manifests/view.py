@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import ChunkAlignmentError
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
-from virtualstack.manifests.grid import ChunkAxis
-from virtualstack.manifests.indexing import MAX_CELLS
+from virtualstack.manifests.indexing import begin_at
 from virtualstack.manifests.joined import JoinedManifest
 from virtualstack.manifests.manifest import Cells, Manifest, ManifestSummary
 from virtualstack.manifests.unread import UnreadManifest
 
-__all__ = ["ManifestView", "cut"]
+__all__ = ["ManifestView"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +86,7 @@ class ManifestView(UnreadManifest):
         found = self.base.pick(tuple(numbers + begin for numbers, begin in zip(own, self.begins, strict=True)))
         for axis, (numbers, first) in enumerate(zip(own, self.firsts, strict=True)):
             if first:
-                found = _begun_at(found, axis, np.where(numbers == 0, first, 0))
+                found = begin_at(found, axis, np.where(numbers == 0, first, 0))
         starts = None if found.starts is None else np.broadcast_to(found.starts, shape)
         return replace(
             found,
@@ -151,53 +149,10 @@ class ManifestView(UnreadManifest):
         return replace(made, axes=tuple(None if axis is None else made.axes[axis] for axis in self.axes))
 
 
-def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, int]:
-    """Cut an axis at two elements.
-
-    Returns
-    -------
-    tuple
-        The axis between them; its first cell and number of cells on the old one, and the element of the first cell.
-
-    Raises
-    ------
-    ChunkAlignmentError
-        There would be more than :data:`~virtualstack.manifests.indexing.MAX_CELLS` lines, after a shorter first cell.
-    """
-    if (low, high) == (0, axis.length):
-        return axis, 0, axis.n_cells, 0
-    if low >= high:
-        return ChunkAxis.regular(0, 1), 0, 0, 0
-    begin, last = int(axis.find(low)), int(axis.find(high - 1))
-    n = last + 1 - begin
-    if axis.edges is None:
-        chunk = axis.chunk or 1
-        first = low - begin * chunk
-        if first == 0 or n == 1:
-            return ChunkAxis.regular(high - low, chunk), begin, n, first
-        if n > MAX_CELLS:
-            raise ChunkAlignmentError(f"a slice from within a chunk has {n} cells, whose lines must be held in memory")
-        lines = np.arange(begin, last + 2) * chunk
-    else:
-        lines = axis.edges[begin : last + 2].copy()
-        first = low - int(lines[0])
-    lines[0], lines[-1] = low, high
-    return ChunkAxis.from_lengths(np.diff(lines)), begin, n, first
-
-
 @lru_cache(maxsize=256)  # many parts of a join have the same
 def _on_axes(encodings: tuple[ChunkEncoding, ...], axes: tuple[int | None, ...]) -> tuple[ChunkEncoding, ...]:
     """Bring strides onto the axes of a view."""
     return tuple(x.with_strides(0 if axis is None else x.strides[axis] for axis in axes) for x in encodings)
-
-
-def _begun_at(manifest: ChunkManifest, axis: int, first: NDArray[np.int64]) -> ChunkManifest:
-    """Let cells begin at an element of theirs along an axis; ``first`` is broadcast to their shape."""
-    if not manifest.encodings:
-        return manifest
-    strides = np.array([x.strides[axis] for x in manifest.encodings], np.int64)
-    moved = np.where(manifest.holes, 0, first * strides[np.where(manifest.holes, 0, manifest.entries["encoding"])])
-    return replace(manifest, starts=moved if manifest.starts is None else manifest.starts + moved)
 
 
 def _with(values: tuple[int, ...], at: int, value: int) -> tuple[int, ...]:
