@@ -78,3 +78,12 @@ def test_a_grid_knows_its_cells():
     assert repr(ChunkGrid(())) == "ChunkGrid(scalar)"
     assert repr(ChunkAxis.from_lengths([1, 3, 2, 2, 5])) == "13/(1,3,2,2,...)"
     assert not grid.replace(0, ChunkAxis.from_lengths([1, 30])).is_regular
+
+
+def test_pieces_reach_the_end_of_the_longest_axis():
+    """Where the last chunk would end is no number of 64 bits."""
+    axis = ChunkAxis.regular(2**63 - 1, 2**61 + 1)
+    picked = range(2**62, 2**63 - 1, 2**61)
+    cells, first, count, at = axis.pieces(picked)
+    assert [cell * (2**61 + 1) + i for cell, i in zip(cells.tolist(), first.tolist(), strict=True)] == list(picked)
+    assert (count.tolist(), at.tolist()) == ([1, 1], [0, 1])

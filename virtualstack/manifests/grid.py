@@ -146,6 +146,34 @@ class ChunkAxis:
         lines, n = self.lines(), self.n_cells + 1
         return n <= other.n_cells + 1 and bool(np.array_equal(lines, other.lines()[:n]))
 
+    def pieces(
+        self, picked: range, /
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Cut equally spaced elements, of which there is one at least, at the lines.
+
+        Returns
+        -------
+        tuple
+            Of the cells that have some, in their order: number of the cell; element of it that is picked first; how
+            many are; and which of all that are picked the first is.
+
+        >>> [x.tolist() for x in ChunkAxis.regular(10, 4).pieces(range(9, 1, -3))]
+        [[0, 1, 2], [3, 2, 1], [1, 1, 1], [2, 1, 0]]
+        """
+        low, high, k = min(picked[0], picked[-1]), max(picked[0], picked[-1]), abs(picked.step)
+        cells = np.arange(int(self.find(low)), int(self.find(high)) + 1)
+        start = cells * (self.chunk or 1) if self.edges is None else self.edges[cells]
+        last = start + (self.lengths_of(cells) - 1)
+        begin = low + -(-np.maximum(start - low, 0) // k) * k
+        end = low + (np.minimum(last, high) - low) // k * k
+        hit = end >= begin
+        if not hit.all():  # a step over whole cells
+            cells, start, begin, end = cells[hit], start[hit], begin[hit], end[hit]
+        count = (end - begin) // k + 1
+        if picked.step > 0:
+            return cells, begin - start, count, (begin - low) // k
+        return cells, end - start, count, (high - end) // k
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ChunkAxis):
             return NotImplemented

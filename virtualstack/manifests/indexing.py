@@ -160,18 +160,9 @@ def slice_axis(chunks: Chunks, axis: int, key: slice, /) -> Chunks:
         return chunks
     if len(picked) < 2 or picked.step == 1:
         return _between(chunks, axis, picked[0], picked[-1] + 1) if picked else _between(chunks, axis, 0, 0)
-    low, high, step = min(picked[0], picked[-1]), max(picked[0], picked[-1]), picked.step
-    lines = old.lines()
-    cell = np.arange(int(old.find(low)), int(old.find(high)) + 1)
-    k = abs(step)
-    begin = low + -(-np.maximum(lines[cell] - low, 0) // k) * k
-    end = low + (np.minimum(lines[cell + 1] - 1, high) - low) // k * k
-    hit = end >= begin
-    cell, begin, end = cell[hit], begin[hit], end[hit]
-    lengths = (end - begin) // k + 1
-    if step > 0:
-        return select(chunks, axis, cell, begin - lines[cell], lengths, step)
-    return select(chunks, axis, cell[::-1], (end - lines[cell])[::-1], lengths[::-1], step)
+    cell, first, lengths, _ = old.pieces(picked)
+    order = slice(None, None, 1 if picked.step > 0 else -1)
+    return select(chunks, axis, cell[order], first[order], lengths[order], picked.step)
 
 
 def _between(chunks: Chunks, axis: int, low: int, high: int) -> Chunks:

@@ -196,23 +196,7 @@ def _of_range(axis: ChunkAxis, picked: range) -> Segments:
     if not picked:
         none = np.zeros(0, np.int64)
         return Segments(none, none, none, none, (), (), 0)
-    low, high, k = min(picked[0], picked[-1]), max(picked[0], picked[-1]), abs(picked.step)
-    cells = np.arange(int(axis.find(low)), int(axis.find(high)) + 1)
-    if axis.edges is None:
-        chunk = axis.chunk or 1
-        start, stop = cells * chunk, np.minimum((cells + 1) * chunk, axis.length)
-    else:
-        start, stop = axis.edges[cells], axis.edges[cells + 1]
-    begin = low + -(-np.maximum(start - low, 0) // k) * k
-    end = low + (np.minimum(stop - 1, high) - low) // k * k
-    hit = end >= begin
-    if not hit.all():  # a step over whole cells
-        cells, start, begin, end = cells[hit], start[hit], begin[hit], end[hit]
-    count = (end - begin) // k + 1
-    if picked.step > 0:
-        first, at = begin - start, (begin - low) // k
-    else:
-        first, at = end - start, (high - end) // k
+    cells, first, count, at = axis.pieces(picked)
     target = [slice(i, i + n) for i, n in zip(at.tolist(), count.tolist(), strict=True)]
     step = np.full(cells.size, picked.step, np.int64)
     return Segments(cells, first, step, count, (None,) * cells.size, target, len(picked), at)
