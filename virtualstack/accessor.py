@@ -348,7 +348,7 @@ class VirtualAccessor(_Writers):
         )
 
     def report(self) -> pd.DataFrame:
-        """Account for every variable; reads nothing.
+        """Account for every variable; reads no chunk, but the pages of references opened lazily.
 
         Columns:
 

@@ -393,6 +393,58 @@ def test_reading_skips_pages_between_chunks():
     assert sorted(pages.read_pages) == [0, 2]
 
 
+@pytest.mark.parametrize(
+    ("key", "pages"),
+    [
+        (np.array([2, 17, 0, 17]), [0, 5]),
+        (slice(None, None, 8), [0, 2, 5]),
+        (slice(None, None, -8), [1, 3, 6]),
+        (np.arange(20) == 10, [3]),
+        (slice(2, 9, 2), [0, 1, 2]),
+    ],
+)
+def test_taking_reads_the_pages_of_the_cells_that_it_meets(key, pages):
+    """Not those between; cells are those of the array in memory."""
+    values = np.arange(20, dtype="i4")
+    held, _, sources = store_array(values, (3,), url="memory://paged/taken")
+    array, source = in_pages(held, 1)
+    taken = array[key]
+    assert sorted(source.read_pages) == pages
+    assert taken.grid == held[key].grid
+    assert taken.equals(held[key])
+    np.testing.assert_array_equal(model_read(taken, sources), values[key])
+
+
+def test_steps_and_arrays_of_several_axes_stay_what_they_are():
+    """Steps over whole chunks are outer, and do not go together with arrays."""
+    values = np.arange(6 * 5 * 4, dtype="i4").reshape(6, 5, 4)
+    held, _, sources = store_array(values, (1, 1, 1), url="memory://paged/steps")
+    array, _ = in_pages(held, 7)
+    for key in (
+        (slice(None, None, 4), slice(None, None, 2)),
+        (slice(None, None, 3), np.array([4, 0]), np.array([3, 1])),
+    ):
+        found = array[key]
+        assert found.equals(held[key])
+        np.testing.assert_array_equal(model_read(found, sources), values[key])
+
+
+def test_two_elements_of_any_array_are_taken():
+    """A grid of 2^40 chunks is not read for them."""
+    array, values, sources = known(shape=(4,), chunks=(1,))
+    source = HeldPages(array.in_memory(), 4)
+
+    class First(HeldPages):
+        def read(self, page, /):
+            return source.read(0)
+
+    manifest = PagedManifest(source=First(array.in_memory(), 4), shape=(2**40,), page_size=4, tables=array.in_memory())
+    long = replace(array, manifest=manifest, grid=ChunkGrid.regular((2**40,), (1,)))
+    for key in (np.array([0, 2**40 - 1, 6]), slice(None, None, 2**38 + 1)):
+        expected = [0, 3, 2] if isinstance(key, np.ndarray) else [0, 1, 2, 3]
+        np.testing.assert_array_equal(model_read(long[key], sources), values[expected])
+
+
 def test_a_slice_within_the_first_chunk_begins_there():
     """Elements are skipped in the first cell alone, also of a slice of a slice."""
     array, pages, values, sources = paged(shape=(20,), chunks=(6,), page_size=1)

@@ -194,7 +194,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         """Index a manifest that is not in memory: read the cells that steps and arrays are about, and else nothing."""
         manifest, grid, rest = index_view(self.manifest, self.grid, key)
         seen = replace(self, manifest=manifest, grid=grid, dimension_names=None)
-        return seen if rest is None else seen.whole()[rest]
+        return seen if rest is None else seen[rest]
 
     def __setitem__(self, key: object, value: object, /) -> NoReturn:
         self._refuse_values("values cannot be assigned to it")

@@ -6,6 +6,7 @@ Lists, tuples inside of a key, ranges and whatever else numpy makes an array of,
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 from types import EllipsisType
 from typing import Any, cast
@@ -14,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
+from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.indexing import Chunks, cut, drop_axis, insert_axis, slice_axis, transpose
-from virtualstack.manifests.manifest import Manifest
+from virtualstack.manifests.manifest import MAX_CELLS, Manifest, check_count
 from virtualstack.manifests.taking import take_axis, take_points
 from virtualstack.manifests.unread import hollow
 from virtualstack.manifests.view import ManifestView
@@ -59,8 +61,8 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
     Returns
     -------
     tuple
-        A view of the box of cells that the key meets, its grid, and the key that is left on it: steps and arrays.
-        ``None`` where none is, and the view is what the key says.
+        A view of the box of cells that the key meets, and its grid. Of steps and arrays the cells that they meet,
+        which are read, and the key that is left on these; else ``None``, and the view is what the key says.
 
     Raises
     ------
@@ -84,7 +86,7 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
     if 0 in met.shape:
         return hollow(view.tables, met.shape), met, tuple(rest)
     if any(isinstance(left, np.ndarray) or (isinstance(left, slice) and left.step) for left in rest):
-        return view.simplified(), met, tuple(rest)
+        return _read_met(view.simplified(), met, rest)
     axis = 0
     for left in rest:
         if left is None:
@@ -108,6 +110,44 @@ def _span(item: int | slice | NDArray[np.int64], length: int) -> tuple[int, int,
         return low, high, slice(None, None, picked.step if picked.step != 1 and len(picked) > 1 else None)
     low, high = (int(item.min()), int(item.max()) + 1) if item.size else (0, 0)
     return low, high, item - low
+
+
+def _read_met(manifest: Manifest, grid: ChunkGrid, items: list[_Item]) -> tuple[ChunkManifest, ChunkGrid, Any]:
+    """Read the cells that a key meets, without those between; the grid and the key are those of what is read."""
+    places = [i for i, item in enumerate(items) if item is not None]
+    rest, axes = list(items), list(grid.axes)
+    runs: list[NDArray[np.int64] | None] = []
+    for axis, place in enumerate(places):
+        run, axes[axis], rest[place] = _without_gaps(axes[axis], items[place])
+        runs.append(run)
+    check_count(math.prod(axis.n_cells for axis in axes), manifest.url)
+    cells = np.ix_(*(np.arange(x.n_cells) if run is None else run for run, x in zip(runs, axes, strict=True)))
+    chunks = Chunks(manifest.pick(cells), ChunkGrid(tuple(axes)))
+    for axis, place in enumerate(places):
+        index = rest[place]
+        if isinstance(items[place], slice) and isinstance(index, np.ndarray):  # alone: arrays go together
+            chunks = take_axis(chunks, axis, index)
+            rest[place] = slice(None)
+    return *chunks, tuple(rest)
+
+
+def _without_gaps(axis: ChunkAxis, item: _Item) -> tuple[NDArray[np.int64] | None, ChunkAxis, _Item]:
+    """Give the cells of an axis that an item meets (``None``: all), and axis and item without the others."""
+    if isinstance(item, slice):
+        picked = range(axis.length)[item]
+        if len(picked) >= min(axis.n_cells, MAX_CELLS):
+            return None, axis, item
+        index = np.arange(picked.start, picked.stop, picked.step)
+    elif isinstance(item, np.ndarray):
+        index = item
+    else:
+        return None, axis, item
+    cells, which = np.unique(axis.find(index), return_inverse=True)
+    if len(cells) == axis.n_cells:
+        return None, axis, item
+    met = ChunkAxis.from_lengths(axis.lengths_of(cells))
+    begins = cells * axis.chunk if axis.chunk is not None else axis.lines()[cells]
+    return cells, met, index + (met.lines()[:-1] - begins)[which].reshape(index.shape)
 
 
 def _advanced(chunks: Chunks, items: list[_Item]) -> Chunks:
