@@ -312,6 +312,17 @@ def test_compressed_chunks_are_not_cut():
     assert split_uncompressed(joined(*months)[0]) is None
 
 
+def test_chunks_that_cannot_be_cut_stay_beside_those_that_are(monkeypatch):
+    """Of wider chunks a column is no run of bytes; they keep their lines, and their lengths."""
+    monkeypatch.setattr(splitting, "_SMALLEST", 1)
+    wide = stored(np.arange(4.0).reshape(4, 1), (2, 2), "wide")
+    narrow = [stored(np.arange(float(n)).reshape(n, 1), (n, 1), f"narrow{n}") for n in (3, 5)]
+    array, values = joined(wide, *narrow)
+    split = split_uncompressed(array[:, 0])
+    split.validate()
+    np.testing.assert_array_equal(read_array(split, ()), values[:, 0])
+
+
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_cut_chunks_have_the_same_values(data, monkeypatch):

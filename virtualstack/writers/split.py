@@ -60,7 +60,8 @@ def split_uncompressed(array: ManifestArray, /) -> ManifestArray | None:
     if chunk * least < _SMALLEST or n_cells > _MOST_CELLS * max(manifest.entries.size, 1024):
         return None
     cut = refine(array.chunks_of(), axis, new_lines)
-    return replace(array, manifest=_parts(cut.manifest, axis, chunk), grid=cut.grid)
+    cuttable = {manifest.encodings[row] for row in rows}
+    return replace(array, manifest=_parts(cut.manifest, axis, chunk, cuttable), grid=cut.grid)
 
 
 def _raw_rows(manifest: ChunkManifest, array: ManifestArray) -> dict[int, int]:
@@ -87,7 +88,7 @@ def _row_bytes(encoding: ChunkEncoding, axis: int) -> int:
     return encoding.strides[axis] * split_elementwise(encoding.codecs, encoding.dtype).stored.itemsize
 
 
-def _parts(manifest: ChunkManifest, axis: int, chunk: int) -> ChunkManifest:
+def _parts(manifest: ChunkManifest, axis: int, chunk: int, cuttable: set[ChunkEncoding]) -> ChunkManifest:
     """Let entries that begin within an uncompressed chunk point to their part of it."""
     entries = manifest.entries.copy()
     starts = np.zeros(manifest.shape, np.int64) if manifest.starts is None else manifest.starts.copy()
@@ -95,7 +96,7 @@ def _parts(manifest: ChunkManifest, axis: int, chunk: int) -> ChunkManifest:
     points = ~manifest.holes & (entries["location"] != INLINE)
     for row, encoding in enumerate(manifest.encodings):
         step = encoding.strides[axis]
-        if not _is_raw(encoding) or step < 1 or encoding.size % step or step * chunk > encoding.size:
+        if encoding not in cuttable or step < 1 or encoding.size % step or step * chunk > encoding.size:
             continue
         at: NDArray[np.bool_] = points & (entries["encoding"] == row) & (starts % step == 0)
         at &= starts <= encoding.size - step * chunk  # a part that the stored chunk does not hold whole stays
