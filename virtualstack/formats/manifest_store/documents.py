@@ -14,6 +14,12 @@ __all__ = ["MAX_DOCUMENT", "dump", "load"]
 MAX_DOCUMENT = 1 << 28
 """Bytes of a document, before it is compressed."""
 
+MAX_VALUES = 1 << 23
+"""Commas and opening brackets of a document, each of which may take 200 bytes of memory."""
+
+
+_BRACKETS = b",", b"[", b"{"
+
 
 def dump(document: Any, /) -> bytes:
     """Write a document as gzip.
@@ -21,15 +27,16 @@ def dump(document: Any, /) -> bytes:
     Raises
     ------
     WriterError
-        It has a text that is no Unicode, or is larger than :data:`MAX_DOCUMENT`.
+        It has a text that is no Unicode, or is larger than :data:`MAX_DOCUMENT` or :data:`MAX_VALUES`.
     """
     try:
         data = orjson.dumps(document)
     except (TypeError, orjson.JSONEncodeError) as error:
         raise WriterError(f"metadata cannot be written as JSON: {error}; rename what is not plain text") from error
-    if len(data) > MAX_DOCUMENT:
+    if len(data) > MAX_DOCUMENT or sum(map(data.count, _BRACKETS)) > MAX_VALUES:
         raise WriterError(
-            f"metadata of {len(data)} bytes; a manifest store takes {MAX_DOCUMENT}: write variables to several stores"
+            f"metadata of {len(data)} bytes; a manifest store takes {MAX_DOCUMENT}, and {MAX_VALUES} values: write "
+            "variables to several stores"
         )
     compressor = zlib.compressobj(1 if len(data) > 1 << 20 else 6, wbits=31)
     return compressor.compress(data) + compressor.flush()
@@ -41,7 +48,7 @@ def load(data: bytes, /, *, url: str) -> dict[str, Any]:
     Raises
     ------
     MalformedFileError
-        It is none, or is larger than :data:`MAX_DOCUMENT`.
+        It is none, or is larger than :data:`MAX_DOCUMENT` or :data:`MAX_VALUES`.
     """
     try:
         inflater = zlib.decompressobj(wbits=31)
@@ -50,6 +57,10 @@ def load(data: bytes, /, *, url: str) -> dict[str, Any]:
             raise MalformedFileError(
                 f"'{url}' is cut off, or has more than {MAX_DOCUMENT} bytes: restore it, or open another snapshot",
                 url=url,
+            )
+        if sum(map(text.count, _BRACKETS)) > MAX_VALUES:
+            raise MalformedFileError(
+                f"'{url}' has more than {MAX_VALUES} values: it is a trap, or was not written by virtualstack", url=url
             )
         document = orjson.loads(text)
     except (zlib.error, orjson.JSONDecodeError) as error:

@@ -27,6 +27,7 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 
 __all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "group_tree", "read_document", "uses_of"]
 
+_RAISED = ManifestError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError
 _MAX_NODES = 100_000
 _MAX_AXES = 64
 
@@ -155,7 +156,7 @@ class Snapshot:
         document = read_document(data, number=number, url=url)
         try:
             return _snapshot(document, number, url)
-        except (ManifestError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        except _RAISED as error:
             if isinstance(error, MalformedFileError):
                 raise
             raise MalformedFileError(

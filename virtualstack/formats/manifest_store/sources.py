@@ -75,7 +75,8 @@ class SourcePage:
 def _checked(row: Sequence[Any], where: str) -> SourceRow:
     match row:
         case (int(prefix), str(suffix), int() | None as size, int() | float() | None as time, str() | None as etag):
-            if prefix >= 0 and (size is None or size >= 0):
+            is_number = type(prefix) is int and type(size) is not bool and type(time) is not bool
+            if is_number and prefix >= 0 and (size is None or 0 <= size < 1 << 63):
                 return prefix, suffix, size, None if time is None else float(time), etag
     raise MalformedFileError(f"'{where}' has the source {str(row)[:200]}, which is none: restore it")
 
