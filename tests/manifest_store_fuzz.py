@@ -46,24 +46,108 @@ from virtualstack.writers.manifest_store import edit, segment
 PAGE, SHARD, MEMORY, SECONDS = 8, 2, 3 << 30, 20
 OBJECTS = memory._OBJECTS
 ATTRIBUTES = {
-    "text": "abc", "n": 3, "long": 2**80, "nan": float("nan"), "bytes": b"abc", "pair": (1, [2.0, None]),
-    "array": np.arange(6.0).reshape(2, 3), "scalar": np.float32(2), "nested": {"a": {"b": 1}},
-    "texts": np.array(["a", "b"], np.dtypes.StringDType()), "record": np.zeros(2, [("a", "<i2"), ("b", ">f8", (2,))]),
-}  # fmt: skip
+    "text": "abc",
+    "n": 3,
+    "long": 2**80,
+    "nan": float("nan"),
+    "bytes": b"abc",
+    "pair": (1, [2.0, None]),
+    "array": np.arange(6.0).reshape(2, 3),
+    "scalar": np.float32(2),
+    "nested": {"a": {"b": 1}},
+    "texts": np.array(["a", "b"], np.dtypes.StringDType()),
+    "record": np.zeros(2, [("a", "<i2"), ("b", ">f8", (2,))]),
+}
 NUMBERS = (
-    -1, 0, 1, 2, 3, 7, 255, 4096, 2**16, 2**24, 2**31 - 1, 2**31, 2**32, 2**40, 2**53, 2**61, 2**62, 2**62 + 1, 2**63 - 1,
-    -(2**31), -(2**62), -(2**63),
-)  # fmt: skip
+    -1,
+    0,
+    1,
+    2,
+    3,
+    7,
+    255,
+    4096,
+    2**16,
+    2**24,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**40,
+    2**53,
+    2**61,
+    2**62,
+    2**62 + 1,
+    2**63 - 1,
+    -(2**31),
+    -(2**62),
+    -(2**63),
+)
 ODD = (
-    *NUMBERS, 2**63, 2**64 - 1, 2**64, 10**400, -(2**63) - 1, 0.5, 1.0, 1e300, -0.0, float("nan"), float("inf"), None, True,
-    False, "", "../x", "./../../x", "/", "..", "a/../b", "\u0000", "a" * 100_000, "|O", "O", "<f4", "|V0", "<U1000000000",
-    "string", "<M8[ns]", "<M8[0s]", "<i4,<f4", ",".join(["f4"] * 5000), "(1000000,)f8", [["a", "|O"]], [["a", "<f4"], ["a", "<f4"]], [["", "|V4"]],
-    [["a", "<f4", [2**40]]], [["a", "<f4", [-1]]], {}, [], [[]], [None], {"a": 1}, [2**62, 2**62], {"array": ["<f8", [2**40], [0, 8]]},
-    {"array": ["<f8", [-1], [0, 8]]}, {"array": ["|V0", [2**62], [0, 0]]}, {"int": "9" * 10_000}, {"int": "a"}, {"float": "0x" + "1" * 9999},
-    {"strings": [[2**40], []]}, {"strings": [[1], [1]]}, {"dict": []}, {"tuple": 1}, {"name": "numcodecs.pickle", "configuration": {}},
-    {"name": "blosc", "configuration": {"typesize": 2**40}}, {"name": "gone"}, {"name": "transpose", "configuration": {"order": [5]}},
-    "file:///etc/passwd", "http://10.0.0.1/a", "memory://", "0" * 24, "/a/b/c/d",
-)  # fmt: skip
+    *NUMBERS,
+    2**63,
+    2**64 - 1,
+    2**64,
+    10**400,
+    -(2**63) - 1,
+    0.5,
+    1.0,
+    1e300,
+    -0.0,
+    float("nan"),
+    float("inf"),
+    None,
+    True,
+    False,
+    "",
+    "../x",
+    "./../../x",
+    "/",
+    "..",
+    "a/../b",
+    "\u0000",
+    "a" * 100_000,
+    "|O",
+    "O",
+    "<f4",
+    "|V0",
+    "<U1000000000",
+    "string",
+    "<M8[ns]",
+    "<M8[0s]",
+    "<i4,<f4",
+    ",".join(["f4"] * 5000),
+    "(1000000,)f8",
+    [["a", "|O"]],
+    [["a", "<f4"], ["a", "<f4"]],
+    [["", "|V4"]],
+    [["a", "<f4", [2**40]]],
+    [["a", "<f4", [-1]]],
+    {},
+    [],
+    [[]],
+    [None],
+    {"a": 1},
+    [2**62, 2**62],
+    {"array": ["<f8", [2**40], [0, 8]]},
+    {"array": ["<f8", [-1], [0, 8]]},
+    {"array": ["|V0", [2**62], [0, 0]]},
+    {"int": "9" * 10_000},
+    {"int": "a"},
+    {"float": "0x" + "1" * 9999},
+    {"strings": [[2**40], []]},
+    {"strings": [[1], [1]]},
+    {"dict": []},
+    {"tuple": 1},
+    {"name": "numcodecs.pickle", "configuration": {}},
+    {"name": "blosc", "configuration": {"typesize": 2**40}},
+    {"name": "gone"},
+    {"name": "transpose", "configuration": {"order": [5]}},
+    "file:///etc/passwd",
+    "http://10.0.0.1/a",
+    "memory://",
+    "0" * 24,
+    "/a/b/c/d",
+)
 
 
 def set_small() -> None:
@@ -76,10 +160,9 @@ def set_small() -> None:
 
 def make(url: str, seed: int) -> None:
     """Write a store of a few snapshots that has everything, the same each time."""
-    count = itertools.count()
     with (
-        mock.patch("time.time_ns", lambda: 10**6 * next(count)),
-        mock.patch("time.time", lambda: 0.0),
+        mock.patch("time.time_ns", side_effect=itertools.count(0, 10**6)),
+        mock.patch("time.time", return_value=0.0),
         mock.patch("secrets.token_hex", lambda n: "ab" * n),
     ):
         _make(url, seed)
@@ -103,8 +186,12 @@ def _make(url: str, seed: int) -> None:
         "lat": inline_array(np.arange(4.0), name="lat", dims=["lat"], attributes=ATTRIBUTES),
         "names": inline_array(np.array(["a", "bc"], np.dtypes.StringDType()), name="names", dims=["n"], attributes={}),
     }
-    named = {name: replace(x, name=name, dimension_names=tuple(f"{name}{i}" for i in range(x.ndim)), attributes={"units": "K"})
-             for name, x in {"plain": plain, "odd": odd, "inline": inline, "many": many}.items()}  # fmt: skip
+    named = {
+        name: replace(
+            x, name=name, dimension_names=tuple(f"{name}{i}" for i in range(x.ndim)), attributes={"units": "K"}
+        )
+        for name, x in {"plain": plain, "odd": odd, "inline": inline, "many": many}.items()
+    }
     child = ManifestGroup(arrays={"odd": named["odd"]}, attributes=ATTRIBUTES)
     group = ManifestGroup(
         arrays={**coords, **named}, groups={"a": ManifestGroup(groups={"b": child})}, dimensions={"lat": 4}
@@ -128,11 +215,17 @@ def contents(url: str) -> dict[str, object]:
     found: dict[str, object] = {path: (dict(x.attributes), dict(x.dimensions)) for path, x in group.walk()}
     for path, node in group.walk():
         for name, array in node.arrays.items():
-            key = ... if array.size < 1 << 16 else tuple(slice(n - 1, None) if n % 2 else slice(0, 2) for n in array.shape)
+            key = (
+                ...
+                if array.size < 1 << 16
+                else tuple(slice(n - 1, None) if n % 2 else slice(0, 2) for n in array.shape)
+            )
             found[f"{path}/{name}"] = {
-                "values": read_array(array, key, None), "dims": array.dimension_names, "attributes": dict(array.attributes),
+                "values": read_array(array, key, None),
+                "dims": array.dimension_names,
+                "attributes": dict(array.attributes),
                 "cf": dict(array.cf),
-            }  # fmt: skip
+            }
     return found
 
 
@@ -145,7 +238,9 @@ def bomb(begin: str, text: str, n: int, end: str) -> bytes:
     compressor = zlib.compressobj(1, wbits=31)
     part = text.encode() * 4096
     parts = (compressor.compress(part) for _ in range(n // 4096))
-    return compressor.compress(begin.encode()) + b"".join(parts) + compressor.compress(end.encode()) + compressor.flush()
+    return (
+        compressor.compress(begin.encode()) + b"".join(parts) + compressor.compress(end.encode()) + compressor.flush()
+    )
 
 
 def damaged(store: dict[str, bytes], rng: random.Random) -> None:
@@ -178,8 +273,16 @@ def hostile(store: dict[str, bytes], rng: random.Random) -> None:
     """Change what a store says, with checksums that are right."""
     kinds = [("json", 12), ("rows", 4), ("page", 2), ("index", 2), ("bundle", 2), ("bomb", 1), ("text", 3), ("keys", 1)]
     kind = rng.choices([x for x, _ in kinds], [n for _, n in kinds])[0]
-    {"json": odd_json, "rows": odd_rows, "page": odd_page, "index": odd_index, "bundle": odd_bundle, "bomb": bombs,
-     "text": odd_text, "keys": odd_keys}[kind](store, rng)  # fmt: skip
+    {
+        "json": odd_json,
+        "rows": odd_rows,
+        "page": odd_page,
+        "index": odd_index,
+        "bundle": odd_bundle,
+        "bomb": bombs,
+        "text": odd_text,
+        "keys": odd_keys,
+    }[kind](store, rng)
 
 
 def documents(store: dict[str, bytes]) -> list[str]:
@@ -219,7 +322,9 @@ def change(node: object, rng: random.Random) -> None:
             case 2:
                 node[at] = rng.choice(list(node.values()) if isinstance(node, dict) else node)
             case 3:
-                node.update({rng.choice(["", "x", "..", "/x", "a/b", "O"]): inner}) if isinstance(node, dict) else node.append(inner)
+                node.update({rng.choice(["", "x", "..", "/x", "a/b", "O"]): inner}) if isinstance(
+                    node, dict
+                ) else node.append(inner)
             case 4 if isinstance(inner, list):
                 node[at] = inner * rng.choice([2, 1000])
             case 5 if isinstance(inner, int):
@@ -233,8 +338,24 @@ def odd_text(store: dict[str, bytes], rng: random.Random) -> None:
     key = pick(store, rng)
     text = gzip.decompress(store[key])
     at = rng.randrange(len(text))
-    what = rng.choice([b"NaN", b"Infinity", b"-", b"[" * 10, b"[" * 100_000, b'{"a":' * 500_000, b"1e999", b'"', b",", b"0",
-                       b"\xff", b"\\ud800", b"\0", b"[[" * 600 + b"]]" * 600])  # fmt: skip
+    what = rng.choice(
+        [
+            b"NaN",
+            b"Infinity",
+            b"-",
+            b"[" * 10,
+            b"[" * 100_000,
+            b'{"a":' * 500_000,
+            b"1e999",
+            b'"',
+            b",",
+            b"0",
+            b"\xff",
+            b"\\ud800",
+            b"\0",
+            b"[[" * 600 + b"]]" * 600,
+        ]
+    )
     match rng.randrange(4):
         case 0:
             text = text[:at] + what + text[at:]
@@ -244,21 +365,50 @@ def odd_text(store: dict[str, bytes], rng: random.Random) -> None:
             begin = text.find(b":", at) + 1
             text = text[:begin] + what + text[begin:]
         case 3:  # a field twice
-            text = text[:-1] + b',"' + rng.choice([b"arrays", b"groups", b"rows", b"number", b"prefixes"]) + b'":' + rng.choice(
-                [b"{}", b"[]", b"null", b"0"]) + b"}"  # fmt: skip
+            text = (
+                text[:-1]
+                + b',"'
+                + rng.choice([b"arrays", b"groups", b"rows", b"number", b"prefixes"])
+                + b'":'
+                + rng.choice([b"{}", b"[]", b"null", b"0"])
+                + b"}"
+            )
     store[key] = gzip.compress(text, 1)
 
 
 def bombs(store: dict[str, bytes], rng: random.Random) -> None:
     store[pick(store, rng)] = rng.choice(
-        [bomb("", " ", 1 << 30, "{}"), bomb('{"rows":[', "{},[],", 1 << 25, "0]}"), bomb('{"rows":[', "[],", 1 << 22, "0]}"),
-         bomb("", "[", 1 << 24, ""), bomb("", '{"a":', 1 << 24, ""), bomb('{"rows":[', "0,", 1 << 22, "0]}"),
-         bomb('{"rows":"', "a", 1 << 27, '"}'), gzip.compress(b"{}") * 3, zlib.compress(b"{}"), b"", b"\x1f\x8b"])  # fmt: skip
+        [
+            bomb("", " ", 1 << 30, "{}"),
+            bomb('{"rows":[', "{},[],", 1 << 25, "0]}"),
+            bomb('{"rows":[', "[],", 1 << 22, "0]}"),
+            bomb("", "[", 1 << 24, ""),
+            bomb("", '{"a":', 1 << 24, ""),
+            bomb('{"rows":[', "0,", 1 << 22, "0]}"),
+            bomb('{"rows":"', "a", 1 << 27, '"}'),
+            gzip.compress(b"{}") * 3,
+            zlib.compress(b"{}"),
+            b"",
+            b"\x1f\x8b",
+        ]
+    )
 
 
 def odd_keys(store: dict[str, bytes], rng: random.Random) -> None:
-    key, name = newest(store), rng.choice(["zzz", "0", "000000000000.json.gz", "99999999999a.json.gz", "-00000000001.json.gz",
-                                           "\u0661" * 12 + ".json.gz", snapshot_key(77).rpartition("/")[2]])  # fmt: skip
+    key, name = (
+        newest(store),
+        rng.choice(
+            [
+                "zzz",
+                "0",
+                "000000000000.json.gz",
+                "99999999999a.json.gz",
+                "-00000000001.json.gz",
+                "\u0661" * 12 + ".json.gz",
+                snapshot_key(77).rpartition("/")[2],
+            ]
+        ),
+    )
     store[f".vstack/snapshots/{name}"] = store[key]
 
 
@@ -311,7 +461,9 @@ def lying(frame: bytes, rng: random.Random) -> bytes:
     """A blosc frame whose header says something else, or whose body is damaged."""
     data = bytearray(frame)
     if rng.random() < 0.5:
-        struct.pack_into("<I", data, rng.choice([4, 8, 12]), rng.choice([0, 1, 15, 16, 100, 2**20, 2**31 - 1, 2**31, 2**32 - 1]))
+        struct.pack_into(
+            "<I", data, rng.choice([4, 8, 12]), rng.choice([0, 1, 15, 16, 100, 2**20, 2**31 - 1, 2**31, 2**32 - 1])
+        )
     else:
         for _ in range(rng.choice([1, 4])):
             data[rng.randrange(len(data))] = rng.randrange(256)
@@ -333,7 +485,9 @@ def odd_index(store: dict[str, bytes], rng: random.Random) -> None:
     n = len(pages)
     index = np.frombuffer(bytearray(data[-16 * n - 4 : -4]), "<u8")
     for _ in range(rng.choice([1, 2])):
-        index[rng.randrange(len(index))] = rng.choice([0, 1, 4, 19, 20, len(data), len(data) - 1, 2**31, 2**62, 2**63, 2**64 - 1, 2**64 - 8])
+        index[rng.randrange(len(index))] = rng.choice(
+            [0, 1, 4, 19, 20, len(data), len(data) - 1, 2**31, 2**62, 2**63, 2**64 - 1, 2**64 - 8]
+        )
     tail = index.tobytes()
     name = bytes.fromhex(key.split("/")[2])
     mark = rng.choice([mark, mark, mark, shard_mark(name.hex(), 1), bytes(16)])
@@ -374,7 +528,7 @@ def attempt(base: dict[str, bytes], wanted: dict[str, object], seed: int) -> str
     try:
         for _ in range(rng.choice([1, 1, 1, 2])):
             (damaged if is_damage else hostile)(store, rng)
-    except Exception:  # noqa: BLE001, S110 - a second one finds what the first has left
+    except Exception:  # noqa: BLE001 - a second one finds what the first has left
         pass
     url = f"memory://fuzz/{seed}"
     keys = {f"{url}/{key}": data for key, data in store.items()}
@@ -398,7 +552,8 @@ def attempt(base: dict[str, bytes], wanted: dict[str, object], seed: int) -> str
     except BaseException as error:  # noqa: BLE001 - whatever it is
         last = traceback.extract_tb(error.__traceback__)[-1]
         ours = [x for x in traceback.extract_tb(error.__traceback__) if "/virtualstack/" in x.filename][-1]
-        return f"BAD {type(error).__name__} in {ours.filename.rpartition('/')[2]}:{ours.lineno} ({last.name}): {str(error)[:80]}"
+        where = f"{ours.filename.rpartition('/')[2]}:{ours.lineno} ({last.name})"
+        return f"BAD {type(error).__name__} in {where}: {str(error)[:80]}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for key in keys:
@@ -411,7 +566,11 @@ def work(first: int, n: int) -> None:
     """Read some mutations in this process, within limits."""
     set_small()
     make("fuzz/base", 0)
-    base = {key.removeprefix("memory://fuzz/base/"): data for key, data in OBJECTS.items() if key.startswith("memory://fuzz/base/.vstack")}
+    base = {
+        key.removeprefix("memory://fuzz/base/"): data
+        for key, data in OBJECTS.items()
+        if key.startswith("memory://fuzz/base/.vstack")
+    }
     wanted = contents("memory://fuzz/base")
     signal.signal(signal.SIGALRM, alarm)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -426,9 +585,24 @@ def fuzz(n: int, first: int = 0, at_once: int = 500) -> collections.Counter[str]
     begin, end = first, first + n
     while begin < end:
         own = min(at_once, end - begin)
-        command = [sys.executable, "-X", "faulthandler", "-m", "tests.manifest_store_fuzz", "--work", str(begin), str(own)]
+        command = [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-m",
+            "tests.manifest_store_fuzz",
+            "--work",
+            str(begin),
+            str(own),
+        ]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60 + 2 * own, env=os.environ)
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=60 + 2 * own,
+                env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+            )
             output, status = done.stdout, done.returncode
         except subprocess.TimeoutExpired as error:
             output, status = (error.stdout or b"").decode(), "hangs"
@@ -447,7 +621,7 @@ def fuzz(n: int, first: int = 0, at_once: int = 500) -> collections.Counter[str]
         if status and last < begin + own - 1:
             last += 1
             outcomes[f"BAD process ends with {status}"] += 1
-            print(last, "BAD process ends with", status, done.stderr[-3000:] if status != "hangs" else "", flush=True)
+            print(last, "BAD process ends with", status, done.stderr[:3000] if status != "hangs" else "", flush=True)
         begin = last + 1
     return outcomes
 

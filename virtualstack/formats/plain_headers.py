@@ -11,7 +11,17 @@ import numpy as np
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import ManifestError
-from virtualstack.formats.plain_values import Heap, Json, from_dtype, from_value, to_dtype, to_value
+from virtualstack.formats.plain_values import (
+    Heap,
+    Json,
+    cut_heap,
+    from_dtype,
+    from_value,
+    to_count,
+    to_dtype,
+    to_integer,
+    to_value,
+)
 from virtualstack.manifests import (
     ChunkAxis,
     ChunkEncoding,
@@ -25,15 +35,12 @@ from virtualstack.manifests import (
 
 __all__ = [
     "ArrayHeader",
-    "cut_heap",
     "from_array_header",
     "from_group_header",
     "same_group_header",
     "same_header",
     "to_array_header",
-    "to_count",
     "to_group",
-    "to_integer",
     "to_text",
 ]
 
@@ -248,46 +255,6 @@ def to_text(data: Json, /) -> str:
     if not isinstance(data, str):
         raise ManifestError(f"{data!r} is no text")
     return data
-
-
-def to_integer(data: Json, /) -> int:
-    """Give an integer that is one.
-
-    Raises
-    ------
-    ManifestError
-        It is something else.
-    """
-    if type(data) is not int:
-        raise ManifestError(f"{data!r} is no integer")
-    return data
-
-
-def to_count(data: Json, /) -> int:
-    """Give a number of bytes, elements or the like, which is from 0 on and less than 2^63.
-
-    Raises
-    ------
-    ManifestError
-        It is something else.
-    """
-    if not 0 <= to_integer(data) < 1 << 63:
-        raise ManifestError(f"{data} counts nothing")
-    return int(data)
-
-
-def cut_heap(heap: memoryview, spot: Json, /) -> memoryview:
-    """Give the bytes that JSON points to by offset and length.
-
-    Raises
-    ------
-    ManifestError
-        The heap has none there.
-    """
-    offset, length = map(to_count, spot)
-    if offset + length > len(heap):
-        raise ManifestError(f"{length} bytes at {offset} of a heap of {len(heap)}")
-    return heap[offset : offset + length]
 
 
 def _from_axis(axis: ChunkAxis, heap: Heap) -> Json:

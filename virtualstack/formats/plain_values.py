@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
-__all__ = ["Heap", "UnstorableError", "from_dtype", "from_value", "to_dtype", "to_value"]
+from virtualstack.errors import ManifestError
+
+__all__ = [
+    "Heap",
+    "UnstorableError",
+    "cut_heap",
+    "from_dtype",
+    "from_value",
+    "to_count",
+    "to_dtype",
+    "to_integer",
+    "to_value",
+]
 
 type Json = Any
 
@@ -26,13 +38,55 @@ class Heap:
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.size = 0
+        self._offsets: dict[bytes, int] = {}
 
     def add(self, data: bytes, /) -> list[int]:
-        """Append bytes, and give what points to them."""
-        spot = [self.size, len(data)]
-        self.parts.append(data)
-        self.size += len(data)
-        return spot
+        """Append bytes that are not there yet, and give what points to them."""
+        if data not in self._offsets:
+            self._offsets[data] = self.size
+            self.parts.append(data)
+            self.size += len(data)
+        return [self._offsets[data], len(data)]
+
+
+def to_integer(data: Json, /) -> int:
+    """Give an integer that is one.
+
+    Raises
+    ------
+    ManifestError
+        It is something else.
+    """
+    if type(data) is not int:
+        raise ManifestError(f"{data!r} is no integer")
+    return data
+
+
+def to_count(data: Json, /) -> int:
+    """Give a number of bytes, elements or the like, which is from 0 on and less than 2^63.
+
+    Raises
+    ------
+    ManifestError
+        It is something else.
+    """
+    if not 0 <= to_integer(data) < 1 << 63:
+        raise ManifestError(f"{data} counts nothing")
+    return int(data)
+
+
+def cut_heap(heap: memoryview, spot: Json, /) -> memoryview:
+    """Give the bytes that JSON points to by offset and length.
+
+    Raises
+    ------
+    ManifestError
+        The heap has none there.
+    """
+    offset, length = map(to_count, spot)
+    if offset + length > len(heap):
+        raise ManifestError(f"{length} bytes at {offset} of a heap of {len(heap)}")
+    return heap[offset : offset + length]
 
 
 def from_dtype(dtype: np.dtype[Any], /) -> Json:
@@ -147,16 +201,19 @@ def to_value(data: Json, heap: memoryview, /) -> Any:
     ((kind, inner),) = data.items()
     match kind:
         case "array" | "scalar":
-            dtype, shape, (offset, length) = inner
-            array = np.frombuffer(bytearray(heap[offset : offset + length]), to_dtype(dtype)).reshape(shape)
+            dtype, shape, spot = inner
+            array = np.frombuffer(bytearray(cut_heap(heap, spot)), to_dtype(dtype)).reshape(
+                [to_count(n) for n in shape]
+            )
             return array if kind == "array" else array[()]
         case "strings":
             shape, texts = inner
-            return np.array(texts, np.dtypes.StringDType()).reshape(shape)
+            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+                raise ValueError("text that is none")
+            return np.array(texts, np.dtypes.StringDType()).reshape([to_count(n) for n in shape])
         case "bytes":
-            offset, length = inner
-            return bytes(heap[offset : offset + length])
-        case "int":
+            return bytes(cut_heap(heap, inner))
+        case "int" if isinstance(inner, str):
             return int(inner)
         case "float":
             return float.fromhex(inner)

@@ -28,7 +28,8 @@ from virtualstack.formats.manifest_store.rows import (
 )
 from virtualstack.formats.manifest_store.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage, SourceRow
 from virtualstack.formats.manifest_store.tables import PageRef, Table
-from virtualstack.formats.plain_headers import to_count, to_text
+from virtualstack.formats.plain_headers import to_text
+from virtualstack.formats.plain_values import to_count
 from virtualstack.location import Location
 
 __all__ = ["CHECKSUM", "HEAP_PART", "Archive", "Objects", "Permission", "Segment"]

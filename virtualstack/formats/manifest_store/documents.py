@@ -11,8 +11,8 @@ from virtualstack.errors import MalformedFileError, WriterError
 
 __all__ = ["MAX_DOCUMENT", "dump", "load"]
 
-MAX_DOCUMENT = 1 << 28
-"""Bytes of a document, before it is compressed."""
+MAX_DOCUMENT = 1 << 26
+"""Bytes of a document, before it is compressed; reading one takes several times as much memory."""
 
 MAX_VALUES = 1 << 23
 """Commas and opening brackets of a document, each of which may take 200 bytes of memory."""

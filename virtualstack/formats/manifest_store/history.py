@@ -10,7 +10,7 @@ from typing import Protocol
 import orjson
 from numcodecs import blosc
 
-from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
 from virtualstack.formats.manifest_store.archive import Archive, Objects, Permission
 from virtualstack.formats.manifest_store.manifest import StoredManifest, Token
 from virtualstack.formats.manifest_store.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
@@ -259,9 +259,12 @@ def array_in(snapshot: Snapshot, path: str, archive: Archive, bundle: bytes, /) 
             placements=node.placements,
             token=token_of(archive.url, snapshot, path),
         )
-    array = header.array(manifest)
-    if isinstance(manifest, ChunkManifest):
-        array.validate()
+    try:
+        array = header.array(manifest)
+        if isinstance(manifest, ChunkManifest):
+            array.validate()
+    except ManifestError as error:
+        raise MalformedFileError(f"array '{path}' of '{archive.url}' is damaged: {error}; restore it") from error
     return array
 
 

@@ -45,7 +45,10 @@ class Placements:
             They are none.
         """
         try:
-            table = np.array(rows, np.int64).reshape(len(rows), width(ndim))
+            numbers = np.array(rows or np.zeros(0, np.int64))
+            if numbers.dtype != np.int64:  # which would be cut off, or wrap
+                raise ValueError(f"numbers of dtype '{numbers.dtype}'")
+            table = numbers.reshape(len(rows), width(ndim))
         except (ValueError, TypeError, OverflowError) as error:
             raise MalformedFileError(f"'{where}' has placements that are none: {error}; restore it") from error
         found = cls(table)

@@ -18,11 +18,10 @@ from virtualstack.formats.plain_headers import (
     from_array_header,
     from_group_header,
     to_array_header,
-    to_count,
     to_group,
     to_text,
 )
-from virtualstack.formats.plain_values import Heap, UnstorableError
+from virtualstack.formats.plain_values import Heap, UnstorableError, to_count
 from virtualstack.manifests import ManifestArray, ManifestGroup
 
 __all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "group_tree", "read_document", "uses_of"]
@@ -253,8 +252,8 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
     bundle = document["bundle"]
     return Snapshot(
         number=number,
-        time=float(document["time"]),
-        message=None if document["message"] is None else str(document["message"]),
+        time=_time(document["time"]),
+        message=None if document["message"] is None else to_text(document["message"]),
         changes=tuple(map(to_text, document["changes"])),
         groups={_path(path): to_group(x, heap, arrays={}, groups={}) for path, x in groups.items()},
         arrays={_path(path): _array_node(path, x, heap, url) for path, x in arrays.items()},
@@ -288,6 +287,12 @@ def _array_node(path: str, document: Mapping[str, Any], heap: memoryview, url: s
         generation=to_count(document["generation"]),
         merged=(merged, left),
     )
+
+
+def _time(data: Any) -> float:
+    if type(data) not in (int, float):
+        raise ManifestError(f"{data!r} is no time")
+    return float(data)
 
 
 def _bundle(data: Mapping[str, Any]) -> Bundle:

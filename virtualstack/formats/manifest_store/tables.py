@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from virtualstack.errors import MalformedFileError
+from virtualstack.formats.plain_values import to_count
 
 __all__ = ["FULL", "TAIL", "PageRef", "Table"]
 
@@ -82,6 +83,6 @@ class Table:
 
 def _page(row: Sequence[Any], ndim: int) -> PageRef:
     name, n, *box = row
-    if not isinstance(name, str) or not isinstance(n, int) or n < 1 or len(box) != 2 * ndim:
-        raise ValueError(f"page {row!r}")
-    return PageRef(name, n, tuple(map(int, box[:ndim])), tuple(map(int, box[ndim:])))
+    if not isinstance(name, str) or to_count(n) < 1 or len(box) != 2 * ndim:
+        raise ValueError(f"page {str(row)[:200]}")
+    return PageRef(name, n, tuple(map(to_count, box[:ndim])), tuple(map(to_count, box[ndim:])))
