@@ -35,7 +35,7 @@ __all__ = [
     "token_of",
 ]
 
-_MAX_BUNDLED = 1 << 30  # bytes of one variable
+_MAX_BUNDLED = 1 << 28  # bytes of one variable, as they are before the bundle compresses them
 _SIZE = struct.Struct("<4xI")  # of a blosc frame: bytes decoded
 
 
@@ -278,12 +278,13 @@ def _bundled(path: str, node: ArrayNode, bundle: bytes, url: str) -> ChunkManife
         or header.grid.shape != (1,) * len(header.grid.shape)
     ):
         raise MalformedFileError(f"{where} is not in the bundle of its snapshot: restore it")
-    if _SIZE.unpack_from(data)[0] > _MAX_BUNDLED or len(header.encodings) != 1:
-        raise MalformedFileError(
-            f"{where} has a chunk in the bundle that is larger than {_MAX_BUNDLED} bytes, or a trap"
-        )
+    if len(header.encodings) != 1:
+        raise MalformedFileError(f"{where} has {len(header.encodings)} encodings, and one chunk: restore it")
+    (encoding,), size = header.encodings, _SIZE.unpack_from(data)[0]
+    if size > _MAX_BUNDLED or (not encoding.codecs and size != encoding.size * encoding.dtype.itemsize):
+        raise MalformedFileError(f"{where} has a chunk of {size} bytes in the bundle, which is too large or a trap")
     try:
         raw = blosc.decompress(data)
     except (ValueError, RuntimeError) as error:
         raise MalformedFileError(f"{where} is damaged in the bundle of its snapshot: {error}; restore it") from error
-    return ChunkManifest.from_bytes([raw], shape=header.grid.shape, encoding=header.encodings[0], fill=header.fills[0])
+    return ChunkManifest.from_bytes([raw], shape=header.grid.shape, encoding=encoding, fill=header.fills[0])
