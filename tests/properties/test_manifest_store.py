@@ -4,11 +4,13 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from virtualstack.errors import CombineError
+from virtualstack.errors import CombineError, SourceNotFoundError, WriterError
 from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup
+from virtualstack.manifests.inline import inline_array
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.manifest_store import ManifestStore
 from virtualstack.repository import save
@@ -135,3 +137,16 @@ def test_an_array_that_grows_is_the_join(data):
         stored = read(url).arrays["v"]
         assert stored.shape == wanted.shape
         np.testing.assert_array_equal(model_read(stored.whole(), sources), wanted)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b"])
+@pytest.mark.parametrize("is_group", [False, True])
+def test_names_that_make_no_path_are_refused(name, is_group):
+    """Nothing is written: what is committed can be read."""
+    array = inline_array(np.arange(3), name="v", dims=["x"], attributes={})
+    group = ManifestGroup(groups={name: ManifestGroup()}) if is_group else ManifestGroup(arrays={name: array})
+    url = f"memory://names/{next(SERIAL)}.vstack"
+    with pytest.raises(WriterError, match="rename it"):
+        save(group, url)
+    with pytest.raises(SourceNotFoundError):
+        read(url)

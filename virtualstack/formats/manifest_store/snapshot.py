@@ -24,7 +24,7 @@ from virtualstack.formats.plain_headers import (
 from virtualstack.formats.plain_values import Heap, UnstorableError, to_count
 from virtualstack.manifests import ManifestArray, ManifestGroup
 
-__all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "group_tree", "read_document", "uses_of"]
+__all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "group_tree", "read_document", "uses_of"]
 
 _RAISED = ManifestError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError
 _MAX_NODES = 100_000
@@ -263,6 +263,24 @@ def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
         bundle=None if bundle is None else _bundle(bundle),
         signatures=tuple(map(to_text, document["signatures"])),
     )
+
+
+def check_names(group: ManifestGroup, /) -> None:
+    """Check that the names in a group, and below it, make paths.
+
+    Raises
+    ------
+    WriterError
+        One is empty, ``.`` or ``..``, or has a slash.
+    """
+    for path, node in group.walk():
+        for name in (*node.arrays, *node.groups):
+            if name in ("", ".", "..") or "/" in name:
+                raise WriterError(
+                    f"{name!r} in '{path or '/'}' cannot be the name of a variable or group in a manifest store: "
+                    "rename it",
+                    variable=name,
+                )
 
 
 def _path(path: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import bundle_bytes, bundle_chunk, token_of
 from virtualstack.formats.manifest_store.manifest import StoredManifest
-from virtualstack.formats.manifest_store.snapshot import Snapshot
+from virtualstack.formats.manifest_store.snapshot import Snapshot, check_names
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.formats.plain_headers import ArrayHeader, same_group_header, same_header
 from virtualstack.manifests import INLINE, ChunkManifest, Manifest, ManifestArray, ManifestGroup
@@ -120,6 +120,7 @@ def edit_of(
     segment: str | None = None,
 ) -> Edit:
     """Write what a group has beyond a snapshot, and say what it changes in it."""
+    check_names(group)
     groups = {path: _alone(node) for path, node in group.walk()}
     arrays = {
         f"{path}/{name}": replace(array, name=name)
