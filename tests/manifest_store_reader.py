@@ -74,7 +74,9 @@ class Store:
         if node["bundled"] is not None:
             bundle = (self.folder / "bundles" / self.snapshot["bundle"]["name"]).read_bytes()
             check(zlib.crc32(bundle) == self.snapshot["bundle"]["crc32"], "bundle")
-            values[...] = to_cell(blosc.decompress(cut(bundle, *node["bundled"])), encodings[0], values.shape, 0)
+            frame = cut(bundle, *node["bundled"])
+            check(len(frame) == int.from_bytes(frame[12:16], "little"), "frame in the bundle")
+            values[...] = to_cell(blosc.decompress(frame), encodings[0], values.shape, 0)
         for segment, first, encoding_base, fill_base, *numbers in self.rows(node["placements"]):
             strides, begins, counts = np.reshape(numbers, (3, values.ndim)).tolist()
             for steps in itertools.product(*map(range, counts)):
@@ -123,11 +125,9 @@ class Segment:
             if source >= 0 or source == INLINE:
                 self.columns[1, i] = gap + (end if source == last else 0)
                 last, end = source, self.columns[1, i] + length
-        n_pages = -(-self.row["n_sources"] // SOURCES) if self.row["sources"] is None else 0
-        pages = [self.store.document(f"{self.key}/sources/{k}.json.gz") for k in range(n_pages)] or [
-            self.row["sources"]
-        ]
-        columns = [[page[name] for page in pages] for name in ("prefix", "suffix", "size")]
+        numbers = range(-(-self.row["n_sources"] // SOURCES)) if self.row["sources"] is None else ()
+        pages = [self.store.document(f"{self.key}/sources/{k}.json.gz") for k in numbers]
+        columns = [[x[name] for x in pages or [self.row["sources"]]] for name in ("prefix", "suffix", "size")]
         self.sources = list(zip(*map(itertools.chain.from_iterable, columns), strict=True))
         check(len(self.sources) == self.row["n_sources"], "sources")
 

@@ -6,10 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from numcodecs import blosc
 
 from tests.manifest_store_fuzz import fuzz
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.manifest_store import documents
+from virtualstack.formats.manifest_store.frames import decompressed
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.readers.base import ReadOptions
@@ -122,3 +124,14 @@ def test_a_snapshot_that_contradicts_itself_is_malformed(change):
 def test_a_document_that_is_a_trap_is_malformed(text):
     with pytest.raises(MalformedFileError):
         documents.load(gzip.compress(text, 1), url="x")
+
+
+@pytest.mark.parametrize("n", [0, 15, 16, 20, -1])
+def test_a_frame_that_is_cut_off_is_not_decompressed(n):
+    """Blosc reads what lies behind it in memory."""
+    frame = blosc.compress(np.random.default_rng(0).integers(0, 9, 1000), b"zstd", 3, 2)
+    assert decompressed(frame, least=8000, most=8000)
+    with pytest.raises(ValueError, match=r"frame"):
+        decompressed(frame[:n], least=0, most=8000)
+    with pytest.raises(ValueError, match="holds 8000 bytes"):
+        decompressed(frame, least=0, most=7999)

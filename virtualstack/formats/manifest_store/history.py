@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,6 +11,7 @@ from numcodecs import blosc
 
 from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
 from virtualstack.formats.manifest_store.archive import Archive, Objects, Permission
+from virtualstack.formats.manifest_store.frames import decompressed
 from virtualstack.formats.manifest_store.manifest import StoredManifest, Token
 from virtualstack.formats.manifest_store.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot, group_tree, read_document
@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 _MAX_BUNDLED = 1 << 28  # bytes of one variable, as they are before the bundle compresses them
-_SIZE = struct.Struct("<4xI")  # of a blosc frame: bytes decoded
 
 
 class ListedObjects(Objects, Protocol):
@@ -272,19 +271,15 @@ def _bundled(path: str, node: ArrayNode, bundle: bytes, url: str) -> ChunkManife
     header, (offset, length) = node.header, node.bundled or (0, 0)
     data = bundle[offset : offset + length]
     where = f"array '{path}' of '{url}'"
-    if (
-        not 0 <= offset <= offset + length <= len(bundle)
-        or length < 16
-        or header.grid.shape != (1,) * len(header.grid.shape)
-    ):
+    if not 0 <= offset <= offset + length <= len(bundle) or header.grid.shape != (1,) * len(header.grid.shape):
         raise MalformedFileError(f"{where} is not in the bundle of its snapshot: restore it")
     if len(header.encodings) != 1:
         raise MalformedFileError(f"{where} has {len(header.encodings)} encodings, and one chunk: restore it")
-    (encoding,), size = header.encodings, _SIZE.unpack_from(data)[0]
-    if size > _MAX_BUNDLED or (not encoding.codecs and size != encoding.size * encoding.dtype.itemsize):
-        raise MalformedFileError(f"{where} has a chunk of {size} bytes in the bundle, which is too large or a trap")
+    (encoding,) = header.encodings
+    size = encoding.size * encoding.dtype.itemsize
+    least, most = (0, _MAX_BUNDLED) if encoding.codecs else (size, min(size, _MAX_BUNDLED))
     try:
-        raw = blosc.decompress(data)
-    except (ValueError, RuntimeError) as error:
+        raw = decompressed(data, least=least, most=most)
+    except ValueError as error:
         raise MalformedFileError(f"{where} is damaged in the bundle of its snapshot: {error}; restore it") from error
     return ChunkManifest.from_bytes([raw], shape=header.grid.shape, encoding=encoding, fill=header.fills[0])

@@ -18,6 +18,7 @@ from numcodecs import blosc
 from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
+from virtualstack.formats.manifest_store.frames import decompressed
 
 __all__ = [
     "EMPTY_ROW",
@@ -50,7 +51,6 @@ MARK = 16
 
 _NO_PAGE = (1 << 64) - 1
 _BITSHUFFLE = 2
-_HEADER = struct.Struct("<4xII")  # of a blosc frame, after versions, flags and typesize: bytes decoded, of a block
 
 
 def page_rows(n_rows: int, /) -> int:
@@ -115,10 +115,8 @@ def decode_page(data: bytes | memoryview, columns: int, n_rows: int, /, *, where
     try:
         if checksum != _checksum(data):
             raise ValueError("its checksum is wrong")
-        if len(data) < 16 or _HEADER.unpack_from(data)[0] != nbytes:  # or else memory as it says would be taken
-            raise ValueError(f"it does not hold {columns} columns of {n_rows} rows")
-        page = np.frombuffer(bytearray(blosc.decompress(data)), "<i8").reshape(columns, n_rows)
-    except (ValueError, RuntimeError) as error:
+        page = np.frombuffer(bytearray(decompressed(data, least=nbytes, most=nbytes)), "<i8").reshape(columns, n_rows)
+    except ValueError as error:
         raise MalformedFileError(f"{where} is damaged: {error}; restore it, or open another snapshot") from error
     stored, follows = _follows(page[0])
     gap, length = page[1][stored], page[2][stored]
