@@ -67,6 +67,12 @@ def test_the_store_that_is_changed_below_is_good():
     assert read(changed(lambda snapshot, array: None)).tolist() == list(range(16))
 
 
+def test_cells_that_nobody_places_are_missing():
+    """Even where there are no placements at all."""
+    url = changed(lambda snapshot, array: array.update(placements={"pages": [], "tail": []}))
+    assert read(url).tolist() == [0] * 16
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -111,7 +111,7 @@ class Placements:
         """
         n = len(cells[0]) if cells else 1
         found = np.full(n, -1, np.intp)
-        if not self.ndim:
+        if not self.ndim or not len(self.table):
             found[:] = len(self.table) - 1
             return found
         # Along one axis placements mostly follow each other: those of a run that do are looked up by bisection.
