@@ -26,8 +26,8 @@ def place_of(where, tmp_path, request):
 
 
 def sizes(n):
-    """A few commits in each run of the tests, and as many as asked for with ``-m slow``."""
-    return [3, pytest.param(n, marks=pytest.mark.slow)]
+    """A few commits in each run of the tests, and as many as asked for with ``-m apart``."""
+    return [3, pytest.param(n, marks=pytest.mark.apart)]
 
 
 @pytest.mark.parametrize("n", sizes(50))
@@ -52,7 +52,7 @@ def test_writers_of_different_things(where, n, tmp_path, request):
     assert shown == N_WRITERS * n  # the view of the last commit is the last that was written
 
 
-@pytest.mark.slow
+@pytest.mark.apart
 def test_writers_while_snapshots_are_expired(tmp_path):
     """Nothing of what is written is lost, though all else is deleted as soon as it may be."""
     url, n = f"file://{tmp_path}/x.vstack", 40
@@ -83,7 +83,7 @@ def test_writers_of_one_chunk(where, tmp_path, request):
     assert opened(url, storage=storage)[1].number == 1
 
 
-@pytest.mark.parametrize("n", [10, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [10, pytest.param(200, marks=pytest.mark.apart)])
 def test_writers_that_are_killed(n, tmp_path):
     """Whatever they were at: what they said was committed is there, it is whole, and the next writer goes on."""
     url, said = f"file://{tmp_path}/x.vstack", tmp_path / "said"
