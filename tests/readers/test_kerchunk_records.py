@@ -214,6 +214,20 @@ def _bytes(table):
     return bytes(sink.getvalue())
 
 
+def test_another_record_size_than_the_files_have_is_an_error(refs):
+    """Chunks would be taken for others: with a smaller one as with a larger one; the last file may be filled up."""
+    metadata = json.loads((refs / ".zmetadata").read_bytes())
+    for size, message in ((2, "has 3 rows; 2 a file are said to be the most"), (4, "has 3 rows; 4 are asked for")):
+        (refs / ".zmetadata").write_text(json.dumps(metadata | {"record_size": size}))
+        for key in ((), (3, 1)):
+            with pytest.raises(MalformedFileError, match=message):
+                vs.reading.read_array(read(refs)["v"], key)
+    (refs / ".zmetadata").write_text(json.dumps(metadata))
+    table = pq.read_table(refs / "t/refs.0.parq")
+    (refs / "t/refs.0.parq").write_bytes(_bytes(pa.concat_tables([table] + [table] * 2)))
+    assert vs.reading.read_array(read(refs)["t"], ()).tolist() == list(range(6))
+
+
 def test_a_record_file_of_any_size_is_not_read(refs, monkeypatch):
     """What is larger than a record file can be is refused by its size."""
     monkeypatch.setattr("virtualstack.formats.parquet_table._MAX_BYTES", 100)

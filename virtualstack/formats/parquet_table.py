@@ -65,18 +65,22 @@ class ParquetTable:
         return cls(metadata=metadata, record_size=size)
 
 
-def read_record(data: bytes | memoryview, n_rows: int, /, *, where: str) -> References:
-    """Give the references in a file; rows past ``n_rows`` are padding.
+def read_record(data: bytes | memoryview, n_rows: int, record_size: int | None = None, /, *, where: str) -> References:
+    """Give the references in a file; rows past ``n_rows``, and up to ``record_size``, are padding.
 
     Padding is not decoded, and no value of a column more than once: a few bytes can claim any number of them.
 
     Raises
     ------
     MalformedFileError
-        It is no parquet of references, has fewer rows, or values of more than 2 GiB.
+        It is no parquet of references, has fewer rows or more than a file should, or values of more than 2 GiB.
     """
     try:
-        table = _table(data, n_rows, where)
+        file = pq.ParquetFile(pa.BufferReader(data))
+        n = file.metadata.num_rows
+        if record_size is not None and n > record_size:  # chunks of later files would be taken for others
+            raise MalformedFileError(f"'{where}' has {n} rows; {record_size} a file are said to be the most there are")
+        table = _table(file, data, n_rows, where)
         if len(table) < n_rows:
             raise MalformedFileError(f"'{where}' has {len(table)} rows; {n_rows} are asked for")
         present = pc.or_(pc.is_valid(table["path"]), pc.is_valid(table["raw"]))
@@ -86,9 +90,8 @@ def read_record(data: bytes | memoryview, n_rows: int, /, *, where: str) -> Refe
         raise MalformedFileError(f"'{where}' is no parquet of references: {error}") from error
 
 
-def _table(data: bytes | memoryview, n_rows: int, where: str) -> pa.Table:
+def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: str) -> pa.Table:
     """Give the first rows of the columns of references, with null for those that the file has not."""
-    file = pq.ParquetFile(pa.BufferReader(data))
     names = [name for name, _ in _COLUMNS if name in file.schema_arrow.names]
     if not {"path", "raw"} & set(names):
         found = file.schema_arrow.names[:9]

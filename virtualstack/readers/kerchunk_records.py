@@ -103,7 +103,7 @@ class RecordFiles:
             self._check_version()
             if data is None:
                 return self._empty(n_rows)
-            references = read_record(data, n_rows, where=where)
+            references = read_record(data, n_rows, self.record_size, where=where)
             locate = partial(locate_reference, self.base)
             return place_rows(references, n_rows, self.metadata, locate=locate, where=where)
         except MalformedFileError as error:
