@@ -1,5 +1,6 @@
 """Virtual arrays in xarray and dask."""
 
+import asyncio
 import pickle
 from dataclasses import replace
 
@@ -52,6 +53,31 @@ def test_a_variable_reads_what_is_selected():
     ):
         xr.testing.assert_identical(lazy.isel(key).load(), plain.isel(key))
     xr.testing.assert_identical(lazy[::2][1:][:, 3].load(), plain[::2][1:][:, 3])
+
+
+@pytest.mark.parametrize("key", [slice(None, -1, -1), slice(2, 4, -2), slice(0, 5, -1), slice(4, 2), slice(9, None)])
+def test_slices_of_nothing(key):
+    """Whatever their step: xarray's own way to turn a slice around fails where it selects nothing."""
+    array, values = known(np.arange(60, dtype="f4").reshape(6, 10), (2, 3))
+    lazy, plain = variable_of(array), xr.Variable(("d0", "d1"), values)
+    xr.testing.assert_identical(lazy.isel(d0=key).load(), plain.isel(d0=key))
+    xr.testing.assert_identical(lazy.isel(d0=[1, 0], d1=key).load(), plain.isel(d0=[1, 0], d1=key))
+
+
+def test_loading_in_an_event_loop():
+    """`load_async` gives the values, and other tasks go on meanwhile."""
+    array, values = known(np.arange(60, dtype="f4").reshape(6, 10), (2, 3))
+    at = np.array([5, 0])
+
+    async def load(*keys):
+        whole = variable_of(array)
+        return await asyncio.gather(*(whole.isel(key).load_async() for key in keys))
+
+    outer, points = asyncio.run(
+        load({"d0": slice(None, None, -1), "d1": at}, {"d0": xr.Variable("q", at), "d1": xr.Variable("q", at)})
+    )
+    np.testing.assert_array_equal(outer, values[::-1, at])
+    np.testing.assert_array_equal(points, values[at, at])
 
 
 class Entrypoint(xr.backends.BackendEntrypoint):

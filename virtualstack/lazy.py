@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any, Literal
 
@@ -57,10 +58,11 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         if isinstance(key, indexing.VectorizedIndexer) and not all(isinstance(item, slice) for item in key.tuple):
             return self._values(read_points(self.array, key.tuple, self.storage, missing=self.missing))
-        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
+        return self._values(read_array(self.array, key.tuple, self.storage, missing=self.missing))
 
-    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        return self._values(read_array(self.array, key, self.storage, missing=self.missing))
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """Read in another thread, for ``load_async()``: the event loop goes on meanwhile."""
+        return await asyncio.to_thread(self.__getitem__, key)
 
     def _values(self, values: NDArray[Any]) -> NDArray[Any]:
         return values.astype(self.dtype) if values.dtype.kind == "T" else values
