@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import pickle
 import threading
 from dataclasses import replace
@@ -10,17 +11,19 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from fsspec.implementations.local import LocalFileSystem
 from numcodecs.vlen import VLenUTF8
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
 from tests.forks import forked, forking
+from tests.servers import RangeServer
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError, UnsupportedFeatureError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.reading.uniform import UniformArray
-from virtualstack.storage import MemoryTarget
+from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.store import ManifestStore
 from virtualstack.store.documents import serve
 from virtualstack.testing.strategies import ZLIB, store_array
@@ -212,6 +215,27 @@ def test_each_array_has_its_own_version_of_a_source():
     assert opened["new"][0, 0] == 0
     with pytest.raises(SourceChangedError, match=r"cell \(0, 0\) of variable 'old'"):
         opened["old"][0, 0]
+
+
+@pytest.mark.parametrize("where", ["file", "http", "fsspec"])
+def test_a_source_that_changes_between_two_chunks_is_found(tmp_path, where):
+    """Also where the store has read from it before: what is kept open is compared again."""
+    old, new = (
+        store_array(np.full((4, 2), n, "<i4"), (2, 2), url=(tmp_path / "x").as_uri(), order=(0, 1)) for n in (1, 2)
+    )
+    (before,), (after,) = old[2].values(), new[2].values()
+    assert len(before) == len(after)
+    (tmp_path / "x").write_bytes(before)
+    with RangeServer(tmp_path) as server:
+        url = server.url("x") if where == "http" else (tmp_path / "x").as_uri()
+        storage = Storage.of(LocalFileSystem() if where == "fsspec" else None)
+        array = replace(old[0], manifest=replace(old[0].manifest, locations=(storage.source(url).location,)))
+        opened = zarr.open(ManifestStore(ManifestGroup(arrays={"v": array}), storage), mode="r")
+        np.testing.assert_array_equal(opened["v"][:2], 1)
+        (tmp_path / "x").write_bytes(after)
+        os.utime(tmp_path / "x", (1, 1))
+        with pytest.raises(SourceChangedError, match=r"cell \(1, 0\) of variable 'v'"):
+            opened["v"][2:]
 
 
 def test_missing_chunks_are_absent_or_an_error():

@@ -7,7 +7,15 @@ from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.objects import ObjectStore
 from virtualstack.storage.permission import Allow, Permission
 from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source, remember
-from virtualstack.storage.source import ByteRange, Bytes, DirectSource, Source, SourceChangedWarning, check_version
+from virtualstack.storage.source import (
+    ByteRange,
+    Bytes,
+    DirectSource,
+    Source,
+    SourceChangedWarning,
+    WatchfulSource,
+    check_version,
+)
 from virtualstack.storage.target import Target, UnlistableError
 from virtualstack.storage.trust import is_signed, sign
 
@@ -31,6 +39,7 @@ __all__ = [
     "StorageLike",
     "Target",
     "UnlistableError",
+    "WatchfulSource",
     "check_version",
     "coalesce",
     "is_signed",

@@ -46,8 +46,7 @@ class RemoteSource:
     """An object behind a store or web server; made by `open_source`.
 
     Ranges are merged where they are near and fetched up to 120 at a time. A server that ignores ranges is asked once
-    for the whole object, up to 256 MiB. Pickling takes the options along, and the first bytes read afterwards are
-    checked to be of the same version.
+    for the whole object, up to 256 MiB. Pickling takes the options along.
 
     Parameters
     ----------
@@ -58,7 +57,8 @@ class RemoteSource:
     first
         The first bytes, where they are known.
     is_checked
-        Whether the server has confirmed size and etag.
+        Whether the server has said size and etag just now. Otherwise they are what somebody expects, and the answer to
+        the first request of each read is compared with them.
     """
 
     def __init__(
@@ -84,6 +84,11 @@ class RemoteSource:
     def size(self) -> int:
         """Bytes of the whole source."""
         return self.location.size or 0
+
+    @property
+    def is_watchful(self) -> bool:
+        """Yes."""
+        return True
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Read exactly ``length`` bytes from ``offset``."""
@@ -115,7 +120,6 @@ class RemoteSource:
         def ask_first() -> list[memoryview]:
             data, found = connection.get(url, key, starts[0], starts[0] + sizes[0])
             check_version(self.location, found)
-            self._is_checked = True
             return [data]
 
         touching = bool((offsets[1:] == offsets[:-1] + lengths[:-1]).any())
@@ -139,7 +143,7 @@ class RemoteSource:
                 data, found = connection.get_whole(self.location.url, key, WHOLE_LIMIT)
                 check_version(self.location, found)
                 check_lengths([self.size], [data], url=self.location.url)
-                self._first, self._is_checked = data, True
+                self._first = data
             return self._first
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:

@@ -18,6 +18,7 @@ __all__ = [
     "DirectSource",
     "Source",
     "SourceChangedWarning",
+    "WatchfulSource",
     "check_lengths",
     "check_ranges",
     "check_version",
@@ -78,6 +79,15 @@ class DirectSource(Source, Protocol):
 
     def read_into(self, offset: int, target: memoryview, /) -> None:
         """Fill all of ``target`` with the bytes from ``offset`` on, or raise `StorageError`."""
+
+
+@runtime_checkable
+class WatchfulSource(Source, Protocol):
+    """A source that compares size and etag with whatever it reads, so that it may be kept and used for long."""
+
+    @property
+    def is_watchful(self) -> bool:
+        """Whether it does so, as far as it was told what to expect."""
 
 
 def check_ranges(ranges: Sequence[ByteRange] | NDArray[np.int64], /, *, url: str, size: int) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, MISSING, ManifestArray, ManifestGroup, PlainArray
 from virtualstack.reading import check_missing
 from virtualstack.reading.uniform import UniformArray
-from virtualstack.storage import Bytes, Source, Storage, StorageLike
+from virtualstack.storage import Bytes, Source, Storage, StorageLike, WatchfulSource
 from virtualstack.store.documents import (
     ServedArray,
     attributes_document,
@@ -249,9 +249,10 @@ class ManifestStore(Store):
         source = self._sources.get(location)
         if source is None:
             source = self.storage.source(location.url, expected=location)
-            if len(self._sources) >= _MANY_SOURCES:
-                self._sources = {}
-            self._sources[location] = source
+            if isinstance(source, WatchfulSource) and source.is_watchful:  # others find a change when opened
+                if len(self._sources) >= _MANY_SOURCES:
+                    self._sources = {}
+                self._sources[location] = source
         return source
 
     # -- listing ----------------------------------------------------------------------------------------------
