@@ -67,6 +67,19 @@ def test_every_failure_names_the_chunk(stored, failure, key):
 
 
 @pytest.mark.parametrize("key", [slice(None), (13, 5)], ids=["all", "one cell"])
+@pytest.mark.parametrize("failure", [gone, forbidden, written_again], ids=lambda failure: failure.__name__)
+def test_what_failed_is_not_asked_for_again(stored, failure, key):
+    """A server that is slow to fail is waited for once, however little is read."""
+    with RangeServer({"a.h5": stored}) as server:
+        (group,) = vs.scan([server.url("a.h5")])
+        failure(server, stored)
+        server.reset()
+        with pytest.raises(FAILURES[failure]):
+            read_array(group.arrays["v"], key)
+        assert server.n_requests == 1
+
+
+@pytest.mark.parametrize("key", [slice(None), (13, 5)], ids=["all", "one cell"])
 def test_a_checksum_that_differs_names_the_chunk(stored, key):
     """Where neither size nor etag tell: the bytes were damaged before they were indexed."""
     with RangeServer({"a.h5": stored}) as server:

@@ -13,6 +13,7 @@ from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import StorageError, UnsupportedFeatureError
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
 from virtualstack.reading.decoding import decoding_of, strided
+from virtualstack.reading.plan import DAMAGED, undecodable
 from virtualstack.storage import Storage
 
 __all__ = ["read_cell"]
@@ -37,7 +38,12 @@ def read_cell(array: ManifestArray, items: list[Any], storage: Storage, /) -> ND
     -------
     numpy.ndarray or None
         New, with an axis for each axis of the array. ``None`` where the selection is empty, has other keys, lies in
-        several cells or in a hole, or whatever is wrong: planning says what.
+        several cells or in a hole, or the manifest is wrong: planning says what.
+
+    Raises
+    ------
+    StorageError
+        The bytes cannot be had, or do not decode (`ChunkDecodeError`). Planning would ask for them once more.
     """
     ranges = list(_ranges(array.shape, items))
     if len(ranges) != len(items):
@@ -58,7 +64,7 @@ def read_cell(array: ManifestArray, items: list[Any], storage: Storage, /) -> ND
     base += sum(map(operator.mul, first, encoding.strides))
     shape = tuple(map(len, ranges))
     strides = [picked.step * step for picked, step in zip(ranges, encoding.strides, strict=True)]
-    return _values(array, manifest, encoding, (code, offset, length), (base, shape, strides), storage)
+    return _values(array, manifest, encoding, (cells, code, offset, length), (base, shape, strides), storage)
 
 
 def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
@@ -91,11 +97,11 @@ def _values(
     array: ManifestArray,
     manifest: ChunkManifest,
     encoding: ChunkEncoding,
-    stored: tuple[int, int, int],
+    stored: tuple[list[int], int, int, int],
     view: tuple[int, tuple[int, ...], list[int]],
     storage: Storage,
 ) -> NDArray[Any] | None:
-    (code, offset, length), (base, shape, strides) = stored, view
+    (cells, code, offset, length), (base, shape, strides) = stored, view
     extents = [(n - 1) * step for n, step in zip(shape, strides, strict=True)]
     low, high = base + sum(x for x in extents if x < 0), base + sum(x for x in extents if x > 0)
     size = encoding.size
@@ -116,8 +122,13 @@ def _values(
             location = manifest.locations[code - FIRST]
             raw = storage.source(location.url, expected=location).read(offset, length)
         values = decoding.elementwise(strided(decoding.numbers(raw), base, shape, strides))
-    except (StorageError, CodecError, UnsupportedFeatureError):
-        return None  # once more, with variable and cell in the message
+    except UnsupportedFeatureError:
+        return None
+    except CodecError as error:
+        where = manifest.locations, code, offset, length
+        raise undecodable(array.name, tuple(cells), where, f"{error}. {error.remedy or DAMAGED}") from error
+    except StorageError as error:
+        raise error.of_chunk(array.name, tuple(cells), offset=offset, length=length) from error
     out = np.ndarray(shape, array.dtype)
     out[...] = values
     return out
