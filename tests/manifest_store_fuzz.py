@@ -32,6 +32,7 @@ from numcodecs import blosc
 from tests.scan_groups import assert_same_values
 from virtualstack.errors import VirtualStackError
 from virtualstack.formats.manifest_store import archive, rows
+from virtualstack.formats.manifest_store.documents import load
 from virtualstack.formats.manifest_store.names import shard_mark, snapshot_key
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.inline import inline_array
@@ -437,7 +438,7 @@ def resized(store: dict[str, bytes], key: str, data: bytes) -> None:
     name, shard = key.split("/")[2], int(key.rpartition("/")[2])
     store[key] = data
     for other in documents(store):
-        document = json.loads(gzip.decompress(store[other]))
+        document = load(store[other], url=other)  # bounded: another mutation may have made a bomb of it
         listed = document.get("segments", {}).get("tail", []) + document.get("rows", [])
         for row in listed:
             if isinstance(row, dict) and row.get("name") == name:

@@ -55,7 +55,7 @@ class ManifestStore:
         ForbiddenLocationError
             It names places that are not allowed.
         """
-        objects = ObjectStore(url.rstrip("/") + "/", storage)
+        objects = ObjectStore(url.rstrip("/") + "/", storage, self.allow)
         snapshot = open_snapshot(objects, self.at)
         permission = permission_of(objects.url, snapshot, self.allow)
         return group_of(snapshot, archive_of(snapshot, objects, permission))

@@ -10,6 +10,7 @@ from functools import partial
 
 from virtualstack.errors import MalformedFileError, SourceNotFoundError
 from virtualstack.formats.manifest_store.archive import Archive, Permission
+from virtualstack.formats.manifest_store.documents import MAX_DOCUMENT
 from virtualstack.formats.manifest_store.history import archive_of, listed_numbers, number_at, read_snapshot
 from virtualstack.formats.manifest_store.moments import seconds_of
 from virtualstack.formats.manifest_store.names import (
@@ -193,7 +194,7 @@ def _uses_of(objects: ObjectStore, number: int) -> Uses:
     key = snapshot_key(number)
     url = objects.url + key
     try:
-        data = objects.get(key)
+        data = objects.get(key, most=MAX_DOCUMENT)
     except SourceNotFoundError:  # somebody else expires too
         return Uses(segments=Table(), placements=(), bundle=None)
     return uses_of(read_document(data, number=number, url=url), url=url)

@@ -82,7 +82,7 @@ class Repository:
         SourceNotFoundError
             There is no store, or no such snapshot.
         """
-        objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.of(storage))
+        objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.of(storage), allow)
         return cls(objects, open_snapshot(objects, at), allow)
 
     def relocate(

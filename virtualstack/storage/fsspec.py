@@ -17,7 +17,7 @@ from virtualstack.location import Location
 from virtualstack.storage.asked import Asked
 from virtualstack.storage.concurrently import concurrently
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
-from virtualstack.storage.target import UnlistableError, check_key
+from virtualstack.storage.target import UnlistableError, check_key, check_most
 
 __all__ = ["FsspecSource", "FsspecTarget", "look_up", "open_source", "open_target"]
 
@@ -87,10 +87,12 @@ class FsspecTarget:
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", self.url.rstrip("/") + "/")
 
-    def get(self, key: str, /) -> bytes:
+    def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole object."""
         with _storage_errors(self._url(key)):
-            return bytes(self.filesystem.cat_file(self._path(key)))
+            data = bytes(self.filesystem.cat_file(self._path(key), end=None if most is None else most + 1))
+        check_most(len(data), most, url=self._url(key))
+        return data
 
     def list(self, prefix: str = "", /) -> list[str]:
         """List the keys in the folder ``prefix`` and below it, sorted."""

@@ -18,10 +18,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, local_path
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
-from virtualstack.storage.target import check_key
+from virtualstack.storage.target import check_key, check_most
 
 __all__ = ["LocalSource", "LocalTarget", "look_up_local", "open_local"]
 
@@ -249,9 +249,10 @@ class LocalTarget:
         if local_path(self.url) is None:
             raise StorageError(f"'{self.url}' is not the URL of a local directory ('file:///...')", url=self.url)
 
-    def get(self, key: str, /) -> bytes:
+    def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole file."""
         source = open_local(self._url(key))
+        check_most(source.size, most, url=source.location.url)
         return source.read(0, source.size)
 
     def leftovers(self, prefix: str, before: float, /) -> list[str]:
@@ -316,18 +317,20 @@ class LocalTarget:
     def delete(self, key: str, /) -> None:
         """Delete a file; nothing happens where there is none."""
         with _storage_errors(self._url(key), "delete"):
-            self._path(key).unlink(missing_ok=True)
+            self._own_path(key).unlink(missing_ok=True)
 
     def delete_folder(self, prefix: str, /) -> None:
         """Delete a folder and those in it, as far as they hold no files."""
         with _storage_errors(self._url(prefix), "delete"):
-            for folder, _, _ in os.walk(self._path(prefix), topdown=False, onerror=_raise_unless_gone):
+            for folder, _, _ in os.walk(
+                self._own_path(f"{prefix.rstrip('/')}/x").parent, topdown=False, onerror=_raise_unless_gone
+            ):
                 with contextlib.suppress(FileNotFoundError, OSError):
                     os.rmdir(folder)  # noqa: PTH106 - a text
 
     @contextlib.contextmanager
     def _written(self, key: str, data: bytes | bytearray | memoryview) -> Iterator[tuple[Path, Path]]:
-        path = self._path(key)
+        path = self._own_path(key)
         with _storage_errors(self._url(key), "write"):
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
@@ -339,6 +342,24 @@ class LocalTarget:
                 yield temporary, path
             finally:
                 temporary.unlink(missing_ok=True)
+
+    def _own_path(self, key: str) -> Path:
+        """Give the path of a file that is written or deleted; no link is followed out of the directory.
+
+        Raises
+        ------
+        ForbiddenLocationError
+            Its folder lies elsewhere.
+        """
+        path = self._path(key)
+        root, folder = os.path.realpath(self._path("")), os.path.realpath(path.parent)
+        if folder != root and not folder.startswith(f"{root.rstrip('/')}/"):
+            raise ForbiddenLocationError(
+                f"'{self._url(key)}' is behind a link to '{folder}', out of '{self.url}', and nothing is written or "
+                "deleted there: put the folder itself in the place of the link, if it should be",
+                url=self._url(key),
+            )
+        return path
 
     def _url(self, key: str) -> str:
         return self.url + check_key(key, url=self.url)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.location import Location
 from virtualstack.storage.source import ByteRange, Bytes, check_ranges, check_version
-from virtualstack.storage.target import check_key
+from virtualstack.storage.target import check_key, check_most
 
 __all__ = ["MemorySource", "MemoryTarget", "look_up_memory", "open_memory"]
 
@@ -75,9 +75,11 @@ class MemoryTarget:
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", self.url.rstrip("/") + "/")
 
-    def get(self, key: str, /) -> bytes:
+    def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole object."""
-        return open_memory(self._url(key)).data
+        source = open_memory(self._url(key))
+        check_most(source.size, most, url=source.url)
+        return source.data
 
     def list(self, prefix: str = "", /) -> list[str]:
         """List the keys in the folder ``prefix`` and below it, sorted."""

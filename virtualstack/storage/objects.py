@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from virtualstack.location import Location
+from virtualstack.storage.permission import Allow, Permission
 from virtualstack.storage.registry import Storage
 from virtualstack.storage.source import ByteRange, Bytes
 from virtualstack.storage.target import Target
@@ -24,10 +25,13 @@ class ObjectStore:
         Absolute, ending in ``/``.
     storage
         How it is reached.
+    allow
+        Where links among the objects may lead, besides the folder that holds the store; see `Permission.of`.
     """
 
     url: str
     storage: Storage = field(compare=False, repr=False)
+    allow: Allow = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "storage", self.storage.with_stale("error"))  # that is about sources, which do change
@@ -38,21 +42,29 @@ class ObjectStore:
         return self.storage.target(self.url)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.url, self.storage)
+        return type(self), (self.url, self.storage, self.allow)
 
-    def get(self, key: str, /) -> bytes:
-        """Read a whole object, with one request; `SourceNotFoundError` where there is none."""
-        return self.target.get(key)
+    @cached_property
+    def _permission(self) -> Permission:
+        return Permission.of(self.url, self.allow)
+
+    def get(self, key: str, /, *, most: int) -> bytes:
+        """Read a whole object of ``most`` bytes or fewer, with one request; `SourceNotFoundError` where none is."""
+        self._permission.check_object(self.url + key)
+        return self.target.get(key, most=most)
 
     def first(self, prefix: str, /) -> str | None:
         """Give the least key in a folder; see :meth:`Target.first`."""
+        self._permission.check_object(self.url + prefix)
         return self.target.first(prefix)
 
     def read_ranges(self, key: str, size: int, ranges: Sequence[ByteRange], /) -> list[Bytes]:
         """Read ranges of an object of ``size`` bytes, which is checked; nothing else is asked for."""
         url = self.url + key
+        self._permission.check_object(url)
         return self.storage.source(url, expected=Location(url, size)).read_ranges(ranges)
 
     def list(self, prefix: str, /) -> list[str]:
         """List the keys in a folder and below it, sorted."""
+        self._permission.check_object(self.url + prefix)
         return self.target.list(prefix)

@@ -111,18 +111,26 @@ class Connection:
 
         return self._ask(url, ask)
 
-    def get_whole(self, url: str, key: str, limit: int | None) -> tuple[memoryview, Location]:
-        """Read a whole object; `StorageError` where it has more than ``limit`` bytes."""
+    def get_whole(self, url: str, key: str, limit: int) -> tuple[memoryview, Location]:
+        """Read a whole object of a server without ranges; `StorageError` where it has more than ``limit`` bytes."""
+
+        def check(size: int) -> None:
+            if size > limit:
+                raise StorageError(
+                    f"'{url}': its server ignores byte ranges and it has {size} bytes, more than the {limit} "
+                    "that are fetched whole. Download it, or use a server that answers ranges",
+                    url=url,
+                )
+
+        return self.get_object(url, key, check)
+
+    def get_object(self, url: str, key: str, check: Callable[[int], None]) -> tuple[memoryview, Location]:
+        """Read a whole object, whose size is checked before its bytes come."""
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
             result = obstore.get(store, key)
             found = _location(url, result.meta)
-            if limit is not None and found.size is not None and found.size > limit:
-                raise StorageError(
-                    f"'{url}': its server ignores byte ranges and it has {found.size} bytes, more than the {limit} "
-                    "that are fetched whole. Download it, or use a server that answers ranges",
-                    url=url,
-                )
+            check(found.size or 0)
             return memoryview(result.bytes()), found
 
         return self._ask(url, ask)

@@ -141,6 +141,39 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         if refusal := self._refusal(prefix[: prefix.rfind("/") + 1]):
             raise self._error(prefix, refusal)
 
+    def covers(self, prefix: str, /) -> bool:
+        """Tell whether whatever URL begins so may be read, wherever names, hosts and links lead.
+
+        That of public hosts is not known, as their names may lead elsewhere tomorrow; nor that of local folders, where
+        links may be put, unless the reader allowed all local files.
+        """
+        if flaw(f"{prefix}x") is not None:
+            return False
+        url = _canonical(prefix)
+        if _is_local(url):
+            return "file:///" in self.allowed
+        if any(url.startswith(_folder(x)) for x in self._named()):
+            return True
+        root, mark, _ = split_url(f"{url}x")[0].rpartition("/")
+        is_whole = bool(mark) and url.startswith(f"{root}/") and url.count("/") > 2
+        scheme = root.partition("://")[0]
+        return is_whole and scheme in (*OBJECT_STORES, "memory") and self._refusal_of_root(f"{root}/") is None
+
+    def check_object(self, url: str, /) -> None:
+        """Refuse an object of the store itself that is a link, or behind one, out of the folder that holds the store.
+
+        Raises
+        ------
+        ForbiddenLocationError
+            Which it is, and what to give as ``allow=``.
+        """
+        if not _is_local(url):
+            return
+        found = _real(url)
+        if found == url or any(_is_in(found, _real(x)) for x in (self.store, *filter(_is_local, self._named()))):
+            return
+        raise self._error(url, _Refusal(f"which is a link to {_shown(found)}", found[: found.rfind("/") + 1]))
+
     def _are_allowed(self, urls: Sequence[str]) -> bool:
         """Tell whether all URLs are allowed, by their folders and hosts; ``False``: perhaps not."""
         plain = tuple(_folder(x) for x in self._named() if not _is_local(x))

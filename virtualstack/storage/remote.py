@@ -18,7 +18,7 @@ from virtualstack.storage.coalesce import coalesce
 from virtualstack.storage.lookup import look_up
 from virtualstack.storage.obstore import Connection, RangesIgnoredError, UnsatisfiableError, connect
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
-from virtualstack.storage.target import check_key
+from virtualstack.storage.target import check_key, check_most
 
 __all__ = ["RemoteSource", "RemoteTarget", "look_up", "open_source", "open_target"]
 
@@ -224,11 +224,11 @@ class RemoteTarget:
         self._backend = backend
         self._prefix = prefix
 
-    def get(self, key: str, /) -> bytes:
+    def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole object."""
         url = self._url(key)
         connection, path = self._connect(url)
-        data, found = connection.get_whole(url, path, None)
+        data, found = connection.get_object(url, path, functools.partial(check_most, most=most, url=url))
         check_lengths([found.size or 0], [data], url=url)
         return bytes(data)
 

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from virtualstack.errors import StorageError
 
-__all__ = ["Target", "UnlistableError", "check_key"]
+__all__ = ["Target", "UnlistableError", "check_key", "check_most"]
 
 
 class UnlistableError(StorageError):
@@ -24,8 +24,14 @@ class Target(Protocol):
     def url(self) -> str:
         """Root URL, ending in ``/``."""
 
-    def get(self, key: str, /) -> bytes:
-        """Read a whole object; `SourceNotFoundError` where there is none."""
+    def get(self, key: str, /, *, most: int | None = None) -> bytes:
+        """Read a whole object; `SourceNotFoundError` where there is none.
+
+        Parameters
+        ----------
+        most
+            Bytes that it may have: of a larger one no memory is taken, and it is a `StorageError`.
+        """
 
     def list(self, prefix: str = "", /) -> list[str]:
         """List the keys in the folder ``prefix`` and below it, sorted; empty where there are none."""
@@ -57,3 +63,11 @@ def check_key(key: str, /, *, url: str) -> str:
     if any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
         raise StorageError(f"'{key}' is not a key under '{url}': use 'a/b', without '..' or empty parts", url=url)
     return key
+
+
+def check_most(size: int, /, most: int | None, *, url: str) -> None:
+    """Raise `StorageError` where an object has more bytes than it may."""
+    if most is not None and size > most:
+        raise StorageError(
+            f"'{url}' has {size} bytes, and should have {most} at most: it is damaged or a trap", url=url
+        )

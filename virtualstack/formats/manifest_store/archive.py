@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from virtualstack.cache import ByteCache
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.manifest_store.documents import load
+from virtualstack.formats.manifest_store.documents import MAX_DOCUMENT, load
 from virtualstack.formats.manifest_store.names import heap_key, heap_seed, page_key, refs_key, shard_mark, sources_key
 from virtualstack.formats.manifest_store.placements import Placements
 from virtualstack.formats.manifest_store.rows import (
@@ -23,6 +23,7 @@ from virtualstack.formats.manifest_store.rows import (
     PageIndex,
     decode_page,
     index_length,
+    page_length,
     page_rows,
     parse_index,
 )
@@ -51,8 +52,8 @@ class Objects(Protocol):
     def url(self) -> str:
         """URL of the store, ending in ``/``."""
 
-    def get(self, key: str, /) -> bytes:
-        """Read a whole object."""
+    def get(self, key: str, /, *, most: int) -> bytes:
+        """Read a whole object of ``most`` bytes or fewer."""
 
     def read_ranges(self, key: str, size: int, ranges: Sequence[tuple[int, int]], /) -> Sequence[bytes | memoryview]:
         """Read ranges, offset and length in bytes, of an object of ``size`` bytes."""
@@ -63,6 +64,9 @@ class Permission(Protocol):
 
     def check(self, urls: Sequence[str], /) -> None:
         """Raise `ForbiddenLocationError` for the first that may not."""
+
+    def covers(self, prefix: str, /) -> bool:
+        """Tell whether whatever URL begins so may be read, wherever names and links lead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +212,7 @@ class Archive:
     def page(self, ref: PageRef, /) -> list[Any]:
         """Give the rows of a page of a table, as JSON has them."""
         key = page_key(ref.name)
-        document = load(self.objects.get(key), url=self.url + key)
+        document = load(self.objects.get(key, most=MAX_DOCUMENT), url=self.url + key)
         rows = document.get("rows")
         if document.get("name") != ref.name or not isinstance(rows, list) or len(rows) != ref.n:
             raise MalformedFileError(f"'{self.url}{key}' is no page of {ref.n} rows: restore it", url=self.url + key)
@@ -272,7 +276,10 @@ class Archive:
         where = f"'{self.url}{key}'"
         pages, mark = min(n_pages, SHARD), shard_mark(segment.name, shard)
         if pages == 1:
-            data: bytes | memoryview = self.objects.get(key)
+            most = page_length(segment.columns, n) + index_length(1)
+            if size > most:
+                raise MalformedFileError(f"{where} is said to have {size} bytes; it can have {most}: restore it")
+            data: bytes | memoryview = self.objects.get(key, most=most)
             if len(data) != size:
                 raise MalformedFileError(f"{where} has {len(data)} bytes and should have {size}: restore it")
             index = parse_index(data[-index_length(1) :], size, mark, where=where)
@@ -280,6 +287,8 @@ class Archive:
             return decode_page(data[offset : offset + length], segment.columns, n, where=where)
         index = self._kept((segment.name, "index", shard), partial(self._read_index, key, size, pages, mark))
         offset, length = index.spots[at].tolist()
+        if length > page_length(segment.columns, n):
+            raise MalformedFileError(f"{where} has a page of {length} bytes, more than it can have: restore it")
         (data,) = self.objects.read_ranges(key, size, [(offset, length)])
         return decode_page(data, segment.columns, n, where=where)
 
@@ -301,7 +310,7 @@ class Archive:
 
     def _read_sources(self, segment: Segment, page: int) -> SourcePage:
         key = sources_key(segment.name, page)
-        document = load(self.objects.get(key), url=self.url + key)
+        document = load(self.objects.get(key, most=MAX_DOCUMENT), url=self.url + key)
         found = SourcePage.of(document, where=self.url + key)
         n = min(SOURCES_PAGE, segment.n_sources - page * SOURCES_PAGE)
         if (document.get("segment"), document.get("page")) != (segment.name, page):

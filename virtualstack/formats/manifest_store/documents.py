@@ -12,7 +12,7 @@ from virtualstack.errors import MalformedFileError, WriterError
 __all__ = ["MAX_DOCUMENT", "dump", "load"]
 
 MAX_DOCUMENT = 1 << 26
-"""Bytes of a document, before it is compressed; reading one takes several times as much memory."""
+"""Bytes of a document, compressed or not; reading one takes several times as much memory."""
 
 MAX_VALUES = 1 << 23
 """Commas and opening brackets of a document, each of which may take 200 bytes of memory."""
@@ -39,7 +39,10 @@ def dump(document: Any, /) -> bytes:
             "variables to several stores"
         )
     compressor = zlib.compressobj(1 if len(data) > 1 << 20 else 6, wbits=31)
-    return compressor.compress(data) + compressor.flush()
+    compressed = compressor.compress(data) + compressor.flush()
+    if len(compressed) > MAX_DOCUMENT:
+        raise WriterError(f"metadata of {len(compressed)} bytes, compressed; a manifest store takes {MAX_DOCUMENT}")
+    return compressed
 
 
 def load(data: bytes, /, *, url: str) -> dict[str, Any]:

@@ -6,9 +6,14 @@ import struct
 
 from numcodecs import blosc
 
-__all__ = ["decompressed"]
+__all__ = ["decoded_size", "decompressed"]
 
 _HEADER = struct.Struct("<4xIII")  # after versions, flags and typesize: bytes decoded, of a block, of the frame
+
+
+def decoded_size(header: bytes, /) -> int:
+    """Give how many bytes a frame says that it holds, by its first 16; 0 where there are fewer."""
+    return int(_HEADER.unpack_from(header)[0]) if len(header) >= _HEADER.size else 0
 
 
 def decompressed(frame: bytes, /, *, least: int, most: int) -> bytes:

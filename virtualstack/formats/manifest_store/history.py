@@ -11,7 +11,8 @@ from numcodecs import blosc
 
 from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
 from virtualstack.formats.manifest_store.archive import Archive, Objects, Permission
-from virtualstack.formats.manifest_store.frames import decompressed
+from virtualstack.formats.manifest_store.documents import MAX_DOCUMENT
+from virtualstack.formats.manifest_store.frames import decoded_size, decompressed
 from virtualstack.formats.manifest_store.manifest import StoredManifest, Token
 from virtualstack.formats.manifest_store.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot, group_tree, read_document
@@ -19,6 +20,7 @@ from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
 
 __all__ = [
+    "MAX_BUNDLE",
     "ListedObjects",
     "LogEntry",
     "archive_of",
@@ -36,6 +38,9 @@ __all__ = [
 ]
 
 _MAX_BUNDLED = 1 << 28  # bytes of one variable, as they are before the bundle compresses them
+
+MAX_BUNDLE = 1 << 29
+"""Bytes of a bundle, and of all its variables together before it compresses them."""
 
 
 class ListedObjects(Objects, Protocol):
@@ -71,14 +76,14 @@ def newest(objects: ListedObjects, /) -> int | None:
 
 def _probed(objects: Objects, error: StorageError) -> int | None:
     try:
-        number = orjson.loads(objects.get(HINT))["attributes"]["virtualstack"]["snapshot"]
+        number = orjson.loads(objects.get(HINT, most=MAX_DOCUMENT))["attributes"]["virtualstack"]["snapshot"]
         if not isinstance(number, int) or number < 0:
             raise ValueError(number)
     except (StorageError, ValueError, KeyError, TypeError):
         raise error from None
     while True:
         try:
-            objects.get(snapshot_key(number + 1))
+            objects.get(snapshot_key(number + 1), most=MAX_DOCUMENT)
         except SourceNotFoundError:
             return number
         number += 1
@@ -101,7 +106,7 @@ def read_snapshot(objects: Objects, number: int, /) -> Snapshot:
         It is damaged.
     """
     key = snapshot_key(number)
-    return Snapshot.decode(objects.get(key), number=number, url=objects.url + key)
+    return Snapshot.decode(objects.get(key, most=MAX_DOCUMENT), number=number, url=objects.url + key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +141,7 @@ def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
     """
     key = snapshot_key(number)
     try:
-        data = objects.get(key)
+        data = objects.get(key, most=MAX_DOCUMENT)
     except SourceNotFoundError:
         return None
     url = objects.url + key
@@ -207,6 +212,7 @@ def group_of(snapshot: Snapshot, archive: Archive, /) -> ManifestGroup:
         The store is damaged.
     """
     bundle = bundle_bytes(snapshot, archive.objects)
+    _check_bundle(snapshot, bundle, archive.url)
     arrays = {path: array_in(snapshot, path, archive, bundle) for path in snapshot.arrays}
     return group_tree(snapshot, arrays, archive.url.rstrip("/"))
 
@@ -222,12 +228,28 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, /) -> bytes:
     if snapshot.bundle is None:
         return b""
     key, size = bundle_key(snapshot.bundle.name), snapshot.bundle.size
-    data = objects.get(key)
+    if size > MAX_BUNDLE:
+        raise MalformedFileError(
+            f"'{objects.url}{key}' is said to have {size} bytes; {MAX_BUNDLE} are read: restore it"
+        )
+    data = objects.get(key, most=MAX_BUNDLE)
     if len(data) != size:
         raise MalformedFileError(f"'{objects.url}{key}' has {len(data)} bytes and should have {size}: restore it")
     if zlib.crc32(data) != snapshot.bundle.crc32:
         raise MalformedFileError(f"'{objects.url}{key}' is damaged: its checksum is wrong; restore it")
     return data
+
+
+def _check_bundle(snapshot: Snapshot, bundle: bytes, url: str) -> None:
+    """Check how much all variables take, before memory is taken for one: ranges of a bundle may be the same."""
+    ranges = [node.bundled for node in snapshot.arrays.values() if node.bundled is not None]
+    total = sum(decoded_size(bundle[offset : offset + 16]) for offset, _ in ranges)
+    if total > MAX_BUNDLE:
+        raise MalformedFileError(
+            f"'{url}' has loaded variables of {total} bytes in the bundle of a snapshot; {MAX_BUNDLE} are read: it is "
+            "damaged or a trap",
+            url=url,
+        )
 
 
 def token_of(url: str, snapshot: Snapshot, path: str, /) -> Token:

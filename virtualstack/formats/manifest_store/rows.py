@@ -58,6 +58,10 @@ def page_rows(n_rows: int, /) -> int:
     return max(min(PAGE, n_rows), 1)
 
 
+_PAGE_OVERHEAD = 16 + 4
+"""Bytes that blosc (``BLOSC_MAX_OVERHEAD``) and a checksum add to a page at most."""
+
+
 def _follows(source: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Give the rows that are stored somewhere, and which of them follow one of the same source."""
     stored = np.flatnonzero((source >= 0) | (source == INLINE_ROW))
@@ -135,6 +139,11 @@ def decode_page(data: bytes | memoryview, columns: int, n_rows: int, /, *, where
     page[1][stored] = offset
     page.flags.writeable = False
     return page
+
+
+def page_length(columns: int, n_rows: int, /) -> int:
+    """Give the most bytes that a page may have, compressed."""
+    return 8 * columns * n_rows + _PAGE_OVERHEAD
 
 
 def encode_shard(pages: Sequence[bytes], n_pages: int, mark: bytes, /) -> bytes:

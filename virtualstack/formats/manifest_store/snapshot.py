@@ -27,6 +27,9 @@ from virtualstack.manifests import ManifestArray, ManifestGroup
 __all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "group_tree", "read_document", "uses_of"]
 
 _RAISED = ManifestError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError
+MAX_DEPTH = 100
+"""Parts of the path of a group or array, at most."""
+
 _MAX_NODES = 100_000
 _MAX_AXES = 64
 
@@ -271,9 +274,15 @@ def check_names(group: ManifestGroup, /) -> None:
     Raises
     ------
     WriterError
-        One is empty, ``.`` or ``..``, or has a slash.
+        One is empty, ``.`` or ``..``, or has a slash; or groups lie more than :data:`MAX_DEPTH` deep.
     """
     for path, node in group.walk():
+        if path.count("/") >= MAX_DEPTH and (node.arrays or node.groups):
+            raise WriterError(
+                f"groups lie in each other {MAX_DEPTH} deep at '{path[:100]}...': a manifest store takes no more; "
+                "write that group to a store of its own",
+                variable=path,
+            )
         for name in (*node.arrays, *node.groups):
             if name in ("", ".", "..") or "/" in name:
                 raise WriterError(
@@ -284,6 +293,8 @@ def check_names(group: ManifestGroup, /) -> None:
 
 
 def _path(path: str) -> str:
+    if path.count("/") > MAX_DEPTH:
+        raise ManifestError(f"the path {path[:100]!r}... has more than {MAX_DEPTH} parts")
     if path and (not path.startswith("/") or any(part in ("", ".", "..") for part in path[1:].split("/"))):
         raise ManifestError(f"{path[:200]!r} is no path of a group or array")
     return path

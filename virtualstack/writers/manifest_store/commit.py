@@ -7,9 +7,10 @@ import math
 import time
 from dataclasses import replace
 
-from virtualstack.errors import ConflictError, ForbiddenLocationError, SourceNotFoundError, StorageError
+from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError, WriterError
 from virtualstack.formats.manifest_store.archive import Permission, Segment
-from virtualstack.formats.manifest_store.history import archive_of, bundle_bytes, newest, read_snapshot
+from virtualstack.formats.manifest_store.frames import decoded_size
+from virtualstack.formats.manifest_store.history import MAX_BUNDLE, archive_of, bundle_bytes, newest, read_snapshot
 from virtualstack.formats.manifest_store.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
 from virtualstack.formats.manifest_store.snapshot import Bundle, Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
@@ -141,16 +142,12 @@ def _signatures(made: Snapshot, head: Snapshot, url: str, permission: Permission
 
 
 def _may_sign(made: Snapshot, head: Snapshot, url: str, permission: Permission) -> bool:
-    """Whether all places that a snapshot names were named on this account, or may be read with all that lies there."""
+    """Whether all places that a snapshot names were named on this account, or may be read whatever lies there."""
     before = Prefixes(store=url, table=head.prefixes, moved=head.moved).signed()
     if any(is_signed(before, signature) for signature in head.signatures):
         return True
     named = Prefixes(store=url, table=head.prefixes, moved=made.moved)
-    try:
-        permission.check([named.root(begin) + "x" for begin in named.begins()])
-    except ForbiddenLocationError:
-        return False
-    return True
+    return all(permission.covers(named.root(begin)) for begin in named.begins())
 
 
 def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore) -> Snapshot:
@@ -170,5 +167,10 @@ def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore) -
         arrays[path] = replace(arrays[path], bundled=(offset, len(chunks[path])))
         offset += len(chunks[path])
     name, data = new_id(), b"".join(chunks[path] for path in sorted(chunks))
+    if max(len(data), sum(map(decoded_size, chunks.values()))) > MAX_BUNDLE:
+        raise WriterError(
+            f"'{objects.url}' would have more than {MAX_BUNDLE} bytes of loaded coordinates and small variables: write "
+            "some of them to another store"
+        )
     objects.target.put(bundle_key(name), data)
     return replace(made, arrays=arrays, bundle=Bundle.of(name, data))

@@ -10,6 +10,7 @@ import orjson
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.formats.manifest_store.archive import Permission
+from virtualstack.formats.manifest_store.documents import MAX_DOCUMENT
 from virtualstack.formats.manifest_store.history import archive_of, group_of, hint, newest, read_snapshot
 from virtualstack.formats.manifest_store.names import HINT
 from virtualstack.formats.manifest_store.snapshot import Snapshot
@@ -53,7 +54,7 @@ def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission:
 def _shown(objects: ObjectStore) -> int | None:
     """Give the number of the snapshot that the view shows, as far as it is known."""
     try:
-        return int(orjson.loads(objects.get(HINT))["attributes"]["virtualstack"]["snapshot"])
+        return int(orjson.loads(objects.get(HINT, most=MAX_DOCUMENT))["attributes"]["virtualstack"]["snapshot"])
     except (SourceNotFoundError, ValueError, KeyError, TypeError):
         return None
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from virtualstack.formats.manifest_store.archive import Permission
-from virtualstack.formats.manifest_store.history import bundle_bytes, bundle_chunk, token_of
+from virtualstack.formats.manifest_store.history import MAX_BUNDLE, bundle_bytes, bundle_chunk, token_of
 from virtualstack.formats.manifest_store.manifest import StoredManifest
 from virtualstack.formats.manifest_store.snapshot import Snapshot, check_names
 from virtualstack.formats.manifest_store.sources import Prefixes
@@ -130,8 +131,9 @@ def edit_of(
     edits: dict[str, ArrayEdit] = {}
     pieces: dict[str, list[Piece]] = {}
     bundle = bundle_bytes(base, objects)
+    bundled = _that_fit(arrays)
     for path, array in arrays.items():
-        if is_bundled(path, array):
+        if path in bundled:
             change = _bundled(path, array, base, bundle)
             if change is not None:
                 edits[path] = change
@@ -160,6 +162,21 @@ def edit_of(
     prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
     written, chosen = writer.close(prefixes, relative=relative)
     return Edit(arrays=edits, groups=changed, removed=removed, segment=written, prefixes=chosen)
+
+
+def _that_fit(arrays: Mapping[str, ManifestArray]) -> set[str]:
+    """Give the paths of the arrays that are bundled: the smallest first, as long as a bundle takes them."""
+    sizes = {path: _nbytes(array) for path, array in arrays.items() if is_bundled(path, array)}
+    smallest = sorted(sizes, key=lambda path: sizes[path])
+    return {
+        path
+        for path, total in zip(smallest, accumulate(sizes[x] for x in smallest), strict=True)
+        if total <= MAX_BUNDLE
+    }
+
+
+def _nbytes(array: ManifestArray) -> int:
+    return len(array.in_memory().inline)
 
 
 def _check_there(pieces: Mapping[str, Sequence[Piece]], base: Snapshot, objects: ObjectStore) -> None:

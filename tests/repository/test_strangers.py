@@ -1,0 +1,216 @@
+"""Stores from strangers, which are read and written to: traps on a local disk."""
+
+import gzip
+import json
+import os
+import shutil
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+import xarray as xr
+from numcodecs import blosc
+
+import virtualstack as vs
+from tests.repository.archive import days, join
+from virtualstack.errors import ForbiddenLocationError, MalformedFileError, StorageError, WriterError
+from virtualstack.formats.manifest_store import history
+from virtualstack.location import Location
+from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.repository import save
+from virtualstack.storage import Permission
+
+
+@pytest.fixture
+def strangers(tmp_path, monkeypatch):
+    """A store of two files beside it, by another account."""
+    with monkeypatch.context() as other:
+        other.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path / "key-of-another"))
+        folder = tmp_path / "given"
+        join(days(folder, 2)).virtual.to_manifest_store(folder / "x.vstack", relative=True)
+    return folder / "x.vstack"
+
+
+def head(store):
+    return min((store / ".vstack" / "snapshots").iterdir())
+
+
+def change(store, edit):
+    document = json.loads(gzip.decompress(head(store).read_bytes()))
+    edit(document)
+    head(store).write_bytes(gzip.compress(json.dumps(document).encode()))
+
+
+def read(store, **options):
+    return xr.load_dataset(store, engine="virtualstack", **options)
+
+
+def test_a_store_that_was_changed_does_not_follow_links(strangers, tmp_path):
+    """What was a link out of the folder before is one after a commit of ours."""
+    outside = tmp_path / "outside.nc"
+    (strangers.parent / "000.nc").rename(outside)
+    (strangers.parent / "000.nc").symlink_to(outside)
+    for allow in ((), [strangers.parent]):
+        with pytest.raises(ForbiddenLocationError, match="which is a link to"):
+            read(strangers, allow=allow)
+        vs.Repository.open(strangers, allow=allow).write("lat", ..., np.zeros(6))
+    with pytest.raises(ForbiddenLocationError, match="which is a link to"):
+        read(strangers)
+
+
+@pytest.mark.parametrize("prefix", ["http://127.0.0.", "http://169.254.169.254", "https://data.org/", "", "s3://"])
+def test_beginnings_that_lead_anywhere_are_not_trusted(strangers, prefix):
+    """That of a host may go on in another way than it was looked at."""
+    change(strangers, lambda document: document["prefixes"].append(prefix))
+    try:
+        vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
+    except ForbiddenLocationError:
+        return
+    assert not vs.Repository.open(strangers)._permission.is_trusted
+
+
+@pytest.mark.parametrize(
+    ("prefix", "covers"),
+    [
+        ("s3://bucket/a", True),
+        ("s3://buck", False),
+        ("s3://", False),
+        ("", False),
+        ("https://data.org/", False),
+        ("https://own.org/a", True),
+        ("https://own.or", False),
+        ("file:///data/", False),
+        ("file:///", False),
+        ("s3://bucket/../", False),
+    ],
+)
+def test_what_a_permission_covers(prefix, covers):
+    """Whatever stands behind it, and wherever that leads."""
+    assert Permission.of("/data/x.vstack", ["https://own.org", "/data"]).covers(prefix) == covers
+
+
+@pytest.mark.parametrize("name", [".vstack", ".vstack/segments", ".vstack/snapshots", ".vstack/bundles"])
+def test_objects_behind_links_are_not_read_unless_allowed(strangers, tmp_path, name):
+    """Out of the folder that holds the store; within it they are."""
+    shutil.copytree(strangers.parent, tmp_path / "copy")
+    expected = read(tmp_path / "copy" / "x.vstack")  # rows that were read once are kept
+    shutil.move(strangers / name, tmp_path / "else" / "where")
+    (strangers / name).symlink_to(tmp_path / "else" / "where")
+    with pytest.raises(ForbiddenLocationError, match=r"which is a link to .* allow=\["):
+        read(strangers)
+    xr.testing.assert_identical(read(strangers, allow=tmp_path / "else"), expected)
+    shutil.move(tmp_path / "else" / "where", strangers.parent / "beside")
+    (strangers / name).unlink()
+    (strangers / name).symlink_to(strangers.parent / "beside")
+    xr.testing.assert_identical(read(strangers), expected)
+
+
+@pytest.mark.parametrize("name", [".vstack", ".vstack/segments", ".vstack/snapshots", ".vstack/bundles", "lat", "t2m"])
+def test_nothing_is_written_behind_links(strangers, tmp_path, name):
+    """Not even where reading is allowed."""
+    outside = tmp_path / "outside"
+    if (strangers / name).is_dir():
+        shutil.copytree(strangers / name, outside)
+        shutil.rmtree(strangers / name)
+    else:
+        outside.mkdir()
+    (strangers / name).symlink_to(outside)
+    before = {path: path.stat().st_mtime_ns for path in outside.rglob("*")}
+    repository = vs.Repository.open(strangers, allow=outside)
+    variable = sorted(read(strangers, allow=outside).data_vars)[0]
+    if name.startswith("."):
+        with pytest.raises(ForbiddenLocationError, match="nothing is written"):
+            repository.write(variable, ..., 0).write("lat", ..., np.zeros(6))
+    else:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            repository.write("lat", ..., np.zeros(6))
+        assert ["nothing is written" in str(x.message) for x in caught] == [True] * (name == "lat")
+    assert {path: path.stat().st_mtime_ns for path in outside.rglob("*")} == before
+
+
+def test_a_store_that_is_a_link_is_written_to(strangers, tmp_path):
+    """Its user has named it."""
+    (tmp_path / "link.vstack").symlink_to(strangers)
+    vs.Repository.open(tmp_path / "link.vstack", allow=strangers.parent).write("lat", ..., np.zeros(6))
+    assert vs.Repository.open(strangers).snapshot.number == 1
+
+
+@pytest.mark.parametrize("pattern", ["snapshots/*", "bundles/*", "segments/*/refs/c/0/0"])
+def test_objects_larger_than_they_can_be_take_no_memory(strangers, pattern):
+    """Files with holes, which take no place on disk and in archives."""
+    (path,) = (strangers / ".vstack").glob(pattern)
+    os.truncate(path, 1 << 42)
+    with pytest.raises(StorageError, match="damaged or a trap"):
+        read(strangers)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda x: x["bundle"].update(size=1 << 40), "is said to have 1099511627776 bytes"),
+        (lambda x: x["segments"]["tail"][0].update(shards=[1 << 40]), "is said to have 1099511627776 bytes"),
+    ],
+)
+def test_sizes_larger_than_they_can_be_are_refused(strangers, edit, message):
+    change(strangers, edit)
+    with pytest.raises(MalformedFileError, match=message):
+        read(strangers)
+
+
+def test_many_arrays_cannot_share_a_bomb(strangers):
+    """Each may be large; all together are bounded before memory is taken for any."""
+    frame = blosc.compress(bytes(1 << 28), b"zstd", 1, 0, 0, 1)
+
+    def edit(document):
+        (strangers / ".vstack" / "bundles" / document["bundle"]["name"]).write_bytes(frame)
+        document["bundle"] |= {"size": len(frame), "crc32": zlib.crc32(frame)}
+        bundled = [x for x in document["arrays"].values() if x["bundled"]]
+        for array in (*bundled, bundled[0], bundled[0]):
+            array["bundled"] = [0, len(frame)]
+        for i in range(3):
+            document["arrays"][f"/more{i}"] = bundled[0]
+
+    change(strangers, edit)
+    with pytest.raises(MalformedFileError, match="in the bundle of a snapshot"):
+        read(strangers)
+
+
+def test_a_writer_bundles_what_a_reader_takes(tmp_path, monkeypatch):
+    """The smallest variables; others are chunks in the store."""
+    values = {name: (name, np.arange(n) / 7) for name, n in {"a": 10, "b": 100, "c": 50}.items()}
+    dataset = xr.Dataset(coords=values)
+    for module in ("formats.manifest_store.history", "writers.manifest_store.write", "writers.manifest_store.commit"):
+        monkeypatch.setattr(f"virtualstack.{module}.MAX_BUNDLE", 8 * 60)
+    dataset.virtual.to_manifest_store(tmp_path / "x.vstack")
+    snapshot = vs.Repository.open(tmp_path / "x.vstack").snapshot
+    assert {path for path, node in snapshot.arrays.items() if node.bundled} == {"/a", "/c"}
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), dataset)
+    assert history.MAX_BUNDLE == 480
+
+
+def nested(depth):
+    manifest = ChunkManifest.from_arrays(
+        np.zeros(1, np.int64),
+        np.ones(1, np.int64),
+        location=Location("s3://bucket/a", size=1),
+        encoding=ChunkEncoding.of("u1", (1,)),
+        fill=Fill.zero("u1"),
+    )
+    grid = ChunkGrid.regular((1,), (1,))
+    group = ManifestGroup(arrays={"v": ManifestArray(manifest=manifest, grid=grid, dtype="u1", dimension_names=("x",))})
+    for _ in range(depth):
+        group = ManifestGroup(groups={"g": group})
+    return group
+
+
+def test_groups_that_lie_too_deep_are_refused(strangers, tmp_path):
+    """By writers, and by readers of what others have written."""
+    save(nested(99), tmp_path / "deep.vstack")
+    assert "/g" * 99 + "/v" in vs.Repository.open(tmp_path / "deep.vstack").snapshot.arrays
+    with pytest.raises(WriterError, match="100 deep"):
+        save(nested(100), tmp_path / "deeper.vstack")
+    change(strangers, lambda x: x["groups"].update({"/g" * n: x["groups"][""] for n in range(1, 3000)}))
+    with pytest.raises(MalformedFileError, match="more than 100 parts"):
+        read(strangers)
