@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from virtualstack.errors import (
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
 from virtualstack.reading import cell, read_array
+from virtualstack.reading import decode as decoding
 from virtualstack.reading import fetch as fetching
 from virtualstack.reading import plan as planning
 from virtualstack.storage import MemorySource, MemoryTarget, Storage
@@ -111,6 +113,20 @@ def test_batches_do_not_change_values(monkeypatch):
     np.testing.assert_array_equal(read_array(array, ...), values)
     monkeypatch.setattr(fetching, "_MANY", 3)
     np.testing.assert_array_equal(read_array(array, ...), values)
+
+
+def test_threads_keep_no_memory_of_large_chunks(monkeypatch, tmp_path):
+    """What a chunk is read into is kept for the next one, up to a size."""
+    monkeypatch.setattr(decoding, "_SCRATCH", threading.local())
+    monkeypatch.setattr("virtualstack.reading.read.n_decoders", lambda: 1)
+    monkeypatch.setattr(decoding, "_LARGE", 1 << 17)
+    for n, kept in ((1 << 18, 0), (1 << 10, 1 << 16)):
+        values = np.random.default_rng(0).integers(0, 256, (2, n), "u1")
+        url = (tmp_path / str(n)).as_uri()
+        array, values, sources = store_array(values, (1, n), url=url, codecs=(ZLIB,))
+        (tmp_path / str(n)).write_bytes(sources[url])
+        np.testing.assert_array_equal(read_array(array, ...), values)
+        assert len(getattr(decoding._SCRATCH, "buffer", b"")) == kept
 
 
 def test_many_sources_are_read_side_by_side():

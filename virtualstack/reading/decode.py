@@ -20,6 +20,7 @@ __all__ = ["Batch", "fill_holes"]
 
 _MANY_HOLES = 64
 _MANY_ELEMENTS = 16  # parts of a chunk from which on those that are single elements are written together
+_LARGE = 16 << 20  # bytes of a chunk from which on threads do not keep the memory that they read it into
 _SCRATCH = threading.local()
 
 
@@ -144,6 +145,8 @@ class Batch:
 
 def _scratch(length: int) -> memoryview:
     """Give bytes of this thread to read a chunk into: fresh memory for each would cost a page fault every 4 KiB."""
+    if length > _LARGE:
+        return memoryview(np.empty(length, np.uint8))
     buffer: bytearray | None = getattr(_SCRATCH, "buffer", None)
     if buffer is None or not length <= len(buffer) <= max(4 * length, 1 << 20):
         buffer = _SCRATCH.buffer = bytearray(max(length, 1 << 16))
