@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import virtualstack as vs
 from tests.repository.stores import Change, added, appended, create, objects_of, opened, removed, values_of, virtual
@@ -164,3 +165,27 @@ def test_a_log_behind_a_web_server(url):
     with RangeServer(url) as server:
         log = Repository.open(server.root).log()
     assert [entry.number for entry in log] == list(range(9, -1, -1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda made: made.isel(time=slice(0, 1)),
+        lambda made: made.assign({"t": made["t"].assign_attrs(units="degC")}),
+        lambda made: made.rename(time="when"),
+    ],
+    ids=["shape", "attributes", "names"],
+)
+def test_zarr_sees_other_metadata_of_the_same_chunks(tmp_path, change):
+    """Variables whose chunks are where they were, but not what is said of them, are written to the view too."""
+    with xr.set_options(keep_attrs=True):
+        made = xr.Dataset({"t": (("time", "x"), np.ones((3, 4)), {"units": "K"})})
+        made.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+        url = tmp_path / "x.vstack"
+        vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_manifest_store(url)
+        wanted = change(vs.open_virtual_dataset(url))
+        wanted.virtual.to_manifest_store(url, mode="w")
+    seen = zarr.open_array(url / "t", mode="r")
+    assert seen.shape == wanted["t"].shape
+    assert seen.metadata.dimension_names == wanted["t"].dims
+    assert seen.attrs["units"] == wanted["t"].attrs["units"]

@@ -13,7 +13,8 @@ from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.documents import MAX_DOCUMENT
 from virtualstack.formats.manifest_store.history import archive_of, group_of, hint, newest, read_snapshot
 from virtualstack.formats.manifest_store.names import HINT
-from virtualstack.formats.manifest_store.snapshot import Snapshot
+from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot
+from virtualstack.formats.plain_headers import same_header
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.storage import ObjectStore
 from virtualstack.storage.puts import Puts
@@ -91,10 +92,17 @@ def _loaded_in(*groups: ManifestGroup) -> Callable[[ManifestArray], bool]:
 
 
 def _unchanged(head: Snapshot, made: Snapshot) -> frozenset[str]:
-    """Give the paths of the arrays whose chunks are where they were."""
+    """Give the paths of the arrays that are as they were: chunks where they were, under the same metadata."""
     both = head.arrays.keys() & made.arrays.keys()
     pairs = {path: (head.arrays[path], made.arrays[path]) for path in both}
-    return frozenset(path for path, (a, b) in pairs.items() if a.placements == b.placements and a.bundled is None)
+    return frozenset(path for path, (a, b) in pairs.items() if b.bundled is None and _is_same(a, b))
+
+
+def _is_same(a: ArrayNode, b: ArrayNode) -> bool:
+    """Tell whether two arrays have the same chunks, of the same form, and the same metadata."""
+    x, y = a.header, b.header
+    tables = (x.encodings, x.fills) == (y.encodings, y.fills)
+    return a.placements == b.placements and a.bundled is None and tables and x.grid == y.grid and same_header(x, y)
 
 
 def _sharing(group: ManifestGroup, other: ManifestGroup, paths: frozenset[str], at: str = "") -> ManifestGroup:
