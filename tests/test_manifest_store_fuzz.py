@@ -3,12 +3,14 @@
 import gzip
 import itertools
 import json
+import os
 
 import numpy as np
 import pytest
 from numcodecs import blosc
 
 from tests.manifest_store_fuzz import fuzz
+from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.manifest_store import documents
 from virtualstack.formats.manifest_store.frames import decompressed
@@ -141,3 +143,23 @@ def test_a_frame_that_is_cut_off_is_not_decompressed(n):
         decompressed(frame[:n], least=0, most=8000)
     with pytest.raises(ValueError, match="holds 8000 bytes"):
         decompressed(frame, least=0, most=7999)
+
+
+def test_chunks_much_longer_than_what_they_decode_to_are_not_read(tmp_path):
+    """Sources with holes take no place, and the checksum of the page is right."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(16))
+    os.truncate(path, 1 << 42)
+    manifest = ChunkManifest.from_arrays(
+        np.zeros(4, np.int64),
+        np.full(4, 1 << 40),
+        location=Location(f"file://{path}", size=1 << 42),
+        encoding=ChunkEncoding.of("u1", (4,), [Codec.of("numcodecs.zlib")]),
+        fill=Fill.zero("u1"),
+    )
+    array = ManifestArray(
+        manifest=manifest, grid=ChunkGrid.regular((16,), (4,)), dtype="u1", name="v", dimension_names=("x",)
+    )
+    save(ManifestGroup(arrays={"v": array}), f"file://{tmp_path}/x.vstack", relative=True)
+    with pytest.raises(MalformedFileError, match="more than its encoding can have"):
+        read(f"file://{tmp_path}/x.vstack")

@@ -248,6 +248,7 @@ class _Rows:
         source, offset, length, code, start = self.columns
         if ((code < 0) | (code >= 1 << 32)).any():
             raise ManifestError("a row has a code beyond its table")
+        _check_lengths(length, code, source, stored.encodings)
         entries = np.zeros(len(source), ENTRY)
         entries["encoding"] = code
         entries["offset"] = offset
@@ -310,6 +311,28 @@ class _Rows:
             for i, data in zip(mine.tolist(), archive.heap(self.segments[number], rows[1], rows[2]), strict=True):
                 parts[i] = data
         return parts
+
+
+_SLACK = 1 << 28
+
+
+def _check_lengths(
+    length: NDArray[np.int64], code: NDArray[np.int64], source: NDArray[np.int64], encodings: Sequence[ChunkEncoding]
+) -> None:
+    """Check that no chunk has many more bytes than it decodes to, before memory is taken for it."""
+    longest = int(length.max(initial=0))
+    if longest <= _SLACK or not encodings:
+        return
+    most = np.array([_most_stored(x) for x in encodings], np.int64)
+    is_stored = (source >= 0) | (source == INLINE_ROW)
+    over = is_stored & (code < len(most)) & (length > most.take(code, mode="clip"))
+    if over.any():
+        raise ManifestError(f"a row has a chunk of {int(length[over].max())} bytes, more than its encoding can have")
+
+
+def _most_stored(encoding: ChunkEncoding) -> int:
+    slack = 4 * _SLACK if encoding.dtype.kind == "T" else _SLACK
+    return min(2 * encoding.size * encoding.dtype.itemsize + slack, 1 << 62)
 
 
 def _numbered(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
