@@ -341,3 +341,27 @@ def test_everything_at_random(tmp_path, url, first):
     xr.testing.assert_equal(values(url), model)
     store.expire(keep=1, grace=pd.Timedelta(0))
     xr.testing.assert_equal(values(url), model)
+
+
+def test_groups_are_placed_by_labels_that_they_inherit(tmp_path, url):
+    """The coordinate of a dimension may stand in the root alone, where it stays."""
+
+    def tree(i, times):
+        root = xr.Dataset({"top": ("time", np.array(times) * 2.0)}, {"time": times})
+        child = xr.Dataset({"v": (("time", "x"), np.arange(len(times) * 3.0).reshape(-1, 3) + 100 * i)})
+        made = xr.DataTree.from_dict({"/": root, "/p": child, "/q/r": child + 1})
+        made.to_netcdf(tmp_path / f"{i}.nc", engine="h5netcdf", write_inherited_coords=False)
+        return vs.open_virtual_datatree(tmp_path / f"{i}.nc"), made
+
+    (first, a), (second, b) = tree(0, [0, 1, 5]), tree(1, [2, 3])
+    first.virtual.to_manifest_store(url)
+    store = opened(url).update(second, dim="time")
+    found = xr.open_datatree(url, engine="virtualstack")
+    for path in ("/p", "/q/r"):
+        wanted = xr.concat([a[path].to_dataset(), b[path].to_dataset()], "time").sortby("time")
+        xr.testing.assert_equal(found[path].to_dataset().load(), wanted)
+        assert "time" not in found[path].to_dataset(inherit=False).variables
+    assert store.update(second, dim="time").snapshot.number == store.snapshot.number
+    labelled = store.update((), dim="time", labels=[9])
+    assert labelled.snapshot.number == 2
+    assert np.isnan(xr.open_datatree(url, engine="virtualstack")["q/r/v"].values[-1]).all()

@@ -69,13 +69,38 @@ def updated(
             left_url=stored.url,
         )
     overlays: dict[str, Sequence[Overlay]] = {}
+    labels_of = [_labels_by_path(group, dim) for group in (stored, *groups)]
 
     def change(path: str, node: ManifestGroup, others: Sequence[ManifestGroup]) -> ManifestGroup:
-        made, over = _updated(node, others, dim, labels, fitting)
+        whole = [_with_labels(x, dim, each[path]) for x, each in zip((node, *others), labels_of, strict=True)]
+        made, over = _updated(whole[0], whole[1:], dim, labels, fitting)
         overlays.update({f"{path}/{name}": items for name, items in over.items()})
-        return made
+        return made if dim in node.arrays else _without(made, dim)
 
     return each_node(stored, groups, change), overlays
+
+
+def _labels_by_path(tree: ManifestGroup, dim: str) -> dict[str, ManifestArray | None]:
+    """Give the coordinate that each group has of its own, or of the nearest group that it lies in."""
+    found: dict[str, ManifestArray | None] = {}
+    for path, node in tree.walk():
+        found[path] = node.arrays.get(dim, found.get(path.rpartition("/")[0]))
+    return found
+
+
+def _with_labels(group: ManifestGroup, dim: str, labels: ManifestArray | None) -> ManifestGroup:
+    """Give a group that has a dimension the coordinate that it inherits."""
+    sizes = {
+        n for x in group.arrays.values() for d, n in zip(x.dimension_names or (), x.shape, strict=False) if d == dim
+    }
+    if labels is None or dim in group.arrays or sizes != set(labels.shape):
+        return group
+    return replace(group, arrays={**group.arrays, dim: labels}, loaded=group.loaded | {dim})
+
+
+def _without(group: ManifestGroup, name: str) -> ManifestGroup:
+    arrays = {key: array for key, array in group.arrays.items() if key != name}
+    return replace(group, arrays=arrays, loaded=group.loaded - {name}, coordinates=group.coordinates - {name})
 
 
 def _updated(
