@@ -234,3 +234,16 @@ def test_other_loaded_variables_at_the_same_time_both_succeed(url, first):
     assert float(found["lon"][0]) == -2
     with pytest.raises(ConflictError, match="variable '/lat'"):
         opened(url, at=0).write("lat", 1, 5.0)
+
+
+@pytest.mark.parametrize("unit", ["D", "m", "s", "ms", "ns"])
+def test_times_of_any_unit_are_written_as_nanoseconds(tmp_path, unit):
+    """xarray encodes times of coarser units as NaT here."""
+    made = xr.Dataset({"when": ("x", np.array(["2000-01-01T00:00:00.000000001", "2000-01-02"], "M8[ns]"))})
+    made["when"].encoding = {"units": "nanoseconds since 2000-01-01", "dtype": "i8"}
+    made.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    url = tmp_path / "x.vstack"
+    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_manifest_store(url)
+    vs.Repository.open(url).write("when", {"x": 1}, np.datetime64("1999-12-31", unit))
+    with xr.open_dataset(url, engine="virtualstack") as found:
+        assert found["when"].values.tolist() == [946684800000000001, 946598400000000000]

@@ -47,7 +47,9 @@ def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = 
     encoding = {**array.cf, **({} if array.dtype.kind in _TEXT else {"dtype": array.dtype})}
     try:
         with quiet():
-            made = conventions.encode_cf_variable(xr.Variable(dims, values, {}, encoding), name=array.name)
+            made = conventions.encode_cf_variable(
+                xr.Variable(dims, _fine(array, values), {}, encoding), name=array.name
+            )
             stored = _cast(array, np.asarray(made.values))
             read = conventions.decode_cf_variable(
                 array.name, xr.Variable(dims, stored, dict(array.cf)), stack_char_dim=False
@@ -64,6 +66,14 @@ def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = 
     scale = float(np.ravel(array.cf.get("scale_factor", 1))[0]) if is_packed and array.dtype.kind in "iu" else 0.0
     _check(array, values, read, abs(scale) / 2)
     return stored
+
+
+def _fine(array: ManifestArray, values: NDArray[Any]) -> NDArray[Any]:
+    """Give times that are counted in nanoseconds in these: xarray makes NaT of coarser ones."""
+    if values.dtype.kind != "M" or not str(array.cf.get("units", "")).startswith("nanosecond"):
+        return values
+    fine = values.astype("M8[ns]")
+    return fine if bool(((fine.astype(values.dtype) == values) | np.isnat(values)).all()) else values
 
 
 def _cast(array: ManifestArray, values: NDArray[Any]) -> NDArray[Any]:
