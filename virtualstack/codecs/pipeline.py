@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.bounded import BytesDecoder, CodecError, bounded_decoder, encoded_size, raw_bytes
 from virtualstack.codecs.cast import CAST, cast_dtypes, cast_numbers
 from virtualstack.codecs.cf import CF, packing_of
+from virtualstack.codecs.grib.codec import GRIB, grib_decoder
 from virtualstack.codecs.inflate import INFLATE_ERRORS
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.registered import Spec, Step, step_of
@@ -298,6 +299,8 @@ def _step(codec: Codec, spec: Spec) -> Step:
         return _variable(VLenUTF8() if codec.name.endswith("utf8") else VLenBytes(), spec)
     if codec.name == CF:
         return _unpack(codec, spec)
+    if codec.name == GRIB:
+        return Step("array-bytes", grib_decoder(codec.options(), spec.shape), spec)
     if codec.name == CAST and (dtypes := cast_dtypes(codec)) and dtypes[1] == spec.dtype:
         return Step("array-array", lambda array: cast_numbers(array, spec.dtype), Spec(dtypes[0], spec.shape))
     return step_of(codec, spec)

@@ -85,7 +85,7 @@ BUILT_IN = (
     Format(
         name="grib",
         title="GRIB",
-        target=None,
+        target="virtualstack.readers.grib.reader:GRIB",
         magic=((b"GRIB", tuple(range(256))),),  # bulletins put a heading in front
         suffixes=(".grib", ".grib2", ".grb", ".grb2", ".grib1", ".grb1"),
         extra="grib",

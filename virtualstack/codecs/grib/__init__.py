@@ -1,0 +1,1 @@
+"""GRIB messages to values, by eccodes."""

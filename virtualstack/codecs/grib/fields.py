@@ -1,0 +1,94 @@
+"""A message with one field, of the bytes that a chunk refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+
+from virtualstack.codecs.decoder import CodecError
+
+__all__ = ["EMPTY_BITMAP", "EMPTY_DATA", "END", "described", "last_field", "short_data"]
+
+END = b"7777"
+EMPTY_BITMAP = b"\0\0\0\6\6\xff"
+EMPTY_DATA = b"\0\0\0\5\7"
+
+_SECTION = Struct(">IB")
+_SAME_BITMAP = 254  # WMO FM 92 GRIB2, section 6: the bitmap that was defined before, in the same message
+
+
+def last_field(raw: bytes, /) -> bytes:
+    """Make a message of the last field of another one, of which the end may be missing.
+
+    GRIB 2 may repeat sections 2 to 7, each time with a field; what is not repeated stays as it was.
+
+    Parameters
+    ----------
+    raw
+        A message, or its beginning up to the end of the data of one of its fields.
+
+    Raises
+    ------
+    CodecError
+        The bytes are no such thing.
+    """
+    if len(raw) < 16 or raw[:4] != b"GRIB" or raw[7] not in (1, 2):
+        raise CodecError("there is no GRIB message of edition 1 or 2: the magic is missing")
+    if raw[7] == 1:
+        return raw
+    sections, n_fields = _sections(raw)
+    if n_fields == 1 and raw[-4:] == END and int.from_bytes(raw[8:16], "big") == len(raw):
+        return raw
+    if not n_fields:
+        raise CodecError("the GRIB message has no data: it is cut short")
+    return _message(raw[6], (raw[begin:end] for _, (begin, end) in sorted(sections.items())))
+
+
+def described(raw: bytes, /) -> bytes:
+    """Make a message without data of the beginning of another one, up to the end of what describes its grid.
+
+    Raises
+    ------
+    CodecError
+        The bytes are no such thing.
+    """
+    if len(raw) < 16 or raw[:4] != b"GRIB" or raw[7] not in (1, 2):
+        raise CodecError("there is no GRIB message of edition 1 or 2: the magic is missing")
+    if raw[7] == 1:
+        body = raw[8:15] + bytes((raw[15] & ~0x40,)) + raw[16:] + short_data(bytes(11)) + END
+        return b"GRIB" + (8 + len(body)).to_bytes(3, "big") + b"\1" + body
+    sections, _ = _sections(raw)
+    kept = [raw[begin:end] for kind, (begin, end) in sorted(sections.items()) if kind < 6]
+    return _message(raw[6], [*kept, EMPTY_BITMAP, EMPTY_DATA])
+
+
+def short_data(data: bytes, /) -> bytes:
+    """Give a section 4 of GRIB 1 without values, with the flags, scale and reference value of another one's beginning.
+
+    Coefficients of spherical harmonics that are stored apart are zeros.
+    """
+    flags, rest = data[3], data[4:10]
+    if flags & 0x80:  # what is behind the width of values describes the packing
+        body = bytes((flags & 0xF0,)) + rest + data[10:].ljust(64, b"\0")
+        return (3 + len(body)).to_bytes(3, "big") + body
+    return b"\0\0\x0c\x08" + rest + b"\0\0"
+
+
+def _sections(raw: bytes) -> tuple[dict[int, tuple[int, int]], int]:
+    """Find the last section of each kind, and count those of data."""
+    found: dict[int, tuple[int, int]] = {}
+    at, n_fields = 16, 0
+    while at + 5 <= len(raw) and raw[at : at + 4] != END:
+        length, kind = _SECTION.unpack_from(raw, at)
+        if length < 5 or at + length > len(raw) or not 1 <= kind <= 7:
+            raise CodecError(f"section {kind} at byte {at} of the GRIB message says that it is {length} bytes long")
+        if not (kind == 6 and length > 5 and raw[at + 5] == _SAME_BITMAP and 6 in found):
+            found[kind] = at, at + length
+        n_fields += kind == 7
+        at += length
+    return found, n_fields
+
+
+def _message(discipline: int, sections: Iterable[bytes]) -> bytes:
+    body = b"".join((*sections, END))
+    return b"GRIB\0\0" + bytes((discipline, 2)) + (16 + len(body)).to_bytes(8, "big") + body

@@ -1,0 +1,261 @@
+"""Fields to cubes: which coordinates a variable has, and in which cell each of its fields stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.readers.grib.grids import Coordinate, Grid, grid_of
+from virtualstack.readers.grib.keys import TRIPLET, UNDEFINED, field_of
+from virtualstack.readers.grib.table import Table
+
+__all__ = ["Axis", "Mixture", "Variable", "coordinates_of", "variables_of"]
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """Fields that make no variable: they differ in what is one for all of a variable.
+
+    Parameters
+    ----------
+    name
+        Of the variable.
+    rows
+        The fields.
+    key
+        In which they differ.
+    values
+        That they have.
+    """
+
+    name: str
+    rows: NDArray[np.int64]
+    key: str
+    values: Sequence[Any]
+
+    def __str__(self) -> str:
+        """Say what differs."""
+        listed = ", ".join(repr(x) for x in self.values[:8]) + (", ..." if len(self.values) > 8 else "")
+        return f"its fields have several values of '{self.key}': {listed}"
+
+
+class _Mixed(Exception):  # noqa: N818 - ends the making of a variable, and goes no further
+    def __init__(self, key: str, values: Sequence[Any]) -> None:
+        super().__init__(key)
+        self.key, self.values = key, values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """A coordinate in front of the grid: time, step, number, level.
+
+    Parameters
+    ----------
+    name
+        Of the dimension.
+    values
+        Sorted, distinct.
+    attributes
+        Of the coordinate.
+    positions
+        Where each field of the variable stands.
+    """
+
+    name: str
+    values: NDArray[Any]
+    attributes: Mapping[str, Any]
+    positions: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """A variable, before its fields have cells.
+
+    Parameters
+    ----------
+    name, attributes
+        Of it.
+    rows
+        Its fields in the table.
+    axes
+        Its coordinates in front of the grid, those of one value too.
+    grid
+        Of its fields.
+    """
+
+    name: str
+    attributes: Mapping[str, Any]
+    rows: NDArray[np.int64]
+    axes: tuple[Axis, ...]
+    grid: Grid
+
+    def on(self, axes: Mapping[str, Axis], /) -> Variable:
+        """Give the variable with other values of its axes, among which are its own."""
+        moved = []
+        for axis in self.axes:
+            wider = axes[axis.name]
+            order = np.argsort(wider.values)
+            at = order[np.searchsorted(wider.values, axis.values, sorter=order)]
+            moved.append(replace(wider, positions=at[axis.positions]))
+        return replace(self, axes=tuple(moved))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes, those of one value too."""
+        return tuple(len(axis.values) for axis in self.axes)
+
+    def cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Place the fields.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape as `shape`: the row of the field in each cell, -1 where there is none. The first one of several wins.
+        numpy.ndarray
+            Rows of the other ones.
+        """
+        flat = np.zeros(len(self.rows), np.int64)
+        for axis in self.axes:
+            flat = flat * len(axis.values) + axis.positions
+        used, first = np.unique(flat, return_index=True)
+        cells = np.full(math.prod(self.shape), -1, np.int64)
+        cells[used] = self.rows[first]
+        others = np.ones(len(self.rows), bool)
+        others[first] = False
+        return cells.reshape(self.shape), self.rows[others]
+
+
+def variables_of(
+    table: Table, rows: NDArray[np.int64], /, *, time_dims: tuple[str, ...], read_keys: tuple[str, ...]
+) -> Iterator[Variable | Mixture]:
+    """Make the variables of some fields, one for each parameter.
+
+    Parameters
+    ----------
+    table, rows
+        The fields.
+    time_dims
+        Keys of times that are dimensions.
+    read_keys
+        Further keys that become attributes.
+
+    Yields
+    ------
+    Variable
+        Or the fields that make none.
+    """
+    parameters = table.column("paramId")
+    for parameter in parameters.distinct(rows):
+        own = rows[parameters.codes[rows] == parameters.values.index(parameter)]
+        for name, part in _parameters(table, own, parameter):
+            first = field_of(table.stubs[table.fields["header"][part[0]]])
+            name = name or _name(first)
+            try:
+                yield _variable(table, part, name, first, time_dims, read_keys)
+            except _Mixed as error:
+                yield Mixture(name, part, error.key, error.values)
+
+
+def _parameters(table: Table, rows: NDArray[np.int64], parameter: Any) -> list[tuple[str | None, NDArray[np.int64]]]:
+    """Tell the parameters apart that eccodes does not know: they are all number 0 to it."""
+    if parameter != 0:
+        return [(None, rows)]
+    triplets = table.column(TRIPLET)
+    distinct = triplets.distinct(rows)
+    if len(distinct) == 1:
+        return [(None, rows)]
+    return [
+        (f"{UNKNOWN}_{'_'.join(map(str, triplet))}", rows[triplets.codes[rows] == triplets.values.index(triplet)])
+        for triplet in distinct
+    ]
+
+
+def _name(first: Any) -> str:
+    short, variable = _key(first, "shortName", UNKNOWN), _key(first, "cfVarName", UNKNOWN)
+    return short if variable in (UNDEFINED, UNKNOWN) else variable
+
+
+def _variable(
+    table: Table,
+    rows: NDArray[np.int64],
+    name: str,
+    first: Any,
+    time_dims: tuple[str, ...],
+    read_keys: tuple[str, ...],
+) -> Variable:
+    cfgrib = cfgrib_of("dataset")
+    attributes: dict[str, Any] = {}
+    for key in cfgrib.DATA_ATTRIBUTES_KEYS:
+        values = table.column(key).distinct(rows)
+        if len(values) > 1:
+            raise _Mixed(key, values)
+        if values[0] not in (UNDEFINED, UNKNOWN):
+            attributes[f"GRIB_{key}"] = values[0]
+    keys = [*read_keys, *cfgrib.EXTRA_DATA_ATTRIBUTES_KEYS, *cfgrib.GRID_TYPE_MAP.get(_key(first, "gridType", ""), [])]
+    attributes.update(cfgrib.read_data_var_attrs(first, sorted(keys)))
+    dims = cfgrib.encode_cf_first(attributes, ("parameter", "time", "geography", "vertical"), time_dims)
+    grid = _grid(table, rows, first)
+    axes = tuple(axis for dim in dims if (axis := _axis(table, rows, dim, attributes)) is not None)
+    return Variable(name, attributes, rows, axes, grid)
+
+
+def _key(field: Any, key: str, otherwise: str) -> str:
+    try:
+        return str(field[key])
+    except KeyError:
+        return otherwise
+
+
+def _grid(table: Table, rows: NDArray[np.int64], first: Any) -> Grid:
+    """Give the grid that all fields have; sections that differ in what makes no difference to points are one."""
+    sections = table.column("md5GridSection")
+    distinct = sections.distinct(rows)
+    grid = grid_of(first, distinct[0])
+    for md5 in distinct[1:]:
+        row = rows[sections.codes[rows] == sections.values.index(md5)][0]
+        if not grid.same(grid_of(field_of(table.stubs[table.fields["header"][row]]), md5)):
+            raise _Mixed("md5GridSection", distinct)
+    return grid
+
+
+def _axis(table: Table, rows: NDArray[np.int64], key: str, attributes: Mapping[str, Any]) -> Axis | None:
+    """Make the coordinate of a key; ``None`` where no field has it."""
+    cfgrib = cfgrib_of("dataset")
+    column = table.column(key)
+    codes, positions = np.unique(column.codes[rows], return_inverse=True)
+    values = [column.values[code] for code in codes]
+    if values == [UNDEFINED]:
+        return None
+    if UNDEFINED in values:
+        raise _Mixed(key, values)
+    plain = key.partition(":")[0]
+    dim = attributes.get("GRIB_typeOfLevel", plain) if plain == "level" else plain
+    said = {"long_name": f"original GRIB coordinate for key: {plain}({dim})", "units": "1"}
+    said |= cfgrib.COORD_ATTRS.get(dim, {})
+    order = sorted(range(len(values)), key=values.__getitem__, reverse=said.get("stored_direction") == "decreasing")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return Axis(dim, np.array([values[i] for i in order]), said, place[positions])
+
+
+def coordinates_of(variable: Variable, /, *, squeeze: bool) -> dict[str, Coordinate]:
+    """Give the coordinates of a variable, in cfgrib's order; those of one value have no dimension if squeezed."""
+    cfgrib, messages = cfgrib_of("dataset"), cfgrib_of("cfmessage")
+    found: dict[str, Coordinate] = {}
+    for axis in variable.axes:
+        is_scalar = squeeze and len(axis.values) == 1
+        values = axis.values[0] if is_scalar else axis.values
+        found[axis.name] = Coordinate(() if is_scalar else (axis.name,), np.asarray(values), axis.attributes)
+    found |= variable.grid.coordinates
+    if "time" in found and "step" in found:
+        dims, values = messages.build_valid_time(found["time"].values, found["step"].values)
+        found["valid_time"] = Coordinate(tuple(dims), np.asarray(values), cfgrib.COORD_ATTRS["valid_time"])
+    return found

@@ -1,0 +1,240 @@
+"""Messages and their fields: sections, and where the bytes of each field lie. No I/O, no eccodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from struct import Struct
+
+from virtualstack.codecs.grib.fields import EMPTY_BITMAP, EMPTY_DATA, END, short_data
+
+__all__ = ["MAGIC", "Field", "MessageError", "fields_of", "message_length"]
+
+MAGIC = b"GRIB"
+
+type Read = Callable[[int, int], bytes]
+"""Gives so many bytes from an offset in the file; fewer only where the file ends."""
+
+_SECTION = Struct(">IB")
+_PRODUCT_BITMAP = 254  # WMO FM 92 GRIB2, section 6: the bitmap defined before, in the same message
+_FRONT = 1 << 10
+_MOST_HEADER = 1 << 26
+_MOST_FIELDS = 1 << 16
+_LEAST_1, _LEAST_2 = 8 + 28 + 11 + 4, 16 + 21 + 5 + 4
+
+
+class MessageError(ValueError):
+    """The bytes of a message contradict themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message: what describes it, and the bytes that decode to it.
+
+    A field that is not the last one of its message has the bytes from the beginning of the message to the end of its
+    own data, and is the last one in them.
+
+    Parameters
+    ----------
+    edition
+        Of GRIB, 1 or 2.
+    offset, length
+        Of those bytes, in the file.
+    number
+        Of the field in its message, from 0.
+    described
+        Bytes from the beginning of the message to the end of what describes the grid: section 5 of GRIB 2, 2 of GRIB 1.
+    discipline
+        Of the message, GRIB 2; else 0.
+    sections
+        The sections that describe it, by number, each with its own header: 1 to 5 of GRIB 2; 1, 2, and the beginning
+        of 4 of GRIB 1. Those that are absent are empty.
+    """
+
+    edition: int
+    offset: int
+    length: int
+    number: int
+    described: int
+    discipline: int
+    sections: tuple[bytes, bytes, bytes, bytes, bytes]
+
+    def stub(self) -> bytes:
+        """Make a message of the field without bitmap and data: it has all keys but those of values.
+
+        GRIB 1 has no place for the beginning of data alone: its section 4 says that there are no bits of values.
+        """
+        if self.edition == 2:
+            body = b"".join((*self.sections, EMPTY_BITMAP, EMPTY_DATA, END))
+            return MAGIC + bytes((0, 0, self.discipline, 2)) + (16 + len(body)).to_bytes(8, "big") + body
+        product, grid, _, data, _ = self.sections
+        # bit 2 of the flags says that there is a bitmap
+        product = product[:7] + bytes((product[7] & ~0x40,)) + product[8:]
+        body = b"".join((product, grid, short_data(data), END))
+        return MAGIC + (8 + len(body)).to_bytes(3, "big") + b"\1" + body
+
+
+def message_length(head: bytes, /) -> tuple[int, int] | None:
+    """Read edition and length of a message from its first 16 bytes.
+
+    Returns
+    -------
+    tuple or None
+        Edition and length in bytes; of GRIB 1, the length is what stands there, which is less than that of messages of
+        more than 8 MiB. ``None`` where no message begins.
+    """
+    if len(head) < 8 or head[:4] != MAGIC:
+        return None
+    edition = head[7]
+    if edition == 1:
+        return 1, int.from_bytes(head[4:7], "big")
+    if edition == 2 and len(head) >= 16:
+        return 2, int.from_bytes(head[8:16], "big")
+    return None
+
+
+def fields_of(read: Read, offset: int, size: int, head: bytes, /) -> tuple[int, list[Field]]:
+    """Take a message apart.
+
+    Parameters
+    ----------
+    read
+        Reads the file; asked for headers alone.
+    offset
+        Where the message begins.
+    size
+        Of the file, in bytes.
+    head
+        The first bytes of the message, 16 at least.
+
+    Returns
+    -------
+    int
+        Bytes of the message.
+    list of Field
+        In their order.
+
+    Raises
+    ------
+    MessageError
+        Sections do not fit the message, it has no end, or is cut short.
+    """
+    found = message_length(head)
+    if found is None:
+        raise MessageError("there is no message of edition 1 or 2")
+    edition, length = found
+    if edition == 1:
+        length, field = _field_1(read, offset, length, size)
+        return length, [field]
+    _check_length(length, _LEAST_2, offset, size)
+    return length, list(_fields_2(read, offset, length, head[6]))
+
+
+def _check_length(length: int, least: int, offset: int, size: int) -> None:
+    if length < least:
+        raise MessageError(f"the message says that it is {length} bytes long, less than its sections take")
+    if length > size - offset:
+        raise MessageError(
+            f"the message says that it is {length} bytes long, but the file ends {size - offset} bytes after its "
+            "beginning: it is cut short"
+        )
+
+
+def _check_end(read: Read, offset: int, length: int) -> None:
+    if read(offset + length - 4, 4) != END:
+        raise MessageError(f"the message of {length} bytes does not end in '7777': its length is wrong, or it is cut")
+
+
+# -- GRIB 1 -----------------------------------------------------------------------------------------------------
+
+
+def _field_1(read: Read, offset: int, length: int, size: int) -> tuple[int, Field]:
+    """Follow WMO FM 92 GRIB 1: sections 1, 2 and 3 as the flags of section 1 say, then 4."""
+    at = offset + 8
+    product = _section_1(read, at, size, least=28)
+    at += len(product)
+    grid = b""
+    if product[7] & 0x80:
+        grid = _section_1(read, at, size, least=32)
+        at += len(grid)
+    described = at - offset
+    if product[7] & 0x40:
+        at += _length_1(read, at, size, least=6)
+    head = read(at, 11 + 21)
+    if len(head) < 11:
+        raise MessageError("the file ends within section 4: the message is cut short")
+    data = int.from_bytes(head[:3], "big")
+    if length & 0x800000 and data < 120:
+        # ECMWF's rule for more than 8 MiB: the length counts in 120 bytes, and that of section 4 is what it is too long
+        length = (length & 0x7FFFFF) * 120 - data + 4
+    elif at + data + 4 != offset + length:
+        raise MessageError(
+            f"section 4 of {data} bytes ends {at + data + 4 - offset} bytes after the beginning of a message of "
+            f"{length} bytes"
+        )
+    _check_length(length, _LEAST_1, offset, size)
+    if at + 11 > offset + length - 4:
+        raise MessageError("sections are longer than the message")
+    _check_end(read, offset, length)
+    head = head[: max(offset + length - 4 - at, 11)]
+    return length, Field(1, offset, length, 0, described, 0, (product, grid, b"", head, b""))
+
+
+def _length_1(read: Read, at: int, size: int, *, least: int) -> int:
+    length = int.from_bytes(read(at, 3), "big")
+    if not least <= length <= size - at:
+        raise MessageError(f"a section says that it is {length} bytes long")
+    return length
+
+
+def _section_1(read: Read, at: int, size: int, *, least: int) -> bytes:
+    return read(at, _length_1(read, at, size, least=least))
+
+
+# -- GRIB 2 -----------------------------------------------------------------------------------------------------
+
+
+def _fields_2(read: Read, offset: int, length: int, discipline: int) -> Iterator[Field]:
+    """Follow WMO FM 92 GRIB 2: sections 2 to 7, 3 to 7, or 4 to 7 may come again, each time with one field."""
+    at, end = offset + 16, offset + length - 4
+    front = read(offset, min(_FRONT, length))  # most often all that is needed
+    now: list[bytes] = [b""] * 5
+    has_bitmap = False
+    number = last = described = 0
+    pending: Field | None = None
+    while at < end:
+        begin = at - offset
+        head = front[begin : begin + 6] if begin + 6 <= len(front) else read(at, 6)
+        if len(head) < 5:
+            raise MessageError("the file ends within a message: it is cut short")
+        n, kind = _SECTION.unpack_from(head)
+        if n < 5 or at + n > end or not 1 <= kind <= 7:
+            raise MessageError(f"section {kind} at byte {at - offset} of the message says that it is {n} bytes long")
+        if kind <= last and not (last == 7 and 2 <= kind <= 4) or (last == 0 and kind != 1):
+            raise MessageError(f"section {kind} follows section {last}")
+        if kind <= 5:
+            if n > _MOST_HEADER:
+                raise MessageError(f"section {kind} says that it is {n} bytes long, which no description is")
+            now[kind - 1] = front[begin : begin + n] if begin + n <= len(front) else read(at, n)
+            described = begin + n
+        elif kind == 6:
+            if n < 6:
+                raise MessageError("section 6 has no bitmap indicator")
+            if head[5] == _PRODUCT_BITMAP and not has_bitmap:
+                raise MessageError("section 6 refers to a bitmap that was defined before, and none was")
+            has_bitmap = has_bitmap or head[5] != 255
+        elif last != 6 or not (now[2] and now[3] and now[4]):
+            raise MessageError("a field has no grid, product or packing before its data")
+        at, last = at + n, kind
+        if kind == 7:
+            if pending is not None:
+                yield pending
+            sections = (now[0], now[1], now[2], now[3], now[4])
+            pending = Field(2, offset, at - offset, number, described, discipline, sections)
+            number += 1
+            if number > _MOST_FIELDS:
+                raise MessageError(f"the message has more than {_MOST_FIELDS} fields")
+    if pending is None or last != 7:
+        raise MessageError("the message has no data behind its last description")
+    _check_end(read, offset, length)
+    yield replace(pending, length=length)

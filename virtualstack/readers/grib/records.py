@@ -1,0 +1,112 @@
+"""What a scan finds in a file, in columns: where each field lies, and the keys of each header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.location import Location
+from virtualstack.readers.grib.headers import header_of
+from virtualstack.readers.grib.keys import UNDEFINED, keys_of
+from virtualstack.readers.grib.messages import Field
+from virtualstack.readers.grib.walk import Damage
+
+__all__ = ["FIELD", "NO_TIME", "Records", "records_of"]
+
+FIELD = np.dtype(
+    [
+        ("header", "<u4"),
+        ("number", "<u4"),
+        ("offset", "<i8"),
+        ("length", "<i8"),
+        ("described", "<i8"),
+        ("time", "<i8"),
+        ("step", "<f8"),
+    ]
+)
+"""A field: row of its header, number in its message, bytes; reference time in seconds since 1970, step in hours."""
+
+NO_TIME = np.iinfo(np.int64).min
+"""A time that is none; a step that is none is NaN."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """All fields of one file; it pickles.
+
+    Parameters
+    ----------
+    location
+        Of the file.
+    names
+        Keys that were asked for.
+    headers
+        Values of the keys, a row for each header that occurs.
+    stubs
+        A message without data of the first field with each header.
+    fields
+        In the order of the file, of dtype `FIELD`.
+    n_junk
+        Bytes that belong to no message.
+    damages
+        What begins like a message, and is none.
+    """
+
+    location: Location
+    names: tuple[str, ...]
+    headers: tuple[tuple[Any, ...], ...]
+    stubs: tuple[bytes, ...]
+    fields: NDArray[np.void]
+    n_junk: int = 0
+    damages: tuple[Damage, ...] = ()
+
+
+def records_of(
+    fields: Iterable[Field], location: Location, names: tuple[str, ...], /, *, with_times: bool
+) -> Records:
+    """Ask for the keys of fields.
+
+    Parameters
+    ----------
+    fields
+        In the order of the file.
+    location
+        Of the file.
+    names
+        Of the keys, ``"time"`` and ``"step"`` among them.
+    with_times
+        Whether keys other than these two depend on times.
+    """
+    rows: dict[bytes, int] = {}
+    headers: list[tuple[Any, ...]] = []
+    stubs: list[bytes] = []
+    found: list[tuple[int, int, int, int, int, int, float]] = []
+    i_time, i_step = names.index("time"), names.index("step")
+    for field in fields:
+        header = header_of(field, with_times=with_times)
+        row = rows.get(header.key)
+        if row is None:
+            row = rows[header.key] = len(headers)
+            stubs.append(field.stub())
+            headers.append(keys_of(stubs[-1], header.key, names))
+        time, step = header.time, header.step
+        if time is None:
+            time = _number(headers[row][i_time], NO_TIME)
+        if step is None:
+            step = _number(headers[row][i_step], np.nan)
+        found.append((row, field.number, field.offset, field.length, field.described, time, step))
+    return Records(
+        location=location,
+        names=names,
+        headers=tuple(headers),
+        stubs=tuple(stubs),
+        fields=np.array(found, FIELD),
+    )
+
+
+def _number(value: Any, otherwise: Any) -> Any:
+    return otherwise if value == UNDEFINED else value
