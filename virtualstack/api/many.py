@@ -133,7 +133,7 @@ def open_virtual_mfdataset(
         decode_times=open_options.get("decode_times"),
         combine_options=combine_options,
     )
-    opening = _opening("open_virtual_mfdataset", open_options, OpenOptions, unpack is True)
+    opening = _opening("open_virtual_mfdataset", open_options, OpenOptions, unpack is True, is_tree=False)
     loadable = open_options.get("loadable_variables")
     wanted = None if loadable is None else {loadable} if isinstance(loadable, str) else set(loadable)
     unknown = set(wanted or ())
@@ -201,7 +201,7 @@ def open_virtual_mfdatatree(
         decode_times=open_options.get("decode_times"),
         combine_options=combine_options,
     )
-    opening = _opening("open_virtual_mfdatatree", open_options, _TreeOptions, unpack is True)
+    opening = _opening("open_virtual_mfdatatree", open_options, _TreeOptions, unpack is True, is_tree=True)
 
     def open_one(node: ManifestGroup) -> xr.DataTree:
         tree = opening.tree(node)
@@ -225,7 +225,7 @@ def open_virtual_mfdatatree(
     return combined
 
 
-def _opening(function: str, options: Mapping[str, Any], known: Any, unpack: bool) -> Opening:
+def _opening(function: str, options: Mapping[str, Any], known: Any, unpack: bool, *, is_tree: bool) -> Opening:
     """Take the options that are not about how files are described, or combined.
 
     Raises
@@ -240,7 +240,7 @@ def _opening(function: str, options: Mapping[str, Any], known: Any, unpack: bool
             f"combine_options=, and each file is opened with {sorted(known.__optional_keys__)}"
         )
     rest = {key: value for key, value in options.items() if key not in ("reader", "loadable_variables")}
-    return Opening.of(unpack=unpack, **rest)
+    return Opening.of(unpack=unpack, is_tree=is_tree, **rest)
 
 
 def _preprocessed[T: (xr.Dataset, xr.DataTree)](

@@ -123,6 +123,7 @@ def open_virtual_datatree(
         unpack=unpack,
         unsupported=unsupported,
         inline_limit=inline_limit,
+        is_tree=True,
     )
     node = _read(url, reader, opening)
     account_for(node, unsupported, with_children=True)

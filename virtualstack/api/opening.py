@@ -55,6 +55,7 @@ class Opening:
         unpack: bool = False,
         unsupported: Unsupported = "inline",
         inline_limit: int | str = "1 MiB",
+        is_tree: bool = False,
     ) -> Opening:
         """Check what a user gives.
 
@@ -67,6 +68,7 @@ class Opening:
             raise ValueError(f"unsupported={unsupported!r}; it is 'inline', 'raise' or 'skip'")
         options = ReadOptions(
             group=group,
+            is_tree=is_tree or bool(group and group.strip("/")),
             drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables),
             inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
         )

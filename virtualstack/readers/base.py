@@ -20,6 +20,9 @@ class ReadOptions:
     group
         Path of the one group that is wanted, such as ``"science/grids"``; a reader may leave out arrays of others.
         ``None`` for all.
+    is_tree
+        Whether a tree is wanted, of formats that have no groups of their own, where fields of many kinds may form one
+        dataset or a tree; ``None`` for a tree where they form no dataset.
     drop_variables
         Names of variables that are not looked at.
     inline_limit
@@ -28,6 +31,7 @@ class ReadOptions:
     """
 
     group: str | None = None
+    is_tree: bool | None = None
     drop_variables: frozenset[str] = frozenset()
     inline_limit: int = 1 << 20
 

@@ -1,4 +1,4 @@
-"""The codec ``virtualstack.grib``: a GRIB message to the values of its last field, or to the coordinates of its grid."""
+"""The codec ``virtualstack.grib``: a message to the values of its last field, or to the coordinates of its grid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 __all__ = ["DTYPES", "GRIB", "GribDecoder", "grib_decoder"]
 
 GRIB = "virtualstack.grib"
-DTYPES = {"values": np.dtype(np.float32), "latitudes": np.dtype(np.float64), "longitudes": np.dtype(np.float64)}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "values": np.dtype(np.float32),
+    "latitudes": np.dtype(np.float64),
+    "longitudes": np.dtype(np.float64),
+}
 """What each key decodes to."""
 
 type GribDecoder = Callable[[Bytes], NDArray[Any]]
@@ -125,4 +129,4 @@ def _is_exact(eccodes: Any, handle: Any) -> bool:
         return True
     exponent = math.frexp(reference)[1]
     lowest, highest = min(scale, exponent - 24), max(scale + bits, exponent) + 1
-    return lowest > -120 and highest - lowest <= 53 and float(np.float32(reference)) == reference
+    return bool(lowest > -120 and highest - lowest <= 53 and float(np.float32(reference)) == reference)

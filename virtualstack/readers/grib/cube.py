@@ -112,6 +112,13 @@ class Variable:
         """Lengths of the axes, those of one value too."""
         return tuple(len(axis.values) for axis in self.axes)
 
+    def flat(self) -> NDArray[np.int64]:
+        """Give the number of the cell of each field, in C order."""
+        flat = np.zeros(len(self.rows), np.int64)
+        for axis in self.axes:
+            flat = flat * len(axis.values) + axis.positions
+        return flat
+
     def cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Place the fields.
 
@@ -122,10 +129,7 @@ class Variable:
         numpy.ndarray
             Rows of the other ones.
         """
-        flat = np.zeros(len(self.rows), np.int64)
-        for axis in self.axes:
-            flat = flat * len(axis.values) + axis.positions
-        used, first = np.unique(flat, return_index=True)
+        used, first = np.unique(self.flat(), return_index=True)
         cells = np.full(math.prod(self.shape), -1, np.int64)
         cells[used] = self.rows[first]
         others = np.ones(len(self.rows), bool)

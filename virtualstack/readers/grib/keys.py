@@ -11,7 +11,7 @@ import numpy as np
 
 from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
 
-__all__ = ["TRIPLET", "UNDEFINED", "field_of", "keys_of"]
+__all__ = ["TRIPLET", "UNDEFINED", "ask", "field_of", "keys_of"]
 
 UNDEFINED = "undef"
 """The value of keys that a field does not have, as cfgrib writes it."""
@@ -19,6 +19,7 @@ UNDEFINED = "undef"
 TRIPLET = "virtualstack:parameter"
 """A key of ours: discipline, category and number of GRIB 2, or table and number of GRIB 1."""
 
+_TRIPLET_2 = ["discipline", "parameterCategory", "parameterNumber"]
 _MOST = 1 << 16
 _CACHE: OrderedDict[tuple[tuple[str, ...], bytes], tuple[Any, ...]] = OrderedDict()
 _LOCK = threading.Lock()
@@ -59,16 +60,15 @@ def field_of(stub: bytes, /) -> Any:
 
 
 def _asked(field: Mapping[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(_value(field, name) for name in names)
+    return tuple(ask(field, name) for name in names)
 
 
-def _value(field: Mapping[str, Any], name: str) -> Any:
+def ask(field: Mapping[str, Any], name: str, /) -> Any:
     """Ask for a key as cfgrib's index does: one that has no such type is taken as it is."""
     if name == TRIPLET:
-        keys = ("discipline", "parameterCategory", "parameterNumber")
-        if _value(field, "edition") == 1:
-            keys = ("table2Version", "indicatorOfParameter")
-        return tuple(_value(field, f"{key}:int") for key in keys)
+        is_old = ask(field, "edition") == 1
+        keys = ["table2Version", "indicatorOfParameter"] if is_old else _TRIPLET_2
+        return tuple(ask(field, f"{key}:int") for key in keys)
     try:
         try:
             value = field[name]

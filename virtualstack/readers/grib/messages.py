@@ -210,7 +210,7 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> Iterator
         n, kind = _SECTION.unpack_from(head)
         if n < 5 or at + n > end or not 1 <= kind <= 7:
             raise MessageError(f"section {kind} at byte {at - offset} of the message says that it is {n} bytes long")
-        if kind <= last and not (last == 7 and 2 <= kind <= 4) or (last == 0 and kind != 1):
+        if (kind <= last and not (last == 7 and 2 <= kind <= 4)) or (last == 0 and kind != 1):
             raise MessageError(f"section {kind} follows section {last}")
         if kind <= 5:
             if n > _MOST_HEADER:

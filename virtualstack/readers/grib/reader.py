@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.grib.codec import GRIB as CODEC
 from virtualstack.codecs.grib.library import cfgrib_of
-from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
-from virtualstack.manifests import (
-    FIRST,
-    MISSING,
-    ENTRY,
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    ManifestGroup,
-    Refusal,
-)
-from virtualstack.manifests import value_changing as cf_of
-from virtualstack.manifests.inline import inline_array
+from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.grib.cube import Mixture, Variable, coordinates_of, variables_of
-from virtualstack.readers.grib.grids import Coordinate
+from virtualstack.readers.grib.groups import Layout, dataset_of
 from virtualstack.readers.grib.keys import TRIPLET
 from virtualstack.readers.grib.records import Records, records_of
 from virtualstack.readers.grib.table import Table
+from virtualstack.readers.grib.tree import tree_of
 from virtualstack.readers.grib.walk import Walk
 from virtualstack.storage import Storage
 
 __all__ = ["GRIB"]
 
-_FLOAT = np.dtype(np.float32)
-_NAN = Fill.of(np.nan, _FLOAT)
 _TIMES = ("time", "step")
-MAX_CELLS = 1 << 26
-"""Cells of all variables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,44 +99,14 @@ class GRIB:
         table = Table.of(parts, self._names())
         rows = table.selected(self.filter_by_keys)
         url = parts[0].location.url if len(parts) == 1 else None
-        refusals: list[Refusal] = []
-        arrays: dict[str, ManifestArray] = {}
-        coordinates: dict[str, Coordinate] = {}
-        for variable in variables_of(table, rows, time_dims=self.time_dims, read_keys=self.read_keys):
-            if isinstance(variable, Mixture):
-                raise UnsupportedFeatureError(
-                    f"'{url}': '{variable.name}' is no one variable: {variable}. Open it as a tree with "
-                    f"open_virtual_datatree, or choose with reader=vs.readers.GRIB(filter_by_keys={{'{variable.key}': "
-                    f"{variable.values[0]!r}}})",
-                    url=url,
-                    variable=variable.name,
-                    feature=variable.key,
-                )
-            if variable.name in options.drop_variables:
-                continue
-            own = coordinates_of(variable, squeeze=self.squeeze)
-            differs = next((x for x in own if x in coordinates and not own[x].same(coordinates[x])), None)
-            if differs is not None or variable.name in arrays:
-                refusals.append(Refusal(path=f"/{variable.name}", reason=f"differs in {differs}"))
-                continue
-            coordinates |= own
-            array, others = _array(table, variable, own, squeeze=self.squeeze)
-            arrays[variable.name] = array
-            if len(others):
-                refusals.append(Refusal(path=f"/{variable.name}", reason=f"{len(others)} duplicates", kind="noted"))
-        made = {
-            name: inline_array(x.values, name=f"/{name}", dims=x.dims, attributes=x.attributes)
-            for name, x in coordinates.items()
-            if name not in options.drop_variables
-        }
-        return ManifestGroup(
-            arrays={**made, **arrays},
-            attributes=_attributes(table, rows),
-            coordinates=frozenset(made),
-            loaded=frozenset(made),
-            refusals=tuple(refusals),
-            url=url,
+        layout = Layout(
+            time_dims=tuple(self.time_dims),
+            squeeze=self.squeeze,
+            read_keys=tuple(self.read_keys),
+            dropped=options.drop_variables,
         )
+        group = _group(table, rows, layout, options.is_tree, url)
+        return replace(group, refusals=(*group.refusals, *_notes(parts)))
 
     def _names(self) -> tuple[str, ...]:
         keys = set(cfgrib_of("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}
@@ -167,56 +117,25 @@ class GRIB:
         return bool({*self.filter_by_keys, *self.time_dims} - keys - set(_TIMES))
 
 
-def _attributes(table: Table, rows: NDArray[np.int64]) -> dict[str, Any]:
-    cfgrib = cfgrib_of("dataset")
-    found: dict[str, Any] = {}
-    for key in cfgrib.GLOBAL_ATTRIBUTES_KEYS:
-        values = table.column(key).distinct(rows)
-        if len(values) == 1 and values[0] not in ("undef", "unknown"):
-            found[f"GRIB_{key}"] = values[0]
-    found["Conventions"] = "CF-1.7"
-    if "GRIB_centreDescription" in found:
-        found["institution"] = found["GRIB_centreDescription"]
-    return found
+def _group(
+    table: Table, rows: NDArray[np.int64], layout: Layout, is_tree: bool | None, url: str | None
+) -> ManifestGroup:
+    if is_tree:
+        return tree_of(table, rows, layout, url=url)
+    try:
+        group = dataset_of(table, rows, layout, url=url)
+    except UnsupportedFeatureError:
+        if is_tree is not None:
+            raise
+        return tree_of(table, rows, layout, url=url)
+    if is_tree is None and any(refusal.kind == "refused" for refusal in group.refusals):
+        return tree_of(table, rows, layout, url=url)
+    return group
 
 
-def _array(
-    table: Table, variable: Variable, coordinates: Iterable[str], *, squeeze: bool
-) -> tuple[ManifestArray, NDArray[np.int64]]:
-    cells, others = variable.cells()
-    kept = [axis for axis in variable.axes if not squeeze or len(axis.values) > 1]
-    shape = tuple(len(axis.values) for axis in kept)
-    grid = variable.grid
-    entries = np.zeros(math.prod(shape), ENTRY)
-    cells = cells.reshape(-1)
-    is_there = cells >= 0
-    fields = table.fields[cells[is_there]]
-    sources = table.sources[cells[is_there]]
-    used, codes = np.unique(sources, return_inverse=True)
-    entries["location"] = MISSING
-    entries["location"][is_there] = FIRST + codes
-    entries["offset"][is_there] = fields["offset"]
-    entries["length"][is_there] = fields["length"]
-    ones = (1,) * len(shape)
-    stored = grid.shape[::-1] if grid.by_columns else grid.shape
-    codec = Codec.of(CODEC, row=stored[1]) if len(stored) == 2 else Codec.of(CODEC)
-    encoding = ChunkEncoding.of(_FLOAT, (*ones, *stored), (codec,))
-    if grid.by_columns:
-        encoding = encoding.with_strides((*encoding.strides[:-2], 1, stored[1]))
-    manifest = ChunkManifest(
-        entries=entries.reshape(*shape, *(1,) * len(stored)),
-        fills=(_NAN,),
-        encodings=(encoding,),
-        locations=tuple(table.locations[i] for i in used),
-    )
-    attributes = {**variable.attributes, "coordinates": " ".join(coordinates)}
-    array = ManifestArray(
-        manifest=manifest,
-        grid=ChunkGrid.regular((*shape, *grid.shape), (*ones, *grid.shape)),
-        dtype=_FLOAT,
-        name=f"/{variable.name}",
-        dimension_names=(*(axis.name for axis in kept), *grid.dims),
-        attributes=attributes,
-        cf=cf_of(attributes),
-    )
-    return array, others
+def _notes(parts: Sequence[Records]) -> list[Refusal]:
+    n_junk = sum(part.n_junk for part in parts)
+    if not n_junk:
+        return []
+    n = sum(len(part.fields) for part in parts)
+    return [Refusal(path="/", reason=f"{n_junk} bytes belong to none of the {n} fields", kind="noted")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class Records:
         Values of the keys, a row for each header that occurs.
     stubs
         A message without data of the first field with each header.
+    digests
+        Of each header, times apart: equal ones are equal headers.
     fields
         In the order of the file, of dtype `FIELD`.
     n_junk
@@ -60,14 +63,13 @@ class Records:
     names: tuple[str, ...]
     headers: tuple[tuple[Any, ...], ...]
     stubs: tuple[bytes, ...]
+    digests: tuple[bytes, ...]
     fields: NDArray[np.void]
     n_junk: int = 0
     damages: tuple[Damage, ...] = ()
 
 
-def records_of(
-    fields: Iterable[Field], location: Location, names: tuple[str, ...], /, *, with_times: bool
-) -> Records:
+def records_of(fields: Iterable[Field], location: Location, names: tuple[str, ...], /, *, with_times: bool) -> Records:
     """Ask for the keys of fields.
 
     Parameters
@@ -104,6 +106,7 @@ def records_of(
         names=names,
         headers=tuple(headers),
         stubs=tuple(stubs),
+        digests=tuple(blake2b(key, digest_size=16).digest() for key in rows),
         fields=np.array(found, FIELD),
     )
 

@@ -67,23 +67,24 @@ class Table:
     @classmethod
     def of(cls, parts: Sequence[Records], names: tuple[str, ...], /) -> Table:
         """Put the records of files together."""
-        rows: dict[tuple[Any, ...], int] = {}
+        rows: dict[bytes, int] = {}
+        headers: list[tuple[Any, ...]] = []
         stubs: list[bytes] = []
         fields = np.concatenate([np.zeros(0, FIELD), *(part.fields for part in parts)])
         begin = 0
         for part in parts:
             codes = np.empty(len(part.headers), np.uint32)
-            for i, header in enumerate(part.headers):
-                code = rows.setdefault(header, len(rows))
+            for i, digest in enumerate(part.digests):
+                codes[i] = code = rows.setdefault(digest, len(rows))
                 if code == len(stubs):
                     stubs.append(part.stubs[i])
-                codes[i] = code
+                    headers.append(part.headers[i])
             mine = fields[begin : begin + len(part.fields)]
             mine["header"] = codes[mine["header"]]
             begin += len(part.fields)
         return cls(
             names=names,
-            headers=list(rows),
+            headers=headers,
             stubs=stubs,
             fields=fields,
             sources=np.repeat(np.arange(len(parts)), [len(part.fields) for part in parts]),
@@ -122,5 +123,3 @@ class Table:
             these = value if isinstance(value, list | tuple | set | frozenset) else (value,)
             keep &= np.array([x in these for x in column.values], bool)[column.codes]
         return np.flatnonzero(keep)
-
-

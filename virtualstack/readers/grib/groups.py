@@ -1,0 +1,162 @@
+"""Variables side by side in a group; all fields as one dataset, as cfgrib makes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
+from virtualstack.manifests.inline import inline_array
+from virtualstack.readers.grib.arrays import variable_array
+from virtualstack.readers.grib.cube import Mixture, Variable, coordinates_of, variables_of
+from virtualstack.readers.grib.grids import Coordinate
+from virtualstack.readers.grib.keys import UNDEFINED
+from virtualstack.readers.grib.table import Table
+from virtualstack.warning import warn
+
+__all__ = ["MAX_CELLS", "Layout", "common_attributes", "dataset_of", "group_of", "mixed"]
+
+MAX_CELLS = 1 << 26
+"""Cells of one variable."""
+
+_SPARSE, _FEW = 32, 4096
+_TREE = "open it as a tree, with open_virtual_datatree, or choose fields"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How fields become variables; see :class:`~virtualstack.readers.grib.reader.GRIB`."""
+
+    time_dims: tuple[str, ...]
+    squeeze: bool
+    read_keys: tuple[str, ...]
+    dropped: frozenset[str] = frozenset()
+
+
+def dataset_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
+    """Make one group of fields, as cfgrib makes a dataset.
+
+    A variable whose coordinates contradict those of the ones before it is refused.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Fields of one variable differ in what is one for all of a variable.
+    """
+    variables = []
+    for found in variables_of(table, rows, time_dims=layout.time_dims, read_keys=layout.read_keys):
+        if isinstance(found, Mixture):
+            raise mixed(found, url)
+        if found.name not in layout.dropped:
+            variables.append(found)
+    node = group_of(table, variables, layout, url=url)
+    return replace(node, attributes=common_attributes(table, rows), url=url)
+
+
+def mixed(mixture: Mixture, url: str | None) -> UnsupportedFeatureError:
+    """Make the error for fields that make no variable."""
+    choice = "" if mixture.key == "md5GridSection" else f", such as {{{mixture.key!r}: {mixture.values[0]!r}}}"
+    return UnsupportedFeatureError(
+        f"{_file(url)}: '{mixture.name}' is not one variable: {mixture}; {_TREE} with "
+        f"reader=vs.readers.GRIB(filter_by_keys=...){choice}",
+        url=url,
+        variable=mixture.name,
+        feature=mixture.key,
+    )
+
+
+def _file(url: str | None) -> str:
+    return "these files" if url is None else f"'{url}'"
+
+
+def common_attributes(table: Table, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """Give what all fields have in common, in cfgrib's words."""
+    found: dict[str, Any] = {}
+    for key in cfgrib_of("dataset").GLOBAL_ATTRIBUTES_KEYS:
+        values = table.column(key).distinct(rows)
+        if len(values) == 1 and values[0] not in (UNDEFINED, "unknown"):
+            found[f"GRIB_{key}"] = values[0]
+    found["Conventions"] = "CF-1.7"
+    if "GRIB_centreDescription" in found:
+        found["institution"] = found["GRIB_centreDescription"]
+    return found
+
+
+def group_of(table: Table, variables: Sequence[Variable], layout: Layout, /, *, url: str | None) -> ManifestGroup:
+    """Put variables side by side that have the same coordinates; others are refused."""
+    coordinates: dict[str, Coordinate] = {}
+    arrays: dict[str, ManifestArray] = {}
+    refusals: list[Refusal] = []
+    for variable in variables:
+        path = f"/{variable.name}"
+        own = coordinates_of(variable, squeeze=layout.squeeze)
+        obstacle = _obstacle(variable, own, coordinates, arrays)
+        if obstacle is not None:
+            refusals.append(Refusal(path=path, reason=obstacle))
+            continue
+        _warn_if_sparse(variable, url)
+        coordinates |= own
+        arrays[variable.name] = variable_array(table, variable, own, squeeze=layout.squeeze)
+        n_more = len(variable.cells()[1])
+        if n_more:
+            reason = f"{n_more} of {len(variable.rows)} fields stand where another one does; the first one is taken"
+            refusals.append(Refusal(path=path, reason=reason, kind="noted"))
+    made = {
+        name: inline_array(x.values, name=f"/{name}", dims=x.dims, attributes=x.attributes)
+        for name, x in coordinates.items()
+        if name not in layout.dropped
+    }
+    return ManifestGroup(
+        arrays={**made, **arrays},
+        coordinates=frozenset(made),
+        loaded=frozenset(made),
+        refusals=tuple(refusals),
+        url=url,
+    )
+
+
+def _obstacle(
+    variable: Variable,
+    own: Mapping[str, Coordinate],
+    coordinates: Mapping[str, Coordinate],
+    arrays: Mapping[str, ManifestArray],
+) -> str | None:
+    """Say why a variable cannot stand beside others."""
+    if variable.name in arrays or variable.name in coordinates or arrays.keys() & own.keys():
+        return f"there are two variables or coordinates of that name; {_TREE}"
+    for name, coordinate in own.items():
+        other = coordinates.get(name)
+        if other is not None and not coordinate.same(other):
+            return f"its coordinate '{name}' is {_shown(coordinate)}, that of others is {_shown(other)}; {_TREE}"
+    n_cells = math.prod(variable.shape)
+    if n_cells > MAX_CELLS:
+        return (
+            f"its {len(variable.rows)} fields lie in {n_cells} cells of {_axes(variable)}, more than {MAX_CELLS}; "
+            "choose other time_dims= or filter_by_keys= of the reader"
+        )
+    return None
+
+
+def _shown(coordinate: Coordinate) -> str:
+    values = coordinate.values
+    return f"{values}" if values.ndim == 0 else f"of {values.size} values from {values.flat[0]} to {values.flat[-1]}"
+
+
+def _axes(variable: Variable) -> str:
+    return " x ".join(f"{len(axis.values)} {axis.name}" for axis in variable.axes if len(axis.values) > 1)
+
+
+def _warn_if_sparse(variable: Variable, url: str | None) -> None:
+    n_cells, n_fields = math.prod(variable.shape), len(variable.rows)
+    if n_cells > _FEW and n_cells > _SPARSE * n_fields:
+        warn(
+            f"{_file(url)}: the {n_fields} fields of '{variable.name}' lie in {n_cells} cells of {_axes(variable)}; "
+            "other dimensions, such as reader=vs.readers.GRIB(time_dims=('valid_time',)), may leave fewer holes"
+        )
