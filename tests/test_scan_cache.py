@@ -495,7 +495,7 @@ def test_nan_comes_back():
 @pytest.mark.parametrize(
     "value",
     [object(), {1: 2}, {1, 2}, np.array([None]), np.array(["a"], np.dtypes.StringDType(na_object=None)), 1j],
-    ids=repr,
+    ids=["object", "dict", "set", "objects", "texts", "complex"],
 )
 def test_values_without_a_plain_form_are_refused(value):
     with pytest.raises(UnstorableError):

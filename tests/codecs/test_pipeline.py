@@ -77,7 +77,7 @@ def test_bytes_codecs_of_numcodecs(name):
         {"serializer": zarr.codecs.BytesCodec(endian="big")},
         {"shards": (6, 8), "chunks": (3, 4)},
     ],
-    ids=str,
+    ids=["gzip", "zstd", "blosc", "checksum", "transpose", "delta", "scale", "endian", "shards"],
 )
 def test_chunks_that_zarr_wrote(options):
     """Every codec in zarr's metadata decodes what zarr stored."""

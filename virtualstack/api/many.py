@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack, cast
 
 import xarray as xr
@@ -23,9 +23,10 @@ from virtualstack.combine import (
     nest_like,
 )
 from virtualstack.dataset import refusals_of, with_refusals
-from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
+from virtualstack.errors import CombineError, ReaderError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.manifests import ManifestGroup, Refusal
-from virtualstack.readers.base import Reader
+from virtualstack.readers.base import PARTS, Assembler, Reader
+from virtualstack.readers.registry import find_reader
 from virtualstack.storage import StorageLike
 from virtualstack.storage.listing import find_urls
 from virtualstack.warning import warn
@@ -148,6 +149,7 @@ def open_virtual_mfdataset(
         urls,
         open_one,
         opening,
+        is_one_index=how.dims is None and preprocess is None and not new_dim,
         reader=open_options.get("reader"),
         executor=executor,
         on_error=on_error,
@@ -211,6 +213,7 @@ def open_virtual_mfdatatree(
         urls,
         open_one,
         opening,
+        is_one_index=how.dims is None and preprocess is None and not new_dim,
         reader=open_options.get("reader"),
         executor=executor,
         on_error=on_error,
@@ -286,8 +289,9 @@ def _open_all[T](
     cache: Path | None,
     progress: Any,
     with_children: bool,
+    is_one_index: bool,
 ) -> _Opened[T]:
-    """Scan and open all sources.
+    """Scan and open all sources; as one, where that is asked for and their reader makes one group of all.
 
     Raises
     ------
@@ -303,6 +307,9 @@ def _open_all[T](
     is_skipping = opening.unsupported == "skip"
     nodes: list[ManifestGroup] = []
 
+    def open_part(root: ManifestGroup) -> T | ManifestGroup:
+        return root if PARTS in root.attributes else open_node(root)
+
     def open_node(root: ManifestGroup) -> T:
         node = opening.node(root)
         nodes.append(node)
@@ -312,8 +319,8 @@ def _open_all[T](
 
     opened, errors = open_each(
         listed,
-        open_node,
-        opening.options,
+        open_part,
+        replace(opening.options, is_part=is_one_index),
         reader=reader,
         storage=opening.storage,
         executor=executor,
@@ -321,14 +328,37 @@ def _open_all[T](
         cache=cache,
         progress=progress,
     )
+    found, is_one = _joined([x for x in opened if x is not None], open_node, opening, reader)
     if is_skipping:
         _warn_of_refused(nodes, with_children=with_children)
-    found = [x for x in opened if x is not None]
     if not errors:
-        return _Opened(nest_like(nested, found), ())
+        return _Opened(cast(Nested[T], found) if is_one else nest_like(nested, found), ())
     _check_places(nested, errors)
     _warn_of_errors(errors, n=len(listed))
     return _Opened(found, tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items()))
+
+
+def _joined[T](
+    opened: Sequence[T | ManifestGroup],
+    open_node: Callable[[ManifestGroup], T],
+    opening: Opening,
+    reader: str | Reader | None,
+) -> tuple[list[T], bool]:
+    """Open parts as one where all are parts of one kind, else one by one; and tell which."""
+    kinds = {x.attributes[PARTS] if isinstance(x, ManifestGroup) else None for x in opened}
+    if not kinds - {None}:
+        return cast(list[T], list(opened)), False
+
+    def assembled(parts: Sequence[ManifestGroup]) -> T:
+        name = parts[0].attributes[PARTS]
+        assembler = find_reader("", opening.storage, name if reader is None else reader)
+        if not isinstance(assembler, Assembler):
+            raise ReaderError(f"the reader '{name}' cannot put its parts together", url=parts[0].url)
+        return open_node(assembler.assemble(parts, opening.options))
+
+    if len(kinds) == 1:
+        return [assembled(cast(Sequence[ManifestGroup], opened))], True
+    return [assembled([x]) if isinstance(x, ManifestGroup) else x for x in opened], False
 
 
 def _expanded(urls: Nested[Path], storage: StorageLike) -> list[Any]:

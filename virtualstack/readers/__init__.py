@@ -8,18 +8,21 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.readers.base import Assembler, Reader, ReadOptions
 from virtualstack.readers.registry import BUILT_IN, Format, find_reader, list_readers
 
 if TYPE_CHECKING:
     from virtualstack.readers.dmrpp.reader import DMRPP
+    from virtualstack.readers.grib.reader import GRIB
     from virtualstack.readers.hdf5.reader import HDF5
     from virtualstack.readers.manifest_store import ManifestStore
     from virtualstack.readers.netcdf3.reader import NetCDF3
 
 __all__ = [
     "DMRPP",
+    "GRIB",
     "HDF5",
+    "Assembler",
     "Format",
     "ManifestStore",
     "NetCDF3",

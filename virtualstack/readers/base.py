@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from virtualstack.manifests import ManifestGroup
 from virtualstack.storage import Storage
 
-__all__ = ["ReadOptions", "Reader"]
+__all__ = ["PARTS", "Assembler", "ReadOptions", "Reader"]
+
+PARTS = "virtualstack:parts"
+"""The attribute of a group that is a part of one, with the name of the reader that puts parts together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,8 @@ class ReadOptions:
     is_tree
         Whether a tree is wanted, of formats that have no groups of their own, where fields of many kinds may form one
         dataset or a tree; ``None`` for a tree where they form no dataset.
+    is_part
+        Whether what an :class:`Assembler` finds is put together later, with what it finds in other sources.
     drop_variables
         Names of variables that are not looked at.
     inline_limit
@@ -32,6 +38,7 @@ class ReadOptions:
 
     group: str | None = None
     is_tree: bool | None = None
+    is_part: bool = False
     drop_variables: frozenset[str] = frozenset()
     inline_limit: int = 1 << 20
 
@@ -59,4 +66,21 @@ class Reader(Protocol):
             The bytes contradict the format.
         StorageError
             The bytes could not be had.
+        """
+
+
+@runtime_checkable
+class Assembler(Reader, Protocol):
+    """A reader of a format whose arrays lie in many sources: it makes one group of all.
+
+    With ``is_part`` in its options, `read` gives a group that holds what was found, with the attribute `PARTS`.
+    """
+
+    def assemble(self, parts: Sequence[ManifestGroup], options: ReadOptions) -> ManifestGroup:
+        """Make one group of parts.
+
+        Raises
+        ------
+        ReaderError
+            They do not fit.
         """

@@ -63,10 +63,10 @@ class GRIB:
         StorageError
             The bytes could not be had.
         """
-        return self.assemble([self.scan(url, storage)], options)
+        part = self._scan(url, storage).to_group()
+        return part if options.is_part else self.assemble([part], options)
 
-    def scan(self, url: str, storage: Storage) -> Records:
-        """Find the fields of a file, and their keys."""
+    def _scan(self, url: str, storage: Storage) -> Records:
         source = storage.source(url)
         location = source.location
         walk = Walk(source)
@@ -88,17 +88,18 @@ class GRIB:
             )
         return replace(records, n_junk=walk.n_junk)
 
-    def assemble(self, parts: Sequence[Records], options: ReadOptions) -> ManifestGroup:
-        """Make one group of the fields of files.
+    def assemble(self, parts: Sequence[ManifestGroup], options: ReadOptions) -> ManifestGroup:
+        """Make one group of the fields of files: of all as if they stood in one.
 
         Raises
         ------
         UnsupportedFeatureError
             They form no one dataset.
         """
-        table = Table.of(parts, self._names())
+        records = [Records.from_group(part) for part in parts]
+        table = Table.of(records, self._names())
         rows = table.selected(self.filter_by_keys)
-        url = parts[0].location.url if len(parts) == 1 else None
+        url = parts[0].url if len(parts) == 1 else None
         layout = Layout(
             time_dims=tuple(self.time_dims),
             squeeze=self.squeeze,
@@ -106,7 +107,7 @@ class GRIB:
             dropped=options.drop_variables,
         )
         group = _group(table, rows, layout, options.is_tree, url)
-        return replace(group, refusals=(*group.refusals, *_notes(parts)))
+        return replace(group, refusals=(*group.refusals, *_notes(records)))
 
     def _names(self) -> tuple[str, ...]:
         keys = set(cfgrib_of("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}

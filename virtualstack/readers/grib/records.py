@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.errors import ManifestError
 from virtualstack.location import Location
+from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests.inline import inline_array
+from virtualstack.readers.base import PARTS
 from virtualstack.readers.grib.headers import header_of
 from virtualstack.readers.grib.keys import UNDEFINED, keys_of
 from virtualstack.readers.grib.messages import Field
-from virtualstack.readers.grib.walk import Damage
 
 __all__ = ["FIELD", "NO_TIME", "Records", "records_of"]
 
@@ -30,6 +33,8 @@ FIELD = np.dtype(
     ]
 )
 """A field: row of its header, number in its message, bytes; reference time in seconds since 1970, step in hours."""
+
+_FIELDS = "fields"
 
 NO_TIME = np.iinfo(np.int64).min
 """A time that is none; a step that is none is NaN."""
@@ -55,8 +60,6 @@ class Records:
         In the order of the file, of dtype `FIELD`.
     n_junk
         Bytes that belong to no message.
-    damages
-        What begins like a message, and is none.
     """
 
     location: Location
@@ -66,15 +69,53 @@ class Records:
     digests: tuple[bytes, ...]
     fields: NDArray[np.void]
     n_junk: int = 0
-    damages: tuple[Damage, ...] = ()
+
+    def to_group(self) -> ManifestGroup:
+        """Give the records as a group, for who keeps and sends groups alone."""
+        return ManifestGroup(
+            arrays={_FIELDS: inline_array(self.fields, name=f"/{_FIELDS}", dims=[_FIELDS], attributes={})},
+            attributes={
+                PARTS: "grib",
+                "location": [getattr(self.location, x.name) for x in fields(Location)],
+                "names": self.names,
+                "headers": self.headers,
+                "stubs": self.stubs,
+                "digests": self.digests,
+                "n_junk": self.n_junk,
+            },
+            url=self.location.url,
+        )
+
+    @classmethod
+    def from_group(cls, group: ManifestGroup, /) -> Records:
+        """Take the records out of a group that :meth:`to_group` has made.
+
+        Raises
+        ------
+        ManifestError
+            It is none.
+        """
+        said = group.attributes
+        if said.get(PARTS) != "grib":
+            raise ManifestError(f"the group of '{group.url}' holds no records of GRIB")
+        manifest = group.arrays[_FIELDS].in_memory()
+        return cls(
+            location=Location(*said["location"]),
+            names=tuple(said["names"]),
+            headers=tuple(tuple(header) for header in said["headers"]),
+            stubs=tuple(said["stubs"]),
+            digests=tuple(said["digests"]),
+            fields=np.frombuffer(manifest.inline, FIELD),
+            n_junk=said["n_junk"],
+        )
 
 
-def records_of(fields: Iterable[Field], location: Location, names: tuple[str, ...], /, *, with_times: bool) -> Records:
+def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...], /, *, with_times: bool) -> Records:
     """Ask for the keys of fields.
 
     Parameters
     ----------
-    fields
+    found
         In the order of the file.
     location
         Of the file.
@@ -86,9 +127,9 @@ def records_of(fields: Iterable[Field], location: Location, names: tuple[str, ..
     rows: dict[bytes, int] = {}
     headers: list[tuple[Any, ...]] = []
     stubs: list[bytes] = []
-    found: list[tuple[int, int, int, int, int, int, float]] = []
+    columns: list[tuple[int, int, int, int, int, int, float]] = []
     i_time, i_step = names.index("time"), names.index("step")
-    for field in fields:
+    for field in found:
         header = header_of(field, with_times=with_times)
         row = rows.get(header.key)
         if row is None:
@@ -100,14 +141,14 @@ def records_of(fields: Iterable[Field], location: Location, names: tuple[str, ..
             time = _number(headers[row][i_time], NO_TIME)
         if step is None:
             step = _number(headers[row][i_step], np.nan)
-        found.append((row, field.number, field.offset, field.length, field.described, time, step))
+        columns.append((row, field.number, field.offset, field.length, field.described, time, step))
     return Records(
         location=location,
         names=names,
         headers=tuple(headers),
         stubs=tuple(stubs),
         digests=tuple(blake2b(key, digest_size=16).digest() for key in rows),
-        fields=np.array(found, FIELD),
+        fields=np.array(columns, FIELD),
     )
 
 
