@@ -10,7 +10,7 @@ from typing import Any
 
 from virtualstack.errors import ManifestError
 
-__all__ = ["Codec", "decoding_part"]
+__all__ = ["Codec", "agreed", "decoding_part"]
 
 # Settings that steer the encoder alone: a decoder does the same whatever they are.
 _ENCODER_ONLY: Mapping[str, frozenset[str] | None] = {
@@ -24,7 +24,11 @@ _ENCODER_ONLY: Mapping[str, frozenset[str] | None] = {
     "numcodecs.zstd": None,
     "gzip": None,
     "zstd": None,
+    "virtualstack.grib": frozenset({"plain"}),
 }
+
+_PROMISES: Mapping[str, frozenset[str]] = {"virtualstack.grib": frozenset({"plain"})}
+"""Settings that say something of the chunks: of several that decode alike, they hold if all have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,22 @@ _SAME = {
     "numcodecs.vlen-utf8": "vlen-utf8",
     "numcodecs.zstd": "zstd",
 }
+
+
+def agreed(a: tuple[Codec, ...], b: tuple[Codec, ...], /) -> tuple[Codec, ...]:
+    """Give codecs that stand for two rows of them that decode alike: the first, without what holds for it alone.
+
+    >>> plain = Codec.of("virtualstack.grib", row=360, plain=True)
+    >>> agreed((plain,), (Codec.of("virtualstack.grib", row=360),))
+    (Codec(name='virtualstack.grib', configuration='{"row":360}'),)
+    """
+    if a == b or not any(codec.name in _PROMISES for codec in a):
+        return a
+    return tuple(x if x == y else _without(x, _PROMISES.get(x.name, frozenset())) for x, y in zip(a, b, strict=True))
+
+
+def _without(codec: Codec, settings: frozenset[str]) -> Codec:
+    return Codec.of(codec.name, **{key: value for key, value in codec.options().items() if key not in settings})
 
 
 @lru_cache(maxsize=4096)

@@ -228,7 +228,7 @@ def parse_zarr2(
             f"'{where}' has shape {shape}, chunks {chunks}, order {order!r} and separator {separator!r}: as many "
             "chunks as axes, order 'C' or 'F', and '.' or '/' are asked for"
         )
-    codecs = codecs_from_zarr2(zarray.get("filters"), zarray.get("compressor"), where=where)
+    codecs = codecs_from_zarr2(zarray.get("filters"), zarray.get("compressor"), where=where, chunks=chunks)
     dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)
     fill = fill_from_zarr2(zarray.get("fill_value"), dtype, where=where)
     attributes = {name: value for name, value in zattrs.items() if name != DIMENSIONS}

@@ -9,6 +9,7 @@ import numcodecs
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.grib.codec import GRIB
 from virtualstack.codecs.hdf5.filters import FILTERS
 from virtualstack.codecs.hdf5.names import codec_of_numcodecs, numcodecs_config
 from virtualstack.codecs.metadata import Codec
@@ -18,6 +19,7 @@ __all__ = ["codecs_from_zarr2", "codecs_to_zarr2", "encode_zarr2"]
 
 _PREFIX = "numcodecs."
 _SAME_NAME = "vlen-utf8", "vlen-bytes"
+_PLAIN_GRIB = {"id": "grib", "var": "values", "dtype": "float32"}  # kerchunk's codec
 _COMPRESSORS = frozenset({"blosc", "bz2", "gzip", "lz4", "lzma", "pcodec", "zfpy", "zlib", "zstd"})
 _BLOSC_SHUFFLE = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 
@@ -77,6 +79,8 @@ def _to_zarr2(codec: Codec, variable: str) -> dict[str, Any]:
         return {"id": codec.name}
     if codec.name in FILTERS:
         return numcodecs_config(codec)
+    if codec.name == GRIB:
+        return dict(_PLAIN_GRIB) if options.get("plain") else {"id": GRIB, **options}
     match codec.name:
         case "gzip":
             return {"id": "gzip", "level": options.get("level", 1)}
@@ -102,8 +106,10 @@ def _to_zarr2(codec: Codec, variable: str) -> dict[str, Any]:
     )
 
 
-def codecs_from_zarr2(filters: object, compressor: object, /, *, where: str) -> tuple[Codec, ...]:
-    """Give codecs in encoding order.
+def codecs_from_zarr2(
+    filters: object, compressor: object, /, *, where: str, chunks: tuple[int, ...] = ()
+) -> tuple[Codec, ...]:
+    """Give codecs in encoding order, of chunks of a shape.
 
     >>> codecs_from_zarr2(None, {"id": "zlib", "level": 1}, where="t")
     (Codec(name='numcodecs.zlib', configuration='{"level":1}'),)
@@ -116,15 +122,19 @@ def codecs_from_zarr2(filters: object, compressor: object, /, *, where: str) -> 
     if filters is not None and not isinstance(filters, list):
         raise MalformedFileError(f"'{where}' has filters {filters!r}; a list or null is asked for")
     configs = [*(filters or ()), *([] if compressor is None else [compressor])]
-    return tuple(_from_zarr2(config, where) for config in configs)
+    return tuple(_from_zarr2(config, where, chunks) for config in configs)
 
 
-def _from_zarr2(config: object, where: str) -> Codec:
+def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
     if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
         raise MalformedFileError(f"'{where}' has the codec {config!r}; an object with an 'id' is asked for")
     name = config["id"]
     if name in _SAME_NAME:
         return Codec(name)
+    if config == _PLAIN_GRIB and chunks:
+        return Codec.of(GRIB, row=chunks[-1], plain=True)
+    if name == GRIB:
+        return Codec.of(GRIB, **{key: value for key, value in config.items() if key != "id"})
     try:
         if (known := codec_of_numcodecs(config)) is not None:
             return known

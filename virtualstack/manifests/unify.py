@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.metadata import agreed
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests.chunk_manifest import ENTRY, FEW, FIRST, INLINE, ChunkManifest
@@ -116,6 +117,8 @@ def _share(manifests: Sequence[ChunkManifest]) -> tuple[_Tables, list[ChunkManif
         number = decodings.setdefault(encoding.decoding(), len(decodings))
         if number == len(kept):
             kept.append(encoding)
+        elif kept[number].codecs != encoding.codecs:
+            kept[number] = replace(kept[number], codecs=agreed(kept[number].codecs, encoding.codecs))
         return number
 
     of_locations = _number(

@@ -68,7 +68,7 @@ def variable_array(
         manifest=ChunkManifest(
             entries=entries.reshape(*rows.shape, *(1,) * len(grid.shape)),
             fills=(_NAN,),
-            encodings=(_encoding(grid, ones),),
+            encodings=(_encoding(grid, ones, is_plain=bool(fields["plain"].all())),),
             locations=tuple(table.locations[i] for i in used),
         ),
         grid=ChunkGrid.regular((*rows.shape, *grid.shape), (*ones, *grid.shape)),
@@ -89,9 +89,9 @@ def _expected(rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     return expected
 
 
-def _encoding(grid: Grid, ones: tuple[int, ...]) -> ChunkEncoding:
+def _encoding(grid: Grid, ones: tuple[int, ...], *, is_plain: bool) -> ChunkEncoding:
     stored = grid.shape[::-1] if grid.by_columns else grid.shape
-    codec = Codec.of(GRIB, row=stored[-1]) if len(stored) == 2 else Codec.of(GRIB)
+    codec = Codec.of(GRIB, row=stored[-1], plain=True) if is_plain else Codec.of(GRIB, row=stored[-1])
     encoding = ChunkEncoding.of(_FLOAT, (*ones, *stored), (codec,))
     if not grid.by_columns:
         return encoding

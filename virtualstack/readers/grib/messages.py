@@ -44,6 +44,8 @@ class Field:
         Of the field in its message, from 0.
     described
         Bytes from the beginning of the message to the end of what describes the grid: section 5 of GRIB 2, 2 of GRIB 1.
+    is_whole
+        Whether it is the one field of its message.
     discipline
         Of the message, GRIB 2; else 0.
     sections
@@ -56,6 +58,7 @@ class Field:
     length: int
     number: int
     described: int
+    is_whole: bool
     discipline: int
     sections: tuple[bytes, bytes, bytes, bytes, bytes]
 
@@ -177,7 +180,7 @@ def _field_1(read: Read, offset: int, length: int, size: int) -> tuple[int, Fiel
         raise MessageError("sections are longer than the message")
     _check_end(read, offset, length)
     head = head[: max(offset + length - 4 - at, 11)]
-    return length, Field(1, offset, length, 0, described, 0, (product, grid, b"", head, b""))
+    return length, Field(1, offset, length, 0, described, True, 0, (product, grid, b"", head, b""))
 
 
 def _length_1(read: Read, at: int, size: int, *, least: int) -> int:
@@ -230,11 +233,11 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> Iterator
             if pending is not None:
                 yield pending
             sections = (now[0], now[1], now[2], now[3], now[4])
-            pending = Field(2, offset, at - offset, number, described, discipline, sections)
+            pending = Field(2, offset, at - offset, number, described, False, discipline, sections)
             number += 1
             if number > _MOST_FIELDS:
                 raise MessageError(f"the message has more than {_MOST_FIELDS} fields")
     if pending is None or last != 7:
         raise MessageError("the message has no data behind its last description")
     _check_end(read, offset, length)
-    yield replace(pending, length=length)
+    yield replace(pending, length=length, is_whole=number == 1)

@@ -18,6 +18,7 @@ from virtualstack.readers.base import PARTS
 from virtualstack.readers.grib.headers import header_of
 from virtualstack.readers.grib.keys import UNDEFINED, keys_of
 from virtualstack.readers.grib.messages import Field
+from virtualstack.readers.grib.plain import is_plain
 
 __all__ = ["FIELD", "NO_TIME", "Records", "records_of"]
 
@@ -30,9 +31,13 @@ FIELD = np.dtype(
         ("described", "<i8"),
         ("time", "<i8"),
         ("step", "<f8"),
+        ("plain", "?"),
     ]
 )
-"""A field: row of its header, number in its message, bytes; reference time in seconds since 1970, step in hours."""
+"""A field: row of its header, number in its message, bytes; reference time in seconds since 1970, step in hours.
+
+``plain`` tells whether kerchunk's codec is right, too.
+"""
 
 _FIELDS = "fields"
 
@@ -127,7 +132,7 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
     rows: dict[bytes, int] = {}
     headers: list[tuple[Any, ...]] = []
     stubs: list[bytes] = []
-    columns: list[tuple[int, int, int, int, int, int, float]] = []
+    columns: list[tuple[int, int, int, int, int, int, float, bool]] = []
     i_time, i_step = names.index("time"), names.index("step")
     for field in found:
         header = header_of(field, with_times=with_times)
@@ -141,7 +146,18 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
             time = _number(headers[row][i_time], NO_TIME)
         if step is None:
             step = _number(headers[row][i_step], np.nan)
-        columns.append((row, field.number, field.offset, field.length, field.described, time, step))
+        columns.append(
+            (
+                row,
+                field.number,
+                field.offset,
+                field.length,
+                field.described,
+                time,
+                step,
+                is_plain(field, is_whole=field.is_whole),
+            )
+        )
     return Records(
         location=location,
         names=names,
