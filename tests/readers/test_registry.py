@@ -15,7 +15,7 @@ from virtualstack.errors import (
     UnknownFormatError,
     UnsupportedFeatureError,
 )
-from virtualstack.readers import HDF5, Format, ReadOptions, find_reader, list_readers, registry
+from virtualstack.readers import GRIB, HDF5, Format, ReadOptions, find_reader, list_readers, registry
 from virtualstack.storage import Storage
 
 STORAGE = Storage.of(None)
@@ -44,11 +44,15 @@ def test_a_signature_far_inside_is_found(write):
     assert find_reader(write("x", bytes(1 << 20) + b"\x89HDF\r\n\x1a\n"), STORAGE) == HDF5()
 
 
+@pytest.mark.parametrize("data", [b"GRIB\0\0\0\x02", b"\r\r\n001\r\r\nHTXA11 ECMG 041200\r\r\nGRIB\0"])
+def test_grib_is_found_behind_headings(data, write):
+    """Bulletins put them in front."""
+    assert find_reader(write("x", data), STORAGE) == GRIB()
+
+
 @pytest.mark.parametrize(
     ("data", "title"),
     [
-        (b"GRIB\0\0\0\x02", "GRIB"),
-        (b"\r\r\n001\r\r\nHTXA11 ECMG 041200\r\r\nGRIB\0", "GRIB"),
         (b"II*\0\x08\0\0\0", "TIFF"),
         (b"MM\0+\0\x08\0\0", "TIFF"),
     ],
@@ -150,8 +154,8 @@ def test_the_reader_asked_for_is_given(tmp_path):
     assert find_reader(nowhere, STORAGE, reader) is reader
     with pytest.raises(UnknownFormatError, match="there is no reader 'hdf6'; there are 'hdf5'"):
         find_reader(nowhere, STORAGE, "hdf6")
-    with pytest.raises(UnsupportedFeatureError, match="GRIB, which virtualstack cannot read yet"):
-        find_reader(nowhere, STORAGE, "grib")
+    with pytest.raises(UnsupportedFeatureError, match="TIFF, which virtualstack cannot read yet"):
+        find_reader(nowhere, STORAGE, "tiff")
 
 
 @pytest.fixture

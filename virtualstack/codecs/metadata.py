@@ -10,7 +10,7 @@ from typing import Any
 
 from virtualstack.errors import ManifestError
 
-__all__ = ["Codec", "agreed", "decoding_part"]
+__all__ = ["Codec", "agreed", "decoding_part", "tells_values"]
 
 # Settings that steer the encoder alone: a decoder does the same whatever they are.
 _ENCODER_ONLY: Mapping[str, frozenset[str] | None] = {
@@ -102,6 +102,20 @@ def agreed(a: tuple[Codec, ...], b: tuple[Codec, ...], /) -> tuple[Codec, ...]:
     if a == b or not any(codec.name in _PROMISES for codec in a):
         return a
     return tuple(x if x == y else _without(x, _PROMISES.get(x.name, frozenset())) for x, y in zip(a, b, strict=True))
+
+
+_TELLS: Mapping[str, str] = {"virtualstack.grib": "grid"}
+"""Settings of codecs that name what comes out, whatever goes in."""
+
+
+@lru_cache(maxsize=4096)
+def tells_values(codecs: tuple[Codec, ...], /) -> bool:
+    """Tell whether chunks with these codecs have the same values wherever they lie.
+
+    >>> tells_values((Codec.of("virtualstack.grib", key="latitudes", grid="9a2e"),))
+    True
+    """
+    return any(_TELLS.get(codec.name) in codec.options() for codec in codecs if codec.name in _TELLS)
 
 
 def _without(codec: Codec, settings: frozenset[str]) -> Codec:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.metadata import tells_values
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
-from virtualstack.manifests.chunk_manifest import INLINE, ChunkManifest
+from virtualstack.manifests.chunk_manifest import FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.collapsing import drop_lines
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid, union
 from virtualstack.manifests.indexing import Chunks, refine
@@ -96,7 +97,7 @@ def equal(a: Chunks, b: Chunks, /) -> bool:
         a, b = align([a, b])
     except CombineError:
         return False
-    left, right = unify(_without_unknown_versions(a.manifest, b.manifest))
+    left, right = _without_known_values(*unify(_without_unknown_versions(a.manifest, b.manifest)))
     x, y = left.entries, right.entries
     if not bool((x["location"] == y["location"]).all()):
         return False
@@ -125,6 +126,23 @@ def _without_unknown_versions(a: ChunkManifest, b: ChunkManifest) -> list[ChunkM
     if not agreed:
         return [a, b]
     return [replace(x, locations=tuple(agreed.get(y.url, y) for y in x.locations)) for x in (a, b)]
+
+
+def _without_known_values(left: ChunkManifest, right: ChunkManifest) -> tuple[ChunkManifest, ChunkManifest]:
+    """Let chunks lie in one place whose codecs alone say what their values are; of manifests on shared tables."""
+    tells = np.array([tells_values(x.codecs) for x in left.encodings], np.bool_)
+    if not tells.any():
+        return left, right
+    known = ~left.holes & ~right.holes
+    for manifest in (left, right):
+        known &= tells[np.where(manifest.holes, 0, manifest.entries["encoding"])]
+    changed = []
+    for manifest in (left, right):
+        entries = manifest.entries.copy()
+        for name, value in (("location", FIRST), ("offset", 0), ("length", 1)):
+            entries[name][known] = value
+        changed.append(replace(manifest, entries=entries))
+    return changed[0], changed[1]
 
 
 def _start(manifest: ChunkManifest) -> NDArray[np.int64] | int:

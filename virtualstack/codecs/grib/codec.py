@@ -41,6 +41,7 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
         "latitudes" or "longitudes" of all points in float64, from the beginning of a message that describes its grid.
         ``row``: how many points a row has (a column, where the message has columns one after another), which is turned
         around where the message says that every other one is.
+        ``grid``: a name of the grid; coordinates of equal ones are equal.
         ``plain``: whether kerchunk's codec ``grib`` decodes the same; for writers.
     shape
         Of the decoded chunk, in elements; points in a row without.
@@ -53,7 +54,7 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
         eccodes is not installed.
     """
     key, row = options.get("key", "values"), options.get("row", 1)
-    is_known = not options.keys() - {"key", "row", "plain"} and key in DTYPES and type(row) is int and row > 0
+    is_known = not options.keys() - {"grid", "key", "plain", "row"} and key in DTYPES and type(row) is int and row > 0
     if not is_known or (shape is not None and math.prod(shape) % row):
         raise UnsupportedFeatureError(f"codec '{GRIB}' does not take the configuration {dict(options)}", feature=GRIB)
     try:

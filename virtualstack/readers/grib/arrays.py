@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +23,15 @@ from virtualstack.manifests import (
     ManifestArray,
 )
 from virtualstack.manifests import value_changing as cf_of
+from virtualstack.manifests.inline import inline_array
 from virtualstack.readers.grib.cube import Variable
 from virtualstack.readers.grib.grids import Coordinate, Grid
 from virtualstack.readers.grib.table import Table
 
-__all__ = ["variable_array"]
+__all__ = ["coordinate_array", "variable_array"]
 
 _FLOAT = DTYPES["values"]
+_KEYS = {"latitude": "latitudes", "longitude": "longitudes"}
 _NAN = Fill.of(np.nan, _FLOAT)
 
 
@@ -92,7 +95,38 @@ def _expected(rows: NDArray[np.int64]) -> NDArray[np.bool_]:
 def _encoding(grid: Grid, ones: tuple[int, ...], *, is_plain: bool) -> ChunkEncoding:
     stored = grid.shape[::-1] if grid.by_columns else grid.shape
     codec = Codec.of(GRIB, row=stored[-1], plain=True) if is_plain else Codec.of(GRIB, row=stored[-1])
-    encoding = ChunkEncoding.of(_FLOAT, (*ones, *stored), (codec,))
+    return _turned(ChunkEncoding.of(_FLOAT, (*ones, *stored), (codec,)), grid)
+
+
+def _turned(encoding: ChunkEncoding, grid: Grid) -> ChunkEncoding:
+    """See points that are stored column by column in rows."""
     if not grid.by_columns:
         return encoding
-    return encoding.with_strides((math.prod(stored),) * len(ones) + (1, stored[-1]))
+    n_ones = len(encoding.shape) - 2
+    return encoding.with_strides((math.prod(grid.shape),) * n_ones + (1, encoding.shape[-1]))
+
+
+def coordinate_array(
+    table: Table, variable: Variable, name: str, coordinate: Coordinate, /, *, inline_limit: int
+) -> ManifestArray:
+    """Give the array of a coordinate, whose values stand in the manifest.
+
+    Those of all points that are longer than ``inline_limit`` bytes are referenced: as the beginning of the first field
+    of the variable, which describes its grid.
+    """
+    array = inline_array(coordinate.values, name=f"/{name}", dims=coordinate.dims, attributes=coordinate.attributes)
+    grid = variable.grid
+    is_of_points = name in _KEYS and coordinate is grid.coordinates.get(name) and coordinate.dims == grid.dims
+    if array.nbytes <= inline_limit or not is_of_points:
+        return array
+    row = variable.rows[0]
+    codec = Codec.of(GRIB, key=_KEYS[name], grid=grid.md5)
+    stored = grid.shape[::-1] if grid.by_columns else grid.shape
+    manifest = ChunkManifest.from_arrays(
+        np.full(array.grid.shape, table.fields["offset"][row]),
+        np.full(array.grid.shape, table.fields["described"][row]),
+        location=table.locations[table.sources[row]],
+        encoding=_turned(ChunkEncoding.of(array.dtype, stored, (codec,)), grid),
+        fill=Fill.of(np.nan, array.dtype),
+    )
+    return replace(array, manifest=manifest)

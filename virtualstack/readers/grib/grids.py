@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,12 +46,15 @@ class Grid:
         Latitudes and longitudes, where eccodes tells them.
     by_columns
         Whether points lie in the message column by column (``jPointsAreConsecutive``).
+    md5
+        Of the section that describes it.
     """
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     coordinates: Mapping[str, Coordinate]
     by_columns: bool
+    md5: str
 
     def same(self, other: Grid, /) -> bool:
         """Tell whether another one has the same points in the same order."""
@@ -82,7 +85,7 @@ def grid_of(field: Any, md5: str, /) -> Grid:
     with _LOCK:
         found = _CACHE.get(md5)
     if found is None:
-        found = _made(field)
+        found = _made(field, md5)
         with _LOCK:
             _CACHE[md5] = found
             while len(_CACHE) > _MOST:
@@ -90,8 +93,9 @@ def grid_of(field: Any, md5: str, /) -> Grid:
     return found
 
 
-def _made(field: Any) -> Grid:
+def _made(field: Any, md5: str) -> Grid:
     dims, shape, variables = cfgrib_of("dataset").build_geography_coordinates(field, ("geography",), "ignore")
+    shape = tuple(int(n) for n in shape)
     by_columns = len(dims) == 2 and bool(field.get("jPointsAreConsecutive", 0))
     coordinates = {}
     for name, variable in variables.items():
@@ -100,4 +104,13 @@ def _made(field: Any) -> Grid:
             # eccodes lists the points in the order in which they lie in the message
             values = np.ascontiguousarray(values.reshape(shape[::-1]).T)
         coordinates[name] = Coordinate(tuple(variable.dimensions), values, dict(variable.attributes))
-    return Grid(tuple(dims), tuple(int(n) for n in shape), coordinates, by_columns)
+    if dims == ("latitude", "longitude") and field.get("iScansNegatively", 0):
+        coordinates["longitude"] = _westwards(field, coordinates["longitude"], shape, by_columns)
+    return Grid(tuple(dims), shape, coordinates, by_columns, md5)
+
+
+def _westwards(field: Any, longitude: Coordinate, shape: tuple[int, ...], by_columns: bool) -> Coordinate:
+    """Give longitudes in the order of the points of a row: eccodes lists distinct ones in ascending order."""
+    points = np.asarray(field["longitudes"])
+    row = points.reshape(shape[::-1])[:, 0] if by_columns else points.reshape(shape)[0]
+    return replace(longitude, values=np.ascontiguousarray(row))

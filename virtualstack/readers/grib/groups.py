@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.grib.library import cfgrib_of
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
-from virtualstack.manifests.inline import inline_array
-from virtualstack.readers.grib.arrays import variable_array
+from virtualstack.readers.grib.arrays import coordinate_array, variable_array
 from virtualstack.readers.grib.cube import Mixture, Variable, coordinates_of, variables_of
 from virtualstack.readers.grib.grids import Coordinate
 from virtualstack.readers.grib.keys import UNDEFINED
@@ -38,6 +37,7 @@ class Layout:
     squeeze: bool
     read_keys: tuple[str, ...]
     dropped: frozenset[str] = frozenset()
+    inline_limit: int = 1 << 20
 
 
 def dataset_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
@@ -94,6 +94,7 @@ def group_of(table: Table, variables: Sequence[Variable], layout: Layout, /, *, 
     coordinates: dict[str, Coordinate] = {}
     arrays: dict[str, ManifestArray] = {}
     refusals: list[Refusal] = []
+    made: dict[str, ManifestArray] = {}
     for variable in variables:
         path = f"/{variable.name}"
         own = coordinates_of(variable, squeeze=layout.squeeze)
@@ -102,21 +103,18 @@ def group_of(table: Table, variables: Sequence[Variable], layout: Layout, /, *, 
             refusals.append(Refusal(path=path, reason=obstacle))
             continue
         _warn_if_sparse(variable, url)
+        for name in own.keys() - coordinates.keys() - layout.dropped:
+            made[name] = coordinate_array(table, variable, name, own[name], inline_limit=layout.inline_limit)
         coordinates |= own
         arrays[variable.name] = variable_array(table, variable, own, squeeze=layout.squeeze)
         n_more = len(variable.cells()[1])
         if n_more:
             reason = f"{n_more} of {len(variable.rows)} fields stand where another one does; the first one is taken"
             refusals.append(Refusal(path=path, reason=reason, kind="noted"))
-    made = {
-        name: inline_array(x.values, name=f"/{name}", dims=x.dims, attributes=x.attributes)
-        for name, x in coordinates.items()
-        if name not in layout.dropped
-    }
     return ManifestGroup(
-        arrays={**made, **arrays},
+        arrays={**{name: made[name] for name in coordinates if name in made}, **arrays},
         coordinates=frozenset(made),
-        loaded=frozenset(made),
+        loaded=frozenset(name for name, array in made.items() if array.in_memory().inline),
         refusals=tuple(refusals),
         url=url,
     )

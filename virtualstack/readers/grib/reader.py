@@ -105,6 +105,7 @@ class GRIB:
             squeeze=self.squeeze,
             read_keys=tuple(self.read_keys),
             dropped=options.drop_variables,
+            inline_limit=options.inline_limit,
         )
         group = _group(table, rows, layout, options.is_tree, url)
         return replace(group, refusals=(*group.refusals, *_notes(records)))

@@ -1,0 +1,319 @@
+import itertools
+import warnings
+
+import eccodes
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.data.make_grib import GRIB1, GRIB2, fields_of, merged, message, write
+from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
+from virtualstack.location import absolute_url
+from virtualstack.manifests import EMPTY, FIRST, MISSING
+from virtualstack.readers import GRIB, ReadOptions
+from virtualstack.storage import Storage
+from virtualstack.testing.readers import ReaderTests, record_reads
+
+pytestmark = pytest.mark.filterwarnings("ignore:In a future version:FutureWarning")
+HOLES = np.where(np.arange(24) % 5 == 0, np.nan, np.arange(24.0))
+
+
+def cfgrib(path, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kwargs = {"indexpath": "", "errors": "raise", **options}
+        with xr.open_dataset(path, engine="cfgrib", backend_kwargs=kwargs) as found:
+            found.attrs.pop("history")
+            return found.load()
+
+
+def opened(path, **options):
+    return vs.open_virtual_dataset(path, **options).virtual.open().load()
+
+
+def cube(sample=GRIB2, **more):
+    """Two levels, two steps and two runs of two parameters."""
+    keys = ({"shortName": name} for name in ("t", "u"))
+    for n, (key, level, step, day) in enumerate(itertools.product(keys, (500, 850), (0, 6), (20200101, 20200102))):
+        place = {"typeOfLevel": "isobaricInhPa", "level": level, "dataDate": day, "step": step}
+        yield message({**key, **place, **more}, sample=sample, seed=n, values=HOLES + n if n % 3 == 0 else None)
+
+
+class TestGRIB(ReaderTests):
+    reader = GRIB()
+
+    def files(self, folder):
+        yield write(folder / "a.grib1", cube(GRIB1))
+        yield write(folder / "b.grib2", cube())
+
+    def test_scanning_looks_at_no_chunk(self, tmp_path):
+        """A chunk is a whole message; of its data, nothing is looked at."""
+        for path in self.files(tmp_path):
+            data = bytearray(path.read_bytes())
+            group = self.reader.read(absolute_url(path), Storage.of(None), ReadOptions())
+            for entry in group.arrays["t"].in_memory().entries.reshape(-1):
+                end = int(entry["offset"] + entry["length"]) - 4
+                data[end - 6 : end] = bytes(x ^ 0xFF for x in data[end - 6 : end])
+            path.write_bytes(data)
+            again = self.reader.read(absolute_url(path), Storage.of(None), ReadOptions())
+            assert again.arrays["t"].in_memory().entries.tobytes() == group.arrays["t"].in_memory().entries.tobytes()
+
+    def expected(self, path):
+        return {f"/{name}": cfgrib(path)[name].values for name in ("t", "u")}
+
+
+@pytest.mark.parametrize("sample", [GRIB1, GRIB2])
+def test_datasets_are_those_of_cfgrib(sample, tmp_path):
+    """The whole model, whatever lies between the messages, in whatever order they are."""
+    messages = list(cube(sample))
+    np.random.default_rng(0).shuffle(messages)
+    path = write(tmp_path / "a.grib", (bytes(7) + x + b"\r\r\nNNNN GRI" for x in messages))
+    expected = cfgrib(path)
+    assert expected.t.dims == ("time", "step", "isobaricInhPa", "latitude", "longitude")
+    xr.testing.assert_identical(opened(path), expected)
+    whole = vs.open_virtual_dataset(path, reader=GRIB(time_dims=("valid_time",)))
+    xr.testing.assert_identical(whole.virtual.open().load(), cfgrib(path, time_dims=("valid_time",)))
+    part = vs.open_virtual_dataset(path, reader=GRIB(filter_by_keys={"level": 500, "shortName": ("t",)}))
+    xr.testing.assert_identical(
+        part.virtual.open().load(), cfgrib(path, filter_by_keys={"level": 500, "shortName": "t"})
+    )
+    report = vs.open_virtual_dataset(path).virtual.report()
+    assert f"{16 * 18} bytes belong to none of the 16" in report.to_string()
+
+
+def test_coordinates_of_one_value_keep_their_dimension_on_request(tmp_path):
+    path = write(tmp_path / "a.grib", [message()])
+    found = opened(path, reader=GRIB(squeeze=False))
+    xr.testing.assert_identical(found, cfgrib(path, squeeze=False))
+    assert {"time", "step"} <= set(found.dims)
+
+
+def test_fields_that_are_not_there_are_missing(tmp_path):
+    """And the first one of several for one place is taken, and the others are counted."""
+    first, *others = cube()
+    path = write(tmp_path / "a.grib", [*others, others[0]])
+    vds = vs.open_virtual_dataset(path)
+    xr.testing.assert_identical(vds.virtual.open().load(), cfgrib(path))
+    codes = vds.t.variable._data.in_memory().entries["location"]
+    assert (codes == MISSING).sum() == 1
+    assert (codes >= FIRST).sum() == 7
+    assert "1 of 8 fields stand where another one does" in vds.virtual.report().to_string()
+    with pytest.raises(vs.errors.StorageError):
+        vds.virtual.open(missing="raise").t.load()
+    xr.testing.assert_identical(opened(write(path, [*others, first])), cfgrib(path))
+
+
+def test_many_files_are_one_index(tmp_path):
+    """In any order, with any fields in each."""
+    messages = list(cube())
+    whole = write(tmp_path / "whole.grib", messages)
+    for i in range(5):
+        write(tmp_path / f"part{i}.grib", messages[i::5])
+    vds = vs.open_virtual_mfdataset(str(tmp_path / "part*.grib"), cache=tmp_path / "cache")
+    xr.testing.assert_identical(vds.virtual.open().load(), cfgrib(whole))
+    again = vs.open_virtual_mfdataset(str(tmp_path / "part*.grib"), cache=tmp_path / "cache", executor="threads")
+    xr.testing.assert_identical(again.virtual.open().load(), cfgrib(whole))
+
+
+def test_runs_are_joined_by_xarray(tmp_path):
+    messages = list(cube())
+    paths = [write(tmp_path / f"{i}.grib", messages[i::2]) for i in range(2)]
+    joined = xr.concat([vs.open_virtual_dataset(path) for path in paths], "time")
+    expected = cfgrib(write(tmp_path / "whole.grib", messages))
+    xr.testing.assert_equal(joined.virtual.open().load(), expected.transpose(*joined.t.dims, ...))
+
+
+def test_all_fields_of_a_message_are_there(tmp_path):
+    """Of a message of several fields, that share what is not repeated."""
+    fields = [message({"shortName": name}, seed=i) for i, name in enumerate(["t", "u", "v"])]
+    path = write(tmp_path / "a.grib", [merged(fields), fields[0][:16] + fields[0][16:]])
+    assert [offset for offset, _ in fields_of(path)] == [0, 0, 0, len(merged(fields))]
+    xr.testing.assert_identical(opened(path), cfgrib(path))
+
+
+MODES = list(itertools.product((0, 1), repeat=4))
+
+
+@pytest.mark.parametrize(("i_negative", "j_positive", "columns", "alternate"), MODES)
+def test_points_are_where_eccodes_says(i_negative, j_positive, columns, alternate, tmp_path):
+    """In all scanning modes: each value stands at its latitude and longitude."""
+    keys = {
+        "iScansNegatively": i_negative,
+        "jScansPositively": j_positive,
+        "jPointsAreConsecutive": columns,
+        "alternativeRowScanning": alternate,
+    }
+    if j_positive:
+        keys |= {"latitudeOfFirstGridPointInDegrees": 35, "latitudeOfLastGridPointInDegrees": 50}
+    if i_negative:
+        keys |= {"longitudeOfFirstGridPointInDegrees": 50, "longitudeOfLastGridPointInDegrees": 0}
+    path = write(tmp_path / "a.grib2", [message({"shortName": "t", **keys}, values=np.arange(24.0))])
+    # eccodes lists points as if no row were turned around; WMO FM 92 GRIB2, flag table 3.4, bit 4 says which are
+    n = np.arange(24.0).reshape((6, 4) if columns else (4, 6))
+    if alternate:
+        n[1::2] = n[1::2, ::-1]
+    handle = eccodes.codes_new_from_message(path.read_bytes())
+    points = [eccodes.codes_get_array(handle, key) for key in ("latitudes", "longitudes")]
+    eccodes.codes_release(handle)
+    found = opened(path).t
+    for latitude, longitude, value in zip(*points, n.reshape(-1), strict=True):
+        assert float(found.sel(latitude=latitude, longitude=longitude)) == value
+
+
+PACKINGS = [
+    {"packingType": "grid_simple", "bitsPerValue": 12},
+    {"packingType": "grid_simple", "bitsPerValue": 24},
+    {"packingType": "grid_simple", "decimalPrecision": 3},
+    {"packingType": "grid_simple_matrix"},
+    {"packingType": "grid_ieee"},
+    {"packingType": "grid_ccsds"},
+    {"packingType": "grid_jpeg"},
+    {"packingType": "grid_png"},
+    {"packingType": "grid_complex"},
+    {"packingType": "grid_complex_spatial_differencing"},
+    {"packingType": "grid_second_order"},
+]
+
+
+@pytest.mark.parametrize("sample", [GRIB1, GRIB2])
+@pytest.mark.parametrize("values", [None, HOLES, np.full(24, 5.0), np.linspace(9990, 10010, 24)])
+@pytest.mark.parametrize("packing", PACKINGS, ids=lambda x: "-".join(map(str, x.values())))
+def test_values_of_all_packings_are_those_of_cfgrib(packing, values, sample, tmp_path):
+    """Also those that are 9999, which kerchunk makes NaN of."""
+    try:
+        keys = {"shortName": "t", **{key: value for key, value in packing.items() if key != "packingType"}}
+        after = {key: value for key, value in packing.items() if key == "packingType"}
+        data = message(keys, sample=sample, values=values, after=after)
+    except eccodes.CodesInternalError:
+        pytest.skip("eccodes does not encode it")
+    path = write(tmp_path / "a.grib", [data])
+    vds = vs.open_virtual_dataset(path)
+    xr.testing.assert_identical(vds.virtual.open().load(), cfgrib(path))
+    vds.virtual.to_kerchunk(tmp_path / "refs.json")
+    for engine in ("virtualstack", "kerchunk"):
+        with xr.open_dataset(str(tmp_path / "refs.json"), engine=engine) as found:
+            np.testing.assert_array_equal(found.t.values, cfgrib(path).t.values)
+
+
+def test_kerchunk_references_name_kerchunks_codec_where_it_is_right(tmp_path):
+    """Where a packed number may stand for 9999, or fields are parts of a message, they name ours."""
+    plain = message({"shortName": "t", "bitsPerValue": 12})
+    reaching = message({"shortName": "t", "bitsPerValue": 16}, values=np.linspace(0, 65535, 24))
+    parts = merged([plain, message({"shortName": "u"})])
+    for data, known in ((plain, True), (reaching, False), (parts, False)):
+        vds = vs.open_virtual_dataset(write(tmp_path / "a.grib", [data]))
+        refs = vds.virtual.to_kerchunk(None)["refs"]
+        (name,) = [name for name in ("t", "u") if f"{name}/.zarray" in refs][:1]
+        assert ('"id":"grib"' in refs[f"{name}/.zarray"].replace(" ", "")) == known
+    two = [write(tmp_path / f"{i}.grib", [x]) for i, x in enumerate((plain, reaching))]
+    joined = xr.concat(
+        [vs.open_virtual_dataset(x).drop_vars("heightAboveGround", errors="ignore") for x in two],
+        "n",
+        coords="minimal",
+        compat="override",
+    )
+    refs = joined.virtual.to_kerchunk(None)["refs"]
+    assert '"id":"virtualstack.grib"' in refs["t/.zarray"].replace(" ", "")
+
+
+def test_scanning_reads_headers_alone(tmp_path):
+    big = {"Ni": 1000, "Nj": 500, "iDirectionIncrementInDegrees": 0.05, "jDirectionIncrementInDegrees": 0.03}
+    path = write(tmp_path / "a.grib", [message({"shortName": "t", "step": i, **big}, seed=i) for i in range(4)])
+    _, sources = record_reads(GRIB(), absolute_url(path), ReadOptions())
+    assert sum(length for source in sources for _, length in source.reads) < 0.02 * path.stat().st_size
+
+
+def test_parameters_that_nobody_knows_have_names(tmp_path):
+    unknown = {"discipline": 192, "parameterCategory": 5}
+    path = write(tmp_path / "a.grib", [message({**unknown, "parameterNumber": n}, seed=n) for n in (7, 8)])
+    found = opened(path)
+    assert set(found.data_vars) == {"unknown_192_5_7", "unknown_192_5_8"}
+    for name, (_, values) in zip(found.data_vars, fields_of(path), strict=True):
+        np.testing.assert_array_equal(found[name].values.reshape(-1), values)
+
+
+def test_fields_of_several_kinds_are_refused_or_a_tree(tmp_path):
+    levels = [{"typeOfLevel": "isobaricInhPa", "level": n} for n in (500, 850)]
+    fields = [message({"shortName": "t", **x}, seed=i) for i, x in enumerate([*levels, {"typeOfLevel": "surface"}])]
+    path = write(tmp_path / "a.grib", fields)
+    with pytest.raises(UnsupportedFeatureError, match=r"typeOfLevel.*open_virtual_datatree"):
+        vs.open_virtual_dataset(path)
+    tree = vs.open_virtual_datatree(path)
+    assert set(tree.groups) == {"/", "/isobaricInhPa", "/isobaricInhPa/instant", "/surface", "/surface/instant"}
+    for level in ("isobaricInhPa", "surface"):
+        expected = cfgrib(path, filter_by_keys={"typeOfLevel": level})
+        found = opened(path, group=f"{level}/instant")
+        xr.testing.assert_equal(found, expected)
+        xr.testing.assert_equal(tree[f"{level}/instant"].to_dataset().virtual.open().load(), expected)
+
+
+def test_variables_of_a_group_share_their_levels(tmp_path):
+    """A level that a variable has in no field is EMPTY; one that it should have is MISSING."""
+    levels = {"t": (500, 700, 850), "u": (500, 850)}
+    fields = [
+        message({"shortName": name, "typeOfLevel": "isobaricInhPa", "level": level, "step": step})
+        for name, its in levels.items()
+        for level, step in itertools.product(its, (0, 6))
+    ]
+    path = write(tmp_path / "a.grib", fields[:-1])
+    node = vs.open_virtual_datatree(path)["isobaricInhPa/instant"]
+    assert node.isobaricInhPa.values.tolist() == [850, 700, 500]
+    codes = node.u.variable._data.in_memory().entries["location"].reshape(2, 3)
+    assert np.minimum(codes, FIRST).tolist() == [[FIRST, EMPTY, FIRST], [MISSING, EMPTY, FIRST]]
+
+
+def test_fields_that_differ_in_what_cfgrib_does_not_see_are_apart(tmp_path):
+    """Intervals that end at one time; each is in a group of the tree."""
+    fields = [
+        message({"shortName": "tp", "stepRange": f"{begin}-{end}"}, seed=10 * begin + end)
+        for begin, end in ((0, 3), (0, 6), (3, 6), (6, 9))
+    ]
+    path = write(tmp_path / "a.grib", fields)
+    assert "1 of 4 fields stand where another one does" in vs.open_virtual_dataset(path).virtual.report().to_string()
+    tree = vs.open_virtual_datatree(path)
+    found = [
+        node.tp.variable._data.in_memory().entries[..., 0, 0].reshape(-1)
+        for node in tree.subtree
+        if "tp" in node.data_vars
+    ]
+    offsets = np.concatenate([x["offset"][x["location"] >= FIRST] for x in found])
+    assert sorted(offsets) == [offset for offset, _ in fields_of(path)]
+
+
+@pytest.mark.parametrize("sample", [GRIB1, GRIB2])
+def test_damaged_messages_are_named(sample, tmp_path):
+    """Those that are cut short, have no end, or sections that do not fit; junk is not taken for one."""
+    a, b = message({"shortName": "t"}, sample=sample), message({"shortName": "u"}, sample=sample)
+    at = 8 if sample == GRIB1 else 16
+    for data, offset in (
+        (a + b[:-10], len(a)),
+        (a + b[:-4] + b"7778", len(a)),
+        (a[:at] + bytes(4) + a[at + 4 :] + b, 0),
+    ):
+        path = write(tmp_path / "a.grib", [data])
+        with pytest.raises(MalformedFileError, match=f"at byte {offset}") as caught:
+            GRIB().read(absolute_url(path), Storage.of(None), ReadOptions())
+        assert caught.value.offset == offset
+    with pytest.raises(MalformedFileError, match="no GRIB message"):
+        vs.open_virtual_dataset(write(tmp_path / "b.grib", [b"GRIB is text here" * 99]))
+
+
+def test_single_and_double_precision_agree():
+    """Where values are decoded in float32, they are those of float64, rounded."""
+    from virtualstack.codecs.grib.codec import grib_decoder
+
+    rng = np.random.default_rng(0)
+    n_float = 0
+    for trial in range(200):
+        values = (rng.random(24) - rng.random()) * 10.0 ** rng.integers(-8, 9) + rng.choice([0, 1, 1000, -3e5])
+        packing = rng.choice(["grid_simple", "grid_ccsds"])
+        data = message(
+            {"shortName": "t", "bitsPerValue": int(rng.integers(1, 32))}, values=values, after={"packingType": packing}
+        )
+        handle = eccodes.codes_new_from_message(data)
+        expected = eccodes.codes_get_double_array(handle, "values").astype("f4")
+        n_float += eccodes.codes_get(handle, "decimalScaleFactor") == 0
+        eccodes.codes_release(handle)
+        np.testing.assert_array_equal(grib_decoder({"row": 6}, (4, 6))(data).reshape(-1), expected, str(trial))
+    assert n_float > 50
