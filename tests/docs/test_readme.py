@@ -16,7 +16,7 @@ def test_there_are_two_commands_of_one_line():
     assert cube.count("\n") == tests.count("\n") == 1
     assert "virtualstack build sample:nemo" in cube
     assert "--verify" in cube
-    assert tests.endswith("-m pytest\n")
+    assert tests.endswith("-m pytest -n auto --dist loadfile\n")
 
 
 def test_each_command_sets_itself_up():
