@@ -67,7 +67,7 @@ def with_files(array, sources, folder):
     return replace(array, manifest=replace(manifest, locations=locations))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_any_array_is_read_alike(tmp_path_factory, data):
     """Rectilinear grids, several encodings, strides and starts, holes, inline chunks, in and out of the bundle."""

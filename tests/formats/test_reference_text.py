@@ -11,7 +11,7 @@ from virtualstack.formats.reference_table import ReferenceTable, parse_json
 from virtualstack.formats.reference_text import split_text
 from virtualstack.manifests import ChunkEncoding, Fill
 
-N_DOCUMENTS = 500
+N_DOCUMENTS = 250
 SHAPES = {"v": (20, 3), "v1": (4,), "g/v": (2, 2, 2), "g/v.x": (3,), "s": (), "é": (9,), "": (5,)}
 
 

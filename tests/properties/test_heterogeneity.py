@@ -488,7 +488,7 @@ def _same_presence(first, other):
     return {"run_units": run_units, "flag": first.flag and (other.flag or first.flag), "only": first.only}
 
 
-@settings(max_examples=3000 if ALL else 80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3000 if ALL else 50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(joins(), st.sampled_from(["refs.json", "refs.parq", None]))
 def test_any_files_join_to_what_xarray_joins_or_are_refused(tmp_path_factory, way, name):
     """Along time, in order or by coordinates, along a new dimension, and as tiles; values are read from references."""

@@ -84,7 +84,7 @@ RAW = {"mask_and_scale": False, "decode_times": False, "concat_characters": Fals
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(spec=files(), name=st.sampled_from(["refs.json", "refs.parq"]))
 def test_any_file_reads_as_netcdf4_reads_it(tmp_path_factory, spec, name):
     """Raw and decoded, from the virtual dataset, from written references, and through a zarr store."""

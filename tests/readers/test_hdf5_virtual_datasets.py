@@ -23,7 +23,7 @@ from virtualstack.storage import Storage
 
 STORAGE = Storage.of(None)
 U = h5s.UNLIMITED
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=75, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def read(path: Path, **options) -> ManifestGroup:

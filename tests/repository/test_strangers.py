@@ -16,6 +16,7 @@ import virtualstack as vs
 from tests.repository.archive import days, join
 from virtualstack.errors import ForbiddenLocationError, MalformedFileError, StorageError, WriterError
 from virtualstack.formats.manifest_store import history
+from virtualstack.formats.manifest_store.names import HINT
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.repository import save
@@ -214,3 +215,25 @@ def test_groups_that_lie_too_deep_are_refused(strangers, tmp_path):
     change(strangers, lambda x: x["groups"].update({"/g" * n: x["groups"][""] for n in range(1, 3000)}))
     with pytest.raises(MalformedFileError, match="more than 100 parts"):
         read(strangers)
+
+
+def test_servers_that_have_everything_are_refused():
+    """Where a store cannot be listed, snapshots behind the newest one are looked for, but not for ever."""
+
+    class Endless:
+        url = "https://host/x.vstack/"
+
+        def __init__(self):
+            self.n_asked = 0
+
+        def first(self, _prefix):
+            raise StorageError("no listing here")
+
+        def get(self, key, **_):
+            self.n_asked += 1
+            return history.hint(7) if key == HINT else b""
+
+    objects = Endless()
+    with pytest.raises(MalformedFileError, match="answers whatever is asked"):
+        history.newest(objects)
+    assert objects.n_asked < 2000

@@ -12,9 +12,11 @@ What obstore 0.12 does, and what is done about it here and in `remote`:
 
 from __future__ import annotations
 
+import ctypes
 import os
 import posixpath
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -74,7 +76,14 @@ class _State:
 _STATE = _State(threading.Lock(), {})
 
 
+_CONNECTIONS: weakref.WeakSet[Connection] = weakref.WeakSet()
+"""All that there are, also those that sources alone hold."""
+
+
 def _after_fork() -> None:
+    # A store that is dropped wakes the threads that served it, with locks that one of them may have held.
+    left = (_STATE.connections, tuple(_CONNECTIONS))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(left))  # also when the child exits, nothing of it is dropped
     _STATE.lock, _STATE.connections = threading.Lock(), {}
     _STATE.forked, _STATE.used = _STATE.forked or _STATE.used, False
 
@@ -95,6 +104,7 @@ class Connection:
         self._region: str | None = None
         self._identities: tuple[Identity, ...]
         self._stores: dict[str, ObjectStore] = {}
+        _CONNECTIONS.add(self)
         if store is None:
             self._identities = identities(service, options, os.environ)
         else:

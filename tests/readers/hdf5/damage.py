@@ -68,7 +68,8 @@ def in_a_process(path: Path, who: str) -> tuple[str, ManifestGroup | str]:
         os.close(receiving)
         with contextlib.suppress(BaseException), os.fdopen(sending, "wb") as pipe:
             signal.alarm(_SECONDS)
-            resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
+            most = _in_use() + _BYTES  # of the process that was forked, too
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
             devnull = os.open(os.devnull, os.O_WRONLY)
             os.dup2(devnull, 2)
             pickle.dump(_read(path, who), pipe)
@@ -83,6 +84,12 @@ def in_a_process(path: Path, who: str) -> tuple[str, ManifestGroup | str]:
         return pickle.loads(data)
     except (EOFError, pickle.UnpicklingError):
         return "died", "without an answer"
+
+
+def _in_use() -> int:
+    """Count the bytes of address space that this process has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc").exists() else 0
+    return pages * resource.getpagesize()
 
 
 def _read(path: Path, who: str) -> tuple[str, ManifestGroup | str]:

@@ -1,3 +1,4 @@
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from tests.readers.hdf5.damage import in_a_process
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.hdf5.check import differences
 
-N_FLIPS = 60
+N_FLIPS = 60 if os.environ.get("VIRTUALSTACK_TESTS") == "all" else 20
 N_SOURCES = 3
 
 

@@ -74,6 +74,10 @@ def newest(objects: ListedObjects, /) -> int | None:
     return number
 
 
+_MOST_PROBED = 1000
+"""Snapshots that are looked for behind the one that a store says is the newest."""
+
+
 def _probed(objects: Objects, error: StorageError) -> int | None:
     try:
         number = orjson.loads(objects.get(HINT, most=MAX_DOCUMENT))["attributes"]["virtualstack"]["snapshot"]
@@ -81,12 +85,16 @@ def _probed(objects: Objects, error: StorageError) -> int | None:
             raise ValueError(number)
     except (StorageError, ValueError, KeyError, TypeError):
         raise error from None
-    while True:
+    for n in range(number, number + _MOST_PROBED):
         try:
-            objects.get(snapshot_key(number + 1), most=MAX_DOCUMENT)
+            objects.get(snapshot_key(n + 1), most=MAX_DOCUMENT)
         except SourceNotFoundError:
-            return number
-        number += 1
+            return n
+    raise MalformedFileError(
+        f"'{objects.url}' says that its newest snapshot is {number}, and has {_MOST_PROBED} behind it: the server "
+        "answers whatever is asked, or writers could not say how far they are; open it where it can be listed",
+        url=objects.url,
+    )
 
 
 def hint(number: int, /) -> bytes:
