@@ -327,10 +327,16 @@ def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connectio
     return _shared(name, lambda: Connection(root, service, options)), key
 
 
+_CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_")
+_CREDENTIALS_RAW = tuple(prefix.encode() for prefix in _CREDENTIALS)
+
+
 def _environment() -> int:
     """Identify the credentials of the environment: who sets them after a refusal is somebody else."""
-    prefixes = ("AWS_", "GOOGLE_", "AZURE_", "CLOUDSDK_")
-    return hash(tuple(sorted(item for item in os.environ.items() if item[0].startswith(prefixes))))
+    if not os.supports_bytes_environ:
+        return hash(tuple(sorted(item for item in os.environ.items() if item[0].startswith(_CREDENTIALS))))
+    # every source asks: no variable is decoded
+    return hash(tuple(sorted((name, os.environb[name]) for name in os.environb if name.startswith(_CREDENTIALS_RAW))))
 
 
 def _shared(name: object, make: Callable[[], Connection]) -> Connection:

@@ -99,7 +99,12 @@ class RemoteSource:
         table = check_ranges(ranges, url=self.location.url, size=self.size)
         offsets, lengths = table[:, 0], table[:, 1]
         known = self._first
-        if not ((lengths == 0) | (offsets + lengths <= len(known))).all():
+        if len(table) == 1 and 0 < lengths[0] <= MAX_LENGTH and offsets[0] + lengths[0] > len(known):
+            try:
+                return list(self._fetch(offsets, lengths))
+            except RangesIgnoredError:
+                known = self._fetch_whole()
+        elif not ((lengths == 0) | (offsets + lengths <= len(known))).all():
             plan = coalesce(offsets, lengths, max_gap=MAX_GAP, enough=ENOUGH, max_length=MAX_LENGTH)
             try:
                 parts = self._fetch(plan.offsets, plan.lengths)
@@ -122,7 +127,7 @@ class RemoteSource:
             check_version(self.location, found)
             return [data]
 
-        touching = bool((offsets[1:] == offsets[:-1] + lengths[:-1]).any())
+        touching = len(starts) > 1 and bool((offsets[1:] == offsets[:-1] + lengths[:-1]).any())
         try:
             parts = _side_by_side(ask, len(starts), None if self._is_checked else ask_first, touching=touching)
             short = [n for n, part in enumerate(parts) if len(part) != sizes[n]]
