@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,35 @@ def merged(messages: Iterable[bytes]) -> bytes:
     first, *others = messages
     body = first[16:-4] + b"".join(x[16 + 21 : -4] for x in others) + b"7777"
     return first[:8] + (16 + len(body)).to_bytes(8, "big") + body
+
+
+def with_data(message: bytes, n: int) -> tuple[bytes, int]:
+    """Begin a message of GRIB 2 like another one, with so many bytes of data; give it up to those, and its length."""
+    at = 16
+    while message[at + 4] != 7:
+        at += int.from_bytes(message[at : at + 4], "big")
+    length = at + 5 + n + 4
+    return message[:8] + length.to_bytes(8, "big") + message[16:at] + (5 + n).to_bytes(4, "big") + b"\7", length
+
+
+def with_local_section(message: bytes, n: int) -> bytes:
+    """Put a section 2 of so many bytes into a message of GRIB 2."""
+    body = message[16:37] + (5 + n).to_bytes(4, "big") + b"\2" + bytes(n) + message[37:]
+    return message[:8] + (16 + len(body)).to_bytes(8, "big") + body
+
+
+def noaa_index(offsets: Iterable[int]) -> bytes:
+    """Write an index as wgrib2 does; equal offsets in a row are fields of one message."""
+    lines, number, part, last = [], 0, 1, -1
+    for offset in offsets:
+        number, part = (number, part + 1) if offset == last else (number + 1, 1)
+        name = f"{number}.{part}" if part > 1 else f"{number}"
+        lines.append(f"{name}:{offset}:d=2020010100:TMP:{number} mb:{number} hour fcst:\n")
+        last = offset
+    return "".join(lines).encode()
+
+
+def ecmwf_index(places: Iterable[tuple[int, int]]) -> bytes:
+    """Write an index as ECMWF's open data have."""
+    lines = ({"domain": "g", "param": "t", "_offset": offset, "_length": length} for offset, length in places)
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()

@@ -270,7 +270,7 @@ class Connection:
             f"no identity that was tried may do this at '{url}': {'; '.join(refused)}. "
             f'Give one that may: storage={{"{self.root}": {_EXAMPLES[self._service]}}}',
             url=url,
-        )
+        ) from PermissionError(url)
 
     def _ask_as[T](self, identity: Identity, url: str, ask: Callable[[ObjectStore], T]) -> T:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -11,14 +12,16 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.grib.library import cfgrib_of
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
+from virtualstack.location import absolute_url, is_remote
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.grib.groups import Layout, dataset_of
 from virtualstack.readers.grib.keys import TRIPLET
 from virtualstack.readers.grib.records import Records, records_of
+from virtualstack.readers.grib.sidecars import Sidecar, SidecarError, find_sidecar, open_sidecar
 from virtualstack.readers.grib.table import Table
 from virtualstack.readers.grib.tree import tree_of
-from virtualstack.readers.grib.walk import Walk
+from virtualstack.readers.grib.walk import SMALL_FILE, Walk
 from virtualstack.storage import Storage
 
 __all__ = ["GRIB"]
@@ -42,6 +45,10 @@ class GRIB:
         Whether coordinates of one value are scalars, not dimensions.
     read_keys
         Further keys that become attributes of variables.
+    index
+        The index of a file, which lists where its messages begin, as NOAA (``.idx``) and ECMWF (``.index``) publish
+        them: headers are then read side by side. What is found does not depend on it. ``"auto"``: the one beside a
+        remote file of more than 1 MiB, where there is one; ``None``: none; else its URL.
     """
 
     name: ClassVar[str] = "grib"
@@ -50,6 +57,7 @@ class GRIB:
     time_dims: tuple[str, ...] = _TIMES
     squeeze: bool = True
     read_keys: tuple[str, ...] = ()
+    index: str | os.PathLike[str] | None = "auto"
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Describe a file.
@@ -69,7 +77,8 @@ class GRIB:
     def _scan(self, url: str, storage: Storage) -> Records:
         source = storage.source(url)
         location = source.location
-        walk = Walk(source)
+        sidecar, notes = self._sidecar(location.url, source.size, storage)
+        walk = Walk(source, sidecar)
         names = self._names()
         records = records_of(walk, location, names, with_times=self._with_times())
         if walk.damages:
@@ -86,7 +95,18 @@ class GRIB:
                 url=location.url,
                 offset=0,
             )
-        return replace(records, n_junk=walk.n_junk)
+        contradiction = walk.contradiction()
+        return replace(records, n_junk=walk.n_junk, notes=(*notes, *([contradiction] if contradiction else [])))
+
+    def _sidecar(self, url: str, size: int, storage: Storage) -> tuple[Sidecar | None, list[str]]:
+        if self.index is None:
+            return None, []
+        if self.index == "auto":
+            return find_sidecar(url, size, storage) if is_remote(url) and size > SMALL_FILE else (None, [])
+        try:
+            return open_sidecar(absolute_url(self.index), size, storage), []
+        except SidecarError as error:
+            return None, [f"{error}; it is not used"]
 
     def assemble(self, parts: Sequence[ManifestGroup], options: ReadOptions) -> ManifestGroup:
         """Make one group of the fields of files: of all as if they stood in one.
@@ -136,8 +156,8 @@ def _group(
 
 
 def _notes(parts: Sequence[Records]) -> list[Refusal]:
-    n_junk = sum(part.n_junk for part in parts)
-    if not n_junk:
-        return []
-    n = sum(len(part.fields) for part in parts)
-    return [Refusal(path="/", reason=f"{n_junk} bytes belong to none of the {n} fields", kind="noted")]
+    notes = [note for part in parts for note in part.notes]
+    if n_junk := sum(part.n_junk for part in parts):
+        n = sum(len(part.fields) for part in parts)
+        notes.append(f"{n_junk} bytes belong to none of the {n} fields")
+    return [Refusal(path="/", reason=note, kind="noted") for note in notes]

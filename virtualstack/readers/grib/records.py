@@ -65,6 +65,8 @@ class Records:
         In the order of the file, of dtype `FIELD`.
     n_junk
         Bytes that belong to no message.
+    notes
+        What there is to say about the index of the file.
     """
 
     location: Location
@@ -74,6 +76,7 @@ class Records:
     digests: tuple[bytes, ...]
     fields: NDArray[np.void]
     n_junk: int = 0
+    notes: tuple[str, ...] = ()
 
     def to_group(self) -> ManifestGroup:
         """Give the records as a group, for who keeps and sends groups alone."""
@@ -87,6 +90,7 @@ class Records:
                 "stubs": self.stubs,
                 "digests": self.digests,
                 "n_junk": self.n_junk,
+                "notes": self.notes,
             },
             url=self.location.url,
         )
@@ -112,6 +116,7 @@ class Records:
             digests=tuple(said["digests"]),
             fields=np.frombuffer(manifest.inline, FIELD),
             n_junk=said["n_junk"],
+            notes=tuple(said["notes"]),
         )
 
 
