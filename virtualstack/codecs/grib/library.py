@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import threading
 from types import ModuleType
 
 __all__ = ["cfgrib_of", "eccodes_of"]
 
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
 
 
+@functools.cache
 def eccodes_of() -> ModuleType:
     """Import eccodes; pyproj first, where it is installed.
 
@@ -23,6 +25,7 @@ def eccodes_of() -> ModuleType:
         return importlib.import_module("eccodes")
 
 
+@functools.cache
 def cfgrib_of(name: str) -> ModuleType:
     """Import a module of cfgrib, such as ``"dataset"``."""
     eccodes_of()

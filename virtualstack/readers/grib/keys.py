@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
+from virtualstack.readers.grib.headers import Header
+from virtualstack.readers.grib.messages import Field
 
 __all__ = ["TRIPLET", "UNDEFINED", "ask", "field_of", "keys_of"]
 
@@ -20,22 +22,27 @@ TRIPLET = "virtualstack:parameter"
 """A key of ours: discipline, category and number of GRIB 2, or table and number of GRIB 1."""
 
 _TRIPLET_2 = ["discipline", "parameterCategory", "parameterNumber"]
-_MOST = 1 << 16
+_GRID = ("gridType", "md5GridSection", "numberOfPoints", "uvRelativeToGrid")
+_SCALARS = frozenset(
+    {"centre", "centreDescription", "dataType", "directionNumber", "edition", "frequencyNumber", "level:float"}
+    | {"number", "stepType", "subCentre", "typeOfLevel"}
+)
+_MOST, _MOST_PARTS = 1 << 16, 1 << 10
+_PARTS: OrderedDict[tuple[int, bytes], dict[str, Any]] = OrderedDict()
 _CACHE: OrderedDict[tuple[tuple[str, ...], bytes], tuple[Any, ...]] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def keys_of(stub: bytes, key: bytes, names: tuple[str, ...], /) -> tuple[Any, ...]:
+def keys_of(field: Field, header: Header, names: tuple[str, ...], /) -> tuple[Any, ...]:
     """Give the values of keys.
 
     Parameters
     ----------
-    stub
-        A message without data.
-    key
-        Of its header; equal ones have equal values.
+    field, header
+        The field, and what tells it apart; equal headers have equal values.
     names
-        Of keys in eccodes' and cfgrib's words, such as ``"level:float"``.
+        Of keys in eccodes' and cfgrib's words, such as ``"level:float"``. Times that stand in the header are not asked
+        for.
 
     Returns
     -------
@@ -43,11 +50,11 @@ def keys_of(stub: bytes, key: bytes, names: tuple[str, ...], /) -> tuple[Any, ..
         One value a name: text, numbers, or tuples of them; `UNDEFINED` where the field has no such key.
     """
     with _LOCK:
-        found = _CACHE.get((names, key))
+        found = _CACHE.get((names, header.key))
     if found is None:
-        found = _asked(field_of(stub), names)
+        found = _asked(field, header, names)
         with _LOCK:
-            _CACHE[names, key] = found
+            _CACHE[names, header.key] = found
             while len(_CACHE) > _MOST:
                 _CACHE.popitem(last=False)
     return found
@@ -59,8 +66,67 @@ def field_of(stub: bytes, /) -> Any:
     return cfgrib_of("cfmessage").CfMessage(eccodes.codes_new_from_message(stub), errors="ignore")
 
 
-def _asked(field: Mapping[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(ask(field, name) for name in names)
+class _Message:
+    """A message that eccodes has taken apart; cfgrib's view of it is made where it is needed, as that takes time."""
+
+    def __init__(self, stub: bytes) -> None:
+        self._eccodes = eccodes_of()
+        self._field: Any = None
+        self._stub = stub
+        self.handle = self._eccodes.codes_new_from_message(stub)
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self._eccodes.codes_release(self.handle)
+
+    def field(self) -> Any:
+        """Give cfgrib's view."""
+        if self._field is None:
+            self._field = field_of(self._stub)
+        return self._field
+
+
+def _asked(field: Field, header: Header, names: tuple[str, ...]) -> tuple[Any, ...]:
+    message = _Message(field.stub())
+    known: dict[str, Any] = {"stepUnits": 1}  # cfgrib counts in hours
+    if header.time is not None:
+        known["time"] = UNDEFINED
+    if header.step is not None:
+        known["step"] = UNDEFINED
+    grid = field.sections[2] if field.edition == 2 else field.sections[1]
+    if grid:
+        known |= _shared(message, _GRID, (field.edition, grid))
+    if "paramId" in names:
+        known["paramId"] = _scalar(message, "paramId")
+        if known["paramId"] != 0:
+            known[TRIPLET] = UNDEFINED
+    for name in names:
+        if name not in known:
+            known[name] = _scalar(message, name) if name in _SCALARS else ask(message.field(), name)
+    return tuple(known[name] for name in names)
+
+
+def _shared(message: _Message, names: tuple[str, ...], part: tuple[int, bytes]) -> dict[str, Any]:
+    """Ask for keys that depend on one section alone, once for all fields that have it."""
+    with _LOCK:
+        found = _PARTS.get(part)
+    if found is None:
+        found = {name: _scalar(message, name) for name in names}
+        with _LOCK:
+            _PARTS[part] = found
+            while len(_PARTS) > _MOST_PARTS:
+                _PARTS.popitem(last=False)
+    return found
+
+
+def _scalar(message: _Message, name: str) -> Any:
+    """Ask for a key of one value: cfgrib asks how many there are first."""
+    eccodes = eccodes_of()
+    key, _, kind = name.partition(":")
+    try:
+        return eccodes.codes_get(message.handle, key, float if kind else None)
+    except eccodes.CodesInternalError:
+        return UNDEFINED
 
 
 def ask(field: Mapping[str, Any], name: str, /) -> Any:

@@ -145,7 +145,7 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
         if row is None:
             row = rows[header.key] = len(headers)
             stubs.append(field.stub())
-            headers.append(keys_of(stubs[-1], header.key, names))
+            headers.append(keys_of(field, header, names))
         time, step = header.time, header.step
         if time is None:
             time = _number(headers[row][i_time], NO_TIME)
