@@ -149,7 +149,14 @@ def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
     The encoding of a file need not hold for what was joined to it: whole days do not hold hours.
     """
     encoding = {key: value for key, value in variable.encoding.items() if key in _CF_ENCODING}
-    loaded = xr.Variable(variable.dims, np.asarray(variable.values), variable.attrs)
+    try:
+        values = np.asarray(variable.values)
+    except (ValueError, OverflowError) as error:  # xarray decodes times as late as here
+        raise WriterError(
+            f"loaded variable '{name}' cannot be decoded: {error}; open the file with decode_times=False, or drop it",
+            variable=name,
+        ) from error
+    loaded = xr.Variable(variable.dims, values, variable.attrs)
     _check_unpacked(name, loaded)
     for drop in ((), _PACKING):
         kept = {key: value for key, value in encoding.items() if key not in drop}
