@@ -9,7 +9,7 @@ from struct import Struct
 
 from virtualstack.readers.grib.messages import Field
 
-__all__ = ["Header", "header_of"]
+__all__ = ["Header", "has_endless_time", "header_of"]
 
 # WMO FM 92 GRIB2 code table 4.4, and GRIB1 table 4: units of fixed length, in seconds
 _SECONDS = {0: 60, 1: 3600, 2: 86400, 10: 10800, 11: 21600, 12: 43200, 13: 1}
@@ -25,6 +25,10 @@ _TEMPLATES = {
     12: 36,
 }
 _UNIT, _TIME = 17, slice(18, 22)
+
+_DAYS = {3: 30, 4: 365, 5: 3650, 6: 10950, 7: 36500} | {unit: n / 86400 for unit, n in _SECONDS.items()}
+_MOST_DAYS = 10_000 * 366
+_WITHOUT_FORECAST = frozenset({20, 30, 31, 35, 254})
 
 _DATE_2 = Struct(">HBBBBB")
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -60,6 +64,19 @@ def header_of(field: Field, /, *, with_times: bool) -> Header:
         Whether times stay in the key: keys other than reference time and step depend on them.
     """
     return _header_2(field, with_times) if field.edition == 2 else _header_1(field, with_times)
+
+
+def has_endless_time(field: Field, /) -> bool:
+    """Tell whether a forecast ends more than ten thousand years later: eccodes counts the days one by one."""
+    if field.edition == 1:
+        product = field.sections[0]
+        return (
+            max(product[18], product[19], product[18] << 8 | product[19]) * _DAYS.get(product[17], 36500) > _MOST_DAYS
+        )
+    product = field.sections[3]
+    if len(product) < 22 or int.from_bytes(product[7:9], "big") in _WITHOUT_FORECAST:
+        return False
+    return (int.from_bytes(product[_TIME], "big") & 0x7FFFFFFF) * _DAYS.get(product[_UNIT], 36500) > _MOST_DAYS
 
 
 def _header_2(field: Field, with_times: bool) -> Header:

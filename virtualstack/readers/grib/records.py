@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import ManifestError
+from virtualstack.codecs.grib.library import eccodes_of
+from virtualstack.errors import MalformedFileError, ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.inline import inline_array
 from virtualstack.readers.base import PARTS
-from virtualstack.readers.grib.headers import header_of
+from virtualstack.readers.grib.headers import Header, has_endless_time, header_of
 from virtualstack.readers.grib.keys import UNDEFINED, keys_of
 from virtualstack.readers.grib.messages import Field
 from virtualstack.readers.grib.plain import is_plain
@@ -133,6 +134,11 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
         Of the keys, ``"time"`` and ``"step"`` among them.
     with_times
         Whether keys other than these two depend on times.
+
+    Raises
+    ------
+    MalformedFileError
+        eccodes can make nothing of a header, or would count time for ever.
     """
     rows: dict[bytes, int] = {}
     headers: list[tuple[Any, ...]] = []
@@ -145,7 +151,14 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
         if row is None:
             row = rows[header.key] = len(headers)
             stubs.append(field.stub())
-            headers.append(keys_of(field, header, names))
+            if with_times and has_endless_time(field):
+                raise MalformedFileError(
+                    f"'{location.url}' has a message at byte {field.offset} with a forecast time of more than ten "
+                    "thousand years; keys that depend on times other than 'time' and 'step' cannot be had",
+                    url=location.url,
+                    offset=field.offset,
+                )
+            headers.append(_keys(field, header, names, location))
         time, step = header.time, header.step
         if time is None:
             time = _number(headers[row][i_time], NO_TIME)
@@ -171,6 +184,18 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
         digests=tuple(blake2b(key, digest_size=16).digest() for key in rows),
         fields=np.array(columns, FIELD),
     )
+
+
+def _keys(field: Field, header: Header, names: tuple[str, ...], location: Location) -> tuple[Any, ...]:
+    try:
+        return keys_of(field, header, names)
+    except eccodes_of().CodesInternalError as error:
+        raise MalformedFileError(
+            f"'{location.url}' has a message at byte {field.offset} that eccodes cannot make out: {error}. "
+            "Fetch it again",
+            url=location.url,
+            offset=field.offset,
+        ) from error
 
 
 def _number(value: Any, otherwise: Any) -> Any:
