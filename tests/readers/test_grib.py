@@ -317,3 +317,65 @@ def test_single_and_double_precision_agree():
         eccodes.codes_release(handle)
         np.testing.assert_array_equal(grib_decoder({"row": 6}, (4, 6))(data).reshape(-1), expected, str(trial))
     assert n_float > 50
+
+
+def section(data, kind):
+    """Tell where a section of GRIB 2 begins."""
+    at = 16
+    while data[at + 4] != kind:
+        at += int.from_bytes(data[at : at + 4], "big")
+    return at
+
+
+def changed(data, kind, at, new):
+    """Put bytes into a section of GRIB 2."""
+    at += section(data, kind)
+    return data[:at] + new + data[at + len(new) :]
+
+
+HOSTILE_GRIDS = {
+    "no such template": (12, (0xABCD).to_bytes(2, "big")),
+    "no points": (30, bytes(8)),
+    "other points": (30, (7).to_bytes(4, "big")),
+    "many points in a row": (30, (10**9).to_bytes(4, "big")),
+    "many points": (6, (4 * 10**8).to_bytes(4, "big") + bytes(20) + (2 * 10**4).to_bytes(4, "big") * 2),
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE_GRIDS)
+def test_grids_that_cannot_be_made_out_are_refused(hostile, tmp_path):
+    """And no others; eccodes would abort the process where it has no memory for all points."""
+    good, bad = message({"shortName": "t"}), message({"shortName": "u", "typeOfLevel": "surface"})
+    path = write(tmp_path / "a.grib2", [good, changed(bad, 3, *HOSTILE_GRIDS[hostile])])
+    for open_ in (vs.open_virtual_dataset, vs.open_virtual_datatree):
+        with pytest.raises(UnsupportedFeatureError, match=f"'/u.*the first one at byte {len(good)} of .*grid"):
+            open_(path)
+    with pytest.warns(UserWarning, match="'/u"):
+        found = vs.open_virtual_dataset(path, unsupported="skip")
+    xr.testing.assert_identical(found.virtual.open().load(), cfgrib(write(tmp_path / "b.grib2", [good])))
+
+
+def test_times_without_end_are_refused_where_eccodes_counts_them(tmp_path):
+    """It counts day by day, up to millions of years."""
+    far = changed(message({"shortName": "t"}), 4, 17, b"\7\x7f\xff\xff\xff")
+    path = write(tmp_path / "a.grib2", [message({"shortName": "t"}), far])
+    with pytest.raises(MalformedFileError, match="ten thousand years"):
+        vs.open_virtual_dataset(path, reader=GRIB(time_dims=("valid_time",)))
+    vds = vs.open_virtual_dataset(path, decode_times=False)
+    assert vds.step.values[1] == pytest.approx(0x7FFFFFFF * 36525 * 24, rel=1e-3)
+
+
+def test_steps_that_xarray_cannot_hold_are_refused_as_such(tmp_path):
+    """Of more than 292 years; xarray decodes them when they are loaded."""
+    path = write(tmp_path / "a.grib2", [changed(message({"shortName": "t"}), 4, 17, b"\4\x80\0\1\x2c")])
+    with pytest.raises(vs.errors.VirtualStackError, match=r"'step' cannot be decoded.*decode_times=False"):
+        vs.open_virtual_dataset(path).virtual.open()
+
+
+def test_headers_that_eccodes_cannot_read_are_damaged(tmp_path):
+    """Where it can make no message of them at all."""
+    good = message({"shortName": "t"})
+    bad = changed(message({"shortName": "u"}), 4, 0, (30).to_bytes(4, "big"))
+    path = write(tmp_path / "a.grib2", [good, bad[: section(bad, 4) + 30] + bad[section(good, 5) :]])
+    with pytest.raises(vs.errors.VirtualStackError, match=f"at byte {len(good)}"):
+        vs.open_virtual_dataset(path)

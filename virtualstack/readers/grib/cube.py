@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.grib.library import cfgrib_of
-from virtualstack.readers.grib.grids import Coordinate, Grid, grid_of
-from virtualstack.readers.grib.keys import TRIPLET, UNDEFINED, field_of
+from virtualstack.manifests import Refusal
+from virtualstack.readers.grib.grids import Coordinate, Grid, GridError, grid_of
+from virtualstack.readers.grib.keys import TRIPLET, UNDEFINED, ask, field_of
 from virtualstack.readers.grib.table import Table
 
-__all__ = ["Axis", "Mixture", "Variable", "coordinates_of", "variables_of"]
+__all__ = ["Axis", "Mixture", "Variable", "coordinates_of", "variables_of", "with_grids"]
 
 UNKNOWN = "unknown"
+_GRID = ("md5GridSection", "gridType", "numberOfPoints")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,16 +158,23 @@ def variables_of(
     Variable
         Or the fields that make none.
     """
+    for name, part in _named(table, rows):
+        try:
+            yield _variable(table, part, name, time_dims, read_keys)
+        except _Mixed as error:
+            yield Mixture(name, part, error.key, error.values)
+
+
+def _named(table: Table, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.int64]]]:
     parameters = table.column("paramId")
     for parameter in parameters.distinct(rows):
         own = rows[parameters.codes[rows] == parameters.values.index(parameter)]
         for name, part in _parameters(table, own, parameter):
-            first = field_of(table.stubs[table.fields["header"][part[0]]])
-            name = name or _name(first)
-            try:
-                yield _variable(table, part, name, first, time_dims, read_keys)
-            except _Mixed as error:
-                yield Mixture(name, part, error.key, error.values)
+            yield name or _name(_first(table, part)), part
+
+
+def _first(table: Table, rows: NDArray[np.int64]) -> Any:
+    return field_of(table.stubs[table.fields["header"][rows[0]]])
 
 
 def _parameters(table: Table, rows: NDArray[np.int64], parameter: Any) -> list[tuple[str | None, NDArray[np.int64]]]:
@@ -183,19 +192,19 @@ def _parameters(table: Table, rows: NDArray[np.int64], parameter: Any) -> list[t
 
 
 def _name(first: Any) -> str:
-    short, variable = _key(first, "shortName", UNKNOWN), _key(first, "cfVarName", UNKNOWN)
-    return short if variable in (UNDEFINED, UNKNOWN) else variable
+    short, variable = ask(first, "shortName"), ask(first, "cfVarName")
+    name = short if variable in (UNDEFINED, UNKNOWN) else variable
+    return UNKNOWN if name == UNDEFINED else str(name)
 
 
 def _variable(
     table: Table,
     rows: NDArray[np.int64],
     name: str,
-    first: Any,
     time_dims: tuple[str, ...],
     read_keys: tuple[str, ...],
 ) -> Variable:
-    cfgrib = cfgrib_of("dataset")
+    cfgrib, first = cfgrib_of("dataset"), _first(table, rows)
     attributes: dict[str, Any] = {}
     for key in cfgrib.DATA_ATTRIBUTES_KEYS:
         values = table.column(key).distinct(rows)
@@ -203,31 +212,61 @@ def _variable(
             raise _Mixed(key, values)
         if values[0] not in (UNDEFINED, UNKNOWN):
             attributes[f"GRIB_{key}"] = values[0]
-    keys = [*read_keys, *cfgrib.EXTRA_DATA_ATTRIBUTES_KEYS, *cfgrib.GRID_TYPE_MAP.get(_key(first, "gridType", ""), [])]
+    keys = [*read_keys, *cfgrib.EXTRA_DATA_ATTRIBUTES_KEYS, *cfgrib.GRID_TYPE_MAP.get(ask(first, "gridType"), [])]
     attributes.update(cfgrib.read_data_var_attrs(first, sorted(keys)))
     dims = cfgrib.encode_cf_first(attributes, ("parameter", "time", "geography", "vertical"), time_dims)
-    grid = _grid(table, rows, first)
+    grid = _grid(table, rows)
     axes = tuple(axis for dim in dims if (axis := _axis(table, rows, dim, attributes)) is not None)
     return Variable(name, attributes, rows, axes, grid)
 
 
-def _key(field: Any, key: str, otherwise: str) -> str:
-    try:
-        return str(field[key])
-    except KeyError:
-        return otherwise
-
-
-def _grid(table: Table, rows: NDArray[np.int64], first: Any) -> Grid:
+def _grid(table: Table, rows: NDArray[np.int64]) -> Grid:
     """Give the grid that all fields have; sections that differ in what makes no difference to points are one."""
-    sections = table.column("md5GridSection")
-    distinct = sections.distinct(rows)
-    grid = grid_of(first, distinct[0])
-    for md5 in distinct[1:]:
-        row = rows[sections.codes[rows] == sections.values.index(md5)][0]
-        if not grid.same(grid_of(field_of(table.stubs[table.fields["header"][row]]), md5)):
-            raise _Mixed("md5GridSection", distinct)
+    first, *others = _by_grid(table, rows)
+    grid = _grid_of(table, first)
+    if not all(grid.same(_grid_of(table, other)) for other in others):
+        raise _Mixed(_GRID[0], table.column(_GRID[0]).distinct(rows))
     return grid
+
+
+def _by_grid(table: Table, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Part fields by their sections, and what eccodes takes these for, in the order in which they occur."""
+    codes = np.stack([table.column(key).codes[rows] for key in _GRID])
+    _, first, which = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+    return [rows[which.reshape(-1) == i] for i in np.argsort(first)]
+
+
+def _grid_of(table: Table, rows: NDArray[np.int64]) -> Grid:
+    md5 = table.column(_GRID[0])
+    n_bytes = int(table.fields["length"][md5.codes == md5.codes[rows[0]]].max())
+    return grid_of(_first(table, rows), md5.values[md5.codes[rows[0]]], n_bytes=n_bytes)
+
+
+def with_grids(table: Table, rows: NDArray[np.int64], /) -> tuple[NDArray[np.int64], list[Refusal]]:
+    """Tell fields whose grids can be made out from others.
+
+    Returns
+    -------
+    numpy.ndarray
+        Their rows.
+    list of Refusal
+        The others, by variable.
+    """
+    is_good = np.ones(len(table.fields), bool)
+    refusals = []
+    for part in _by_grid(table, rows):
+        try:
+            _grid_of(table, part)
+        except GridError as error:
+            is_good[part] = False
+            refusals += [_refusal(table, name, own, error) for name, own in _named(table, part)]
+    return rows[is_good[rows]], refusals
+
+
+def _refusal(table: Table, name: str, rows: NDArray[np.int64], error: GridError) -> Refusal:
+    offset, location = table.fields["offset"][rows[0]], table.locations[table.sources[rows[0]]]
+    reason = f"{len(rows)} of its fields, the first one at byte {offset} of '{location.url}': {error}"
+    return Refusal(path=f"/{name}", reason=reason)
 
 
 def _axis(table: Table, rows: NDArray[np.int64], key: str, attributes: Mapping[str, Any]) -> Axis | None:

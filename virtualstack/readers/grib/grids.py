@@ -12,8 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.readers.grib.keys import UNDEFINED, ask
 
-__all__ = ["Coordinate", "Grid", "grid_of"]
+__all__ = ["MAX_POINTS", "Coordinate", "Grid", "GridError", "grid_of"]
+
+MAX_POINTS = 1 << 27
+"""Points of one grid: eccodes makes lists of them all, of 8 bytes each, and aborts where there is no memory."""
+
+_FEW_POINTS, _POINTS_A_BYTE = 1 << 25, 1 << 12  # more than a few need bytes of a message, in which they may be
+
+
+class GridError(ValueError):
+    """The grid of a field cannot be made out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,11 +78,11 @@ class Grid:
 
 
 _MOST = 64
-_CACHE: OrderedDict[str, Grid] = OrderedDict()
+_CACHE: OrderedDict[tuple[Any, ...], Grid] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def grid_of(field: Any, md5: str, /) -> Grid:
+def grid_of(field: Any, md5: str, /, *, n_bytes: int) -> Grid:
     """Give the grid of a field.
 
     Parameters
@@ -80,20 +90,37 @@ def grid_of(field: Any, md5: str, /) -> Grid:
     field
         With the keys of eccodes and cfgrib.
     md5
-        Of its grid section; equal ones are equal grids.
+        Of its grid section.
+    n_bytes
+        Of the message.
+
+    Raises
+    ------
+    GridError
+        eccodes does not know it, or what it says of it makes no sense.
     """
+    if md5 == UNDEFINED:
+        raise GridError("it has no grid")
+    key = (md5, *(ask(field, name) for name in ("edition", "gridType", "numberOfPoints")))
     with _LOCK:
-        found = _CACHE.get(md5)
+        found = _CACHE.get(key)
     if found is None:
-        found = _made(field, md5)
+        try:
+            found = _made(field, md5, n_bytes)
+        except GridError:
+            raise
+        except Exception as error:  # eccodes has an exception for each of its error codes; cfgrib checks nothing
+            kind = ask(field, "gridType")
+            raise GridError(f"its grid of type '{kind}' cannot be made out: {error!r}") from error
         with _LOCK:
-            _CACHE[md5] = found
+            _CACHE[key] = found
             while len(_CACHE) > _MOST:
                 _CACHE.popitem(last=False)
     return found
 
 
-def _made(field: Any, md5: str) -> Grid:
+def _made(field: Any, md5: str, n_bytes: int) -> Grid:
+    _check_points(field, n_bytes)
     dims, shape, variables = cfgrib_of("dataset").build_geography_coordinates(field, ("geography",), "ignore")
     shape = tuple(int(n) for n in shape)
     by_columns = len(dims) == 2 and bool(field.get("jPointsAreConsecutive", 0))
@@ -104,9 +131,30 @@ def _made(field: Any, md5: str) -> Grid:
             # eccodes lists the points in the order in which they lie in the message
             values = np.ascontiguousarray(values.reshape(shape[::-1]).T)
         coordinates[name] = Coordinate(tuple(variable.dimensions), values, dict(variable.attributes))
+        lengths = tuple(n for dim, n in zip(dims, shape, strict=True) if dim in variable.dimensions)
+        if values.shape != lengths:
+            raise GridError(f"its grid of {shape} points has {values.size} values of '{name}'")
     if dims == ("latitude", "longitude") and field.get("iScansNegatively", 0):
         coordinates["longitude"] = _westwards(field, coordinates["longitude"], shape, by_columns)
     return Grid(tuple(dims), shape, coordinates, by_columns, md5)
+
+
+def _check_points(field: Any, n_bytes: int) -> None:
+    """Refuse what would fill the memory, before eccodes makes lists of it."""
+    cfgrib = cfgrib_of("dataset")
+    n = _count(field, "numberOfPoints")
+    if ask(field, "gridType") in cfgrib.GRID_TYPES_DIMENSION_COORDS | cfgrib.GRID_TYPES_2D_NON_DIMENSION_COORDS:
+        n = max(n, _count(field, "Nx") * _count(field, "Ny"))
+    most = min(MAX_POINTS, max(_FEW_POINTS, _POINTS_A_BYTE * n_bytes))
+    if n > most:
+        raise GridError(f"its grid has {n} points; those of a message of {n_bytes} bytes are {most} at most")
+
+
+def _count(field: Any, key: str) -> int:
+    value = ask(field, key)
+    if not isinstance(value, int) or value < 0:
+        raise GridError(f"its grid has {value!r} as '{key}'")
+    return value
 
 
 def _westwards(field: Any, longitude: Coordinate, shape: tuple[int, ...], by_columns: bool) -> Coordinate:

@@ -14,7 +14,7 @@ from virtualstack.codecs.grib.library import cfgrib_of
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
 from virtualstack.readers.grib.arrays import coordinate_array, variable_array
-from virtualstack.readers.grib.cube import Mixture, Variable, coordinates_of, variables_of
+from virtualstack.readers.grib.cube import Mixture, Variable, coordinates_of, variables_of, with_grids
 from virtualstack.readers.grib.grids import Coordinate
 from virtualstack.readers.grib.keys import UNDEFINED
 from virtualstack.readers.grib.table import Table
@@ -43,13 +43,14 @@ class Layout:
 def dataset_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
     """Make one group of fields, as cfgrib makes a dataset.
 
-    A variable whose coordinates contradict those of the ones before it is refused.
+    A variable whose coordinates contradict those of the ones before it is refused, and fields of unknown grids are.
 
     Raises
     ------
     UnsupportedFeatureError
         Fields of one variable differ in what is one for all of a variable.
     """
+    whole, (rows, unknown) = rows, with_grids(table, rows)
     variables = []
     for found in variables_of(table, rows, time_dims=layout.time_dims, read_keys=layout.read_keys):
         if isinstance(found, Mixture):
@@ -57,7 +58,8 @@ def dataset_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url:
         if found.name not in layout.dropped:
             variables.append(found)
     node = group_of(table, variables, layout, url=url)
-    return replace(node, attributes=common_attributes(table, rows), url=url)
+    refusals = (*(x for x in unknown if x.path[1:] not in layout.dropped), *node.refusals)
+    return replace(node, attributes=common_attributes(table, whole), refusals=refusals, url=url)
 
 
 def mixed(mixture: Mixture, url: str | None) -> UnsupportedFeatureError:

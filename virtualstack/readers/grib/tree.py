@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.grib.cube import Axis, Mixture, Variable, variables_of
+from virtualstack.readers.grib.cube import Axis, Mixture, Variable, variables_of, with_grids
 from virtualstack.readers.grib.groups import Layout, common_attributes, group_of, mixed
 from virtualstack.readers.grib.keys import UNDEFINED, ask, field_of
 from virtualstack.readers.grib.table import Table
@@ -57,13 +57,15 @@ def tree_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: st
     UnsupportedFeatureError
         Fields of one variable cannot be told apart.
     """
+    whole, (rows, unknown) = rows, with_grids(table, rows)
     levels: dict[str, ManifestGroup] = {}
     for level, of_level in _parted(table, rows, "typeOfLevel"):
         steps = {}
         for step, of_step in _parted(table, of_level, "stepType"):
             steps[step] = _qualified(table, of_step, layout, url=url)
         levels[level] = ManifestGroup(groups=steps, url=url)
-    return ManifestGroup(groups=levels, attributes=common_attributes(table, rows), url=url)
+    refusals = tuple(x for x in unknown if x.path[1:] not in layout.dropped)
+    return ManifestGroup(groups=levels, attributes=common_attributes(table, whole), refusals=refusals, url=url)
 
 
 def _parted(table: Table, rows: NDArray[np.int64], key: str) -> Iterator[tuple[str, NDArray[np.int64]]]:
