@@ -79,6 +79,13 @@ class _Message:
         if hasattr(self, "handle"):
             self._eccodes.codes_release(self.handle)
 
+    def __getitem__(self, name: str) -> Any:
+        key, _, kind = name.partition(":")
+        try:
+            return self._eccodes.codes_get(self.handle, key, int if kind == "int" else float if kind else None)
+        except self._eccodes.KeyValueNotFoundError:
+            raise KeyError(name) from None
+
     def field(self) -> Any:
         """Give cfgrib's view."""
         if self._field is None:
@@ -91,8 +98,7 @@ def _asked(field: Field, header: Header, names: tuple[str, ...]) -> tuple[Any, .
     known: dict[str, Any] = {"stepUnits": 1}  # cfgrib counts in hours
     if header.time is not None:
         known["time"] = UNDEFINED
-    if header.step is not None:
-        known["step"] = UNDEFINED
+    known["step"] = _step(message) if header.step is None else UNDEFINED
     grid = field.sections[2] if field.edition == 2 else field.sections[1]
     if grid:
         known |= _shared(message, _GRID, (field.edition, grid))
@@ -104,6 +110,13 @@ def _asked(field: Field, header: Header, names: tuple[str, ...]) -> tuple[Any, .
         if name not in known:
             known[name] = _scalar(message, name) if name in _SCALARS else ask(message.field(), name)
     return tuple(known[name] for name in names)
+
+
+def _step(message: _Message) -> Any:
+    try:
+        return cfgrib_of("cfmessage").from_grib_step(message)
+    except Exception:  # noqa: BLE001 - as in `ask`
+        return UNDEFINED
 
 
 def _shared(message: _Message, names: tuple[str, ...], part: tuple[int, bytes]) -> dict[str, Any]:
