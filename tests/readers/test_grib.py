@@ -82,6 +82,20 @@ def test_datasets_are_those_of_cfgrib(sample, tmp_path):
     assert f"{16 * 18} bytes belong to none of the 16" in report.to_string()
 
 
+@pytest.mark.parametrize("time_dims", [("time",), ("step",), ("valid_time",), ("valid_time", "step")])
+def test_of_several_fields_the_one_that_cfgrib_takes_is_taken(time_dims, tmp_path):
+    """Where they differ in times that are no dimensions."""
+    path = write(tmp_path / "a.grib", [*cube(), *cube()])
+    found = opened(path, reader=GRIB(time_dims=time_dims))
+    xr.testing.assert_identical(found, cfgrib(path, time_dims=time_dims))
+
+
+@pytest.mark.parametrize("option", [{"read_keys": ("values",)}, {"filter_by_keys": {"max": 3}}])
+def test_keys_of_values_are_refused(option):
+    with pytest.raises(ValueError, match="is of values"):
+        GRIB(**option)
+
+
 def test_coordinates_of_one_value_keep_their_dimension_on_request(tmp_path):
     path = write(tmp_path / "a.grib", [message()])
     found = opened(path, reader=GRIB(squeeze=False))

@@ -87,6 +87,8 @@ class Variable:
         Of it.
     rows
         Its fields in the table.
+    ranks
+        Their entries in cfgrib's index.
     axes
         Its coordinates in front of the grid, those of one value too.
     grid
@@ -96,6 +98,7 @@ class Variable:
     name: str
     attributes: Mapping[str, Any]
     rows: NDArray[np.int64]
+    ranks: NDArray[np.int64]
     axes: tuple[Axis, ...]
     grid: Grid
 
@@ -127,11 +130,15 @@ class Variable:
         Returns
         -------
         numpy.ndarray
-            Shape as `shape`: the row of the field in each cell, -1 where there is none. The first one of several wins.
+            Shape as `shape`: the row of the field in each cell, -1 where there is none. As with cfgrib, the first of
+            several wins; of those that differ in keys that are no coordinates here, the last.
         numpy.ndarray
             Rows of the other ones.
         """
-        used, first = np.unique(self.flat(), return_index=True)
+        flat = self.flat()
+        order = np.lexsort((np.arange(len(flat)), -self.ranks, flat))
+        used, begin = np.unique(flat[order], return_index=True)
+        first = order[begin]
         cells = np.full(math.prod(self.shape), -1, np.int64)
         cells[used] = self.rows[first]
         others = np.ones(len(self.rows), bool)
@@ -217,7 +224,7 @@ def _variable(
     dims = cfgrib.encode_cf_first(attributes, ("parameter", "time", "geography", "vertical"), time_dims)
     grid = _grid(table, rows)
     axes = tuple(axis for dim in dims if (axis := _axis(table, rows, dim, attributes)) is not None)
-    return Variable(name, attributes, rows, axes, grid)
+    return Variable(name, attributes, rows, table.ranks[rows], axes, grid)
 
 
 def _grid(table: Table, rows: NDArray[np.int64]) -> Grid:

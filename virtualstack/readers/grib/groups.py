@@ -111,7 +111,7 @@ def group_of(table: Table, variables: Sequence[Variable], layout: Layout, /, *, 
         arrays[variable.name] = variable_array(table, variable, own, squeeze=layout.squeeze)
         n_more = len(variable.cells()[1])
         if n_more:
-            reason = f"{n_more} of {len(variable.rows)} fields stand where another one does; the first one is taken"
+            reason = f"{n_more} of {len(variable.rows)} fields stand where another one does, which is taken"
             refusals.append(Refusal(path=path, reason=reason, kind="noted"))
     return ManifestGroup(
         arrays={**{name: made[name] for name in coordinates if name in made}, **arrays},

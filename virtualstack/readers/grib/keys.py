@@ -13,13 +13,33 @@ from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
 from virtualstack.readers.grib.headers import Header
 from virtualstack.readers.grib.messages import Field
 
-__all__ = ["TRIPLET", "UNDEFINED", "ask", "field_of", "keys_of"]
+__all__ = ["OF_VALUES", "TRIPLET", "UNDEFINED", "ask", "field_of", "keys_of"]
 
 UNDEFINED = "undef"
 """The value of keys that a field does not have, as cfgrib writes it."""
 
 TRIPLET = "virtualstack:parameter"
 """A key of ours: discipline, category and number of GRIB 2, or table and number of GRIB 1."""
+
+OF_VALUES = frozenset(
+    {
+        "average",
+        "avg",
+        "bitmap",
+        "bitsPerValue",
+        "codedValues",
+        "const",
+        "isConstant",
+        "kurtosis",
+        "latLonValues",
+        "max",
+    }
+    | {"maximum", "md5Data", "md5Section6", "md5Section7", "md5Headers", "min", "minimum", "numberOfCodedValues"}
+    | {"numberOfMissing", "packingError", "skewness", "standardDeviation", "sd", "totalLength", "values"}
+    | {"bitmapPresent", "referenceValue", "binaryScaleFactor", "decimalScaleFactor", "numberOfValues"}
+    | {"referenceValueError", "packingType", "missingValuesPresent", "unpackedValues", "data", "offset"}
+)
+"""Keys that are of values, or of how they are packed, which differs from field to field and is in no header of ours."""
 
 _TRIPLET_2 = ["discipline", "parameterCategory", "parameterNumber"]
 _GRID = ("gridType", "md5GridSection", "numberOfPoints", "uvRelativeToGrid")

@@ -16,7 +16,7 @@ from virtualstack.location import absolute_url, is_remote
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.grib.groups import Layout, dataset_of
-from virtualstack.readers.grib.keys import TRIPLET
+from virtualstack.readers.grib.keys import OF_VALUES, TRIPLET
 from virtualstack.readers.grib.records import Records, records_of
 from virtualstack.readers.grib.sidecars import Sidecar, SidecarError, find_sidecar, open_sidecar
 from virtualstack.readers.grib.table import Table
@@ -44,11 +44,16 @@ class GRIB:
     squeeze
         Whether coordinates of one value are scalars, not dimensions.
     read_keys
-        Further keys that become attributes of variables.
+        Further keys that become attributes of variables; none that eccodes computes of values.
     index
         The index of a file, which lists where its messages begin, as NOAA (``.idx``) and ECMWF (``.index``) publish
         them: headers are then read side by side. What is found does not depend on it. ``"auto"``: the one beside a
         remote file of more than 1 MiB, where there is one; ``None``: none; else its URL.
+
+    Raises
+    ------
+    ValueError
+        A key is of values.
     """
 
     name: ClassVar[str] = "grib"
@@ -58,6 +63,11 @@ class GRIB:
     squeeze: bool = True
     read_keys: tuple[str, ...] = ()
     index: str | os.PathLike[str] | None = "auto"
+
+    def __post_init__(self) -> None:
+        for name in (*self.filter_by_keys, *self.time_dims, *self.read_keys):
+            if name.partition(":")[0] in OF_VALUES:
+                raise ValueError(f"the key '{name}' is of values, which are not read: headers alone are")
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Describe a file.

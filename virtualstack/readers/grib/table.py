@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Column:
         return [self.values[code] for code in codes[np.argsort(first)]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Table:
     """The fields of files, in the order of the files.
 
@@ -114,6 +115,18 @@ class Table:
         none = distinct == NO_TIME if name == "time" else np.isnan(distinct)
         values = [UNDEFINED if is_none else value for value, is_none in zip(distinct.tolist(), none, strict=True)]
         return Column(codes.astype(np.int64), values)
+
+    @cached_property
+    def ranks(self) -> NDArray[np.int64]:
+        """Number the entries of cfgrib's index, which are fields with equal keys and times, in their order."""
+        values: dict[Any, int] = {}
+        of_header = [values.setdefault(tuple(map(repr, header)), len(values)) for header in self.headers]
+        entries = np.zeros(len(self.fields), [("keys", "<i8"), ("time", "<i8"), ("step", "<f8")])
+        entries["keys"] = np.array(of_header, np.int64)[self.fields["header"]]
+        entries["time"] = self.fields["time"]
+        entries["step"] = np.where(np.isnan(self.fields["step"]), -np.inf, self.fields["step"])
+        _, first, inverse = np.unique(entries, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[inverse].astype(np.int64)
 
     def selected(self, wanted: Mapping[str, Any], /) -> NDArray[np.int64]:
         """Give the rows of fields whose keys have given values, or one of several."""
