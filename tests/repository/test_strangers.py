@@ -20,7 +20,7 @@ from virtualstack.formats.manifest_store.names import HINT
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.repository import save
-from virtualstack.storage import Permission
+from virtualstack.storage import Permission, Storage
 
 
 @pytest.fixture
@@ -237,3 +237,56 @@ def test_servers_that_have_everything_are_refused():
     with pytest.raises(MalformedFileError, match="answers whatever is asked"):
         history.newest(objects)
     assert objects.n_asked < 2000
+
+
+def references(to, path):
+    """Write a kerchunk document that refers to what another file holds."""
+    path.write_text(json.dumps(vs.open_virtual_dataset(to).virtual.to_kerchunk()))
+
+
+def test_a_source_that_refers_elsewhere_is_not_refreshed(strangers, tmp_path):
+    """Neither its values are read, which loaded ones are compared with, nor is it written what it refers to."""
+    (secret,) = days(tmp_path / "secret", 1)
+    references(secret, strangers.parent / "000.nc")
+    done = vs.Repository.open(strangers).refresh()
+    assert (done.refreshed, done.snapshot.number) == ((), 0)
+    assert "which is a local file outside of the store's folder" in done.left[0][1]
+    done = vs.Repository.open(strangers, allow=secret.parent).refresh()
+    assert (len(done.refreshed), done.snapshot.number, done.snapshot.signatures) == (1, 1, ())
+
+
+def test_what_a_source_elsewhere_refers_to_is_not_signed(tmp_path, monkeypatch):
+    """Though all that the store named before may be read."""
+    secret = days(tmp_path / "secret", 2)
+    with monkeypatch.context() as other:
+        other.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path / "key-of-another"))
+        for path in secret:
+            Storage.of().target("memory://bucket").put(path.name, path.read_bytes())
+        parts = [f"memory://bucket/{path.name}" for path in secret]
+        join(parts).virtual.to_manifest_store(tmp_path / "given" / "x.vstack")
+    references(secret[0], tmp_path / "refs")
+    Storage.of().target("memory://bucket").put(secret[0].name, (tmp_path / "refs").read_bytes())
+    done = vs.Repository.open(tmp_path / "given" / "x.vstack", allow="memory://bucket").refresh()
+    assert (done.refreshed, done.snapshot.number) == ((), 0)
+    assert "which is a local file outside of the store's folder" in done.left[0][1]
+    with pytest.raises(ForbiddenLocationError, match="which is in this process's memory"):  # it is not trusted
+        read(tmp_path / "given" / "x.vstack")
+
+
+def moves(old, new, n=256):
+    return [{"old": old, "new": new, "n_prefixes": 1 << 30}] * n
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "moved"),
+    [
+        ([f"s3://b{i}/" for i in range(200)], moves("", "s3://b/" + "a" * 20_000)),
+        (["s3://b/" + "x" * i for i in range(2000)], moves("s3://c/", "s3://b/")),
+        (["s3://b/"] * 200, moves("s3://b/", "s3://b/" + "a" * 100)),
+    ],
+)
+def test_relocations_do_not_make_much_of_little(strangers, prefixes, moved):
+    """A store of kilobytes cannot name gigabytes of beginnings."""
+    change(strangers, lambda x: x.update(prefixes=prefixes, relocations=moved))
+    with pytest.raises(MalformedFileError, match="damaged or a trap"):
+        read(strangers)

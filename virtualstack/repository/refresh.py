@@ -105,6 +105,7 @@ def refresh(
     stale = stale_sources(shown, storage)
     told = {problem.url: problem for problem in stale.problems}
     wanted = {x.url for x in stale.problems if x.status == "changed" or (x.status == "missing" and missing == "mask")}
+    storage = storage.only(store.permission)
     segments = {number: frozenset(x for x in own if x.url in wanted) for number, own in stale.segments.items()}
     cells: dict[str, dict[str, Cells]] = {url: {} for url in sorted(wanted)}
     for (url, path), found in cells_of_sources(shown, {k: own for k, own in segments.items() if own}).items():
@@ -117,7 +118,7 @@ def refresh(
     refreshed: list[str] = []
     left = [(x.url, x.reason) for x in stale.problems if x.url not in wanted]
     for url, group in _scanned([url for url in cells if url not in masked], storage, how):
-        made = group if isinstance(group, str) else _made(store.group, group, cells[url], storage, how)
+        made = group if isinstance(group, str) else _made(store, group, cells[url], storage, how)
         if isinstance(made, str):
             left.append((url, made))
             continue
@@ -159,9 +160,9 @@ def _masks(cells: Cells) -> Iterator[Overlay]:
 
 
 def _made(
-    stored: ManifestGroup, source: ManifestGroup, cells: Mapping[str, Cells], storage: Storage, how: Rescan
+    store: Stored, source: ManifestGroup, cells: Mapping[str, Cells], storage: Storage, how: Rescan
 ) -> dict[str, list[Overlay]] | str:
-    """Give the new chunks of a source in the place of the old ones, or why they do not fit."""
+    """Give the new chunks of a source in the place of the old ones, or why they do not fit, or may not be read."""
     made: dict[str, list[Overlay]] = {}
     try:
         by_groups: dict[tuple[str, str], dict[str, Cells]] = {}
@@ -169,10 +170,13 @@ def _made(
             own = path.rpartition("/")[0]
             by_groups.setdefault((own, _group_of(source, path)), {})[path.rpartition("/")[2]] = each
         for (own, its), each_name in by_groups.items():
-            node, other = stored[own], source[its]
+            node, other = store.group[own], source[its]
             if isinstance(node, ManifestGroup) and isinstance(other, ManifestGroup):
                 for name, over in _placed(node, other, each_name, storage, how).items():
                     made[f"{own}/{name}"] = over
+        manifests = [over.manifest for each in made.values() for over in each]
+        found = {x.url for manifest in manifests if isinstance(manifest, ChunkManifest) for x in manifest.locations}
+        store.permission.check(sorted(found))  # others than the source itself, which a document of references names
     except (CombineError, ReaderError, StorageError) as error:
         return str(error)
     return made

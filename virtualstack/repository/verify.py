@@ -98,11 +98,12 @@ def verify(
     group = group_of(snapshot, archive)
     stale = stale_sources(shown_in(group, archive), objects.storage)
     bad = {problem.recorded for problem in stale.problems}
+    storage = objects.storage.only(permission)
     return StoreVerification(
         url=objects.url.rstrip("/"),
         snapshot=snapshot.number,
         n_sources=stale.n_sources,
         n_touched=stale.n_touched,
         problems=stale.problems,
-        chunks=compare_sample(group, objects.storage, sample=sample, seed=seed, leaving_out=bad) if sample else (),
+        chunks=compare_sample(group, storage, sample=sample, seed=seed, leaving_out=bad) if sample else (),
     )

@@ -134,7 +134,8 @@ whose host is private. If it may be read, open the store with allow=["http://10.
             return
         url = _canonical(prefix)
         named = self._named()
-        if any(x.startswith(url) for x in (*named, *map(_real, filter(_is_local, named)))):
+        real = map(_real, filter(_is_local, named)) if _is_local(url) else ()  # a look at the disk for each
+        if any(x.startswith(url) for x in (*named, *real)):
             return
         if url.count("/") == 2 and url.partition("://")[0] in (*OBJECT_STORES, *WEB):
             return  # a part of the host

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Protocol, Self, cast
 
 from virtualstack.errors import StorageError
 from virtualstack.location import Location, absolute_url, split_url
@@ -31,6 +31,13 @@ _REMEMBERED: Mapping[str, object] = {}  # never changed, but replaced: whoever r
 _LOCK = threading.Lock()
 
 
+class Check(Protocol):
+    """Says which URLs may be read; pickles."""
+
+    def check(self, urls: Sequence[str], /) -> None:
+        """Raise `ForbiddenLocationError` for the first that may not."""
+
+
 @dataclass(slots=True)
 class _Kept:
     url: str
@@ -52,12 +59,15 @@ class Storage:
         See `once`.
     stale
         See `with_stale`.
+    permission
+        See `only`.
     """
 
     given: tuple[tuple[str, object], ...] = ()
     remembered: tuple[tuple[str, object], ...] = ()
     kept: _Kept | None = field(default=None, compare=False)
     stale: Stale = "error"
+    permission: Check | None = None
 
     @classmethod
     def of(cls, storage: StorageLike = None, /) -> Self:
@@ -99,6 +109,13 @@ class Storage:
             raise ValueError(f"stale must be 'error', 'warn' or 'ignore', not {stale!r}")
         return replace(self, stale=stale)
 
+    def only(self, permission: Check, /) -> Self:
+        """Give the same storage, which opens nothing that may not be read.
+
+        For scanning what a store from a stranger names: a source may name others in turn.
+        """
+        return replace(self, permission=permission)
+
     def source(self, url: str | os.PathLike[str], /, *, expected: Location | None = None) -> Source:
         """Open what is at a URL or local path.
 
@@ -132,6 +149,8 @@ class Storage:
         return self.kept.source
 
     def _open(self, url: str, expected: Location | None) -> Source:
+        if self.permission is not None:
+            self.permission.check([url])
         prefix, backend = self.find(url)
         if backend is None or isinstance(backend, Mapping):
             scheme = url.partition("://")[0]

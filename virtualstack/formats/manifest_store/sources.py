@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
 
@@ -33,6 +34,12 @@ FEW_SOURCES = 16
 
 MAX_MOVED = 256
 """Relocations of a store."""
+
+_MAX_LENGTH = 1 << 13
+"""Characters of a location that was relocated."""
+
+_MAX_WORK = 1 << 29
+"""Characters that all relocations of all prefixes make together, and 64 for each."""
 
 STORE, PARENT = "./", "../"
 _RELATIVE = STORE, PARENT
@@ -127,7 +134,7 @@ class Prefixes:
         ForbiddenLocationError
             It is relative and might lead out of the folder that holds the store, or is no URL.
         MalformedFileError
-            There is no such prefix.
+            There is no such prefix, or relocations make it longer than locations are.
         """
         _, suffix, size, time, etag = row
         text = self.written(row, prefixes)
@@ -155,19 +162,50 @@ class Prefixes:
         text = self.table[number] + row[1]
         for old, new, n in self.moved:
             if number < n and text.startswith(old):
-                text = new + text[len(old) :]
+                text = self._checked(new + text[len(old) :])
         return text
 
     def begins(self) -> list[str]:
-        """Give what locations may begin with, as they are written, relocations applied."""
+        """Give what locations may begin with, as they are written, relocations applied.
+
+        Raises
+        ------
+        MalformedFileError
+            Relocations make of them more than is read.
+        """
         found: dict[str, None] = {}
-        for number, prefix in enumerate(self.table):
-            own = {prefix: None}
+        work = 0
+        ends = sorted({0, len(self.table), *(min(n, len(self.table)) for *_, n in self.moved)})
+        for low, high in pairwise(ends):  # the same relocations apply to all between them
+            own = dict.fromkeys(self.table[low:high])
             for old, new, n in self.moved:
-                if number < n:
-                    own = dict.fromkeys(x for begin in own for x in _moved(begin, old, new))
+                if low < n:
+                    own = dict.fromkeys(self._checked(x) for begin in own for x in _moved(begin, old, new))
+                    work += sum(map(len, own)) + 64 * len(own)
+                if work > _MAX_WORK:
+                    raise MalformedFileError(
+                        f"'{self.store}' has {len(self.table)} prefixes and {len(self.moved)} relocations, more than "
+                        "are read together: it is damaged or a trap",
+                        url=self.store,
+                    )
             found |= own
         return list(found)
+
+    def _checked(self, text: str) -> str:
+        """Refuse a location, or a beginning of one, that relocations have made longer than any is.
+
+        Raises
+        ------
+        MalformedFileError
+            It is.
+        """
+        if len(text) > _MAX_LENGTH:
+            raise MalformedFileError(
+                f"'{self.store}' has relocations that make locations of more than {_MAX_LENGTH} characters, such as "
+                f"'{text[:200]}...': it is damaged or a trap",
+                url=self.store,
+            )
+        return text
 
     def root(self, text: str, /) -> str:
         """Give the URL of a location, or of its beginning, as it is written."""
