@@ -150,3 +150,10 @@ def test_processes_that_begin_together_have_one_key(key):
 def test_tests_do_not_write_to_the_home_folder(tmp_path_factory):
     """The key of the tests is a temporary one."""
     assert Path(os.environ["VIRTUALSTACK_KEY_FILE"]).is_relative_to(tmp_path_factory.getbasetemp())
+
+
+@pytest.mark.parametrize("name", ["/", ".", "..", "/proc/none/key"])
+def test_a_key_that_cannot_be_is_none(name, monkeypatch):
+    """What names no file that can be made: nothing is signed, and nothing fails."""
+    monkeypatch.setenv("VIRTUALSTACK_KEY_FILE", name)
+    assert sign(b"x") is None

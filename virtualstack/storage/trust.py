@@ -64,8 +64,8 @@ def _read(path: Path) -> bytes | None:
 
 def _make(path: Path) -> bytes | None:
     """Make a key unless there is a file, all of it at once; give the one that is there then."""
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
+        temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
