@@ -95,6 +95,8 @@ def coalesce(
     lengths = np.asarray(lengths, dtype=np.int64)
     request = np.zeros(offsets.shape, dtype=np.intp)
     within = np.zeros(offsets.shape, dtype=np.int64)
+    if lengths.size == 1 and 0 < lengths[0] <= (max_length or lengths[0]):  # most often, and nothing to merge or cut
+        return Requests(offsets=offsets, lengths=lengths, request=request, within=within)
     filled = np.flatnonzero(lengths)
     if filled.size == 0:
         return Requests(offsets=np.empty(0, np.int64), lengths=np.empty(0, np.int64), request=request, within=within)

@@ -99,12 +99,7 @@ class RemoteSource:
         table = check_ranges(ranges, url=self.location.url, size=self.size)
         offsets, lengths = table[:, 0], table[:, 1]
         known = self._first
-        if len(table) == 1 and 0 < lengths[0] <= MAX_LENGTH and offsets[0] + lengths[0] > len(known):
-            try:
-                return list(self._fetch(offsets, lengths))
-            except RangesIgnoredError:
-                known = self._fetch_whole()
-        elif not ((lengths == 0) | (offsets + lengths <= len(known))).all():
+        if not ((lengths == 0) | (offsets + lengths <= len(known))).all():
             plan = coalesce(offsets, lengths, max_gap=MAX_GAP, enough=ENOUGH, max_length=MAX_LENGTH)
             try:
                 parts = self._fetch(plan.offsets, plan.lengths)

@@ -7,14 +7,27 @@ from struct import Struct
 
 from virtualstack.codecs.decoder import CodecError
 
-__all__ = ["EMPTY_BITMAP", "EMPTY_DATA", "END", "described", "last_field", "short_data"]
+__all__ = [
+    "EMPTY_BITMAP",
+    "EMPTY_DATA",
+    "END",
+    "MAGIC",
+    "SAME_BITMAP",
+    "SECTION",
+    "described",
+    "last_field",
+    "message_1",
+    "message_2",
+    "short_data",
+]
 
-END = b"7777"
+MAGIC, END = b"GRIB", b"7777"
 EMPTY_BITMAP = b"\0\0\0\6\6\xff"
 EMPTY_DATA = b"\0\0\0\5\7"
 
-_SECTION = Struct(">IB")
-_SAME_BITMAP = 254  # WMO FM 92 GRIB2, section 6: the bitmap that was defined before, in the same message
+SECTION = Struct(">IB")
+"""Length and number of a section of GRIB 2."""
+SAME_BITMAP = 254  # WMO FM 92 GRIB2, section 6: the bitmap that was defined before, in the same message
 
 
 def last_field(raw: bytes, /) -> bytes:
@@ -32,16 +45,14 @@ def last_field(raw: bytes, /) -> bytes:
     CodecError
         The bytes are no such thing.
     """
-    if len(raw) < 16 or raw[:4] != b"GRIB" or raw[7] not in (1, 2):
-        raise CodecError("there is no GRIB message of edition 1 or 2: the magic is missing")
-    if raw[7] == 1:
+    if _edition(raw) == 1:
         return raw
     sections, n_fields = _sections(raw)
     if n_fields == 1 and raw[-4:] == END and int.from_bytes(raw[8:16], "big") == len(raw):
         return raw
     if not n_fields:
         raise CodecError("the GRIB message has no data: it is cut short")
-    return _message(raw[6], (raw[begin:end] for _, (begin, end) in sorted(sections.items())))
+    return message_2(raw[6], (raw[begin:end] for _, (begin, end) in sorted(sections.items())))
 
 
 def described(raw: bytes, /) -> bytes:
@@ -52,14 +63,11 @@ def described(raw: bytes, /) -> bytes:
     CodecError
         The bytes are no such thing.
     """
-    if len(raw) < 16 or raw[:4] != b"GRIB" or raw[7] not in (1, 2):
-        raise CodecError("there is no GRIB message of edition 1 or 2: the magic is missing")
-    if raw[7] == 1:
-        body = raw[8:15] + bytes((raw[15] & ~0x40,)) + raw[16:] + short_data(bytes(11)) + END
-        return b"GRIB" + (8 + len(body)).to_bytes(3, "big") + b"\1" + body
+    if _edition(raw) == 1:
+        return message_1(raw[8:], short_data(bytes(11)))
     sections, _ = _sections(raw)
     kept = [raw[begin:end] for kind, (begin, end) in sorted(sections.items()) if kind < 6]
-    return _message(raw[6], [*kept, EMPTY_BITMAP, EMPTY_DATA])
+    return message_2(raw[6], [*kept, EMPTY_BITMAP, EMPTY_DATA])
 
 
 def short_data(data: bytes, /) -> bytes:
@@ -74,21 +82,35 @@ def short_data(data: bytes, /) -> bytes:
     return b"\0\0\x0c\x08" + rest + b"\0\0"
 
 
+def _edition(raw: bytes) -> int:
+    if len(raw) < 16 or raw[:4] != MAGIC or raw[7] not in (1, 2):
+        raise CodecError("there is no GRIB message of edition 1 or 2: the magic is missing")
+    return raw[7]
+
+
 def _sections(raw: bytes) -> tuple[dict[int, tuple[int, int]], int]:
     """Find the last section of each kind, and count those of data."""
     found: dict[int, tuple[int, int]] = {}
     at, n_fields = 16, 0
     while at + 5 <= len(raw) and raw[at : at + 4] != END:
-        length, kind = _SECTION.unpack_from(raw, at)
+        length, kind = SECTION.unpack_from(raw, at)
         if length < 5 or at + length > len(raw) or not 1 <= kind <= 7:
             raise CodecError(f"section {kind} at byte {at} of the GRIB message says that it is {length} bytes long")
-        if not (kind == 6 and length > 5 and raw[at + 5] == _SAME_BITMAP and 6 in found):
+        if not (kind == 6 and length > 5 and raw[at + 5] == SAME_BITMAP and 6 in found):
             found[kind] = at, at + length
         n_fields += kind == 7
         at += length
     return found, n_fields
 
 
-def _message(discipline: int, sections: Iterable[bytes]) -> bytes:
+def message_1(description: bytes, data: bytes, /) -> bytes:
+    """Make a message of GRIB 1 without bitmap, of sections 1 and 2 and of 4."""
+    # bit 2 of the flags says that there is a bitmap
+    body = b"".join((description[:7], bytes((description[7] & ~0x40,)), description[8:], data, END))
+    return MAGIC + (8 + len(body)).to_bytes(3, "big") + b"\1" + body
+
+
+def message_2(discipline: int, sections: Iterable[bytes], /) -> bytes:
+    """Make a message of GRIB 2 of its sections."""
     body = b"".join((*sections, END))
-    return b"GRIB\0\0" + bytes((discipline, 2)) + (16 + len(body)).to_bytes(8, "big") + body
+    return MAGIC + b"\0\0" + bytes((discipline, 2)) + (16 + len(body)).to_bytes(8, "big") + body

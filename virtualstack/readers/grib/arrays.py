@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +36,7 @@ _NAN = Fill.of(np.nan, _FLOAT)
 
 
 def variable_array(
-    table: Table, variable: Variable, coordinates: Mapping[str, Coordinate] | Iterable[str], /, *, squeeze: bool
+    table: Table, variable: Variable, cells: NDArray[np.int64], coordinates: Iterable[str], /, *, squeeze: bool
 ) -> ManifestArray:
     """Give the array of a variable, one chunk a field.
 
@@ -49,14 +49,15 @@ def variable_array(
         Has its fields.
     variable
         With axes.
+    cells
+        The row of the field in each of its cells, -1 where there is none.
     coordinates
         Names of its coordinates.
     squeeze
         Whether axes of one value are left out.
     """
-    rows = variable.cells()[0]
     kept = [axis for axis in variable.axes if not squeeze or len(axis.values) > 1]
-    rows = rows.reshape([len(axis.values) for axis in kept])
+    rows = cells.reshape([len(axis.values) for axis in kept])
     used, codes = np.unique(table.sources[rows[rows >= 0]], return_inverse=True)
     fields = table.fields[rows[rows >= 0]]
     entries = np.zeros(rows.shape, ENTRY)
@@ -93,9 +94,9 @@ def _expected(rows: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _encoding(grid: Grid, ones: tuple[int, ...], *, is_plain: bool) -> ChunkEncoding:
-    stored = grid.shape[::-1] if grid.by_columns else grid.shape
-    codec = Codec.of(GRIB, row=stored[-1], plain=True) if is_plain else Codec.of(GRIB, row=stored[-1])
-    return _turned(ChunkEncoding.of(_FLOAT, (*ones, *stored), (codec,)), grid)
+    row = grid.stored[-1]
+    codec = Codec.of(GRIB, row=row, plain=True) if is_plain else Codec.of(GRIB, row=row)
+    return _turned(ChunkEncoding.of(_FLOAT, (*ones, *grid.stored), (codec,)), grid)
 
 
 def _turned(encoding: ChunkEncoding, grid: Grid) -> ChunkEncoding:
@@ -121,12 +122,11 @@ def coordinate_array(
         return array
     row = variable.rows[0]
     codec = Codec.of(GRIB, key=_KEYS[name], grid=grid.md5)
-    stored = grid.shape[::-1] if grid.by_columns else grid.shape
     manifest = ChunkManifest.from_arrays(
         np.full(array.grid.shape, table.fields["offset"][row]),
         np.full(array.grid.shape, table.fields["described"][row]),
         location=table.locations[table.sources[row]],
-        encoding=_turned(ChunkEncoding.of(array.dtype, stored, (codec,)), grid),
+        encoding=_turned(ChunkEncoding.of(array.dtype, grid.stored, (codec,)), grid),
         fill=Fill.of(np.nan, array.dtype),
     )
     return replace(array, manifest=manifest)

@@ -66,6 +66,11 @@ class Grid:
     by_columns: bool
     md5: str
 
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Shape in which points lie in the message."""
+        return self.shape[::-1] if self.by_columns else self.shape
+
     def same(self, other: Grid, /) -> bool:
         """Tell whether another one has the same points in the same order."""
         return (

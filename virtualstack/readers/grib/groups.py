@@ -108,10 +108,10 @@ def group_of(table: Table, variables: Sequence[Variable], layout: Layout, /, *, 
         for name in own.keys() - coordinates.keys() - layout.dropped:
             made[name] = coordinate_array(table, variable, name, own[name], inline_limit=layout.inline_limit)
         coordinates |= own
-        arrays[variable.name] = variable_array(table, variable, own, squeeze=layout.squeeze)
-        n_more = len(variable.cells()[1])
-        if n_more:
-            reason = f"{n_more} of {len(variable.rows)} fields stand where another one does, which is taken"
+        cells, others = variable.cells()
+        arrays[variable.name] = variable_array(table, variable, cells, own, squeeze=layout.squeeze)
+        if len(others):
+            reason = f"{len(others)} of {len(variable.rows)} fields stand where another one does, which is taken"
             refusals.append(Refusal(path=path, reason=reason, kind="noted"))
     return ManifestGroup(
         arrays={**{name: made[name] for name in coordinates if name in made}, **arrays},

@@ -154,11 +154,9 @@ def _shared(message: _Message, names: tuple[str, ...], part: tuple[int, bytes]) 
 
 def _scalar(message: _Message, name: str) -> Any:
     """Ask for a key of one value: cfgrib asks how many there are first."""
-    eccodes = eccodes_of()
-    key, _, kind = name.partition(":")
     try:
-        return eccodes.codes_get(message.handle, key, float if kind else None)
-    except eccodes.CodesInternalError:
+        return message[name]
+    except (KeyError, eccodes_of().CodesInternalError):
         return UNDEFINED
 
 

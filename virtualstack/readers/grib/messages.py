@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from struct import Struct
 
-from virtualstack.codecs.grib.fields import EMPTY_BITMAP, EMPTY_DATA, END, short_data
+from virtualstack.codecs.grib.fields import (
+    EMPTY_BITMAP,
+    EMPTY_DATA,
+    END,
+    MAGIC,
+    SAME_BITMAP,
+    SECTION,
+    message_1,
+    message_2,
+    short_data,
+)
 
-__all__ = ["MAGIC", "Field", "MessageError", "fields_of", "message_length"]
-
-MAGIC = b"GRIB"
+__all__ = ["Field", "MessageError", "fields_of", "message_length"]
 
 type Read = Callable[[int, int], bytes]
 """Gives so many bytes from an offset in the file; fewer only where the file ends."""
 
-_SECTION = Struct(">IB")
-_PRODUCT_BITMAP = 254  # WMO FM 92 GRIB2, section 6: the bitmap defined before, in the same message
 _FRONT = 1 << 10
 _MOST_HEADER = 1 << 26
 _MOST_FIELDS = 1 << 16
@@ -68,13 +73,9 @@ class Field:
         GRIB 1 has no place for the beginning of data alone: its section 4 says that there are no bits of values.
         """
         if self.edition == 2:
-            body = b"".join((*self.sections, EMPTY_BITMAP, EMPTY_DATA, END))
-            return MAGIC + bytes((0, 0, self.discipline, 2)) + (16 + len(body)).to_bytes(8, "big") + body
+            return message_2(self.discipline, (*self.sections, EMPTY_BITMAP, EMPTY_DATA))
         product, grid, _, data, _ = self.sections
-        # bit 2 of the flags says that there is a bitmap
-        product = product[:7] + bytes((product[7] & ~0x40,)) + product[8:]
-        body = b"".join((product, grid, short_data(data), END))
-        return MAGIC + (8 + len(body)).to_bytes(3, "big") + b"\1" + body
+        return message_1(product + grid, short_data(data))
 
 
 def message_length(head: bytes, /) -> tuple[int, int] | None:
@@ -210,7 +211,7 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> Iterator
         head = front[begin : begin + 6] if begin + 6 <= len(front) else read(at, 6)
         if len(head) < 5:
             raise MessageError("the file ends within a message: it is cut short")
-        n, kind = _SECTION.unpack_from(head)
+        n, kind = SECTION.unpack_from(head)
         if n < 5 or at + n > end or not 1 <= kind <= 7:
             raise MessageError(f"section {kind} at byte {at - offset} of the message says that it is {n} bytes long")
         if (kind <= last and not (last == 7 and 2 <= kind <= 4)) or (last == 0 and kind != 1):
@@ -223,7 +224,7 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> Iterator
         elif kind == 6:
             if n < 6:
                 raise MessageError("section 6 has no bitmap indicator")
-            if head[5] == _PRODUCT_BITMAP and not has_bitmap:
+            if head[5] == SAME_BITMAP and not has_bitmap:
                 raise MessageError("section 6 refers to a bitmap that was defined before, and none was")
             has_bitmap = has_bitmap or head[5] != 255
         elif last != 6 or not (now[2] and now[3] and now[4]):

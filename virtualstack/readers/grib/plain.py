@@ -22,17 +22,9 @@ _COLUMNS, _ALTERNATE = 0x20, 0x10
 _SPECTRAL_1, _COMPLEX_1, _MORE_1 = 0x80, 0x40, 0x10
 
 
-def is_plain(field: Field, /, *, is_whole: bool) -> bool:
-    """Tell whether kerchunk's codec is known to decode a field rightly.
-
-    Parameters
-    ----------
-    field
-        With its sections.
-    is_whole
-        Whether it is the one field of its message.
-    """
-    return is_whole and (_is_plain_2(field) if field.edition == 2 else _is_plain_1(field))
+def is_plain(field: Field, /) -> bool:
+    """Tell whether kerchunk's codec is known to decode a field rightly."""
+    return field.is_whole and (_is_plain_2(field) if field.edition == 2 else _is_plain_1(field))
 
 
 def _is_plain_2(field: Field) -> bool:

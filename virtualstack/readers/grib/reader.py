@@ -141,12 +141,15 @@ class GRIB:
         return replace(group, refusals=(*group.refusals, *_notes(records)))
 
     def _names(self) -> tuple[str, ...]:
-        keys = set(cfgrib_of("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}
-        return tuple(sorted(keys | {*self.filter_by_keys, *self.time_dims, *_TIMES, TRIPLET}))
+        return tuple(sorted(_timeless() | {*self.filter_by_keys, *self.time_dims, *_TIMES, TRIPLET}))
 
     def _with_times(self) -> bool:
-        keys = set(cfgrib_of("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}
-        return bool({*self.filter_by_keys, *self.time_dims} - keys - set(_TIMES))
+        return bool({*self.filter_by_keys, *self.time_dims} - _timeless() - set(_TIMES))
+
+
+def _timeless() -> set[str]:
+    """Give the keys of cfgrib's index but for times."""
+    return set(cfgrib_of("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}
 
 
 def _group(

@@ -173,7 +173,7 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
                 field.described,
                 time,
                 step,
-                is_plain(field, is_whole=field.is_whole),
+                is_plain(field),
             )
         )
     return Records(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -64,6 +64,7 @@ class Table:
     fields: NDArray[np.void]
     sources: NDArray[np.int64]
     locations: tuple[Location, ...]
+    _columns: dict[str, Column] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, parts: Sequence[Records], names: tuple[str, ...], /) -> Table:
@@ -100,8 +101,11 @@ class Table:
         KeyError
             It was not asked for.
         """
-        if name in ("time", "step"):
-            return self._times(name)
+        if name not in self._columns:
+            self._columns[name] = self._times(name) if name in ("time", "step") else self._key(name)
+        return self._columns[name]
+
+    def _key(self, name: str) -> Column:
         if name not in self.names:
             raise KeyError(name)
         at = self.names.index(name)

@@ -113,10 +113,6 @@ def _text(value: Any) -> str:
 def _of_kinds(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
     kinds = _kinds(table, rows, layout)
     nodes = {name: _without_doubles(table, part, layout, url=url) for name, part in kinds.items()}
-    return _one_or_all(nodes, url)
-
-
-def _one_or_all(nodes: dict[str, ManifestGroup], url: str | None) -> ManifestGroup:
     return next(iter(nodes.values())) if len(nodes) == 1 else ManifestGroup(groups=nodes, url=url)
 
 
@@ -146,16 +142,17 @@ def _without_doubles(table: Table, rows: NDArray[np.int64], layout: Layout, /, *
     variables = _shared(table, rows, layout, url=url)
     if not any(_has_doubles(table, variable) for variable in variables):
         return _group(table, variables, layout, url=url)
-    best: dict[str, NDArray[np.int64]] = {}
+    best: dict[str, list[Variable]] = {}
     for keys in _APART:
         parts = _by_header(table, rows, lambda header, keys=keys: _named(table.stubs[header], keys))  # type: ignore[misc]
         if len(parts) > 1 and (not best or len(parts) < len(best)):
-            apart = (_shared(table, part, layout, url=url) for part in parts.values())
-            if not any(_has_doubles(table, variable) for variables in apart for variable in variables):
-                best = parts
+            apart = {name: _shared(table, part, layout, url=url) for name, part in parts.items()}
+            if not any(_has_doubles(table, variable) for variables in apart.values() for variable in variables):
+                best = apart
     if not best:  # all keys that tell them apart are unknown here: each header for itself
-        best = _by_header(table, rows, lambda header: f"header_{header}")
-    nodes = {name: _group(table, _shared(table, part, layout, url=url), layout, url=url) for name, part in best.items()}
+        parts = _by_header(table, rows, lambda header: f"header_{header}")
+        best = {name: _shared(table, part, layout, url=url) for name, part in parts.items()}
+    nodes = {name: _group(table, variables, layout, url=url) for name, variables in best.items()}
     return ManifestGroup(groups=nodes, url=url)
 
 

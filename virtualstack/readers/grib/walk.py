@@ -6,9 +6,10 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from virtualstack.codecs.grib.fields import MAGIC
 from virtualstack.location import is_remote
 from virtualstack.readers.grib.ahead import Ahead
-from virtualstack.readers.grib.messages import MAGIC, Field, MessageError, fields_of, message_length
+from virtualstack.readers.grib.messages import Field, MessageError, fields_of, message_length
 from virtualstack.readers.grib.sidecars import Sidecar
 from virtualstack.storage import Source
 
