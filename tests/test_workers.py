@@ -89,15 +89,19 @@ def test_many_threads_read_one_dataset(archive):
         np.testing.assert_array_equal(plane, values[at % STEPS])
 
 
-def test_spawned_processes_read_over_http(archive):
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_processes_read_over_http(archive, method):
     """What is needed to reach a server goes along; nothing that is open does."""
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"this system does not {method}")
     folder, values = archive
     with RangeServer({f"{i}.nc": (folder / f"{i}.nc").read_bytes() for i in range(3)}) as server:
         cube = xr.concat([vs.open_virtual_dataset(server.url(f"{i}.nc")) for i in range(3)], "t")
         opened = cube.virtual.open()
         assert len(pickle.dumps(opened)) < values.nbytes // 2
         np.testing.assert_array_equal(opened["v"].isel(t=5).values, values[5])
-        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
             found = list(pool.map(total, [opened] * STEPS, range(STEPS), timeout=60))
     assert found == [float(plane.sum()) for plane in values]
 

@@ -81,6 +81,10 @@ TYPES = NUMBERS | st.recursive(NUMBERS | others(), lambda base: arrays(base) | c
 )
 
 
+class LibraryError(Exception):
+    """The HDF5 library cannot do this, and may write where it must not."""
+
+
 def create(tid, n, chunk, rng):
     """Write random bytes as elements of a datatype, without conversion, through nbit."""
     file = h5py.File(f"{next(NAMES)}.h5", "w", driver="core", backing_store=False)
@@ -88,6 +92,8 @@ def create(tid, n, chunk, rng):
     dcpl.set_chunk((chunk,))
     dcpl.set_filter(5)
     dataset = h5d.create(file.id, b"x", tid, h5s.create_simple((n,)), dcpl)
+    if "of which HDF5 itself loses bits" in (obstacle(filters_of(dataset.get_create_plist())) or ""):
+        raise LibraryError
     raw = np.frombuffer(rng.bytes(n * tid.get_size()), f"V{tid.get_size()}")
     dataset.write(h5s.ALL, h5s.ALL, raw, tid)
     file.flush()
@@ -119,10 +125,12 @@ def check(dataset):
 def test_any_datatype_decodes_to_the_elements_that_the_library_has(tid, n, chunk, seed):
     """Of each number only its own bits come back; strings and opaque bytes come back whole.
 
-    HDF5 2.0 itself loses bits of what follows an array of arrays or compounds in a compound; that is no codec's.
+    HDF5 2.0 itself loses bits of what follows an array of arrays or compounds in a compound, and may crash; that is
+    no codec's.
     """
-    dataset = create(tid, n, min(n, chunk), np.random.default_rng(seed))
-    if "of which HDF5 itself loses bits" in (obstacle(filters_of(dataset.get_create_plist())) or ""):
+    try:
+        dataset = create(tid, n, min(n, chunk), np.random.default_rng(seed))
+    except LibraryError:
         reject()
     check(dataset)
 

@@ -1,8 +1,4 @@
-"""What keeps obstore honest beside lengths: panics, forks, stores that users bring."""
-
-import subprocess
-import sys
-import textwrap
+"""What keeps obstore honest beside lengths: panics, stores that users bring."""
 
 import obstore
 import pytest
@@ -48,44 +44,6 @@ def test_obstore_still_needs_to_be_kept_honest():
         with pytest.raises(BaseException, match=r"range start must not be greater than end") as caught:
             obstore.get_ranges(store, "x", starts=[0, 20], lengths=[2, 5])
         assert not isinstance(caught.value, Exception)
-
-
-def run(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-FORK = """
-    import os, sys
-    from virtualstack.storage import open_source
-    url = sys.argv[1] if len(sys.argv) > 1 else "{url}"
-    {before}
-    pid = os.fork()
-    if pid == 0:
-        try:
-            print(open_source(url).read(0, 3), flush=True)
-        except OSError as error:
-            print(error, flush=True)
-        os._exit(0)
-    os.waitpid(pid, 0)
-"""
-
-
-def test_a_forked_child_does_not_hang():
-    """Obstore's threads are gone in a child whose parent used them: an error with the remedy, at once."""
-    with RangeServer({"x": b"abc"}) as server:
-        output = run(FORK.format(url=server.url("x"), before="open_source(url)"))
-    assert "this process was forked from one that had already opened remote sources" in output
-    assert 'get_context("spawn")' in output
-
-
-def test_a_child_forked_before_the_first_request_reads():
-    """Nothing is wrong with a fork in itself."""
-    with RangeServer({"x": b"abc"}) as server:
-        assert run(FORK.format(url=server.url("x"), before="import virtualstack.storage.remote")) == "b'abc'\n"
 
 
 def test_stores_of_users(s3, tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -56,9 +58,10 @@ class FsspecSource:
         filled = [n for n, length in enumerate(table[:, 1].tolist()) if length]
         got: list[Bytes] = [b""] * len(table)
         if filled:
-            path = _path(self.filesystem, url)
+            filesystem = _of_this_process(self.filesystem, url)
+            path = _path(filesystem, url)
             with _storage_errors(url):
-                answers = self.filesystem.cat_ranges(
+                answers = filesystem.cat_ranges(
                     [path] * len(filled), [starts[n] for n in filled], [ends[n] for n in filled], on_error="return"
                 )
             for n, answer in zip(filled, answers, strict=True):
@@ -90,21 +93,21 @@ class FsspecTarget:
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole object."""
         with _storage_errors(self._url(key)):
-            data = bytes(self.filesystem.cat_file(self._path(key), end=None if most is None else most + 1))
+            data = bytes(self._filesystem.cat_file(self._path(key), end=None if most is None else most + 1))
         check_most(len(data), most, url=self._url(key))
         return data
 
     def list(self, prefix: str = "", /) -> list[str]:
         """List the keys in the folder ``prefix`` and below it, sorted."""
-        root = _path(self.filesystem, self.url).rstrip("/") + "/"
+        root = _path(self._filesystem, self.url).rstrip("/") + "/"
         with _storage_errors(self.url), contextlib.suppress(FileNotFoundError):
-            self.filesystem.invalidate_cache()
-            return sorted(path.removeprefix(root) for path in self.filesystem.find(root + prefix.rstrip("/")))
+            self._filesystem.invalidate_cache()
+            return sorted(path.removeprefix(root) for path in self._filesystem.find(root + prefix.rstrip("/")))
         return []
 
     def first(self, prefix: str = "", /) -> str | None:
         """Give the first key in the folder ``prefix`` and below it, or ``None``; all are listed."""
-        if _is_web(self.filesystem):
+        if _is_web(self._filesystem):
             raise UnlistableError(
                 f"'{self.url}': a web server has no list of its files that could be trusted, so that the first cannot "
                 "be known. Give the URL of a file, or use an object store",
@@ -127,26 +130,31 @@ class FsspecTarget:
     def delete(self, key: str, /) -> None:
         """Delete an object; nothing happens where there is none."""
         with _storage_errors(self._url(key)), contextlib.suppress(FileNotFoundError):
-            self.filesystem.rm_file(self._path(key))
+            self._filesystem.rm_file(self._path(key))
+
+    @property
+    def _filesystem(self) -> AbstractFileSystem:
+        return _of_this_process(self.filesystem, self.url)
 
     def _pipe(self, key: str, data: bytes | bytearray | memoryview, mode: str) -> None:
         path = self._path(key)
         with _storage_errors(self._url(key)):
             try:
-                self.filesystem.pipe_file(path, bytes(data), mode=mode)
+                self._filesystem.pipe_file(path, bytes(data), mode=mode)
             except FileNotFoundError:  # no such folder
-                self.filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
-                self.filesystem.pipe_file(path, bytes(data), mode=mode)
+                self._filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self._filesystem.pipe_file(path, bytes(data), mode=mode)
 
     def _url(self, key: str) -> str:
         return self.url + check_key(key, url=self.url)
 
     def _path(self, key: str) -> str:
-        return _path(self.filesystem, self._url(key))
+        return _path(self._filesystem, self._url(key))
 
 
 def open_source(url: str, backend: AbstractFileSystem, prefix: str, expected: Location | None, /) -> FsspecSource:
     """Open a file of a filesystem: asks which version of it is there, since bytes come without saying so."""
+    backend = _of_this_process(backend, url)
     with _storage_errors(url):
         info = backend.info(_path(backend, url))
     if info.get("type") == "directory":
@@ -160,6 +168,7 @@ def open_source(url: str, backend: AbstractFileSystem, prefix: str, expected: Lo
 
 def look_up(urls: Sequence[str], backend: AbstractFileSystem, prefix: str, /) -> list[Location | StorageError]:
     """Say of each URL which version of it is there; folders with several of them are listed."""
+    backend = _of_this_process(backend, urls[0])
     backend.invalidate_cache()
     found: dict[str, Location | StorageError] = {}
     folders: dict[str, list[str]] = {}
@@ -198,6 +207,20 @@ def open_target(url: str, backend: AbstractFileSystem, prefix: str, /) -> Fsspec
     return FsspecTarget(backend, url)
 
 
+def _of_this_process(filesystem: AbstractFileSystem, url: str) -> AbstractFileSystem:
+    """Give a filesystem that works here: one with an event loop refuses to after a fork, and is made anew."""
+    if not filesystem.async_impl or getattr(filesystem, "_pid", None) == os.getpid():
+        return filesystem
+    try:
+        return pickle.loads(pickle.dumps(filesystem))  # its own way to another process
+    except Exception as error:  # whatever its class does
+        raise StorageError(
+            f"'{url}': the {type(filesystem).__name__} in storage= was opened by the process that this one was forked "
+            f"from, and cannot be opened again ({error!r}). Give one that pickles, or open it after the fork",
+            url=url,
+        ) from error
+
+
 def _path(filesystem: AbstractFileSystem, url: str) -> str:
     return str(filesystem._strip_protocol(url))  # fsspec documents it for this; there is no other name
 
@@ -215,7 +238,7 @@ def _storage_errors(url: str) -> Iterator[None]:
         yield
     except (StorageError, FileExistsError):
         raise
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: NotImplementedError, and fsspec after a fork
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: NotImplementedError, too
         _translate(error, url)
 
 

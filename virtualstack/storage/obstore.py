@@ -1,4 +1,4 @@
-"""Requests to object stores and web servers. The one module that imports obstore, and keeps it honest.
+"""Requests to object stores and web servers, by obstore, which is kept honest.
 
 What obstore 0.12 does, and what is done about it here and in `remote`:
 
@@ -7,36 +7,36 @@ What obstore 0.12 does, and what is done about it here and in `remote`:
   becomes a `StorageError`;
 - without credentials it waits for instance metadata services: each store is told who it is;
 - explicit keys are mixed with the environment's session token: keys go through a credential provider;
-- after a fork its threads are gone and every call waits for ever: a forked child gets a `StorageError`.
+- after a fork its threads are gone and every call waits for ever: see `library`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import posixpath
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, unquote
-
-import obstore
-from obstore import exceptions
-from obstore.store import AzureStore, GCSStore, HTTPStore, ObjectStore, S3Store
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location, split_url
 from virtualstack.storage.answer import find_region, named_region, what_was_answered
 from virtualstack.storage.identity import Identity, identities
+from virtualstack.storage.library import keep_in_children, kind, library, of_this_process
 from virtualstack.storage.options import CLIENT_OPTIONS, normalise, split
 from virtualstack.storage.target import UnlistableError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
 
 __all__ = ["Connection", "RangesIgnoredError", "UnsatisfiableError", "connect"]
 
 SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "adl": "az",
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
+_SORTED = {"S3Store", "GCSStore", "AzureStore"}
 _MAX_CONNECTIONS = 256
 _FEW_KEYS = 50  # servers give 1000 and more at once
 _LISTED = 1000  # keys that one answer has
@@ -69,8 +69,6 @@ class _RefusedError(StorageError):
 class _State:
     lock: threading.Lock
     connections: dict[object, Connection]
-    used: bool = False  # by this process
-    forked: bool = False  # from one that used it
 
 
 _STATE = _State(threading.Lock(), {})
@@ -82,13 +80,12 @@ _CONNECTIONS: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 def _after_fork() -> None:
     # A store that is dropped wakes the threads that served it, with locks that one of them may have held.
-    left = (_STATE.connections, tuple(_CONNECTIONS))
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(left))  # also when the child exits, nothing of it is dropped
+    keep_in_children(_STATE.connections, *_CONNECTIONS)
     _STATE.lock, _STATE.connections = threading.Lock(), {}
-    _STATE.forked, _STATE.used = _STATE.forked or _STATE.used, False
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Connection:
@@ -109,14 +106,14 @@ class Connection:
             self._identities = identities(service, options, os.environ)
         else:
             self._identities = (Identity("the store in storage=", {}),)
-            self._stores[self._identities[0].name] = store
+            self._stores[self._identities[0].name] = of_this_process(store, root)
         self._lock = threading.Lock()
 
     def get(self, url: str, key: str, start: int, stop: int) -> tuple[memoryview, Location]:
         """Read bytes ``start`` to ``stop`` (clipped at the end), and what the server says of the whole object."""
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
-            result = obstore.get(store, key, options={"range": (start, stop)})
+            result = library().get(store, key, options={"range": (start, stop)})
             return memoryview(result.bytes()), _location(url, result.meta)
 
         return self._ask(url, ask)
@@ -138,7 +135,7 @@ class Connection:
         """Read a whole object, whose size is checked before its bytes come."""
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
-            result = obstore.get(store, key)
+            result = library().get(store, key)
             found = _location(url, result.meta)
             check(found.size or 0)
             return memoryview(result.bytes()), found
@@ -149,7 +146,7 @@ class Connection:
         """Read ranges, about ten at a time; their lengths are not checked here."""
 
         def ask(store: ObjectStore) -> list[memoryview]:
-            got = obstore.get_ranges(store, key, starts=starts, lengths=lengths, coalesce=0)
+            got = library().get_ranges(store, key, starts=starts, lengths=lengths, coalesce=0)
             return [memoryview(data) for data in got]
 
         return self._ask(url, ask)
@@ -160,10 +157,10 @@ class Connection:
         def ask(store: ObjectStore) -> bool:
             try:
                 if create:
-                    obstore.put(store, key, bytes(data), mode="create", use_multipart=False)
+                    library().put(store, key, bytes(data), mode="create", use_multipart=False)
                 else:
-                    obstore.put(store, key, bytes(data))
-            except exceptions.AlreadyExistsError:
+                    library().put(store, key, bytes(data))
+            except library().exceptions.AlreadyExistsError:
                 return False
             return True
 
@@ -171,21 +168,21 @@ class Connection:
 
     def list(self, url: str, prefix: str) -> list[str]:
         """List the keys in the folder ``prefix`` and below it."""
-        return self._ask(url, lambda store: [item["path"] for item in obstore.list(store, prefix or None).collect()])
+        return self._ask(url, lambda store: [item["path"] for item in library().list(store, prefix or None).collect()])
 
     def first(self, url: str, prefix: str) -> str | None:
         """Give the first key in the folder ``prefix`` and below it: one request where the server sorts its keys."""
 
         def ask(store: ObjectStore) -> str | None:
-            if isinstance(store, HTTPStore):
+            if kind(store) == "HTTPStore":
                 raise UnlistableError(
                     f"'{url}': a web server has no list of its files, so that the first cannot be known. "
                     "Give the URL of a file, or use an object store",
                     url=url,
                 )
-            pages = iter(obstore.list(store, prefix or None, chunk_size=_FEW_KEYS))
+            pages = iter(library().list(store, prefix or None, chunk_size=_FEW_KEYS))
             keys = [item["path"] for item in next(pages, ())]
-            is_sorted = isinstance(store, S3Store | GCSStore | AzureStore) and keys == sorted(keys)
+            is_sorted = kind(store) in _SORTED and keys == sorted(keys)
             if len(keys) == _FEW_KEYS and not is_sorted:  # S3's directory buckets do not sort
                 keys += [item["path"] for page in pages for item in page]
             return min(keys, default=None)
@@ -196,13 +193,13 @@ class Connection:
     def is_listed(self) -> bool:
         """Whether it may have a list of its keys: web servers have none."""
         stores = list(self._stores.values()) if self._service == "store" else []
-        return self._service != "http" and not any(isinstance(store, HTTPStore) for store in stores)
+        return self._service != "http" and not any(kind(store) == "HTTPStore" for store in stores)
 
     def look_up(self, url: str, key: str) -> Location:
         """Ask for size, etag and time of an object; where a server does not tell, for its first byte."""
 
         def ask(store: ObjectStore) -> Location:
-            return _location(url, obstore.head(store, key))
+            return _location(url, library().head(store, key))
 
         try:
             return self._ask(url, ask)
@@ -229,8 +226,8 @@ class Connection:
         def ask(store: ObjectStore) -> tuple[dict[str, Location], str | None]:
             found: dict[str, Location] = {}
             # What sorts before the first key, and not much: listings begin after it.
-            pages = obstore.list(store, folder or None, offset=keys[0][:-1] or None, chunk_size=_LISTED)
-            is_sorted, end = isinstance(store, S3Store | GCSStore | AzureStore), ""
+            pages = library().list(store, folder or None, offset=keys[0][:-1] or None, chunk_size=_LISTED)
+            is_sorted, end = kind(store) in _SORTED, ""
             for n, page in enumerate(pages):
                 paths = [item["path"] for item in page]
                 is_sorted = is_sorted and paths == sorted(paths) and (not paths or end <= paths[0])
@@ -249,7 +246,7 @@ class Connection:
 
         def ask(store: ObjectStore) -> None:
             try:
-                obstore.delete(store, key)
+                library().delete(store, key)
             except FileNotFoundError:
                 return
 
@@ -300,7 +297,7 @@ class Connection:
                 endpoint = self._endpoint() if self._service == "s3" else self._options.get("endpoint")
                 try:
                     store = _make_store(self.root, self._service, {**identity.config, **region}, endpoint, url)
-                except exceptions.BaseError as error:
+                except library().exceptions.BaseError as error:
                     if _is_option_error(error):
                         raise
                     # a credentials file that is not there, and the like: another identity may do
@@ -349,10 +346,10 @@ def _shared(name: object, make: Callable[[], Connection]) -> Connection:
 
 
 def _key(store: Any, url: str, prefix: str) -> str:
-    if isinstance(store, HTTPStore):
+    if kind(store) == "HTTPStore":
         base = store.url.rstrip("/") + "/"
         return unquote(url[len(base) :]) if url.startswith(base) else unquote(split_url(url)[1])
-    if isinstance(store, S3Store | GCSStore | AzureStore):
+    if kind(store) in _SORTED:
         key, own = split_url(url)[1], (store.prefix or "").strip("/")
         return key[len(own) + 1 :] if own and key.startswith(own + "/") else key
     return url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
@@ -368,7 +365,8 @@ def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: st
                 f"known are {', '.join(sorted(CLIENT_OPTIONS))}, max_retries, retry_timeout",
                 url=url,
             )
-        return HTTPStore(root, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+        web: ObjectStore = library().store.HTTPStore(root, client_options=client, retry_config=retry)
+        return web
     if endpoint is not None:
         options["endpoint"] = endpoint
         if endpoint.startswith("http://"):
@@ -376,7 +374,8 @@ def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: st
     halves = {"access_key_id", "secret_access_key"} - options.keys() if service == "s3" else set()
     if len(halves) == 1:  # obstore would ask the instance metadata service instead
         raise StorageError(f"'{url}': {halves.pop()} is missing in storage=; a key needs both halves", url=url)
-    kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[service]
+    stores = library().store
+    made: Any = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[service]
     extra: dict[str, Any] = {}
     if service == "s3" and not halves:
         extra["credential_provider"] = _StaticKeys(
@@ -385,7 +384,7 @@ def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: st
             options.pop("session_token", options.pop("token", None)),
         )
     root = root.replace("gcs://", "gs://")
-    store: ObjectStore = kind.from_url(root, config=options, client_options=client, retry_config=retry, **extra)
+    store: ObjectStore = made.from_url(root, config=options, client_options=client, retry_config=retry, **extra)
     return store
 
 
@@ -415,18 +414,11 @@ class _WrongRegionError(StorageError):
 
 def _honest[T](url: str, ask: Callable[[], T]) -> T:
     """Run a call of obstore; whatever goes wrong becomes a `StorageError`."""
-    if _STATE.forked:
-        raise StorageError(
-            f"'{url}': this process was forked from one that had already opened remote sources, which the threads of "
-            'obstore do not survive. Start workers with multiprocessing.get_context("spawn") or "forkserver"',
-            url=url,
-        )
-    _STATE.used = True
     try:
         return ask()
     except StorageError:
         raise
-    except (exceptions.BaseError, OSError, ValueError, TypeError, NotImplementedError) as error:
+    except (library().exceptions.BaseError, OSError, ValueError, TypeError, NotImplementedError) as error:
         _translate(error, url)
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # pyo3's, which cannot be imported
@@ -435,12 +427,12 @@ def _honest[T](url: str, ask: Callable[[], T]) -> T:
 
 
 def _is_option_error(error: Exception) -> bool:
-    kinds = exceptions.UnknownConfigurationKeyError, TypeError, ValueError
+    kinds = library().exceptions.UnknownConfigurationKeyError, TypeError, ValueError
     return isinstance(error, kinds) or "Config error" in str(error)
 
 
 def _translate(error: Exception, url: str) -> NoReturn:
-    text = str(error)
+    text, exceptions = str(error), library().exceptions
     answer = what_was_answered(text)
     if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
         raise SourceNotFoundError(
