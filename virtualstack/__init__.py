@@ -12,6 +12,7 @@ from virtualstack.api import (
     open_virtual_mfdatatree,
 )
 from virtualstack.combine import FromAttribute, FromName
+from virtualstack.loading import pyproj_before_eccodes as _pyproj_before_eccodes
 from virtualstack.manifests import (
     ChunkEncoding,
     ChunkGrid,
@@ -56,6 +57,8 @@ __all__ = [
     "survey",
 ]
 
+
+_pyproj_before_eccodes()
 
 _LATE = {"Repository": "virtualstack.repository", "convert": "virtualstack.conversion"}
 """What few sessions need, and what imports much."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import xarray as xr
+from xarray.backends import BackendEntrypoint
 
 from virtualstack.combine import reindex_dataset
 from virtualstack.dataset import loaded_variable, refusals_of, to_group, virtual_array
@@ -222,7 +223,7 @@ class VirtualAccessor(_Writers):
         group: Any = _without_refusals(to_group(self._dataset))
         return xr.open_dataset(
             group,
-            engine="virtualstack",
+            engine=_engine(),
             join_characters=False,
             chunks=chunks,
             storage=storage,
@@ -415,7 +416,12 @@ class VirtualTreeAccessor(_Writers):
         _require_dask(chunks)
         group: Any = _without_refusals(_group_of_tree(self._tree))
         return xr.open_datatree(
-            group, engine="virtualstack", join_characters=False, chunks=chunks, storage=storage, **options
+            group,
+            engine=_engine(),
+            join_characters=False,
+            chunks=chunks,
+            storage=storage,
+            **options,
         )
 
     def __repr__(self) -> str:
@@ -446,6 +452,12 @@ def _checked(group: ManifestGroup) -> ManifestGroup:
                 feature="letters",
             )
     return group
+
+
+def _engine() -> type[BackendEntrypoint]:
+    """Give our engine; by its name, xarray would load every one that is installed."""
+    engine: type[BackendEntrypoint] = importlib.import_module("virtualstack.engine").VirtualStackBackendEntrypoint
+    return engine
 
 
 def _without_refusals(group: ManifestGroup) -> ManifestGroup:

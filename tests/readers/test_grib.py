@@ -1,4 +1,5 @@
 import itertools
+import re
 import warnings
 
 import eccodes
@@ -260,6 +261,31 @@ def test_fields_of_several_kinds_are_refused_or_a_tree(tmp_path):
         found = opened(path, group=f"{level}/instant")
         xr.testing.assert_equal(found, expected)
         xr.testing.assert_equal(tree[f"{level}/instant"].to_dataset().virtual.open().load(), expected)
+
+
+def places(path, **options):
+    """Give the group that each field of a file is in, by its offset."""
+    found = {}
+    for node in vs.open_virtual_datatree(path, reader=vs.readers.GRIB(**options)).subtree:
+        for variable in node.data_vars.values():
+            entries = variable.variable._data.in_memory().entries.reshape(-1)
+            found |= dict.fromkeys(entries["offset"][entries["location"] >= FIRST].tolist(), node.path)
+    return found
+
+
+def test_where_a_field_is_follows_from_its_own_keys(tmp_path):
+    """Names of groups, whatever else is there; and with by_kind=True also whether there are groups."""
+    small, members = {"Ni": 5, "Nj": 3}, {"productDefinitionTemplateNumber": 1, "dataType": "pf"}
+    kinds = [{}, small, {"dataType": "an"}, members | {"number": 1}, small | members | {"number": 1}]
+    fields = [message({"shortName": "t", **kind}, seed=n) for n, kind in enumerate(kinds)]
+    alone = [places(write(tmp_path / "a.grib", [field]), by_kind=True)[0] for field in fields]
+    assert len(set(alone)) == len(kinds)
+    assert all(re.fullmatch(r"/surface/instant/(af|an|pf)_regular_ll_\d+_[0-9a-f]{6}(_number)?", x) for x in alone)
+    for n in range(2, len(kinds) + 1):
+        for some in itertools.combinations(range(len(kinds)), n):
+            path = write(tmp_path / "a.grib", [fields[i] for i in some])
+            assert [group for _, group in sorted(places(path).items())] == [alone[i] for i in some]
+    assert places(write(tmp_path / "a.grib", fields[:1])) == {0: "/surface/instant"}
 
 
 def test_variables_of_a_group_share_their_levels(tmp_path):

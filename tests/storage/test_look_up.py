@@ -106,10 +106,8 @@ class Requests:
     """Counts what a storage asks S3 for."""
 
     def __init__(self, monkeypatch):
-        import virtualstack.storage.obstore as module
-
         self.pages = self.heads = 0
-        original, head = module.obstore.list, module.obstore.head
+        original, head = obstore.list, obstore.head
 
         def listed(*args, **options):
             for page in original(*args, **options):
@@ -120,8 +118,8 @@ class Requests:
             self.heads += 1
             return head(*args)
 
-        monkeypatch.setattr(module.obstore, "list", listed)
-        monkeypatch.setattr(module.obstore, "head", headed)
+        monkeypatch.setattr(obstore, "list", listed)
+        monkeypatch.setattr(obstore, "head", headed)
 
 
 def test_a_bucket_is_listed(many, s3_server, monkeypatch):
@@ -151,12 +149,11 @@ def test_few_among_many_are_asked_for_one_by_one(many, s3_server, monkeypatch):
 
 def test_where_no_list_is_given_each_is_asked_for(s3_server, monkeypatch):
     """Buckets that let everybody read, and nobody list."""
-    import virtualstack.storage.obstore as module
 
     def refused(*args, **options):
         raise PermissionError("status code: 403 Forbidden")
 
-    monkeypatch.setattr(module.obstore, "list", refused)
+    monkeypatch.setattr(obstore, "list", refused)
     s3_server.put("open/a.nc", b"abc")
     storage = Storage.of({"s3://bucket": s3_server.options})
     there, gone = storage.look_up(["s3://bucket/open/a.nc", "s3://bucket/open/b.nc"])

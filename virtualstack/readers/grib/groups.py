@@ -35,7 +35,8 @@ class Layout:
 
     time_dims: tuple[str, ...]
     squeeze: bool
-    read_keys: tuple[str, ...]
+    by_kind: bool = False
+    read_keys: tuple[str, ...] = ()
     dropped: frozenset[str] = frozenset()
     inline_limit: int = 1 << 20
 

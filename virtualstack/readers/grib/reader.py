@@ -45,6 +45,9 @@ class GRIB:
         Whether coordinates of one value are scalars, not dimensions.
     read_keys
         Further keys that become attributes of variables; none that eccodes computes of values.
+    by_kind
+        Whether each group of a tree has groups below it for each type of data, grid and number of dimensions, also
+        where there is only one: then where a field is does not depend on what else is there.
     index
         The index of a file, which lists where its messages begin, as NOAA (``.idx``) and ECMWF (``.index``) publish
         them: headers are then read side by side. What is found does not depend on it. ``"auto"``: the one beside a
@@ -62,6 +65,7 @@ class GRIB:
     time_dims: tuple[str, ...] = _TIMES
     squeeze: bool = True
     read_keys: tuple[str, ...] = ()
+    by_kind: bool = False
     index: str | os.PathLike[str] | None = "auto"
 
     def __post_init__(self) -> None:
@@ -133,6 +137,7 @@ class GRIB:
         layout = Layout(
             time_dims=tuple(self.time_dims),
             squeeze=self.squeeze,
+            by_kind=self.by_kind,
             read_keys=tuple(self.read_keys),
             dropped=options.drop_variables,
             inline_limit=options.inline_limit,

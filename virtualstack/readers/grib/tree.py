@@ -18,8 +18,9 @@ from virtualstack.readers.grib.table import Table
 
 __all__ = ["tree_of"]
 
-_KINDS = ("dataType", "gridType", "numberOfPoints", "uvRelativeToGrid")
-_GRID = "md5GridSection"
+_KIND = "dataType", "gridType", "numberOfPoints", "md5GridSection"
+_OPTIONAL = "number", "directionNumber", "frequencyNumber"
+_N_DIGITS = 6  # of the digest of a grid, in names
 
 # Keys of what is neither a time nor a level; fields that have one are in a group of that name
 _QUALIFIERS = {
@@ -49,8 +50,9 @@ def tree_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: st
     """Make a group for each type of level, and in it one for each type of step.
 
     Percentiles, probabilities and derived forecasts are in groups of theirs below. Variables of a group share their
-    coordinates: each has all values that one of them has. Where a group has fields of several grids or types of data,
-    or several for one place, they are in groups below it, named by what tells them apart.
+    coordinates: each has all values that one of them has. Where a group has fields of several kinds (type of data,
+    grid, dimensions), or where the layout says so, each kind is in a group below it; and where it has several fields
+    for one place, these are in groups named by what tells them apart. All names are made of a field's own keys.
 
     Raises
     ------
@@ -113,28 +115,29 @@ def _text(value: Any) -> str:
 def _of_kinds(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
     kinds = _kinds(table, rows, layout)
     nodes = {name: _without_doubles(table, part, layout, url=url) for name, part in kinds.items()}
-    return next(iter(nodes.values())) if len(nodes) == 1 else ManifestGroup(groups=nodes, url=url)
+    if len(nodes) == 1 and not layout.by_kind:
+        return next(iter(nodes.values()))
+    return ManifestGroup(groups=nodes, url=url)
 
 
 def _kinds(table: Table, rows: NDArray[np.int64], layout: Layout) -> dict[str, NDArray[np.int64]]:
-    """Part fields that cannot share coordinates, by names made of what they differ in."""
-    columns = [table.column(key) for key in (*_KINDS, _GRID)]
+    """Part fields that cannot share coordinates or attributes, by names that follow from their keys."""
+    columns = [table.column(key) for key in _KIND]
     codes = [column.codes[rows] for column in columns]
-    for key in ("number", *layout.time_dims, "level:float", "directionNumber", "frequencyNumber"):
+    usual = *layout.time_dims, "level:float"
+    for key in (*_OPTIONAL, *usual):
         column = table.column(key)
         codes.append(np.array([value == UNDEFINED for value in column.values], np.int64)[column.codes[rows]])
     distinct, which = np.unique(np.stack(codes), axis=1, return_inverse=True)
-    named = [i for i in range(len(_KINDS)) if len(set(distinct[i])) > 1]
-    names = ["_".join(_text(columns[i].values[kind[i]]) for i in named) for kind in distinct.T]
-    counts = Counter(names)
-    parts: dict[str, NDArray[np.int64]] = {}
-    for n, (name, kind) in enumerate(zip(names, distinct.T, strict=True)):
-        if counts[name] > 1:  # as many points on another grid
-            name = "_".join(filter(None, (name, str(columns[-1].values[kind[len(_KINDS)]])[:8])))
-        while name in parts:
-            name = f"{name}_"
-        parts[name] = rows[which.reshape(-1) == n]
-    return parts
+    parts: dict[str, list[NDArray[np.int64]]] = {}
+    for n, kind in enumerate(distinct.T.tolist()):
+        *known, grid = [_text(column.values[code]) for column, code in zip(columns, kind, strict=False)]
+        is_undefined = dict(zip((*_OPTIONAL, *usual), kind[len(columns) :], strict=True))
+        there = [key for key in _OPTIONAL if not is_undefined[key]]
+        not_there = [f"no_{key.partition(':')[0]}" for key in usual if is_undefined[key]]
+        name = "_".join([*known, grid[:_N_DIGITS], *there, *not_there])
+        parts.setdefault(name, []).append(rows[which.reshape(-1) == n])
+    return {name: np.concatenate(part) for name, part in parts.items()}
 
 
 def _without_doubles(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:

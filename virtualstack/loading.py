@@ -1,0 +1,35 @@
+"""The order in which libraries are loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Sequence
+
+__all__ = ["pyproj_before_eccodes"]
+
+_ECCODES = {"eccodes", "gribapi"}
+
+
+class _PyprojFirst:
+    """Among the finders of modules: finds none, but loads pyproj when somebody looks for eccodes."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
+        if name in _ECCODES:
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(cls)
+            with contextlib.suppress(ImportError):
+                importlib.import_module("pyproj")
+
+
+def pyproj_before_eccodes() -> None:
+    """See to it that pyproj, where it is installed, is loaded before eccodes, whoever loads that.
+
+    Otherwise a process that has both aborts when it ends (seen with the wheels of eccodes 2.50 and pyproj 3.8).
+    xarray loads eccodes first, where both cfgrib and rioxarray are installed and it looks for engines. Nothing is
+    done where eccodes is there already, and nothing is loaded by this.
+    """
+    if not _ECCODES & sys.modules.keys() and _PyprojFirst not in sys.meta_path:
+        sys.meta_path.insert(0, _PyprojFirst)
