@@ -15,7 +15,7 @@ from virtualstack.errors import (
     UnknownFormatError,
     UnsupportedFeatureError,
 )
-from virtualstack.readers import GRIB, HDF5, Format, ReadOptions, find_reader, list_readers, registry
+from virtualstack.readers import GRIB, HDF5, TIFF, Format, ReadOptions, find_reader, list_readers, registry
 from virtualstack.storage import Storage
 
 STORAGE = Storage.of(None)
@@ -50,17 +50,10 @@ def test_grib_is_found_behind_headings(data, write):
     assert find_reader(write("x", data), STORAGE) == GRIB()
 
 
-@pytest.mark.parametrize(
-    ("data", "title"),
-    [
-        (b"II*\0\x08\0\0\0", "TIFF"),
-        (b"MM\0+\0\x08\0\0", "TIFF"),
-    ],
-)
-def test_formats_that_are_not_read_yet_are_named(data, title, write):
-    """Not as unknown, and not read as another format."""
-    with pytest.raises(UnsupportedFeatureError, match=rf"data\.nc' is {title}, which virtualstack cannot read yet"):
-        find_reader(write("data.nc", data), STORAGE)
+@pytest.mark.parametrize("data", [b"II*\0\x08\0\0\0", b"MM\0*\0\0\0\x08", b"II+\0\x08\0\0\0", b"MM\0+\0\x08\0\0"])
+def test_tiff_is_found_by_its_signature(data, write):
+    """In both byte orders, BigTIFF too, whatever the suffix."""
+    assert find_reader(write("data.nc", data), STORAGE) == TIFF()
 
 
 @pytest.mark.parametrize(
@@ -154,8 +147,8 @@ def test_the_reader_asked_for_is_given(tmp_path):
     assert find_reader(nowhere, STORAGE, reader) is reader
     with pytest.raises(UnknownFormatError, match="there is no reader 'hdf6'; there are 'hdf5'"):
         find_reader(nowhere, STORAGE, "hdf6")
-    with pytest.raises(UnsupportedFeatureError, match="TIFF, which virtualstack cannot read yet"):
-        find_reader(nowhere, STORAGE, "tiff")
+    with pytest.raises(UnsupportedFeatureError, match="zarr, which virtualstack cannot read yet"):
+        find_reader(nowhere, STORAGE, "zarr")
 
 
 @pytest.fixture

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from virtualstack.readers.hdf5.reader import HDF5
     from virtualstack.readers.manifest_store import ManifestStore
     from virtualstack.readers.netcdf3.reader import NetCDF3
+    from virtualstack.readers.tiff.reader import TIFF
 
 __all__ = [
     "DMRPP",
     "GRIB",
     "HDF5",
+    "TIFF",
     "Assembler",
     "Format",
     "ManifestStore",

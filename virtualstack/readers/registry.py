@@ -93,7 +93,7 @@ BUILT_IN = (
     Format(
         name="tiff",
         title="TIFF",
-        target=None,
+        target="virtualstack.readers.tiff.reader:TIFF",
         magic=tuple((order, (0,)) for order in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
         suffixes=(".tif", ".tiff"),
         extra="tiff",

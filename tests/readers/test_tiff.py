@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+import tifffile
+
+import virtualstack as vs
+from tests.data.make_tiff import GRAY, RGB, TILE, TILES, gdal, ramp, tiff
+from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
+from virtualstack.location import absolute_url
+from virtualstack.manifests import EMPTY
+from virtualstack.readers import TIFF, ReadOptions
+from virtualstack.storage import Storage
+from virtualstack.testing.readers import ReaderTests
+
+pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+
+
+def group_of(path, reader=None):
+    return (reader or TIFF()).read(absolute_url(path), Storage.of(None), ReadOptions(is_tree=False))
+
+
+def values_of(vds, name="band_data"):
+    return vds.virtual.open(mask_and_scale=False)[name].values
+
+
+class TestTIFF(ReaderTests):
+    reader = TIFF()
+
+    def files(self, folder):
+        for name, make in {
+            "tiles": tiff(GRAY, tile=TILE, compression="zlib"),
+            "strips": tiff(GRAY, rowsperstrip=30, byteorder=">"),
+            "predictor": tiff(GRAY, tile=TILE, compression="lzw", predictor=2, bigtiff=True),
+            "pages": tiff(np.stack([GRAY, GRAY + 1]), photometric="minisblack", compression="zlib"),
+            "jpeg": gdal(RGB.transpose(2, 0, 1), **TILES, compress="jpeg", photometric="ycbcr"),
+        }.items():
+            make(folder / f"{name}.tif")
+            yield folder / f"{name}.tif"
+
+    def expected(self, path):
+        values = tifffile.imread(path)
+        if path.stem == "pages":
+            return {"/image": values}
+        return {"/band_data": values.transpose(2, 0, 1) if values.ndim == 3 else values[None]}
+
+
+def test_strips_that_follow_each_other_are_merged(tmp_path):
+    """Rows divide the image where they can; larger strips are cut."""
+    path = tmp_path / "a.tif"
+    tiff(GRAY, rowsperstrip=1)(path)
+    assert group_of(path).arrays["band_data"].grid.shape == (1, 1, 1)
+    cut = group_of(path, TIFF(chunk_size=26 * 260))
+    assert [axis.chunk for axis in cut.arrays["band_data"].grid.axes] == [1, 25, 130]
+    tiff(GRAY, rowsperstrip=100)(path)
+    vds = vs.open_virtual_dataset(path, reader=TIFF(chunk_size="2 kB"))
+    np.testing.assert_array_equal(values_of(vds)[0], GRAY)
+    with pytest.raises(ValueError, match="chunk_size=0"):
+        TIFF(chunk_size=0)
+
+
+def test_tiles_that_were_never_written_are_empty(tmp_path):
+    """And read as nodata."""
+    path = tmp_path / "a.tif"
+    values = np.full((300, 260), 9, "u2")
+    values[:64, :64] = 7
+    gdal(values, **TILES, compress="deflate", nodata=9, SPARSE_OK=True)(path)
+    array = group_of(path).arrays["band_data"]
+    assert np.count_nonzero(array.in_memory().entries["location"] == EMPTY) == 24
+    np.testing.assert_array_equal(values_of(vs.open_virtual_dataset(path))[0], values)
+
+
+def test_bands_are_variables_on_request(tmp_path):
+    path = tmp_path / "a.tif"
+    tiff(RGB, tile=TILE, photometric="rgb", compression="zlib", predictor=2)(path)
+    vds = vs.open_virtual_dataset(path, reader=TIFF(band_as_variable=True), drop_variables="band_2")
+    assert list(vds.variables) == ["band_1", "band_3"]
+    np.testing.assert_array_equal(values_of(vds, "band_3"), RGB[..., 2])
+
+
+@pytest.mark.parametrize(
+    ("tags", "reason"),
+    [
+        ({259: 9}, "image 0 has compression 9"),
+        ({259: 32809}, "compression 32809"),
+        ({266: 3}, "fill order 3"),
+        ({317: 9, 259: 8}, "predictor 9"),
+        ({258: 48}, "samples of 48 bits in sample format 1"),
+        ({339: 7}, "sample format 7"),
+        ({284: 3}, "planar configuration 3"),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_when_opened(tags, reason, tmp_path):
+    """By the number of the image and in words of TIFF."""
+    path = tmp_path / "a.tif"
+    tiff(GRAY, predictor=2, compression="zlib", extratags=[])(path)
+    with_tags(path, {284: 1, 266: 1, **tags})
+    with pytest.raises(UnsupportedFeatureError, match=rf"a\.tif.*'/band_data': .*{reason}"):
+        vs.open_virtual_dataset(path)
+
+
+def with_tags(path, tags):
+    """Change values of tags that stand in the first directory, or put them in place of others."""
+    data = bytearray(path.read_bytes())
+    at = int.from_bytes(data[4:8], "little")
+    n = int.from_bytes(data[at : at + 2], "little")
+    codes = {int.from_bytes(data[i : i + 2], "little"): i for i in range(at + 2, at + 2 + 12 * n, 12)}
+    spare = [code for code in codes if code in (254, 270, 282, 283, 296, 305, 306)]
+    for code, value in tags.items():
+        i = codes[code] if code in codes else codes[spare.pop()]
+        data[i : i + 12] = (
+            code.to_bytes(2, "little") + b"\3\0" + (1).to_bytes(4, "little") + value.to_bytes(4, "little")
+        )
+    path.write_bytes(data)
+
+
+def test_strips_beyond_the_end_are_malformed(tmp_path):
+    path = tmp_path / "a.tif"
+    tiff(GRAY, tile=TILE, compression="zlib")(path)
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(MalformedFileError, match=r"a\.tif' is no whole TIFF file: of image 0, strip or tile 11"):
+        vs.open_virtual_dataset(path)
+
+
+def test_a_stack_is_read_page_by_page(tmp_path):
+    """Of pages that are alike."""
+    path = tmp_path / "a.tif"
+    stack = np.stack([GRAY + n for n in range(5)])
+    tiff(stack, photometric="minisblack", compression="zlib", tile=TILE)(path)
+    vds = vs.open_virtual_dataset(path)
+    assert vds["image"].dims == ("page", "y", "x")
+    np.testing.assert_array_equal(values_of(vds.isel(page=[3, 1]), "image"), stack[[3, 1]])
+
+
+def test_masked_values_are_those_of_xarray(tmp_path):
+    """Scale, offset and nodata are decoded when opened, as by rioxarray's engine."""
+    path = tmp_path / "a.tif"
+    gdal(ramp((100, 130), "i2"), scales=(0.5,), offsets=(20.0,), nodata=7)(path)
+    found = vs.open_virtual_dataset(path).virtual.open()["band_data"].values[0]
+    expected = np.where(ramp((100, 130), "i2") == 7, np.nan, ramp((100, 130), "i2") * 0.5 + 20)
+    np.testing.assert_array_equal(found, expected)

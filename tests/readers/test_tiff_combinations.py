@@ -1,0 +1,67 @@
+"""Compressions, predictors, dtypes, layouts, byte orders and edges, beside tifffile and rioxarray."""
+
+import warnings
+
+import numpy as np
+import pytest
+import rasterio
+import rioxarray
+import tifffile
+
+import virtualstack as vs
+from tests.data.make_tiff import combinations
+
+FILES = dict(combinations())
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of rioxarray and what it builds on
+
+
+def test_there_are_many():
+    assert len(FILES) >= 138
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_values_are_those_of_tifffile(name, tmp_path):
+    """Bit for bit; and dims, coordinates, CRS and attributes are those of rioxarray where GDAL reads the file."""
+    path = tmp_path / "a.tif"
+    FILES[name](path)
+    expected = tifffile.imread(path)
+    found = vs.open_virtual_dataset(path).virtual.open(mask_and_scale=False)["band_data"].load()
+    with tifffile.TiffFile(path) as file:
+        page = file.pages[0]
+        expected = page.asarray()
+        is_last = page.samplesperpixel > 1 and page.planarconfig == 1
+    if is_last:
+        expected = np.moveaxis(expected, -1, 0)
+    expected = expected.reshape(found.shape)
+    assert found.dtype == (np.uint8 if expected.dtype.kind == "b" else expected.dtype)
+    assert np.array_equal(found.values, expected, equal_nan=expected.dtype.kind in "fc")
+    check_like_rioxarray(found, path)
+
+
+def check_like_rioxarray(found, path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            expected = rioxarray.open_rasterio(path).load()
+        except (rasterio.errors.RasterioIOError, rasterio.errors.RasterioError):
+            return  # GDAL was built without the compression
+    assert found.dims == expected.dims
+    assert found.dtype == expected.dtype or expected.dtype == np.float32  # of which GDAL makes float16
+    is_placed = "x" in found.coords or "xc" in found.coords
+    assert is_placed or expected.rio.transform() == rasterio.Affine.identity()
+    for key in found.coords:
+        if key != "spatial_ref":
+            assert found[key].values.tobytes() == expected[key].values.tobytes(), key
+    assert found.rio.crs == expected.rio.crs
+    if is_placed:
+        assert found.spatial_ref.attrs["GeoTransform"] == expected.spatial_ref.attrs["GeoTransform"]
+    attributes = dict(expected.attrs)
+    for key, usual in (("scale_factor", 1.0), ("add_offset", 0.0)):  # of no effect, but on the dtype
+        if attributes.get(key) == usual:
+            del attributes[key]
+    found.attrs.pop("grid_mapping", None)
+    assert found.attrs.keys() == attributes.keys()
+    for key, value in attributes.items():
+        value = ["" if x is None else x for x in value] if isinstance(value, tuple) else value
+        np.testing.assert_array_equal(found.attrs[key], value)

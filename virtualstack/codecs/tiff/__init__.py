@@ -1,0 +1,1 @@
+"""Strips and tiles of TIFF to values, by imagecodecs."""

@@ -1,0 +1,246 @@
+"""The codec ``virtualstack.tiff``: a strip or tile to its samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.decoder import Bytes, CodecError
+from virtualstack.codecs.tiff.image_sizes import image_size
+from virtualstack.codecs.tiff.library import check_installed, imagecodecs
+from virtualstack.codecs.tiff.settings import BY_STREAM, COMPRESSIONS, TIFF, Settings
+from virtualstack.errors import UnsupportedFeatureError
+
+__all__ = ["TIFF", "TiffDecoder", "tiff_decoder"]
+
+type TiffDecoder = Callable[[Bytes], NDArray[Any]]
+
+_CCITT = {2: "ccittrle_decode", 3: "ccittfax3_decode", 4: "ccittfax4_decode"}
+_JPEG = frozenset({7, 33007, 34892})
+_WEBP = 50001
+_YCBCR, _RGB, _CMYK = 6, 2, 5  # tag 262
+_NAMED = {8: "CIELAB", 9: "ICCLAB", 10: "ITULAB"}
+
+
+def tiff_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = None, /) -> TiffDecoder:
+    """Make the decoder of strips or tiles of one shape.
+
+    Parameters
+    ----------
+    options
+        ``shape``: rows, columns and samples that stand together; all others are those of
+        :class:`~virtualstack.codecs.tiff.settings.Settings`.
+    shape
+        Of the decoded chunk, which has as many elements; that of the options by default.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The options are others.
+    MissingDependencyError
+        imagecodecs is not installed.
+    """
+    settings, own = Settings.of(options)
+    if shape is not None and math.prod(shape) != math.prod(own):
+        raise UnsupportedFeatureError(f"codec '{TIFF}' makes {own}; chunks of {shape} are asked for", feature=TIFF)
+    check_installed()
+    decode = _stream_decoder(settings, own) if settings.compression in BY_STREAM else _image_decoder(settings, own)
+
+    def run(raw: Bytes, /) -> NDArray[Any]:
+        if not len(raw):
+            raise CodecError("there is no strip or tile: it has no bytes")
+        values = decode(raw)
+        return values if shape is None else values.reshape(shape)
+
+    return run
+
+
+def _stream_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
+    rows, columns, samples = shape
+    dtype = _native(settings)
+    stored = dtype.newbyteorder(">" if settings.big else "<")
+    row = -(-columns * samples * settings.bits // 8)
+    undo = _predictor(settings)
+
+    def decode(raw: Bytes, /) -> NDArray[Any]:
+        library = imagecodecs(settings.compression)
+        data: Any = library.bitorder_decode(bytes(raw)) if settings.fill_order == 2 else raw
+        data = _decompressed(library, settings.compression, data, rows * row)
+        if settings.is_packed:
+            values = _unpacked(library, settings, data, stored, columns * samples)
+        else:
+            raw_order = dtype if settings.predictor == 3 else stored  # which has the bytes of a row apart
+            values = np.frombuffer(data, raw_order, min(len(data), rows * row) // dtype.itemsize)
+        values = _shaped(values, shape, settings.edge)
+        if undo is not None:
+            values = undo(library, values.astype(dtype))
+        return _padded(values, shape)
+
+    return decode
+
+
+def _native(settings: Settings) -> np.dtype[Any]:
+    dtype = settings.dtype
+    if dtype is None:
+        raise UnsupportedFeatureError(f"codec '{TIFF}' has no dtype for {settings}", feature=TIFF)
+    return dtype
+
+
+def _decompressed(library: Any, compression: int, data: Any, size: int) -> Any:
+    name = BY_STREAM[compression]
+    if name == "none":
+        return data
+    if name == "lerc":
+        return _lerc(library, data, size)
+    return getattr(library, f"{name}_decode")(data, out=size)
+
+
+def _lerc(library: Any, data: Any, size: int) -> Any:
+    """Decode LERC, which may be compressed in turn (tag 50674); its own frames begin with a name."""
+    head = bytes(data[:10])
+    if not head.startswith((b"Lerc2 ", b"CntZImage")):
+        inner = "zstd" if head.startswith(b"\x28\xb5\x2f\xfd") else "deflate"
+        data = getattr(library, f"{inner}_decode")(data, out=2 * size + 65536)
+    values = library.lerc_decode(data)
+    if values.nbytes > size:
+        raise CodecError(f"the LERC frame holds {values.nbytes} bytes; {size} are expected")
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+
+def _unpacked(library: Any, settings: Settings, data: Any, stored: np.dtype[Any], run: int) -> NDArray[Any]:
+    order = ">" if settings.big else "<"
+    if settings.is_complex_int:
+        pairs = np.frombuffer(data, f"{order}i{settings.bits // 16}")
+        return pairs.astype(f"f{stored.itemsize // 2}").view(stored.newbyteorder("="))
+    if settings.kind == 3:
+        values: NDArray[Any] = library.float24_decode(bytes(data), byteorder=order)
+        return values
+    if settings.bits == 1:
+        return np.asarray(library.packints_decode(bytes(data), np.dtype(bool), 1, runlen=run)).view(np.uint8)
+    unpacked: NDArray[Any] = library.packints_decode(bytes(data), stored, settings.bits, runlen=run)
+    return unpacked
+
+
+def _predictor(settings: Settings) -> Callable[[Any, NDArray[Any]], NDArray[Any]] | None:
+    match settings.predictor:
+        case 2:
+            return lambda library, values: library.delta_decode(values, axis=-2, out=values)
+        case 3:
+            return lambda library, values: library.floatpred_decode(values, axis=-2)
+    return None
+
+
+def _shaped(values: NDArray[Any], shape: tuple[int, ...], edge: tuple[int, int] | None) -> NDArray[Any]:
+    """See samples as rows and columns; at the edge of an image there may be fewer."""
+    rows, columns, samples = shape
+    size = math.prod(shape)
+    if values.size >= size:
+        return values[:size].reshape(shape)
+    last_rows, last_columns = edge or (rows, columns)
+    candidates = {(last_rows, columns), (last_rows, last_columns), (rows, last_columns)}
+    fitting = [found for found in candidates if found[0] * found[1] * samples == values.size]
+    if len(fitting) != 1:
+        raise CodecError(f"the strip or tile has {values.size} samples; {shape} are {size}")
+    return values.reshape(*fitting[0], samples)
+
+
+def _padded(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Give a tile the rows and columns that lie outside of the image."""
+    if values.shape == shape:
+        return values
+    whole = np.zeros(shape, values.dtype)
+    whole[: values.shape[0], : values.shape[1]] = values
+    return whole
+
+
+def _image_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
+    rows, columns, _ = shape
+    dtype, name = _native(settings), COMPRESSIONS[settings.compression]
+    tables = settings.jpeg_tables()
+
+    def decode(raw: Bytes, /) -> NDArray[Any]:
+        library = imagecodecs(settings.compression)
+        data = bytes(raw)
+        if settings.compression in _CCITT:
+            if settings.fill_order == 2:
+                data = library.bitorder_decode(data)
+            more = {"t4options": settings.t4} if settings.compression == 3 else {}
+            found = getattr(library, _CCITT[settings.compression])(data, rows, columns, **more)
+            found = np.asarray(found).view(np.uint8)
+        else:
+            _check_size(image_size(name, data), name, shape)
+            found = _image(library, settings, name, data, shape, tables)
+        if found.dtype != dtype:
+            raise CodecError(f"the {name} image has samples of '{found.dtype}'; '{dtype}' are expected")
+        found = found.reshape(*found.shape[:2], -1)
+        if found.shape[1] == columns and found.shape[0] > rows:  # of a strip that is written as if it were whole
+            found = found[:rows]
+        if found.shape != shape and not _is_edge(found.shape, shape, settings.edge):
+            raise CodecError(f"the {name} image has rows, columns and samples {found.shape}; {shape} are expected")
+        return _padded(found, shape)
+
+    return decode
+
+
+def _image(
+    library: Any, settings: Settings, name: str, data: bytes, shape: tuple[int, ...], tables: bytes | None
+) -> NDArray[Any]:
+    if settings.compression in _JPEG:
+        color, out_color = _jpeg_colors(settings, is_jfif=data[6:10] == b"JFIF")
+        return np.asarray(library.jpeg_decode(data, tables=tables, colorspace=color, outcolorspace=out_color))
+    if settings.compression == _WEBP and shape[2] == 4:  # all-opaque tiles may have no alpha
+        return np.asarray(library.webp_decode(data, hasalpha=True))
+    if name == "jpegxl":
+        return _jpegxl(library, data, _native(settings), shape, settings.edge)
+    return np.asarray(getattr(library, f"{name}_decode")(data))
+
+
+def _jpegxl(
+    library: Any, data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], edge: tuple[int, int] | None
+) -> NDArray[Any]:
+    """Decode into memory of the size that is expected: the stream's own size is found out by decoding."""
+    rows, columns, samples = shape
+    last_rows, last_columns = edge or (rows, columns)
+    sizes = dict.fromkeys([(rows, columns), (last_rows, columns), (rows, last_columns), (last_rows, last_columns)])
+    for n, (height, width) in enumerate(sizes, start=1):
+        out = np.empty((height, width, samples) if samples > 1 else (height, width), dtype)
+        try:
+            return np.asarray(library.jpegxl_decode(data, out=out))
+        except ValueError:
+            if n == len(sizes):
+                raise
+    raise CodecError("there is no JPEG XL image")
+
+
+def _check_size(found: tuple[int, int, int] | None, name: str, shape: tuple[int, ...]) -> None:
+    """Refuse images of more rows and columns than a chunk, but for a few rows behind a strip."""
+    rows, columns, _ = shape
+    if found is not None and (found[1] > columns or found[0] * found[1] > 2 * rows * columns + 4096 * columns):
+        raise CodecError(f"the {name} image says that it has {found[:2]} rows and columns; {shape[:2]} are expected")
+
+
+def _is_edge(found: tuple[int, ...], shape: tuple[int, ...], edge: tuple[int, int] | None) -> bool:
+    if edge is None or found[2] != shape[2]:
+        return False
+    return found[0] in (shape[0], edge[0]) and found[1] in (shape[1], edge[1])
+
+
+def _jpeg_colors(settings: Settings, *, is_jfif: bool) -> tuple[int | None, int | str | None]:
+    """Give the colour space of the stream, and the one that is wanted; YCbCr becomes RGB, as in all other readers."""
+    color: int | None = None
+    out_color: int | str | None = None
+    if not settings.extra:
+        match settings.photometric:
+            case 6:
+                out_color = _RGB
+            case 2:
+                color, out_color = None if is_jfif else _RGB, _RGB
+            case 5:
+                out_color = 4
+            case other if other > 3:
+                out_color = _NAMED.get(other)
+    return color, out_color if settings.planar == 1 else 1

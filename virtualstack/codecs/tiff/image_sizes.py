@@ -1,0 +1,87 @@
+"""How large an image says that it is, before it is decoded: a damaged tile is no bomb."""
+
+from __future__ import annotations
+
+from struct import unpack_from
+
+from virtualstack.codecs.decoder import CodecError
+
+__all__ = ["image_size"]
+
+_NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
+_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
+
+
+def image_size(name: str, data: bytes, /) -> tuple[int, int, int] | None:
+    """Read rows, columns and samples of an image; ``None`` where the format is not looked into.
+
+    Raises
+    ------
+    CodecError
+        There is no such image.
+    """
+    match name:
+        case "jpeg":
+            return _jpeg(data)
+        case "png":
+            return _png(data)
+        case "webp":
+            return _webp(data)
+        case "jpeg2k":
+            return _jpeg2000(data)
+    return None
+
+
+def _jpeg(data: bytes) -> tuple[int, int, int]:
+    """Find the frame header (ITU T.81, B.2.2)."""
+    at = 0
+    while at + 4 <= len(data):
+        if data[at] != 0xFF:
+            raise CodecError(f"the JPEG stream has no marker at byte {at}")
+        marker = data[at + 1]
+        if marker == 0xFF:  # fill bytes
+            at += 1
+        elif marker in _ALONE:
+            at += 2
+        elif 0xC0 <= marker <= 0xCF and marker not in _NOT_FRAMES:
+            if at + 10 > len(data):
+                break
+            rows, columns, samples = unpack_from(">HHB", data, at + 5)
+            return rows, columns, samples
+        elif marker == 0xDA:
+            break
+        else:
+            at += 2 + int(unpack_from(">H", data, at + 2)[0])
+    raise CodecError("the JPEG stream has no frame header: it is cut short or damaged")
+
+
+def _png(data: bytes) -> tuple[int, int, int]:
+    if len(data) < 26 or data[12:16] != b"IHDR":
+        raise CodecError("there is no PNG image: its header is missing")
+    columns, rows = unpack_from(">II", data, 16)
+    return rows, columns, 4
+
+
+def _webp(data: bytes) -> tuple[int, int, int]:
+    """Read the first chunk of the RIFF file (RFC 9649, 2.5 to 2.7)."""
+    if len(data) < 30 or data[:4] != b"RIFF" or data[8:12] != b"WEBP":
+        raise CodecError("there is no WebP image: its header is missing")
+    kind = data[12:16]
+    if kind == b"VP8 ":
+        columns, rows = unpack_from("<HH", data, 26)
+        return rows & 0x3FFF, columns & 0x3FFF, 4
+    if kind == b"VP8L":
+        (bits,) = unpack_from("<I", data, 21)
+        return ((bits >> 14) & 0x3FFF) + 1, (bits & 0x3FFF) + 1, 4
+    columns = int.from_bytes(data[24:27], "little") + 1
+    return int.from_bytes(data[27:30], "little") + 1, columns, 4
+
+
+def _jpeg2000(data: bytes) -> tuple[int, int, int]:
+    """Find the SIZ marker (ITU T.800, A.5.1), in a codestream or in the boxes of a file."""
+    at = data.find(b"\xff\x4f\xff\x51")
+    if at < 0 or at + 42 > len(data):
+        raise CodecError("there is no JPEG 2000 codestream: its header is missing")
+    columns, rows, left, top = unpack_from(">IIII", data, at + 8)
+    (samples,) = unpack_from(">H", data, at + 40)
+    return rows - top, columns - left, samples

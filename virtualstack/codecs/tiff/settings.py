@@ -1,0 +1,202 @@
+"""What the codec ``virtualstack.tiff`` is told: the tags that say how a strip or tile is stored."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import UnsupportedFeatureError
+
+__all__ = ["BY_IMAGE", "BY_STREAM", "COMPRESSIONS", "TIFF", "Settings", "dtype_of"]
+
+TIFF = "virtualstack.tiff"
+
+BY_STREAM: Mapping[int, str] = {
+    1: "none",
+    5: "lzw",
+    8: "deflate",
+    32773: "packbits",
+    32946: "deflate",
+    34887: "lerc",
+    34925: "lzma",
+    50000: "zstd",
+    50013: "deflate",
+}
+"""Compressions of bytes, which predictors and packed samples may stand before; by the value of tag 259."""
+
+BY_IMAGE: Mapping[int, str] = {
+    2: "ccittrle",
+    3: "ccittfax3",
+    4: "ccittfax4",
+    7: "jpeg",
+    22610: "jpegxr",
+    33003: "jpeg2k",
+    33004: "jpeg2k",
+    33005: "jpeg2k",
+    33007: "jpeg",
+    34712: "jpeg2k",
+    34892: "jpeg",
+    34933: "png",
+    34934: "jpegxr",
+    50001: "webp",
+    50002: "jpegxl",
+    52546: "jpegxl",
+}
+"""Compressions of whole images."""
+
+COMPRESSIONS: Mapping[int, str] = {**BY_STREAM, **BY_IMAGE}
+
+_UINT, _INT, _FLOAT, _VOID, _COMPLEX_INT, _COMPLEX = range(1, 7)  # TIFF 6.0, tag 339
+_LISTS = frozenset({"edge", "shape"})
+
+
+def dtype_of(kind: int, bits: int, /) -> np.dtype[Any] | None:
+    """Give the dtype of values, by sample format and bits; ``None`` where there is none.
+
+    >>> dtype_of(1, 12), dtype_of(3, 24), dtype_of(2, 12)
+    (dtype('uint16'), dtype('float32'), None)
+    """
+    if kind in (_UINT, _VOID) and (1 <= bits <= 32 or bits == 64):
+        return np.dtype(f"u{next(n for n in (1, 2, 4, 8) if bits <= 8 * n)}")
+    name = {
+        (_INT, 8): "i1",
+        (_INT, 16): "i2",
+        (_INT, 32): "i4",
+        (_INT, 64): "i8",
+        (_FLOAT, 16): "f2",
+        (_FLOAT, 24): "f4",
+        (_FLOAT, 32): "f4",
+        (_FLOAT, 64): "f8",
+        (_COMPLEX_INT, 32): "c8",
+        (_COMPLEX_INT, 64): "c16",
+        (_COMPLEX, 64): "c8",
+        (_COMPLEX, 128): "c16",
+    }.get((kind, bits))
+    return None if name is None else np.dtype(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How strips or tiles of an image are stored, by the values of their tags; defaults are those of TIFF.
+
+    Parameters
+    ----------
+    compression
+        Tag 259.
+    kind, bits
+        Sample format (tag 339) and bits of a sample (258).
+    big
+        Whether the file is big-endian.
+    predictor, fill_order, photometric, planar, t4
+        Tags 317, 266, 262, 284 and 292.
+    extra
+        How many samples are none of the colour (tag 338).
+    tables
+        Tag 347, the JPEG tables, in base64.
+    edge
+        Rows and columns of the last tiles that lie in the image, where they are fewer than those of a tile: writers
+        may leave the others out.
+    """
+
+    compression: int = 1
+    kind: int = 1
+    bits: int = 8
+    big: bool = False
+    predictor: int = 1
+    fill_order: int = 1
+    photometric: int = 1
+    planar: int = 1
+    t4: int = 0
+    extra: int = 0
+    tables: str | None = None
+    edge: tuple[int, int] | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """Dtype of values."""
+        return dtype_of(self.kind, self.bits)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether samples are no whole numbers of bytes that numpy has."""
+        return self.bits not in (8, 16, 32, 64, 128) or self.kind == _COMPLEX_INT
+
+    @property
+    def is_complex_int(self) -> bool:
+        """Whether samples are pairs of integers."""
+        return self.kind == _COMPLEX_INT
+
+    def jpeg_tables(self) -> bytes | None:
+        """Give the JPEG tables."""
+        return None if self.tables is None else base64.b64decode(self.tables)
+
+    def codec(self, shape: tuple[int, int, int], /) -> Codec:
+        """Give the codec's metadata, for strips or tiles of a shape; what has its default is left out."""
+        own = {name: getattr(self, name) for name in self.__slots__}
+        own = {name: value for name, value in own.items() if value != _DEFAULTS[name]}
+        return Codec.of(TIFF, shape=shape, **own)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], /) -> tuple[Settings, tuple[int, int, int]]:
+        """Read the configuration of a codec; also gives the shape of strips or tiles.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            It is no such configuration, or asks for what is not decoded.
+        """
+        try:
+            known: dict[str, Any] = {key: tuple(value) if key in _LISTS else value for key, value in options.items()}
+            shape = known.pop("shape", ())
+            settings = cls(**known)
+            settings._check()
+            if len(shape) != 3 or not all(type(n) is int and n > 0 for n in shape):
+                raise ValueError(f"shape is {shape}; it is of rows, columns and samples")
+        except (TypeError, ValueError, binascii.Error) as error:
+            raise UnsupportedFeatureError(
+                f"codec '{TIFF}' does not take the configuration {dict(options)}: {error}", feature=TIFF
+            ) from error
+        return settings, shape
+
+    def _check(self) -> None:
+        numbers = (getattr(self, name) for name in self.__slots__ if name not in ("big", "tables", "edge"))
+        if not all(type(n) is int and n >= 0 for n in numbers):
+            raise ValueError("a setting is no whole number")
+        self.jpeg_tables()
+        if self.edge is not None and (len(self.edge) != 2 or not all(type(n) is int and n > 0 for n in self.edge)):
+            raise ValueError(f"edge is {self.edge}")
+        if (reason := self.obstacle()) is not None:
+            raise ValueError(reason)
+
+    def obstacle(self) -> str | None:
+        """Say why chunks that are stored so cannot be decoded, as half a sentence; ``None`` where they can."""
+        if self.compression not in COMPRESSIONS:
+            return f"compression {self.compression} (tag 259), which is not known"
+        if self.dtype is None:
+            return f"samples of {self.bits} bits in sample format {self.kind}, which numpy has no dtype for"
+        if self.fill_order not in (1, 2):
+            return f"fill order {self.fill_order} (tag 266), which is not known"
+        if self.compression in BY_STREAM and self.predictor != 1:
+            return self._obstacle_of_predictor()
+        return None
+
+    def _obstacle_of_predictor(self) -> str | None:
+        what = f"predictor {self.predictor} (tag 317)"
+        if self.predictor not in (2, 3):
+            return f"{what}, which is not known"
+        if self.is_packed:
+            return f"{what} before samples of {self.bits} bits, which is not decoded"
+        if self.predictor == 3 and self.kind != _FLOAT:
+            return f"{what}, that of floats, before samples that are none"
+        if self.compression == 34887:
+            return f"{what} before LERC, which is not decoded"
+        return None
+
+
+_DEFAULTS: Mapping[str, Any] = {name: getattr(Settings(), name) for name in Settings.__slots__}

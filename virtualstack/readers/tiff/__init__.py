@@ -1,0 +1,1 @@
+"""TIFF, GeoTIFF, COG and OME-TIFF."""

@@ -1,0 +1,242 @@
+"""Files whose images have more axes than rows and columns: OME-TIFF, ImageJ and tifffile's own, read by tifffile."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
+from virtualstack.readers.tiff.image import Image, Images
+from virtualstack.readers.tiff.structure import Directory, Structure
+from virtualstack.storage import Source, SourceFile
+
+__all__ = ["Dialect", "DialectSeries", "dialect_of", "series_of_dialect"]
+
+type Dialect = str
+
+_DESCRIPTION = 270
+_UNKNOWN = {34412: "LSM", 33628: "MetaMorph STK", 65420: "NDPI", 34361: "FluoView"}
+_PAGE_AXES = frozenset("YXS")
+# What tifffile raises on what it cannot make sense of
+_RAISED = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, AssertionError, OSError)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DialectSeries:
+    """Images with axes; see :class:`~virtualstack.readers.tiff.series.Series`."""
+
+    levels: tuple[tuple[Image | None, ...], ...]
+    pages: tuple[tuple[str, int], ...]
+    title: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
+
+
+def dialect_of(structure: Structure, directories: Sequence[Directory], /) -> Dialect | None:
+    """Tell by the first directory whether there are axes that TIFF itself does not know.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The file is of a microscope whose own additions are not understood.
+    """
+    first = directories[0]
+    for code, name in _UNKNOWN.items():
+        if code in first.entries:
+            raise UnsupportedFeatureError(
+                f"'{structure.url}' is {name} (tag {code}), whose planes do not all have directories as those of TIFF "
+                "do; write it as OME-TIFF, with tifffile or Bio-Formats",
+                url=structure.url,
+                feature=name,
+            )
+    text = structure.text(first, _DESCRIPTION) or ""
+    if text.rstrip()[-10:].endswith("OME>"):
+        return "ome"
+    if text.startswith("ImageJ="):
+        return "imagej"
+    return "shaped" if text.startswith(('{"shape":', "shape=(")) else None
+
+
+def series_of_dialect(
+    dialect: Dialect, structure: Structure, images: Images, source: Source, directories: Sequence[Directory], /
+) -> list[DialectSeries] | None:
+    """Find the series of a file as tifffile does; ``None`` where it finds axes of no more than the pages.
+
+    Raises
+    ------
+    MissingDependencyError
+        tifffile is not installed.
+    UnsupportedFeatureError
+        It cannot make sense of the file.
+    """
+    try:
+        tifffile: Any = importlib.import_module("tifffile")
+    except ImportError as error:
+        raise MissingDependencyError("reading the axes of a TIFF file", extra="tiff", url=structure.url) from error
+    known = {directory.offset: directory for directory in directories}
+    ome = _Ome.of(structure.text(directories[0], _DESCRIPTION) or "") if dialect == "ome" else None
+    with _silenced():
+        try:
+            with tifffile.TiffFile(SourceFile(source), _multifile=False) as file:
+                found = [
+                    _series(x, n, structure, images, known, ome)
+                    for n, x in enumerate(file.series)
+                    if math.prod(x.shape)
+                ]
+        except _RAISED as error:
+            raise UnsupportedFeatureError(
+                f"'{structure.url}': tifffile cannot make out the axes of its images: {error}; write it anew",
+                url=structure.url,
+                feature=dialect,
+            ) from error
+    if not found or any(x is None for x in found):
+        return None
+    return [x for x in found if x is not None]
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep what tifffile logs from the terminal: what matters is checked here."""
+    logger = logging.getLogger("tifffile")
+    was, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was
+
+
+def _series(
+    series: Any, number: int, structure: Structure, images: Images, known: dict[int, Directory], ome: _Ome | None
+) -> DialectSeries | None:
+    levels = []
+    pages: tuple[tuple[str, int], ...] = ()
+    for i, level in enumerate(series.levels):
+        own = _images(level, structure, images, known)
+        if own is None:
+            return None
+        if not i:
+            pages = tuple(
+                (name.lower(), n) for name, n in zip(level.axes, level.shape, strict=True) if name not in _PAGE_AXES
+            )
+        if math.prod(n for _, n in pages) != len(own):
+            return None
+        levels.append(own)
+    described = ome.describe(number, pages, levels[0]) if ome is not None else None
+    if described is None:
+        return DialectSeries(levels=tuple(levels), pages=pages, title=series.name or None)
+    return described.of(tuple(levels))
+
+
+def _images(
+    level: Any, structure: Structure, images: Images, known: dict[int, Directory]
+) -> tuple[Image | None, ...] | None:
+    """Give our images of tifffile's pages."""
+    found: list[Image | None] = []
+    pages = list(level.pages)
+    n = math.prod(x for name, x in zip(level.axes, level.shape, strict=True) if name not in _PAGE_AXES)
+    for page in pages:
+        if page is None:
+            found.append(None)
+            continue
+        if page.offset not in known:
+            known[page.offset] = structure.directory(page.offset, page.index)
+        found.append(images.image(known[page.offset]))
+    if len(found) == n:
+        return tuple(found)
+    if len(found) == 1 and found[0] is not None and level.dataoffset is not None:
+        return _planes(found[0], int(level.dataoffset), n, structure)
+    return None
+
+
+def _planes(image: Image, begin: int, n: int, structure: Structure) -> tuple[Image, ...] | None:
+    """Give images that follow the first one, without directories of their own."""
+    layout = image.layout
+    if not layout.is_plain:
+        return None
+    size = int(image.counts.sum())
+    if size != layout.n_planes * layout.height * layout.row_size:
+        return None
+    if begin + n * size > structure.size:
+        raise structure.malformed(f"{n} images of {size} bytes begin at byte {begin} of {structure.size}", begin)
+    relative = np.cumsum(image.counts) - image.counts
+    return tuple(Image(image.directory, layout, begin + i * size + relative, image.counts) for i in range(n))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Description:
+    pages: tuple[tuple[str, int], ...]
+    title: str | None
+    attributes: Mapping[str, Any]
+    coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]]
+
+    def of(self, levels: tuple[tuple[Image | None, ...], ...]) -> DialectSeries:
+        return DialectSeries(
+            levels=levels,
+            pages=self.pages,
+            title=self.title,
+            attributes=self.attributes,
+            coordinates=self.coordinates,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Ome:
+    """What OME-XML says of its images."""
+
+    pixels: tuple[tuple[str | None, Mapping[str, str], tuple[str, ...]], ...]
+
+    @classmethod
+    def of(cls, text: str) -> _Ome | None:
+        if "<!" in text.replace("<!--", ""):  # entities, of which there are none in OME
+            return None
+        try:
+            root = ElementTree.fromstring(text.encode())
+        except ElementTree.ParseError:
+            return None
+        found = []
+        for image in root.iter("{*}Image"):
+            pixels = image.find("{*}Pixels")
+            if pixels is not None:
+                names = tuple(channel.get("Name") or "" for channel in pixels.iter("{*}Channel"))
+                found.append((image.get("Name"), dict(pixels.attrib), names))
+        return cls(tuple(found))
+
+    def describe(
+        self, number: int, pages: tuple[tuple[str, int], ...], images: tuple[Image | None, ...]
+    ) -> _Description | None:
+        """Give all five axes, channel names and physical sizes."""
+        if number >= len(self.pixels):
+            return None
+        title, pixels, names = self.pixels[number]
+        own = dict(pages)
+        order = [x.lower() for x in reversed(pixels.get("DimensionOrder", "XYZCT")[2:])]
+        if set(own) <= set(order):
+            pages = tuple((name, own.get(name, 1)) for name in order)
+        coordinates: dict[str, tuple[Any, Mapping[str, Any]]] = {}
+        layout = next(x for x in images if x is not None).layout
+        lengths = {**dict(pages), "y": layout.height, "x": layout.width}
+        for name in ("t", "z", "y", "x"):
+            key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
+            step = _positive(pixels.get(key))
+            if step is not None and name in lengths:
+                unit = pixels.get(f"{key}Unit", "s" if name == "t" else "µm")
+                coordinates[name] = (np.arange(lengths[name]) * step, {"unit": unit})
+        if len(names) == dict(pages).get("c") and all(names):
+            coordinates["c"] = (np.array(names, np.dtypes.StringDType()), {})
+        return _Description(pages=pages, title=title, attributes={}, coordinates=coordinates)
+
+
+def _positive(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number > 0 else None

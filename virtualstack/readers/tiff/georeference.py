@@ -1,0 +1,101 @@
+"""Where the pixels of an image are: the transform of a GeoTIFF, and coordinates of pixel centres."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.readers.tiff.structure import Directory, Structure
+
+__all__ = ["GeoKeys", "Transform", "geo_keys", "transform_of"]
+
+_SCALE, _TIE_POINTS, _MATRIX = 33550, 33922, 34264
+_KEYS, _DOUBLES, _ASCII = 34735, 34736, 34737
+_RASTER_TYPE, _POINT = 1025, 2
+
+type GeoKeys = dict[int, int | float | str | tuple[float, ...]]
+"""Values by key; see OGC 19-008r4, 7.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """An affine transform, in GDAL's order: ``x = x0 + xi * i + xj * j``, ``y = y0 + yi * i + yj * j`` of corners."""
+
+    x0: float
+    xi: float
+    xj: float
+    y0: float
+    yi: float
+    yj: float
+
+    @property
+    def is_rotated(self) -> bool:
+        """Whether x changes along columns, or y along rows."""
+        return self.xj != 0 or self.yi != 0
+
+    def text(self) -> str:
+        """Give the six numbers as GDAL and rioxarray write them."""
+        return " ".join(str(x) for x in (self.x0, self.xi, self.xj, self.y0, self.yi, self.yj))
+
+    def scaled(self, across: float, down: float, /) -> Transform:
+        """Give the transform of an overview, whose pixels are larger."""
+        return Transform(self.x0, self.xi * across, self.xj * down, self.y0, self.yi * across, self.yj * down)
+
+    def coordinates(self, height: int, width: int, /) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]:
+        """Give dims and values of coordinates, bit for bit those of rioxarray: ``a * i + (c + a / 2)``."""
+        x0 = self.xi * 0.5 + self.xj * 0.5 + self.x0
+        y0 = self.yi * 0.5 + self.yj * 0.5 + self.y0
+        i, j = np.arange(width), np.arange(height)
+        if not self.is_rotated:
+            return {"x": (("x",), self.xi * i + x0), "y": (("y",), self.yj * j + y0)}
+        i, j = i[None, :], j[:, None]
+        return {
+            "xc": (("y", "x"), i * self.xi + j * self.xj + x0),
+            "yc": (("y", "x"), i * self.yi + j * self.yj + y0),
+        }
+
+
+def transform_of(structure: Structure, directory: Directory, keys: GeoKeys | None, /) -> Transform | None:
+    """Read the transform of an image, as GDAL does; ``None`` where there is none."""
+    scale, ties = (_numbers(structure, directory, code) for code in (_SCALE, _TIE_POINTS))
+    matrix = _numbers(structure, directory, _MATRIX)
+    found: Transform | None = None
+    if len(scale) >= 2 and scale[0] and scale[1]:
+        if len(ties) >= 6:
+            xi, yj = scale[0], -abs(scale[1])
+            found = Transform(ties[3] - ties[0] * xi, xi, 0.0, ties[4] - ties[1] * yj, 0.0, yj)
+    elif len(matrix) == 16:
+        found = Transform(matrix[3], matrix[0], matrix[1], matrix[7], matrix[4], matrix[5])
+    if found is not None and keys is not None and keys.get(_RASTER_TYPE) == _POINT:
+        x0 = found.x0 - (found.xi * 0.5 + found.xj * 0.5)
+        y0 = found.y0 - (found.yi * 0.5 + found.yj * 0.5)
+        found = Transform(x0, found.xi, found.xj, y0, found.yi, found.yj)
+    return found
+
+
+def _numbers(structure: Structure, directory: Directory, code: int) -> list[float]:
+    values = structure.values(directory, code)
+    return [] if values is None or values.dtype.kind != "f" else [float(x) for x in values.tolist()]
+
+
+def geo_keys(structure: Structure, directory: Directory, /) -> GeoKeys | None:
+    """Read the GeoKeys of an image; ``None`` where it has none. What is out of bounds is left out, as GDAL does."""
+    table = structure.values(directory, _KEYS)
+    if table is None or table.dtype.kind not in "iu" or len(table) < 4:
+        return None
+    doubles = _numbers(structure, directory, _DOUBLES)
+    ascii_ = structure.raw(directory, _ASCII).decode("latin-1") if _ASCII in directory.entries else ""
+    rows: Any = table[4 : 4 + 4 * min(int(table[3]), (len(table) - 4) // 4)].reshape(-1, 4).tolist()
+    found: GeoKeys = {}
+    for key, place, count, value in rows:
+        if place == 0:
+            found[key] = value
+        elif place == _DOUBLES and value + count <= len(doubles):
+            numbers = tuple(doubles[value : value + count])
+            found[key] = numbers[0] if count == 1 else numbers
+        elif place == _ASCII and value + count <= len(ascii_) + 1:
+            found[key] = ascii_[value : value + count].rstrip("|\0 ")
+    return found
