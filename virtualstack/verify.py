@@ -20,7 +20,7 @@ from xarray.backends import (
     ScipyBackendEntrypoint,
 )
 
-from virtualstack.errors import MalformedFileError, MissingDependencyError
+from virtualstack.errors import MalformedFileError, MissingDependencyError, UnsupportedFeatureError
 from virtualstack.location import absolute_url, local_path
 from virtualstack.storage import SourceFile, Storage, StorageLike
 
@@ -225,13 +225,18 @@ def open_independently(
         There is no such library.
     MalformedFileError
         It cannot open the file.
+    UnsupportedFeatureError
+        It is a file of somebody else (`Storage.only`), and that library would open other files with it.
     StorageError
         The file cannot be reached.
     """
     source = storage.source(url)
     path = local_path(url)
-    engine, options = _engine(url, source.read(0, min(4, source.size)))
+    head = source.read(0, min(4, source.size))
+    engine, options = _engine(url, head)
     target: Any = SourceFile(source) if path is None else str(path)
+    if not head.startswith(b"CDF") and not storage.may_open("file:///"):
+        _check_alone(target, url)
     try:
         # An engine given by its class, not by name: xarray then loads no other plugin.
         dataset = xr.open_dataset(
@@ -245,6 +250,24 @@ def open_independently(
         ) from error
     with dataset:
         yield dataset
+
+
+def _check_alone(target: Any, url: str) -> None:
+    """Check that a file makes the HDF5 library open no others, which it does without asking us."""
+    elsewhere = importlib.import_module("virtualstack.readers.hdf5.elsewhere")
+    h5py = importlib.import_module("h5py")
+    try:
+        with h5py.File(target, "r") as file:
+            found = elsewhere.names_elsewhere(file, values=True)
+    except (OSError, RuntimeError, ValueError, LookupError) as error:
+        raise MalformedFileError(f"'{url}' cannot be opened by h5py: {error}", url=url) from error
+    if found is not None:
+        raise UnsupportedFeatureError(
+            f"'{url}' is of somebody else, and is not read by the HDF5 library: {found}, which it would open whatever "
+            'they are. Where that is meant, open the store with allow="file:///"',
+            url=url,
+            feature="external file",
+        )
 
 
 def _engine(url: str, head: bytes) -> tuple[type[BackendEntrypoint], Callable[[str | None], dict[str, Any]]]:

@@ -4,9 +4,11 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
 import warnings
 import zlib
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -290,3 +292,40 @@ def test_relocations_do_not_make_much_of_little(strangers, prefixes, moved):
     change(strangers, lambda x: x.update(prefixes=prefixes, relocations=moved))
     with pytest.raises(MalformedFileError, match="damaged or a trap"):
         read(strangers)
+
+
+@pytest.mark.parametrize("kind", ["external", "text", "virtual", "link"])
+def test_the_hdf5_library_opens_nothing_that_strangers_files_name(strangers, tmp_path, kind):
+    """It opens local files by the names of links and storage, whoever asks: `verify` and `refresh` leave that out."""
+    secret = tmp_path / "secret"
+    source = strangers.parent / "000.nc"
+    with h5py.File(source, "a") as file:
+        if kind == "external":
+            file.create_dataset("leak", (6,), "f8", external=[(str(secret), 0, 48)]).make_scale("leak")
+        elif kind == "text":
+            file.create_dataset("leak", (1,), h5py.string_dtype(), external=[(str(secret), 0, 16)])
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout((3,), "f8")
+            layout[:] = h5py.VirtualSource(secret, "v", (3,))
+            file.create_virtual_dataset("leak", layout).make_scale("leak")
+        else:
+            file.create_group("deep")["leak"] = h5py.ExternalLink(str(secret), "/v")
+    size = source.stat().st_size
+
+    def index(document):
+        sources = document["segments"]["tail"][0]["sources"]
+        sources["size"][sources["suffix"].index("000.nc")] = size
+        sources["mtime"] = [None, None]
+
+    os.mkfifo(secret)
+    with subprocess.Popen(["sh", "-c", f"exec > '{secret}'"]) as waits:  # until somebody opens it to read
+        done = vs.Repository.open(strangers).refresh()
+        change(strangers, index)
+        found = vs.Repository.open(strangers).verify(sample=100).chunks
+        is_untouched = waits.poll() is None
+        waits.kill()
+    assert is_untouched
+    assert done.refreshed == (f"file://{source}",)
+    reasons = [chunk.reason for chunk in found if chunk.url.endswith("000.nc")]
+    assert reasons
+    assert all("which it would open" in reason for reason in reasons)

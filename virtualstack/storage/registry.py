@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, Self, cast
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import ForbiddenLocationError, StorageError
 from virtualstack.location import Location, absolute_url, split_url
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local
 from virtualstack.storage.memory import MemoryTarget, look_up_memory, open_memory
@@ -115,6 +115,15 @@ class Storage:
         For scanning what a store from a stranger names: a source may name others in turn.
         """
         return replace(self, permission=permission)
+
+    def may_open(self, url: str, /) -> bool:
+        """Tell whether a URL may be read: see `only`."""
+        try:
+            if self.permission is not None:
+                self.permission.check([url])
+        except ForbiddenLocationError:
+            return False
+        return True
 
     def source(self, url: str | os.PathLike[str], /, *, expected: Location | None = None) -> Source:
         """Open what is at a URL or local path.

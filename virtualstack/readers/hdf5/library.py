@@ -23,6 +23,7 @@ from virtualstack.readers.hdf5.attributes import (
 )
 from virtualstack.readers.hdf5.chunks import UnlistableChunksError, list_chunks
 from virtualstack.readers.hdf5.datatypes import ElementType, element_type, of_library, packed
+from virtualstack.readers.hdf5.elsewhere import names_elsewhere
 from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.fetch import Metadata
 from virtualstack.readers.hdf5.filters import filters_of
@@ -57,11 +58,14 @@ class Library:
         Of the file.
     target
         What h5py opens: a path, or a Python file over the metadata.
+    is_alone
+        Whether the library must open no other file, as it would by links.
     """
 
-    def __init__(self, metadata: Metadata, target: Any) -> None:
+    def __init__(self, metadata: Metadata, target: Any, *, is_alone: bool = False) -> None:
         self._metadata = metadata
         self._place = target
+        self.is_alone = is_alone
         self._opened: h5py.File | None = None
         self._file_number: tuple[int, ...] = ()
 
@@ -72,11 +76,14 @@ class Library:
         Raises
         ------
         LibraryError
-            The library cannot open it.
+            The library cannot open it, or might open others with it.
         """
         if self._opened is None:
             with library_errors():
                 self._opened = h5py.File(self._place, "r")
+                if self.is_alone and (found := names_elsewhere(self._opened, values=False)) is not None:
+                    self.close()
+                    raise LibraryError(f"{found}, which it may not open")
             self._metadata.base = int(self._opened.userblock_size)
         return self._opened
 

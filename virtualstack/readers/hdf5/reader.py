@@ -104,7 +104,7 @@ class HDF5:
 
         def open_file(url: str) -> SourceFile:
             source = storage.source(url)
-            metadata, library = _views(source)
+            metadata, library = _views(source, storage)
             return SourceFile(
                 source=source, metadata=metadata, library=library, finder=DatasetFinder(metadata, library)
             )
@@ -132,7 +132,7 @@ class HDF5:
             )
 
         source = storage.source(url)
-        with _opened(source) as (metadata, library):
+        with _opened(source, storage) as (metadata, library):
             tree = self._tree(metadata, library, options, extent)
             context = context_of(source, metadata, library, tree.paths, ())
             text = read_struct_metadata(tree, metadata, library) if self.eos_dimensions else ""
@@ -168,19 +168,21 @@ def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[tuple[Metadata, Library]]:
-    metadata, library = _views(source)
+def _opened(source: Source, storage: Storage) -> Iterator[tuple[Metadata, Library]]:
+    metadata, library = _views(source, storage)
     with closing(library), _damage_named(source.location.url):
         yield metadata, library
 
 
-def _views(source: Source) -> tuple[Metadata, Library]:
+def _views(source: Source, storage: Storage) -> tuple[Metadata, Library]:
     url = source.location.url
     path = local_path(url) if isinstance(source, LocalSource) else None
     if path is not None and is_locked(path):
         raise _locked(url)
     metadata = Metadata(source)
-    return metadata, Library(metadata, metadata.file() if path is None else path)
+    return metadata, Library(
+        metadata, metadata.file() if path is None else path, is_alone=not storage.may_open("file:///")
+    )
 
 
 @contextmanager

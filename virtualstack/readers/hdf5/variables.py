@@ -100,6 +100,8 @@ def _inlined(
     if found.kind == "text" and variable.read_texts is not None and not isinstance(variable.layout, VirtualLayout):
         with contextlib.suppress(NoReferencesError, LostValuesError):  # the library may have the filters
             return inline_own_text(variable, variable.read_texts, fill, context)
+    if context.library.is_alone and (variable.external or isinstance(variable.layout, VirtualLayout)):
+        raise NotInlinedError("they are in other files, which the HDF5 library may not open")
     dataset = context.library.dataset(variable.raw_path)
     if found.kind == "text":
         return inline_text(dataset, fill, limit)
