@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import tracemalloc
 import zlib
 
 import h5py
@@ -256,6 +257,75 @@ def test_arrays_of_another_dtype_or_size_are_errors():
     got = decode(RAW, (swapped,), VALUES.dtype, VALUES.shape)
     assert got.dtype == VALUES.dtype
     np.testing.assert_array_equal(got, VALUES)
+
+
+def shard_of(data):
+    index = np.array([0, len(data)], "<u8").tobytes()
+    return data + index + bytes(numcodecs.CRC32C(location="end").encode(index)[-4:])
+
+
+SHARDING = Codec.of(
+    "sharding_indexed",
+    chunk_shape=[10],
+    codecs=["bytes", "gzip"],
+    index_codecs=["bytes", "crc32c"],
+    index_location="end",
+)
+
+
+@pytest.mark.parametrize(
+    ("raw", "made", "dtype"),
+    [
+        (shard_of(gzip.compress(bytes(1 << 26))), SHARDING, "i4"),
+        (bytes(40), codec("astype", encode_dtype="<U1", decode_dtype="<U200000000"), "<U1"),
+        (bytes(40), codec("delta", dtype="<U200000000", astype="<i4"), "<i4"),
+        (bytes(80), codec("delta", dtype="(100000000,)f8", astype="<i8"), "<i8"),
+        (bytes(80), codec("fixedscaleoffset", offset=0, scale=1, dtype="<U200000000", astype="<i8"), "<i8"),
+        (b"\1" * 10, codec("categorize", labels=["a"], dtype="<U50000000", astype="u1"), "<i8"),
+        (bytes([10, 0, 0, 0]), codec("vlen-utf8"), "T"),
+        ((1 << 33).to_bytes(8) + bytes(12), codec("imagecodecs_lz4h5"), "<i8"),
+    ],
+)
+def test_no_more_memory_is_taken_than_values_have(raw, made, dtype):
+    """Whatever the metadata or a header say."""
+    tracemalloc.start()
+    try:
+        with pytest.raises((CodecError, UnsupportedFeatureError)):
+            decode(raw, (made,), np.dtypes.StringDType() if dtype == "T" else np.dtype(dtype), (10,))
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_shards_without_all_their_chunks():
+    """Those that are absent are zeros; damage is an error."""
+    index = np.array([2**64 - 1, 2**64 - 1, 0, 4], "<u8").tobytes()
+    made = Codec.of(
+        SHARDING.name, **{**SHARDING.options(), "chunk_shape": [2], "codecs": ["bytes"], "index_codecs": ["bytes"]}
+    )
+    assert decode(b"\1\0\2\0" + index, (made,), np.dtype("<i2"), (4,)).tolist() == [0, 0, 1, 2]
+    for raw in (index, index[:-1], b"\1\0\2" + index[:-1] + b"\1"):
+        with pytest.raises(CodecError):
+            decode(raw, (made,), np.dtype("<i2"), (4,))
+    with pytest.raises(UnsupportedFeatureError, match="does not take"):
+        decode(index, (made,), np.dtype("<i2"), (5,))
+
+
+def test_errors_of_other_packages_are_ours():
+    """Be they of a class of their own."""
+
+    class Odd(numcodecs.abc.Codec):
+        codec_id = "virtualstack-odd"
+
+        def encode(self, buf):
+            return buf
+
+        def decode(self, buf, out=None):
+            raise MemoryError
+
+    numcodecs.register_codec(Odd)
+    with pytest.raises(CodecError, match="MemoryError"):
+        decode(b"x", (codec("virtualstack-odd"),), np.dtype("u1"), (1,))
 
 
 def test_codecs_are_told_apart():

@@ -13,6 +13,7 @@ import numcodecs
 import numpy as np
 
 from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
+from virtualstack.codecs.hdf5.blocks import LZ4
 from virtualstack.codecs.hdf5.elements import ELEMENTS, stored_size
 from virtualstack.codecs.hdf5.filters import FILTERS
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE, shuffle
@@ -155,6 +156,7 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.zlib": _zlib,
     "numcodecs.zstd": _zstd,
     "zstd": _zstd,
+    "numcodecs.imagecodecs_lz4h5": FILTERS[LZ4],
     **FILTERS,
 }
 _SAME_SIZE = frozenset({"numcodecs.shuffle", SHUFFLE})

@@ -21,6 +21,7 @@ from virtualstack.codecs.grib.codec import GRIB, grib_decoder
 from virtualstack.codecs.inflate import INFLATE_ERRORS
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.registered import Spec, Step, step_of
+from virtualstack.codecs.shards import SHARDS, shard_decoder
 from virtualstack.codecs.tiff.codec import TIFF, tiff_decoder
 from virtualstack.errors import UnsupportedFeatureError
 
@@ -248,7 +249,8 @@ def decoder_of(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int
                 spec = step.encoded
             else:
                 to_array, size, limit = step.decode, None, max(2 * _size_of(spec), _VARIABLE_LIMIT)
-                size = _size_of(spec) if codec.name == "bytes" else None
+                if codec.name == "bytes":
+                    size = limit = _size_of(spec)
             continue
         if to_array is None:
             to_array, size, limit = _plain(spec)
@@ -298,6 +300,8 @@ def _step(codec: Codec, spec: Spec) -> Step:
         return _bytes(codec, spec)
     if codec.name in ("vlen-utf8", "vlen-bytes", "numcodecs.vlen-utf8", "numcodecs.vlen-bytes"):
         return _variable(VLenUTF8() if codec.name.endswith("utf8") else VLenBytes(), spec)
+    if codec.name == SHARDS:
+        return Step("array-bytes", shard_decoder(codec, spec.dtype, spec.shape, decoder_of), spec)
     if codec.name == CF:
         return _unpack(codec, spec)
     if codec.name == GRIB:
@@ -349,6 +353,8 @@ def _variable(decoder: Any, spec: Spec) -> Step:
         found = int.from_bytes(view[:4].tobytes(), "little")
         if view.size < 4 or found != n:
             raise CodecError(f"the chunk says that it holds {found} strings; {n} are expected")
+        if view.size < 4 * (n + 1):  # each is behind its length
+            raise CodecError(f"the chunk says that it holds {n} strings, and has {view.size} bytes")
         values = decoder.decode(view) if n else np.zeros(0, object)
         return values.astype(spec.dtype, copy=False).reshape(spec.shape)
 

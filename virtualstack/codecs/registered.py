@@ -17,7 +17,7 @@ from zarr.core.dtype import parse_dtype
 from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
-from virtualstack.codecs.bounded import raw_bytes
+from virtualstack.codecs.bounded import CodecError, raw_bytes
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
@@ -33,6 +33,8 @@ _EXTRAS = {
     "numcodecs.record_member": "kerchunk",
 }
 _UNSAFE = frozenset({"numcodecs.pickle"})
+_DTYPES = ("dtype", "astype", "encode_dtype", "decode_dtype")
+_WIDEST = 32  # bytes of a number: complex long doubles
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ def step_of(codec: Codec, spec: Spec, /) -> Step:
         raise UnsupportedFeatureError(
             f"codec '{codec.name}' runs code that stands in the data; it is never decoded", feature=codec.name
         )
+    _check_dtypes(codec, spec)
     try:
         kind = get_codec_class(codec.name)
     except UnknownCodecError:
@@ -90,6 +93,28 @@ def step_of(codec: Codec, spec: Spec, /) -> Step:
             return numcodecs_step(codec, spec)
         raise _unknown(codec) from None
     return _zarr_step(codec, kind, spec)
+
+
+def _check_dtypes(codec: Codec, spec: Spec) -> None:
+    """Check that a codec makes no values that are much longer than those asked for, or Python objects.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It would.
+    """
+    options = codec.options()
+    for name in _DTYPES:
+        try:
+            dtype = np.dtype(options[name])
+        except (KeyError, TypeError, ValueError, SyntaxError):  # of another kind, which the codec knows
+            continue
+        if dtype.subdtype is not None or dtype.itemsize > max(_WIDEST, spec.dtype.itemsize):
+            raise UnsupportedFeatureError(
+                f"codec '{codec.name}' has {name} {str(options[name])[:100]!r}, which is longer than values of dtype "
+                f"'{spec.dtype}'; it is not decoded",
+                feature=codec.name,
+            )
 
 
 def _unknown(codec: Codec) -> MissingDependencyError | UnsupportedFeatureError:
@@ -122,7 +147,10 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
         ) from error
 
     def decode(raw: Any) -> Any:
-        return raw_bytes(decoder.decode(raw_bytes(raw)))
+        try:
+            return raw_bytes(decoder.decode(raw_bytes(raw)))
+        except Exception as error:  # whatever other packages raise
+            raise CodecError(f"codec '{codec.name}' cannot decode it: {type(error).__name__}: {error}") from error
 
     return Step("bytes-bytes", decode, spec)
 
