@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.cache import ByteCache
 from virtualstack.codecs.grib.library import cfgrib_of
 from virtualstack.manifests import Refusal
 from virtualstack.readers.grib.grids import Coordinate, Grid, GridError, grid_of
-from virtualstack.readers.grib.keys import TRIPLET, UNDEFINED, ask, field_of
+from virtualstack.readers.grib.keys import TRIPLET, UNDEFINED, field_of
 from virtualstack.readers.grib.table import Table
 
 __all__ = ["Axis", "Mixture", "Variable", "coordinates_of", "variables_of", "with_grids"]
 
 UNKNOWN = "unknown"
 _GRID = ("md5GridSection", "gridType", "numberOfPoints")
+_MOST = 1 << 14
+_SAID: ByteCache[dict[str, Any]] = ByteCache(_MOST, lambda _: 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,11 +180,32 @@ def _named(table: Table, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray
     for parameter in parameters.distinct(rows):
         own = rows[parameters.codes[rows] == parameters.values.index(parameter)]
         for name, part in _parameters(table, own, parameter):
-            yield name or _name(_first(table, part)), part
+            yield name or _name(_said(table, part)), part
 
 
 def _first(table: Table, rows: NDArray[np.int64]) -> Any:
     return field_of(table.stubs[table.fields["header"][rows[0]]])
+
+
+def _said(table: Table, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """Give what cfgrib says of a variable by its first field; the same of all fields with that header."""
+    kind = _of_first(table, rows, "gridType")
+    digest = table.digests[table.fields["header"][rows[0]]]
+    return _SAID.get((digest, kind), lambda: _asked(_first(table, rows), _keys_of_grid(kind)))
+
+
+def _asked(first: Any, keys: list[str]) -> dict[str, Any]:
+    cfgrib = cfgrib_of("dataset")
+    return cfgrib.read_data_var_attrs(first, [*cfgrib.EXTRA_DATA_ATTRIBUTES_KEYS, *keys])  # type: ignore[no-any-return]
+
+
+def _keys_of_grid(kind: str) -> list[str]:
+    return list(cfgrib_of("dataset").GRID_TYPE_MAP.get(kind, []))
+
+
+def _of_first(table: Table, rows: NDArray[np.int64], key: str) -> Any:
+    column = table.column(key)
+    return column.values[column.codes[rows[0]]]
 
 
 def _parameters(table: Table, rows: NDArray[np.int64], parameter: Any) -> list[tuple[str | None, NDArray[np.int64]]]:
@@ -198,10 +222,9 @@ def _parameters(table: Table, rows: NDArray[np.int64], parameter: Any) -> list[t
     ]
 
 
-def _name(first: Any) -> str:
-    short, variable = ask(first, "shortName"), ask(first, "cfVarName")
-    name = short if variable in (UNDEFINED, UNKNOWN) else variable
-    return UNKNOWN if name == UNDEFINED else str(name)
+def _name(said: Mapping[str, Any]) -> str:
+    short, variable = said.get("GRIB_shortName", UNKNOWN), said.get("GRIB_cfVarName", UNKNOWN)
+    return str(short if variable == UNKNOWN else variable)
 
 
 def _variable(
@@ -211,7 +234,7 @@ def _variable(
     time_dims: tuple[str, ...],
     read_keys: tuple[str, ...],
 ) -> Variable:
-    cfgrib, first = cfgrib_of("dataset"), _first(table, rows)
+    cfgrib = cfgrib_of("dataset")
     attributes: dict[str, Any] = {}
     for key in cfgrib.DATA_ATTRIBUTES_KEYS:
         values = table.column(key).distinct(rows)
@@ -219,8 +242,10 @@ def _variable(
             raise _Mixed(key, values)
         if values[0] not in (UNDEFINED, UNKNOWN):
             attributes[f"GRIB_{key}"] = values[0]
-    keys = [*read_keys, *cfgrib.EXTRA_DATA_ATTRIBUTES_KEYS, *cfgrib.GRID_TYPE_MAP.get(ask(first, "gridType"), [])]
-    attributes.update(cfgrib.read_data_var_attrs(first, sorted(keys)))
+    said = _said(table, rows)
+    if read_keys:
+        said = said | cfgrib.read_data_var_attrs(_first(table, rows), list(read_keys))
+    attributes |= {key: said[key] for key in sorted(said)}
     dims = cfgrib.encode_cf_first(attributes, ("parameter", "time", "geography", "vertical"), time_dims)
     grid = _grid(table, rows)
     axes = tuple(axis for dim in dims if (axis := _axis(table, rows, dim, attributes)) is not None)
@@ -246,7 +271,8 @@ def _by_grid(table: Table, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 def _grid_of(table: Table, rows: NDArray[np.int64]) -> Grid:
     md5 = table.column(_GRID[0])
     n_bytes = int(table.fields["length"][md5.codes == md5.codes[rows[0]]].max())
-    return grid_of(_first(table, rows), md5.values[md5.codes[rows[0]]], n_bytes=n_bytes)
+    kind = tuple(_of_first(table, rows, key) for key in (_GRID[0], "edition", *_GRID[1:]))
+    return grid_of(lambda: _first(table, rows), kind, n_bytes=n_bytes)
 
 
 def with_grids(table: Table, rows: NDArray[np.int64], /) -> tuple[NDArray[np.int64], list[Refusal]]:

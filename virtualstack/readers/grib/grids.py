@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.cache import ByteCache
 from virtualstack.codecs.grib.library import cfgrib_of
 from virtualstack.readers.grib.keys import UNDEFINED, ask
 
@@ -83,19 +82,18 @@ class Grid:
 
 
 _MOST = 64
-_CACHE: OrderedDict[tuple[Any, ...], Grid] = OrderedDict()
-_LOCK = threading.Lock()
+_GRIDS: ByteCache[Grid] = ByteCache(_MOST, lambda _: 1)
 
 
-def grid_of(field: Any, md5: str, /, *, n_bytes: int) -> Grid:
+def grid_of(open_field: Callable[[], Any], kind: tuple[Any, ...], /, *, n_bytes: int) -> Grid:
     """Give the grid of a field.
 
     Parameters
     ----------
-    field
-        With the keys of eccodes and cfgrib.
-    md5
-        Of its grid section.
+    open_field
+        Gives the field, with the keys of eccodes and cfgrib, if that is needed.
+    kind
+        Its md5 of the grid section, edition, type of grid, and number of points: equal ones are one grid.
     n_bytes
         Of the message.
 
@@ -104,24 +102,19 @@ def grid_of(field: Any, md5: str, /, *, n_bytes: int) -> Grid:
     GridError
         eccodes does not know it, or what it says of it makes no sense.
     """
-    if md5 == UNDEFINED:
+    if kind[0] == UNDEFINED:
         raise GridError("it has no grid")
-    key = (md5, *(ask(field, name) for name in ("edition", "gridType", "numberOfPoints")))
-    with _LOCK:
-        found = _CACHE.get(key)
-    if found is None:
-        try:
-            found = _made(field, md5, n_bytes)
-        except GridError:
-            raise
-        except Exception as error:  # eccodes has an exception for each of its error codes; cfgrib checks nothing
-            kind = ask(field, "gridType")
-            raise GridError(f"its grid of type '{kind}' cannot be made out: {error!r}") from error
-        with _LOCK:
-            _CACHE[key] = found
-            while len(_CACHE) > _MOST:
-                _CACHE.popitem(last=False)
-    return found
+    return _GRIDS.get(kind, lambda: _tried(open_field(), kind[0], n_bytes))
+
+
+def _tried(field: Any, md5: str, n_bytes: int) -> Grid:
+    try:
+        return _made(field, md5, n_bytes)
+    except GridError:
+        raise
+    except Exception as error:  # eccodes has an exception for each of its error codes; cfgrib checks nothing
+        kind = ask(field, "gridType")
+        raise GridError(f"its grid of type '{kind}' cannot be made out: {error!r}") from error
 
 
 def _made(field: Any, md5: str, n_bytes: int) -> Grid:

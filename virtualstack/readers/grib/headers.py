@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
+from typing import NamedTuple
 
 from virtualstack.readers.grib.messages import Field
 
-__all__ = ["Header", "has_endless_time", "header_of"]
+__all__ = ["Header", "has_endless_time", "header_of", "interval_end", "timeless"]
 
 # WMO FM 92 GRIB2 code table 4.4, and GRIB1 table 4: units of fixed length, in seconds
 _SECONDS = {0: 60, 1: 3600, 2: 86400, 10: 10800, 11: 21600, 12: 43200, 13: 1}
@@ -34,8 +34,7 @@ _DATE_2 = Struct(">HBBBBB")
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What describes a field, and its times apart where they are.
 
     Parameters
@@ -51,6 +50,11 @@ class Header:
     key: bytes
     time: int | None
     step: float | None
+
+    @property
+    def has_dates(self) -> bool:
+        """Whether dates are in the key."""
+        return self.key[1] == 1
 
 
 def header_of(field: Field, /, *, with_times: bool) -> Header:
@@ -83,18 +87,26 @@ def _header_2(field: Field, with_times: bool) -> Header:
     identification, local, grid, product, packing = field.sections
     rest = (local, grid, packing[9:11])
     time = None if with_times else _seconds_2(identification[12:19])
-    timeless = None if time is None else _timeless(product, time)
-    if timeless is None:
+    found = None if time is None else timeless(product, time)
+    if found is None:
         return Header(b"".join((bytes((2, 1, field.discipline)), identification, product, *rest)), time, None)
-    product, step = timeless
+    product, step = found
     start = bytes((2, 0, field.discipline))
     return Header(b"".join((start, identification[:12], identification[19:], product, *rest)), time, step)
 
 
-def _timeless(product: bytes, time: int) -> tuple[bytes, float | None] | None:
+def interval_end(template: int, /) -> int | None:
+    """Tell where the date is in section 4 at which an interval ends; ``None`` where it is about a point in time."""
+    return _TEMPLATES[template]
+
+
+def timeless(product: bytes, time: int, /) -> tuple[bytes, float | None] | None:
     """Take the forecast time out of section 4, or make the end of its interval relative to the reference time.
 
-    ``None`` for products that may have other dates.
+    Returns
+    -------
+    tuple or None
+        What is left, and the step in hours where it is out. ``None`` for products that may have other dates.
     """
     number = int.from_bytes(product[7:9], "big")
     if number not in _TEMPLATES:

@@ -1,25 +1,20 @@
-"""Keys of fields as eccodes gives them, asked for once for all fields that share a header."""
+"""Keys of fields as eccodes gives them, asked for once for all fields that share what they depend on."""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from virtualstack.cache import ByteCache
 from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
 from virtualstack.readers.grib.headers import Header
 from virtualstack.readers.grib.messages import Field
+from virtualstack.readers.grib.parts import PARAMETER_KEYS, QUALIFIER, STEP, TRIPLET, Parameter, Part, parts_of
 
-__all__ = ["OF_VALUES", "TRIPLET", "UNDEFINED", "ask", "field_of", "keys_of"]
-
+__all__ = ["OF_VALUES", "QUALIFIER", "TRIPLET", "UNDEFINED", "Asking", "ask", "field_of", "text_of"]
 UNDEFINED = "undef"
 """The value of keys that a field does not have, as cfgrib writes it."""
-
-TRIPLET = "virtualstack:parameter"
-"""A key of ours: discipline, category and number of GRIB 2, or table and number of GRIB 1."""
 
 OF_VALUES = frozenset(
     {
@@ -45,39 +40,90 @@ _TRIPLET_2 = ["discipline", "parameterCategory", "parameterNumber"]
 _GRID = ("gridType", "md5GridSection", "numberOfPoints", "uvRelativeToGrid")
 _SCALARS = frozenset(
     {"centre", "centreDescription", "dataType", "directionNumber", "edition", "frequencyNumber", "level:float"}
-    | {"number", "stepType", "subCentre", "typeOfLevel"}
+    | {"number", "stepType", "subCentre", "paramId", "typeOfLevel", QUALIFIER, TRIPLET}
 )
-_MOST, _MOST_PARTS = 1 << 16, 1 << 10
-_PARTS: OrderedDict[tuple[int, bytes], dict[str, Any]] = OrderedDict()
-_CACHE: OrderedDict[tuple[tuple[str, ...], bytes], tuple[Any, ...]] = OrderedDict()
-_LOCK = threading.Lock()
+# Keys of what is neither a time nor a level
+_QUALIFIERS = {
+    "percentile": ("percentileValue",),
+    "probability": ("probabilityType", "lowerLimit", "upperLimit"),
+    "derived": ("derivedForecast",),
+}
+
+_MOST, _MOST_PARTS, _MOST_OPEN = 1 << 16, 1 << 16, 64
 
 
-def keys_of(field: Field, header: Header, names: tuple[str, ...], /) -> tuple[Any, ...]:
-    """Give the values of keys.
+def _one(_: Any) -> int:
+    return 1
+
+
+_HEADERS: ByteCache[tuple[Any, ...]] = ByteCache(_MOST, _one)
+_PARTS: ByteCache[dict[str, Any]] = ByteCache(_MOST_PARTS, _one)
+
+
+class SupportsItem(Protocol):
+    """What has keys, and raises for those that it does not have."""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """Give the value of a key."""
+
+
+class Asking:
+    """Asks for keys of the fields of a file, one after the other.
 
     Parameters
     ----------
-    field, header
-        The field, and what tells it apart; equal headers have equal values.
     names
         Of keys in eccodes' and cfgrib's words, such as ``"level:float"``. Times that stand in the header are not asked
         for.
-
-    Returns
-    -------
-    tuple
-        One value a name: text, numbers, or tuples of them; `UNDEFINED` where the field has no such key.
     """
-    with _LOCK:
-        found = _CACHE.get((names, header.key))
-    if found is None:
-        found = _asked(field, header, names)
-        with _LOCK:
-            _CACHE[names, header.key] = found
-            while len(_CACHE) > _MOST:
-                _CACHE.popitem(last=False)
-    return found
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._open: dict[bytes, _Message] = {}
+
+    def keys_of(self, field: Field, header: Header, stub: bytes, /) -> tuple[Any, ...]:
+        """Give the values of keys.
+
+        Parameters
+        ----------
+        field, header, stub
+            The field, what tells it apart, and a message of it without data; equal headers have equal values.
+
+        Returns
+        -------
+        tuple
+            One value a name: text, numbers, or tuples of them; `UNDEFINED` where the field has no such key.
+        """
+        return _HEADERS.get((self._names, header.key), lambda: self._asked(field, header, stub))
+
+    def _asked(self, field: Field, header: Header, stub: bytes) -> tuple[Any, ...]:
+        message = _Message(stub)
+        known: dict[str, Any] = {"stepUnits": 1}  # cfgrib counts in hours
+        if header.time is not None:
+            known["time"] = UNDEFINED
+        if header.step is not None:
+            known[STEP] = UNDEFINED
+        for part in parts_of(field, header):
+            known |= _PARTS.get(part.key, lambda part=part: self._of_part(part, message))  # type: ignore[misc]
+        if STEP not in known:
+            known[STEP] = message.scalar(STEP)
+        grid = field.sections[2] if field.edition == 2 else field.sections[1]
+        if grid:
+            known |= _PARTS.get((field.edition, grid), lambda: {name: message.scalar(name) for name in _GRID})
+        for name in self._names:
+            if name not in known:
+                known[name] = message.scalar(name) if name in _SCALARS else ask(message.field(), name)
+        return tuple(known[name] for name in self._names)
+
+    def _of_part(self, part: Part, message: _Message) -> dict[str, Any]:
+        """Ask for the keys of a part; of a message that is open already, where only the parameter is another one."""
+        if part.parameter is not None:
+            found = self._open.get(part.parameter.others)
+            if found is not None and found.write(part.parameter):
+                message = found
+            elif len(self._open) < _MOST_OPEN:
+                self._open[part.parameter.others] = message
+        return {name: message.scalar(name) for name in part.names}
 
 
 def field_of(stub: bytes, /) -> Any:
@@ -87,24 +133,57 @@ def field_of(stub: bytes, /) -> Any:
 
 
 class _Message:
-    """A message that eccodes has taken apart; cfgrib's view of it is made where it is needed, as that takes time."""
+    """A message that eccodes takes apart, and cfgrib's view of it, once they are needed, as that takes time."""
 
     def __init__(self, stub: bytes) -> None:
         self._eccodes = eccodes_of()
         self._field: Any = None
         self._stub = stub
-        self.handle = self._eccodes.codes_new_from_message(stub)
+        self._opened: Any = None
 
     def __del__(self) -> None:
-        if hasattr(self, "handle"):
-            self._eccodes.codes_release(self.handle)
+        if self._opened is not None:
+            self._eccodes.codes_release(self._opened)
+
+    @property
+    def _handle(self) -> Any:
+        if self._opened is None:
+            self._opened = self._eccodes.codes_new_from_message(self._stub)
+        return self._opened
 
     def __getitem__(self, name: str) -> Any:
         key, _, kind = name.partition(":")
         try:
-            return self._eccodes.codes_get(self.handle, key, int if kind == "int" else float if kind else None)
+            return self._eccodes.codes_get(self._handle, key, int if kind == "int" else float if kind else None)
         except self._eccodes.KeyValueNotFoundError:
             raise KeyError(name) from None
+
+    def scalar(self, name: str) -> Any:
+        """Ask for a key of one value: cfgrib asks how many there are first."""
+        if name == STEP:
+            return self._step()
+        if name == QUALIFIER:
+            return self._qualifier()
+        if name == TRIPLET:
+            return ask(self, TRIPLET) if self.scalar("paramId") == 0 else UNDEFINED
+        try:
+            return self[name]
+        except (KeyError, self._eccodes.CodesInternalError):
+            return UNDEFINED
+
+    def _step(self) -> Any:
+        handle = self._handle  # what cannot be opened has no keys
+        try:
+            return cfgrib_of("cfmessage").from_grib_step(self) if handle is not None else UNDEFINED
+        except Exception:  # noqa: BLE001 - as in `ask`
+            return UNDEFINED
+
+    def _qualifier(self) -> str:
+        if self._stub[7] == 2:
+            for name, keys in _QUALIFIERS.items():
+                if self.scalar(keys[0]) != UNDEFINED:
+                    return "_".join([name, *(text_of(ask(self.field(), key)) for key in keys)])
+        return ""
 
     def field(self) -> Any:
         """Give cfgrib's view."""
@@ -112,55 +191,21 @@ class _Message:
             self._field = field_of(self._stub)
         return self._field
 
-
-def _asked(field: Field, header: Header, names: tuple[str, ...]) -> tuple[Any, ...]:
-    message = _Message(field.stub())
-    known: dict[str, Any] = {"stepUnits": 1}  # cfgrib counts in hours
-    if header.time is not None:
-        known["time"] = UNDEFINED
-    known["step"] = _step(message) if header.step is None else UNDEFINED
-    grid = field.sections[2] if field.edition == 2 else field.sections[1]
-    if grid:
-        known |= _shared(message, _GRID, (field.edition, grid))
-    if "paramId" in names:
-        known["paramId"] = _scalar(message, "paramId")
-        if known["paramId"] != 0:
-            known[TRIPLET] = UNDEFINED
-    for name in names:
-        if name not in known:
-            known[name] = _scalar(message, name) if name in _SCALARS else ask(message.field(), name)
-    return tuple(known[name] for name in names)
+    def write(self, parameter: Parameter) -> bool:
+        """Make it a message of another parameter; whether it is one now, and no other byte has changed."""
+        discipline, *place = parameter.values
+        stub = bytearray(self._stub)
+        stub[6], stub[parameter.at : parameter.at + len(place)] = discipline, bytes(place)
+        self._stub, self._field = bytes(stub), None
+        try:
+            for key, value in zip(PARAMETER_KEYS, parameter.values, strict=True):
+                self._eccodes.codes_set_long(self._handle, key, value)
+            return bool(self._eccodes.codes_get_message(self._handle) == self._stub)
+        except self._eccodes.CodesInternalError:
+            return False
 
 
-def _step(message: _Message) -> Any:
-    try:
-        return cfgrib_of("cfmessage").from_grib_step(message)
-    except Exception:  # noqa: BLE001 - as in `ask`
-        return UNDEFINED
-
-
-def _shared(message: _Message, names: tuple[str, ...], part: tuple[int, bytes]) -> dict[str, Any]:
-    """Ask for keys that depend on one section alone, once for all fields that have it."""
-    with _LOCK:
-        found = _PARTS.get(part)
-    if found is None:
-        found = {name: _scalar(message, name) for name in names}
-        with _LOCK:
-            _PARTS[part] = found
-            while len(_PARTS) > _MOST_PARTS:
-                _PARTS.popitem(last=False)
-    return found
-
-
-def _scalar(message: _Message, name: str) -> Any:
-    """Ask for a key of one value: cfgrib asks how many there are first."""
-    try:
-        return message[name]
-    except (KeyError, eccodes_of().CodesInternalError):
-        return UNDEFINED
-
-
-def ask(field: Mapping[str, Any], name: str, /) -> Any:
+def ask(field: SupportsItem, name: str, /) -> Any:
     """Ask for a key as cfgrib's index does: one that has no such type is taken as it is."""
     if name == TRIPLET:
         is_old = ask(field, "edition") == 1
@@ -178,3 +223,10 @@ def ask(field: Mapping[str, Any], name: str, /) -> Any:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     return UNDEFINED if value is None else tuple(value) if isinstance(value, list) else value
+
+
+def text_of(value: Any, /) -> str:
+    """Give what stands for a value in a name."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).replace("/", "_")

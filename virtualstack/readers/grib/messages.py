@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from typing import NamedTuple
 
 from virtualstack.codecs.grib.fields import (
     EMPTY_BITMAP,
@@ -32,8 +32,7 @@ class MessageError(ValueError):
     """The bytes of a message contradict themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a message: what describes it, and the bytes that decode to it.
 
     A field that is not the last one of its message has the bytes from the beginning of the message to the end of its
@@ -131,7 +130,7 @@ def fields_of(read: Read, offset: int, size: int, head: bytes, /) -> tuple[int, 
         length, field = _field_1(read, offset, length, size)
         return length, [field]
     _check_length(length, _LEAST_2, offset, size)
-    return length, list(_fields_2(read, offset, length, head[6]))
+    return length, _fields_2(read, offset, length, head[6])
 
 
 def _check_length(length: int, least: int, offset: int, size: int) -> None:
@@ -198,14 +197,14 @@ def _section_1(read: Read, at: int, size: int, *, least: int) -> bytes:
 # -- GRIB 2 -----------------------------------------------------------------------------------------------------
 
 
-def _fields_2(read: Read, offset: int, length: int, discipline: int) -> Iterator[Field]:
+def _fields_2(read: Read, offset: int, length: int, discipline: int) -> list[Field]:
     """Follow WMO FM 92 GRIB 2: sections 2 to 7, 3 to 7, or 4 to 7 may come again, each time with one field."""
     at, end = offset + 16, offset + length - 4
     front = read(offset, min(_FRONT, length))  # most often all that is needed
     now: list[bytes] = [b""] * 5
     has_bitmap = False
     number = last = described = 0
-    pending: Field | None = None
+    found: list[Field] = []
     while at < end:
         begin = at - offset
         head = front[begin : begin + 6] if begin + 6 <= len(front) else read(at, 6)
@@ -231,14 +230,13 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> Iterator
             raise MessageError("a field has no grid, product or packing before its data")
         at, last = at + n, kind
         if kind == 7:
-            if pending is not None:
-                yield pending
             sections = (now[0], now[1], now[2], now[3], now[4])
-            pending = Field(2, offset, at - offset, number, described, False, discipline, sections)
+            found.append(Field(2, offset, at - offset, number, described, False, discipline, sections))
             number += 1
             if number > _MOST_FIELDS:
                 raise MessageError(f"the message has more than {_MOST_FIELDS} fields")
-    if pending is None or last != 7:
+    if last != 7:
         raise MessageError("the message has no data behind its last description")
     _check_end(read, offset, length)
-    yield replace(pending, length=length, is_whole=number == 1)
+    found[-1] = found[-1]._replace(length=length, is_whole=number == 1)
+    return found

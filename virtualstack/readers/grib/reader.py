@@ -16,7 +16,7 @@ from virtualstack.location import absolute_url, is_remote
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.grib.groups import Layout, dataset_of
-from virtualstack.readers.grib.keys import OF_VALUES, TRIPLET
+from virtualstack.readers.grib.keys import OF_VALUES, QUALIFIER, TRIPLET
 from virtualstack.readers.grib.records import Records, records_of
 from virtualstack.readers.grib.sidecars import Sidecar, SidecarError, find_sidecar, open_sidecar
 from virtualstack.readers.grib.table import Table
@@ -146,7 +146,7 @@ class GRIB:
         return replace(group, refusals=(*group.refusals, *_notes(records)))
 
     def _names(self) -> tuple[str, ...]:
-        return tuple(sorted(_timeless() | {*self.filter_by_keys, *self.time_dims, *_TIMES, TRIPLET}))
+        return tuple(sorted(_timeless() | {*self.filter_by_keys, *self.time_dims, *_TIMES, QUALIFIER, TRIPLET}))
 
     def _with_times(self) -> bool:
         return bool({*self.filter_by_keys, *self.time_dims} - _timeless() - set(_TIMES))

@@ -17,7 +17,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.inline import inline_array
 from virtualstack.readers.base import PARTS
 from virtualstack.readers.grib.headers import Header, has_endless_time, header_of
-from virtualstack.readers.grib.keys import UNDEFINED, keys_of
+from virtualstack.readers.grib.keys import UNDEFINED, Asking
 from virtualstack.readers.grib.messages import Field
 from virtualstack.readers.grib.plain import is_plain
 
@@ -145,12 +145,13 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
     stubs: list[bytes] = []
     columns: list[tuple[int, int, int, int, int, int, float, bool]] = []
     i_time, i_step = names.index("time"), names.index("step")
+    asking = Asking(names)
     for field in found:
         header = header_of(field, with_times=with_times)
         row = rows.get(header.key)
         if row is None:
             row = rows[header.key] = len(headers)
-            stubs.append(field.stub())
+            stubs.append(stub := field.stub())
             if with_times and has_endless_time(field):
                 raise MalformedFileError(
                     f"'{location.url}' has a message at byte {field.offset} with a forecast time of more than ten "
@@ -158,7 +159,7 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
                     url=location.url,
                     offset=field.offset,
                 )
-            headers.append(_keys(field, header, names, location))
+            headers.append(_keys(asking, field, header, stub, location))
         time, step = header.time, header.step
         if time is None:
             time = _number(headers[row][i_time], NO_TIME)
@@ -186,9 +187,9 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
     )
 
 
-def _keys(field: Field, header: Header, names: tuple[str, ...], location: Location) -> tuple[Any, ...]:
+def _keys(asking: Asking, field: Field, header: Header, stub: bytes, location: Location) -> tuple[Any, ...]:
     try:
-        return keys_of(field, header, names)
+        return asking.keys_of(field, header, stub)
     except eccodes_of().CodesInternalError as error:
         raise MalformedFileError(
             f"'{location.url}' has a message at byte {field.offset} that eccodes cannot make out: {error}. "

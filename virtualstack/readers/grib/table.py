@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.location import Location
-from virtualstack.readers.grib.keys import UNDEFINED
+from virtualstack.readers.grib.keys import QUALIFIER, UNDEFINED
 from virtualstack.readers.grib.records import FIELD, NO_TIME, Records
 
 __all__ = ["Column", "Table"]
@@ -34,6 +34,8 @@ class Column:
 
     def distinct(self, rows: NDArray[np.int64], /) -> list[Any]:
         """Give the distinct values of some fields, in the order in which they occur."""
+        if len(self.values) == 1 and len(rows):
+            return list(self.values)
         codes, first = np.unique(self.codes[rows], return_index=True)
         return [self.values[code] for code in codes[np.argsort(first)]]
 
@@ -50,6 +52,8 @@ class Table:
         Values of the keys, a row for each header that occurs.
     stubs
         A message without data for each header.
+    digests
+        Of each header, times apart.
     fields
         Of dtype `FIELD`.
     sources
@@ -61,6 +65,7 @@ class Table:
     names: tuple[str, ...]
     headers: list[tuple[Any, ...]]
     stubs: list[bytes]
+    digests: list[bytes]
     fields: NDArray[np.void]
     sources: NDArray[np.int64]
     locations: tuple[Location, ...]
@@ -88,6 +93,7 @@ class Table:
             names=names,
             headers=headers,
             stubs=stubs,
+            digests=list(rows),
             fields=fields,
             sources=np.repeat(np.arange(len(parts)), [len(part.fields) for part in parts]),
             locations=tuple(part.location for part in parts),
@@ -124,7 +130,8 @@ class Table:
     def ranks(self) -> NDArray[np.int64]:
         """Number the entries of cfgrib's index, which are fields with equal keys and times, in their order."""
         values: dict[Any, int] = {}
-        of_header = [values.setdefault(tuple(map(repr, header)), len(values)) for header in self.headers]
+        at = [i for i, name in enumerate(self.names) if name != QUALIFIER]  # of which cfgrib knows nothing
+        of_header = [values.setdefault(tuple(repr(row[i]) for i in at), len(values)) for row in self.headers]
         entries = np.zeros(len(self.fields), [("keys", "<i8"), ("time", "<i8"), ("step", "<f8")])
         entries["keys"] = np.array(of_header, np.int64)[self.fields["header"]]
         entries["time"] = self.fields["time"]

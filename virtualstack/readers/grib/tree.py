@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.grib.cube import Axis, Mixture, Variable, variables_of, with_grids
 from virtualstack.readers.grib.groups import Layout, common_attributes, group_of, mixed
-from virtualstack.readers.grib.keys import UNDEFINED, ask, field_of
+from virtualstack.readers.grib.keys import QUALIFIER, UNDEFINED, ask, field_of, text_of
 from virtualstack.readers.grib.table import Table
 
 __all__ = ["tree_of"]
@@ -21,13 +20,6 @@ __all__ = ["tree_of"]
 _KIND = "dataType", "gridType", "numberOfPoints", "md5GridSection"
 _OPTIONAL = "number", "directionNumber", "frequencyNumber"
 _N_DIGITS = 6  # of the digest of a grid, in names
-
-# Keys of what is neither a time nor a level; fields that have one are in a group of that name
-_QUALIFIERS = {
-    "percentile": ("percentileValue",),
-    "probability": ("probabilityType", "lowerLimit", "upperLimit"),
-    "derived": ("derivedForecast",),
-}
 
 # Keys that tell fields apart that share all of cfgrib's, in the order in which they are tried
 _APART = (
@@ -87,29 +79,11 @@ def _by_header(table: Table, rows: NDArray[np.int64], name: Callable[[int], str]
 
 
 def _qualified(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
-    parts = _by_header(table, rows, lambda header: _qualifier(table.stubs[header]))
+    parts = dict(_parted(table, rows, QUALIFIER))
     plain = parts.pop("", None)
     node = ManifestGroup(url=url) if plain is None else _of_kinds(table, plain, layout, url=url)
     below = {name: _of_kinds(table, part, layout, url=url) for name, part in parts.items()}
     return replace(node, groups={**node.groups, **below})
-
-
-def _qualifier(stub: bytes) -> str:
-    """Name what a field is of a distribution; empty for a plain field."""
-    if stub[7] != 2:
-        return ""
-    field = field_of(stub)
-    for name, keys in _QUALIFIERS.items():
-        values = [ask(field, key) for key in keys]
-        if values[0] != UNDEFINED:
-            return "_".join([name, *map(_text, values)])
-    return ""
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value).replace("/", "_")
 
 
 def _of_kinds(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
@@ -131,7 +105,7 @@ def _kinds(table: Table, rows: NDArray[np.int64], layout: Layout) -> dict[str, N
     distinct, which = np.unique(np.stack(codes), axis=1, return_inverse=True)
     parts: dict[str, list[NDArray[np.int64]]] = {}
     for n, kind in enumerate(distinct.T.tolist()):
-        *known, grid = [_text(column.values[code]) for column, code in zip(columns, kind, strict=False)]
+        *known, grid = [text_of(column.values[code]) for column, code in zip(columns, kind, strict=False)]
         is_undefined = dict(zip((*_OPTIONAL, *usual), kind[len(columns) :], strict=True))
         there = [key for key in _OPTIONAL if not is_undefined[key]]
         not_there = [f"no_{key.partition(':')[0]}" for key in usual if is_undefined[key]]
@@ -161,7 +135,7 @@ def _without_doubles(table: Table, rows: NDArray[np.int64], layout: Layout, /, *
 
 def _named(stub: bytes, keys: tuple[str, ...]) -> str:
     field = field_of(stub)
-    return "_".join(f"{key}_{_text(ask(field, key))}" for key in keys)
+    return "_".join(f"{key}_{text_of(ask(field, key))}" for key in keys)
 
 
 def _has_doubles(table: Table, variable: Variable) -> bool:
