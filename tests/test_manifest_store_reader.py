@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import virtualstack as vs
+from tests.amount import examples
 from tests.manifest_store_reader import Store, snapshots
 from tests.properties.test_manifest_store import changed_arrays, named
 from tests.repository.growing import dataset, virtual, write
@@ -67,7 +68,7 @@ def with_files(array, sources, folder):
     return replace(array, manifest=replace(manifest, locations=locations))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_any_array_is_read_alike(tmp_path_factory, data):
     """Rectilinear grids, several encodings, strides and starts, holes, inline chunks, in and out of the bundle."""

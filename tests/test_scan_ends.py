@@ -75,8 +75,9 @@ def test_with_enough_time_nothing_changes(files):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
-@pytest.mark.parametrize("timeout", [None, 50])
+@pytest.mark.parametrize(
+    ("error", "timeout"), [(KeyboardInterrupt, None), (KeyboardInterrupt, 50), (SystemExit, None), (GeneratorExit, 50)]
+)
 def test_what_is_no_mere_failure_ends_the_scan(files, tmp_path, executor_of, executor, error, timeout):
     """It is neither listed nor lost, whoever reads."""
     name = {KeyboardInterrupt: "interrupt", SystemExit: "exit", GeneratorExit: "close"}[error]

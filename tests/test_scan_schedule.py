@@ -8,6 +8,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateErr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.errors import ReaderError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers import ReadOptions
@@ -77,7 +78,7 @@ def outcomes_of(urls, n_tasks, task_length, make=Mortal):
 KINDS = st.sampled_from(["good"] * 8 + [SLOW, SLOW, BUG, KILLER])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(KINDS, max_size=40), st.integers(1, 9), st.integers(1, 7))
 def test_each_source_has_one_outcome(kinds, n_tasks, task_length):
     urls = [f"{kind}{i}" for i, kind in enumerate(kinds)]
@@ -91,7 +92,7 @@ def test_each_source_has_one_outcome(kinds, n_tasks, task_length):
     assert Mortal.made - before <= 2 + 3 * kinds.count(KILLER)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(KINDS, min_size=1, max_size=40), st.integers(1, 9), st.integers(1, 7), st.data())
 def test_what_is_dropped_is_not_waited_for(kinds, n_tasks, task_length, data):
     """All before it have their outcome, and it ends."""

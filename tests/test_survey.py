@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import virtualstack as vs
+from tests.amount import examples
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
 from virtualstack.readers.hdf5.reader import HDF5
 from virtualstack.storage import MemoryTarget
@@ -295,7 +296,7 @@ def test_three_files_are_an_era(tmp_path):
 codes = arrays(np.int32, st.tuples(st.integers(1, 30), st.integers(0, 4)), elements=st.integers(-1, 2))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(codes, st.data())
 def test_files_of_an_era_are_alike_but_for_outliers(codes, data):
     """Whatever the archive: eras are runs, and each begins with a change."""
@@ -432,7 +433,7 @@ def overlaps(parts):
     return {(i, j): n for i, j in pairs if (n := len(set(parts[i]) & set(parts[j])))}
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(values_of_files)
 def test_shared_values_are_counted(parts):
     """Of every pair, as sets of Python do it."""
@@ -440,7 +441,7 @@ def test_shared_values_are_counted(parts):
     assert count_shared(parts) == Shared(overlaps(lists) | repeats(lists), True)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(values_of_files)
 def test_of_very_many_shared_values_those_of_neighbours_are_counted(parts):
     """Counts are those of sets all the same, and each file that overlaps others is there with the nearest of them."""
@@ -480,7 +481,7 @@ def test_a_text_that_leaves_out_pairs_says_so(tmp_path, monkeypatch):
     assert "0.nc and 2.nc" not in text
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(values_of_files)
 def test_a_file_is_interleaved_where_it_begins_before_the_end_of_one_before_it(parts):
     """Paired with the one that ends last, where they have no value in common."""
@@ -593,7 +594,7 @@ def test_values_that_are_not_finite_are_left_out(tmp_path):
     assert not len(found.gaps)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.integers(8, 60), st.data())
 def test_a_run_without_some_steps_has_these_gaps(n, data):
     """As many steps are missing as were taken out."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.readers.hdf5.filters import codecs_of, filters_of, obstacle, passed
 
@@ -121,7 +122,7 @@ def options(draw, dtype, n):
     return {"compression": "lzf", "shuffle": draw(st.booleans()), "fletcher32": draw(st.booleans())}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_any_dtype_shape_and_parameters(data):
     """What one filter wrote decodes to what the library reads, for elements of any size too."""

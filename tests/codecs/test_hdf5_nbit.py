@@ -9,6 +9,7 @@ from h5py import h5d, h5f, h5p, h5s, h5t
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.codecs.hdf5.bits import PADDING, gather, unpack
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import decode
@@ -120,7 +121,7 @@ def check(dataset):
         assert got[: len(expected)].tobytes() == expected.tobytes(), filters
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(tid=TYPES, n=st.integers(1, 60), chunk=st.integers(1, 40), seed=st.integers(0, 1 << 31))
 def test_any_datatype_decodes_to_the_elements_that_the_library_has(tid, n, chunk, seed):
     """Of each number only its own bits come back; strings and opaque bytes come back whole.

@@ -9,6 +9,7 @@ from h5py import h5p, h5z
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.readers.hdf5.filters import codecs_of, filters_of, obstacle
@@ -56,7 +57,7 @@ def check(dataset):
     return filters
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_any_integers(data):
     """Of every size, sign and byte order, in any range, with as many bits as asked for or as are needed."""
@@ -74,7 +75,7 @@ def test_any_integers(data):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_any_floats(data):
     """Of both sizes and byte orders, to decimals before and behind the point."""

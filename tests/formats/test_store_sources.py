@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.errors import ForbiddenLocationError, MalformedFileError, WriterError
 from virtualstack.formats.manifest_store.sources import MAX_MOVED, Prefixes
 from virtualstack.location import Location
@@ -23,7 +24,7 @@ STORES = st.sampled_from(
 )
 PIECES = ["/", "..", ".", "//", "%2e", "%2E", "%2f", "%", "\\", "\t", "\n", "\0", "a", "b.nc", "./", "../", "http://e/"]
 ODD = st.lists(st.sampled_from([*PIECES, "?", "#", ";", "é"]), max_size=7).map("".join)
-MANY = settings(max_examples=1000, deadline=None)
+MANY = settings(max_examples=examples(1000), deadline=None)
 
 
 def stays_below(url: str, parent: str) -> bool:

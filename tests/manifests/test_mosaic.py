@@ -3,13 +3,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
 from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.mosaic import Runs, Tile, place_tiles, take_runs
 from virtualstack.testing.strategies import known_arrays, model_read
 
-MANY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def runs_of(index) -> Runs:

@@ -12,6 +12,7 @@ import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from tests.forks import forked, forking
 from virtualstack.cache import ByteCache
 from virtualstack.errors import ChunkAlignmentError, ManifestError, StorageError
@@ -32,7 +33,7 @@ from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import HeldPages, basic_keys, in_pages, known_arrays, model_read, store_array
 
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 LAZY = ("cut", "point", "new", "transpose", "join", "stack")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
+from tests.amount import examples
 from virtualstack.manifests import PlainArray, describe, unpack, why_not_plain
 from virtualstack.manifests.plain import ArrayForm
 from virtualstack.testing.strategies import ZLIB, in_pages, known_arrays, store_array
@@ -98,7 +99,7 @@ def test_mixed_fills_count_holes():
     assert "mixed fills: 1 holes have another fill value than the array" in form.lines()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(known_arrays(), known_arrays())
 def test_an_array_has_a_form_exactly_as_it_is_plain_or_not(left, right):
     """No array that is not plain is without a reason."""
@@ -111,7 +112,7 @@ def test_an_array_has_a_form_exactly_as_it_is_plain_or_not(left, right):
         assert len(form.lines()) > (form.obstacle is not None)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(known_arrays())
 def test_tables_alone_tell_the_form_of_a_plain_array(known):
     """Of any that has one encoding; no page is read."""

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from tests.properties.test_reading import check, outer_keys, publish
 from virtualstack.errors import ChunkDecodeError, CombineError
 from virtualstack.reading import read_array
@@ -13,7 +14,7 @@ from virtualstack.testing.strategies import known_arrays, store_array
 
 STORAGE = Storage.of(None)
 
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 NUMBERS = ("|i1", "<i2", ">i4", "<u8", ">f4", "<f8", "<c8")
 
 

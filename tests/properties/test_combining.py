@@ -6,6 +6,7 @@ import xarray as xr
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.combine import How, combine_datasets
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
@@ -65,7 +66,7 @@ def files(draw):
     return made
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(files(), st.sampled_from(JOINS), st.randoms(use_true_random=False), st.integers(0, 3))
 def test_files_along_time_join_as_with_xarray(made, join, random, cut):
     """Labels that files lack and variables that they lack read as xarray fills them."""
@@ -113,7 +114,7 @@ def tiles(draw):
     return whole, [made[i] for i in order if i not in absent], bool(absent)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(tiles(), st.integers(0, 3))
 def test_tiles_make_the_cube_that_they_were_cut_from(drawn, cut):
     """In any order; absent ones are filled by an outer join alone."""

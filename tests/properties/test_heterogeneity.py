@@ -4,7 +4,6 @@ There is no third outcome. ``VIRTUALSTACK_TESTS=all`` runs every pair of differe
 """
 
 import itertools
-import os
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -15,11 +14,11 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 import virtualstack as vs
+from tests.amount import ALL
 from tests.data.make_mixed import CODECS, NETCDF, Recipe, write
 from virtualstack.errors import CombineError, VirtualStackError, WriterError
 from virtualstack.manifests import ManifestArray
 
-ALL = os.environ.get("VIRTUALSTACK_TESTS") == "all"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "join-files-that-differ.md"
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # xarray's, about odd attributes
@@ -488,7 +487,7 @@ def _same_presence(first, other):
     return {"run_units": run_units, "flag": first.flag and (other.flag or first.flag), "only": first.only}
 
 
-@settings(max_examples=3000 if ALL else 50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3000 if ALL else 25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(joins(), st.sampled_from(["refs.json", "refs.parq", None]))
 def test_any_files_join_to_what_xarray_joins_or_are_refused(tmp_path_factory, way, name):
     """Along time, in order or by coordinates, along a new dimension, and as tiles; values are read from references."""

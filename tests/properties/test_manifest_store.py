@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.errors import CombineError, SourceNotFoundError, WriterError
 from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.inline import inline_array
@@ -17,7 +18,7 @@ from virtualstack.repository import save
 from virtualstack.storage import Storage
 from virtualstack.testing.strategies import basic_keys, known_arrays, model_read
 
-MANY = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 SERIAL = itertools.count()
 
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import virtualstack as vs
+from tests.amount import examples
 from virtualstack.errors import WriterError
 
 DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S1", str)
@@ -84,7 +85,7 @@ RAW = {"mask_and_scale": False, "decode_times": False, "concat_characters": Fals
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(spec=files(), name=st.sampled_from(["refs.json", "refs.parq"]))
 def test_any_file_reads_as_netcdf4_reads_it(tmp_path_factory, spec, name):
     """Raw and decoded, from the virtual dataset, from written references, and through a zarr store."""

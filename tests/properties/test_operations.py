@@ -8,6 +8,7 @@ import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestArray, inline_array, reindex
 from virtualstack.manifests.collapsing import collapse
@@ -15,7 +16,7 @@ from virtualstack.manifests.filling import pad_axis_by_elements
 from virtualstack.testing.strategies import KnownArray, advanced_keys, basic_keys, known_arrays, model_read
 
 KINDS = ("index", "take", "transpose", "expand", "concatenate", "broadcast", "where", "pad", "reindex", "reshape")
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def check(array, values, sources):

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.reading import cell, read_array, read_points
 from virtualstack.reading import decode as decoding
 from virtualstack.reading import plan as planning
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import basic_keys, known_arrays
 
-MANY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def publish(sources):

@@ -8,6 +8,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from xarray import conventions
 
+from tests.amount import examples
 from virtualstack.codecs.cf_times import UnfitTimeError
 from virtualstack.codecs.pipeline import decode
 from virtualstack.manifests import (
@@ -128,7 +129,7 @@ def decoded_chunks(array, stored, n):
     return np.concatenate([decode(x.tobytes(), encoding.codecs, encoding.dtype, x.shape) for x in parts])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(packing=packings(), n=st.integers(1, 14))
 def test_chunks_decode_as_xarray_decodes_the_variable(packing, n):
     """Bit by bit, and attributes are where xarray has them; or xarray has no values of a fixed dtype, or it raises."""

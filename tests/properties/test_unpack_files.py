@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import virtualstack as vs
+from tests.amount import examples
 from virtualstack.errors import ChunkDecodeError, CombineError
 
 STEPS = ("days", "hours", "seconds")
@@ -66,7 +67,7 @@ def concat(datasets):
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(specs=st.lists(files(), min_size=1, max_size=3), times=st.booleans(), data=st.data())
 def test_files_that_pack_differently_join_as_xarray_joins_them(tmp_path_factory, specs, times, data):
     """Bit by bit, or an error: of dates without a place in nanoseconds, and of dtypes that have none in common."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.errors import MalformedFileError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import EMPTY, FIRST, ManifestGroup
@@ -671,7 +672,7 @@ def test_many_variables_with_many_chunks(read):
         np.testing.assert_array_equal(read_array(array, (), STORAGE), np.arange(float(n)))
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_long_runs_of_chunks_are_read_as_single_ones(read, data):
     """What stands between chunks, attributes of some, and faults, change nothing but themselves."""

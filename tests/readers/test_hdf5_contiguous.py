@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import virtualstack as vs
+from tests.amount import examples
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import Fill, ManifestArray, why_not_plain
 from virtualstack.readers import HDF5, ReadOptions
@@ -76,7 +77,7 @@ def segmented(draw):
     return shape, sorted({inner * i for i in ends} | {n})
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=segmented(), chunk_size=st.none() | st.integers(1, 300), extra=st.integers(0, 5))
 def test_values_over_several_files(tmp_path_factory, data, chunk_size, extra):
     """Files that end at any element: what is read is what lies one after the other."""

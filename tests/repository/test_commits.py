@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import virtualstack as vs
+from tests.amount import examples
 from tests.repository.stores import (
     ALLOW,
     Change,
@@ -322,7 +323,7 @@ def test_what_two_writers_say_of_a_group(url, tmp_path):
     assert opened(url)[2].attributes == {"b": 1}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_changes_in_any_order(tmp_path_factory, data):
     """Each is committed as if it were made then, or not at all; whenever it was begun."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from tests.properties.test_manifest_store import SERIAL, changed_arrays, described, named, read
 from tests.repository.stores import Change, added, appended, create, opened, removed, values_of, virtual, written
 from virtualstack.errors import CombineError, ConflictError, WriterError
@@ -167,7 +168,7 @@ def test_many_placements(tmp_path):
     assert values_of(url) == wanted
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_any_array_is_the_same_after_it(data):
     """Whatever its encodings, starts, holes and inline chunks: entries and values are."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from tests.repository.stores import (
     Change,
     added,
@@ -171,7 +172,7 @@ def test_a_snapshot_that_is_not_there(url):
         Repository.open(url).diff(7)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_boxes_hold_all_that_differs(tmp_path_factory, data):
     """Whatever was appended, overwritten and compacted: outside of the boxes values are the same."""
@@ -200,7 +201,7 @@ def test_boxes_hold_all_that_differs(tmp_path_factory, data):
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.tuples(*[st.tuples(st.integers(0, 5), st.integers(1, 3)) for _ in range(2)]), max_size=8))
 def test_merged_boxes_hold_the_same(drawn):
     """And are not more."""

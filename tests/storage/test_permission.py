@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from obstore.exceptions import BaseError
 from obstore.store import HTTPStore
 
+from tests.amount import examples
 from virtualstack.errors import ForbiddenLocationError
 from virtualstack.location import absolute_url
 from virtualstack.storage import hosts
@@ -387,7 +388,7 @@ def mutations(draw, bases):
     return url
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_local_url_leads_out(disk, data):
     """Whatever passes is opened where it may: by the path that storage makes of the URL, with all links resolved."""
@@ -409,7 +410,7 @@ def test_no_local_url_leads_out(disk, data):
     assert not allows(Permission.of(REMOTE), url) or not absolute_url(url).startswith("file://")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     mutations(
         ["https://public.org/ok/a.nc", "http://127.0.0.1:80/ok/a/b", "http://localhost/ok/", "http://other.org:80/a"]
@@ -432,7 +433,7 @@ def test_no_web_url_leads_to_another_host_or_folder(url):
         assert ipaddress.ip_address(name).is_global
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_the_quick_look_allows_no_more_than_the_slow_one(disk, data):
     """Many URLs together are decided by the rules for one."""

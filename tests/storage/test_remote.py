@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from obstore.store import HTTPStore
 
+from tests.amount import examples
 from tests.servers import RangeServer
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
@@ -94,7 +95,7 @@ def test_long_ranges_are_cut_and_put_together(server, monkeypatch):
     assert server.n_requests == 7 + 20
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 300)), min_size=1, max_size=60), st.integers(1, 200))
 def test_any_ranges_from_many_requests(ranges, bound):
     """Any mix of ranges comes back right, however it is merged, cut and shared out."""

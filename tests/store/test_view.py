@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.core.buffer import default_buffer_prototype
 
+from tests.amount import examples
 from tests.store.views import LOADED, a_group, documents, in_memory, keys_of, loaded, regular, virtual_arrays
 from virtualstack.errors import VirtualValuesError
 from virtualstack.manifests import (
@@ -109,7 +110,7 @@ def test_plain_virtual_arrays_have_the_metadata_of_a_manifest_store():
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(known_arrays(), st.booleans(), st.booleans())
 def test_any_array_is_shown_with_its_values_or_without(known, is_loaded, is_paged):
     """Of any grid, encodings and holes: all values, or an error."""

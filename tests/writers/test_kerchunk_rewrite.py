@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import virtualstack as vs
+from tests.amount import examples
 from virtualstack.errors import WriterError
 from virtualstack.testing.strategies import basic_keys, known_arrays
 from virtualstack.writers.kerchunk import write_kerchunk
@@ -129,7 +130,7 @@ def test_months_of_uncompressed_values_are_referenced_day_by_day(format, engine,
         np.testing.assert_array_equal(got["v"].values, expected["v"].values[3:])
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_engine_kerchunk_reads_any_join(data, tmp_path):
     """Random chunks, codecs, byte orders, holes and slices, in local files."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs.vlen import VLenUTF8
 
+from tests.amount import examples
 from virtualstack.codecs.metadata import Codec
 from virtualstack.conversion import convert
 from virtualstack.errors import WriterError
@@ -77,7 +78,7 @@ def as_written(array):
     return replace(array, manifest=replace(array.in_memory(), entries=entries, locations=locations))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(known_arrays(), st.booleans())
 def test_arrays_round_trip(known, is_masked):
     """Every array that can be written comes back equal, or with holes written out, and has the same values."""
@@ -169,7 +170,7 @@ def test_scalars_and_empty_arrays_round_trip(shape):
         assert got.arrays["v"].grid == array.grid
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     st.recursive(
         st.just(ManifestGroup()),

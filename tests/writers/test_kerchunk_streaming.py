@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.errors import MalformedFileError, StorageError, WriterError
 from virtualstack.location import Location
 from virtualstack.manifests import (
@@ -107,7 +108,7 @@ def test_a_large_manifest_is_never_read_as_a_whole(tmp_path):
     assert {x for chunk in table["path"].chunks for x in chunk.dictionary.to_pylist()} == {"s3://bucket/a.nc"}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(known_arrays(), st.integers(1, 9), st.booleans(), st.sampled_from(["json", "parq"]))
 def test_what_is_written_is_the_same_as_of_a_manifest_in_memory(known, page_size, is_masked, suffix):
     """Or neither can be written."""
@@ -130,7 +131,7 @@ def test_what_is_written_is_the_same_as_of_a_manifest_in_memory(known, page_size
     assert got.in_memory().fill == held.in_memory().fill
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(known_arrays(), st.integers(1, 9))
 def test_a_counted_array_has_the_form_of_the_one_in_memory(known, page_size):
     """Or the same reason why it has none."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import SourceNotFoundError, WriterError
@@ -236,7 +237,7 @@ def test_where_a_target_takes_no_encoding_all_is_encoded_anew():
     np.testing.assert_array_equal(read_array(rewrite(plan, 10**6), ()), values[::-1])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.data())
 def test_references_of_any_join_have_its_values(data):
     """Random chunks, codecs, dtypes, fills, slices: references written with any budget read back equal."""
@@ -263,7 +264,7 @@ def test_references_of_any_join_have_its_values(data):
     np.testing.assert_array_equal(read_array(back, ()), values)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(known_arrays())
 def test_plain_arrays_stay_as_they_are(known):
     """Nothing is read of an array that the target takes as it is."""
@@ -323,7 +324,7 @@ def test_chunks_that_cannot_be_cut_stay_beside_those_that_are(monkeypatch):
     np.testing.assert_array_equal(read_array(split, ()), values[:, 0])
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_cut_chunks_have_the_same_values(data, monkeypatch):
     """Of any join and slice, were parts allowed to be of any size."""
@@ -423,7 +424,7 @@ def test_bytes_are_counted_after_encoding_too():
     np.testing.assert_array_equal(read_array(written(array, advertised(second)), ()), values)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.data())
 def test_the_budget_that_a_refusal_names_does(data):
     """Files of random lengths, chunks and codecs, some cut by a slice: one number where nothing is packed or cast."""
@@ -450,7 +451,7 @@ def test_the_budget_that_a_refusal_names_does(data):
     assert read_array(back, ()).tobytes() == values.tobytes()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.data())
 def test_a_budget_that_a_refusal_names_does_where_holes_must_be_written_out(data):
     """Files of two dtypes, with chunks that were never written: what they read as may not fit where most chunks are."""

@@ -13,12 +13,13 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.amount import ALL
 from tests.data.make_hdf5_indexes import Build, few, library, paged, small
 from tests.readers.hdf5.index_reading import index_of, rows_of, run, superblock_of
 from virtualstack.readers.hdf5.structures import checks, checksum
 from virtualstack.readers.hdf5.structures.requests import Span, StructureError
 
-MOST = 1000  # bytes that are changed of one index
+MOST = 1000 if ALL else 300  # bytes that are changed of one index
 
 
 def bytes_read(rounds: list) -> np.ndarray:

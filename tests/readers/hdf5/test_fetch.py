@@ -5,6 +5,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.amount import examples
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
 from virtualstack.readers.hdf5 import fetch, remote
@@ -96,7 +97,7 @@ def requests_within(draw, size):
     return draw(st.lists(st.one_of(span, clipped, blocks()), max_size=6))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_answers_are_the_bytes_of_the_source(source, data):
     """Whatever is asked for together or one after another, the answers are what the source reads there."""
@@ -321,7 +322,7 @@ def test_a_chain_takes_a_round_for_each_link_that_is_not_near():
     assert len(source.rounds) == 1 + 1 + len(far)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_no_byte_is_fetched_twice_nor_many_in_vain(data):
     """Over any sequence of requests each byte comes once, but for short gaps; no more than 4 MiB come unasked."""

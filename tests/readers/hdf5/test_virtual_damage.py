@@ -1,4 +1,3 @@
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,11 +6,12 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.amount import ALL
 from tests.readers.hdf5.damage import in_a_process
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.hdf5.check import differences
 
-N_FLIPS = 60 if os.environ.get("VIRTUALSTACK_TESTS") == "all" else 20
+N_FLIPS = 60 if ALL else 15
 N_SOURCES = 3
 
 
