@@ -358,7 +358,7 @@ def _key(store: Any, url: str, prefix: str) -> str:
 def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: str | None, url: str) -> ObjectStore:
     options, client, retry = split(config)
     if service == "http":
-        client["allow_http"] = True
+        client.setdefault("allow_http", not root.startswith("https://"))  # that of redirects too
         if options:
             raise StorageError(
                 f"'{url}': {', '.join(sorted(options))} mean nothing to a web server; "
@@ -453,6 +453,11 @@ def _translate(error: Exception, url: str) -> NoReturn:
     remedy = "Try again later, or download it first"
     if isinstance(error, ValueError) and "parse path" in text:
         remedy = "obstore has no such keys: give an fsspec filesystem in storage="
+    elif url.startswith("https://") and "error following redirect" in text:
+        remedy = (
+            "It leads on in circles, or to an http:// address, which is not followed from https://: if it may, give "
+            f'storage={{"{split_url(url)[0]}": {{"allow_http": True}}}}'
+        )
     elif isinstance(error, NotImplementedError):
         remedy = "Use another kind of store"
     elif _is_option_error(error):
