@@ -19,6 +19,7 @@ __all__ = ["Allow", "Permission"]
 type Allow = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 """What ``allow=`` takes: see `Permission.of`."""
 
+_NOT_HIDDEN = {".vstack", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}  # of stores, by their formats
 _TOGETHER = 65_536  # URLs that are looked at as one text
 _FILE = "file://"
 _BEGUN = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]*(?::/?)?)?")
@@ -47,15 +48,15 @@ class Permission:
     - web servers on public hosts: not those that are loopback, link-local, private or multicast, by address, by a
       name that leads there, or by a name that only a private network has;
     - from a store in memory, what else is in memory;
-    - no local files. Of those in the store's folder and in allowed ones all symbolic links are followed, and must not
-      lead out;
+    - no local files. What is hidden beside the store, by a name that begins with a dot, is none of its folder. Of
+      those in the store's folder and in allowed ones all symbolic links are followed, and must not lead out;
     - nothing with ``.`` or ``..`` as a segment (encoded ones too), empty segments, backslashes or control characters.
 
     A trusted store may name what it likes, but no ``..``, and no local files if it is a remote one.
 
-    What cannot be seen here: where a public web server redirects to; names that lead elsewhere, and links that are put
-    in place, between the question and the reading; hard links and mounts; what a proxy makes of a name. To be safe
-    from these as well, let the process have no way to what it must not reach.
+    What cannot be seen here: where a web server redirects to, but never from ``https`` to ``http``; names that lead
+    elsewhere, and links that are put in place, between the question and the reading; hard links and mounts; what a
+    proxy makes of a name. To be safe from these as well, let the process have no way to what it must not reach.
 
     Parameters
     ----------
@@ -207,6 +208,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         return (
             all(folder.startswith((*map(_folder, named), *real)) for folder in folders)
             and all(_folder(_real(folder)).startswith(real) for folder in folders)
+            and not any(map(self._is_hidden, urls))
             and not any(os.path.islink(url.removeprefix(_FILE)) for url in urls)  # noqa: PTH114 - no path for each
         )
 
@@ -227,8 +229,22 @@ whose host is private. If it may be read, open the store with allow=["http://10.
             return _Refusal("which is a local file outside of the store's folder", url[: url.rfind("/") + 1])
         found = _real(url)
         if any(_is_in(found, x) for x in real):
-            return None
+            if not self._is_hidden(url) and not self._is_hidden(found):
+                return None
+            return _Refusal("which is a hidden file beside the store", url[: url.rfind("/") + 1])
         return _Refusal(f"which is a link to {_shown(found)}", found[: found.rfind("/") + 1])
+
+    def _is_hidden(self, url: str) -> bool:
+        """Tell whether a file in the folder of the store is one that people keep to themselves, such as ``.ssh/id``."""
+        if "/." not in url:
+            return False
+        parent, *allowed = self._named()
+        for folder in dict.fromkeys((parent, _folder(_real(parent)))):
+            parts = url[len(folder) :].split("/") if url.startswith(folder) else ()
+            if any(part.startswith(".") and part not in _NOT_HIDDEN for part in parts):
+                own = self.store, _folder(_real(self.store))
+                return not url.startswith(own) and not any(_is_in(url, x) for x in allowed)
+        return False
 
     def _refusal_of_root(self, root: str) -> _Refusal | None:
         scheme, _, authority = root.removesuffix("/").partition("://")
