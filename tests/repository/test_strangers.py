@@ -16,7 +16,15 @@ from numcodecs import blosc
 
 import virtualstack as vs
 from tests.repository.archive import days, join
-from virtualstack.errors import ForbiddenLocationError, MalformedFileError, StorageError, WriterError
+from virtualstack.cli import main
+from virtualstack.errors import (
+    ForbiddenLocationError,
+    MalformedFileError,
+    ManifestError,
+    StorageError,
+    UnsupportedFeatureError,
+    WriterError,
+)
 from virtualstack.formats.manifest_store import history
 from virtualstack.formats.manifest_store.names import HINT
 from virtualstack.location import Location
@@ -329,3 +337,110 @@ def test_the_hdf5_library_opens_nothing_that_strangers_files_name(strangers, tmp
     reasons = [chunk.reason for chunk in found if chunk.url.endswith("000.nc")]
     assert reasons
     assert all("which it would open" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    "name", ["../.ssh/id", "../data/.git/config", "../link", "./.vstack/../../.ssh/id", "../.ssh.nc"]
+)
+def test_hidden_files_beside_a_store_are_not_its_own(strangers, name):
+    """A store that was unpacked at home does not read what lies there for nobody else."""
+    folder = strangers.parent
+    for path in (".ssh/id", "data/.git/config", ".ssh.nc"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "000.nc", folder / path)
+    (folder / "link").symlink_to(folder / ".ssh" / "id")
+    prefix, _, suffix = name.partition("/")
+
+    def point(document):
+        document["prefixes"] = [f"{prefix}/"]
+        sources = document["segments"]["tail"][0]["sources"]
+        sources["suffix"][0] = suffix
+        sources["mtime"] = [None, None]
+
+    change(strangers, point)
+    with pytest.raises(ForbiddenLocationError):
+        read(strangers)
+    if ".." not in suffix:
+        read(strangers, allow=folder)
+
+
+def test_coordinates_that_take_all_memory_are_not_read(strangers):
+    """They are when a store is opened, and a few bytes say how long they are."""
+
+    def grow(document):
+        for array in document["arrays"].values():
+            if "time" in array["dimension_names"]:
+                array["shape"][0], array["chunk_shapes"][0] = 1 << 40, 1 << 40
+                array |= {"bundled": None, "placements": {"pages": [], "tail": []}}
+
+    change(strangers, grow)
+    with pytest.raises(UnsupportedFeatureError, match=r"drop_variables=\['time'\]"):
+        xr.open_dataset(strangers, engine="virtualstack")
+    with xr.open_dataset(strangers, engine="virtualstack", drop_variables="time") as dataset:
+        assert dataset.sizes["time"] == 1 << 40
+
+
+def endless(store):
+    """Let one row show 10^11 cells."""
+
+    def edit(document):
+        for array in document["arrays"].values():
+            for row in array["placements"]["tail"]:
+                ndim = len(array["shape"])
+                array["shape"][0], array["chunk_shapes"][0] = 10**11, 1
+                row[4], row[4 + 2 * ndim] = 0, 10**11
+
+    change(store, edit)
+
+
+WORK = {
+    "verify": lambda store: vs.Repository.open(store).verify(),
+    "sample": lambda store: vs.Repository.open(store).verify(sample=0.5),
+    "refresh": lambda store: vs.Repository.open(store).refresh(),
+    "compact": lambda store: vs.Repository.open(store).compact(),
+    "json": lambda store: vs.convert(store, store.parent / "o.json"),
+    "parquet": lambda store: vs.convert(store, store.parent / "o.parq"),
+    "store": lambda store: vs.convert(store, store.parent / "o.vstack"),
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_grids_that_nobody_goes_through(strangers, name):
+    """No cell of a grid costs a byte."""
+    endless(strangers)
+    if name == "compact":
+        change(strangers, twice)
+    if name in ("verify", "refresh"):
+        (strangers.parent / "001.nc").write_bytes(b"x")
+    with pytest.raises(ManifestError, match=r"a trap|at most"):
+        WORK[name](strangers)
+
+
+def twice(document):
+    for array in document["arrays"].values():
+        array["placements"]["tail"] *= 2
+
+
+def test_what_strangers_say_moves_no_cursor(strangers, capsys):
+    """Text of a store is shown, and is no command for the terminal, nor a line of the log that is not there."""
+    many = ["\x1b[31mred"] * 5000
+    change(strangers, lambda x: x.update(message="\x1b]0;title\x07a\n     9  2020", changes=many))
+    assert main(["log", str(strangers)]) == 0
+    out = capsys.readouterr().out
+    assert r"\x1b]0;title\x07a      9  2020" in out
+    assert out.endswith("... and 4000 more\n")
+    assert out.replace("\n", "").isprintable()
+    assert str(vs.Repository.open(strangers).log()).replace("\n", "").isprintable()
+    change(strangers, lambda x: x["prefixes"].append("ftp://\x1b[2J/"))
+    assert main(["verify", str(strangers)]) == 1
+    assert capsys.readouterr().err.replace("\n", "").isprintable()
+
+
+def test_nothing_is_written_behind_the_last_number(strangers):
+    """It would be there for nobody."""
+    last = 10**12 - 1
+    document = json.loads(gzip.decompress(head(strangers).read_bytes())) | {"number": last}
+    (head(strangers).parent / f"{0:012d}.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
+    with pytest.raises(ManifestError, match="no number of a snapshot"):
+        vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
+    assert len(list(head(strangers).parent.iterdir())) == 2

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from virtualstack.printable import printable
+
 __all__ = ["OutputError", "progress_bar", "say", "show", "show_warning", "table"]
 
 _WIDTH = 30  # of a bar
@@ -42,7 +44,7 @@ def progress_bar(label: str) -> Callable[[int, int], None]:
 
 def show(text: object, *, end: str = "\n") -> None:
     """Print to stdout at once."""
-    line = f"{text}{end}"  # this may read data, and fail for other reasons
+    line = printable(f"{text}{end}")  # this may read data, and fail for other reasons
     try:
         print(line, end="", flush=True)
     except OSError as error:
@@ -52,7 +54,7 @@ def show(text: object, *, end: str = "\n") -> None:
 def say(kind: str, text: str) -> None:
     """Print one line to stderr, over what a progress bar has left."""
     clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-    print(f"{clear}virtualstack: {kind}: {' '.join(text.split())}", file=sys.stderr)
+    print(f"{clear}virtualstack: {kind}: {printable(' '.join(text.split()))}", file=sys.stderr)
 
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

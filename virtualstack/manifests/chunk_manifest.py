@@ -15,7 +15,7 @@ from virtualstack.errors import ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
-from virtualstack.manifests.manifest import Box, Cells, ManifestSummary
+from virtualstack.manifests.manifest import Box, Cells, ManifestSummary, check_work
 
 __all__ = ["EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "MISSING", "ChunkManifest", "blocks", "first_cell"]
 
@@ -445,6 +445,7 @@ def blocks(shape: tuple[int, ...], /, n: int = _BLOCK) -> Iterator[Box]:
     if not shape:
         yield ()
         return
+    check_work(math.prod(shape))
     cut = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= n)
     step = max(n // max(math.prod(shape[cut + 1 :]), 1), 1)
     whole = tuple(slice(0, length) for length in shape[cut + 1 :])

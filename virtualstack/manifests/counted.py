@@ -10,7 +10,7 @@ import numpy as np
 
 from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks
 from virtualstack.manifests.encoding import ChunkEncoding
-from virtualstack.manifests.manifest import Box, Cells, Manifest, ManifestSummary
+from virtualstack.manifests.manifest import Box, Cells, Manifest, ManifestSummary, check_work
 
 __all__ = ["CountedManifest", "counted", "in_order"]
 
@@ -90,6 +90,7 @@ def in_order(manifest: Manifest, n: int, /) -> Iterator[ChunkManifest]:
         flat = manifest.reshape((size,))
         yield from (flat.read((slice(begin, min(begin + n, size)),)) for begin in range(0, size, n))
         return
+    check_work(size)
     several = n * max(_BLOCK // n, 1)
     for begin in range(0, size, several):
         cells = np.arange(begin, min(begin + several, size))

@@ -93,6 +93,9 @@ class Manifest(Protocol):
         """Count what the manifest holds; ``None`` where pages would have to be read for it."""
 
 
+MAX_WORK = 1 << 34
+"""Cells that are gone through, a part at a time, which takes minutes."""
+
 MAX_CELLS = 1 << 28
 """Cells that are read at once: 6.4 GB of entries. Metadata of a few bytes can promise any number of them."""
 
@@ -108,6 +111,20 @@ def mesh(box: Box, url: str | None, /) -> Cells:
     check_count(math.prod(max(side.stop - side.start, 0) for side in box), url)
     runs = [np.arange(side.start, max(side.stop, side.start), dtype=np.int64) for side in box]
     return tuple(run.reshape((-1,) + (1,) * (len(box) - i - 1)) for i, run in enumerate(runs))
+
+
+def check_work(n_cells: int, /) -> None:
+    """Refuse to go through more than :data:`MAX_WORK` cells, a part at a time.
+
+    Raises
+    ------
+    ManifestError
+        There are more.
+    """
+    if n_cells > MAX_WORK:
+        raise ManifestError(
+            f"{n_cells} chunks are more than anyone goes through, {MAX_WORK} at most: the grid is a mistake or a trap"
+        )
 
 
 def check_count(n_cells: int, url: str | None, /) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from virtualstack.errors import SourceNotFoundError
+from virtualstack.errors import SourceNotFoundError, UnsupportedFeatureError
 from virtualstack.formats.manifest_store.history import archive_of, group_of, newest, number_at, read_snapshot
 from virtualstack.formats.manifest_store.moments import seconds_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
@@ -18,7 +19,10 @@ from virtualstack.storage import ObjectStore, Storage
 from virtualstack.storage.permission import Allow, Permission
 from virtualstack.storage.trust import is_signed
 
-__all__ = ["At", "ManifestStore", "number_of", "open_snapshot", "permission_of", "read_numbered"]
+__all__ = ["MAX_LABELS", "At", "ManifestStore", "number_of", "open_snapshot", "permission_of", "read_numbered"]
+
+MAX_LABELS = 1 << 32
+"""Bytes of the labels along dimensions that are read when a store is opened."""
 
 type At = int | str | datetime
 """A snapshot by its number, or by a time at which it was the newest."""
@@ -58,7 +62,34 @@ class ManifestStore:
         objects = ObjectStore(url.rstrip("/") + "/", storage, self.allow)
         snapshot = open_snapshot(objects, self.at)
         permission = permission_of(objects.url, snapshot, self.allow)
+        _check_labels(snapshot, url, options)
         return group_of(snapshot, archive_of(snapshot, objects, permission))
+
+
+def _check_labels(snapshot: Snapshot, url: str, options: ReadOptions) -> None:
+    """Check how much the coordinates take that are read by whoever opens the store: few bytes may say that it is much.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is more than :data:`MAX_LABELS`.
+    """
+    sizes = {
+        path: math.prod(node.header.grid.array_shape) * max(node.header.dtype.itemsize, 1)
+        for path, node in snapshot.arrays.items()
+        if node.bundled is None
+        and (name := path.rpartition("/")[2]) not in options.drop_variables
+        and node.header.dimension_names == (name,)
+    }
+    if sum(sizes.values()) > MAX_LABELS:
+        largest = max(sizes, key=lambda path: sizes[path])
+        raise UnsupportedFeatureError(
+            f"'{url}' has coordinates of {sum(sizes.values())} bytes, such as '{largest}', which would be read now; "
+            f"at most {MAX_LABELS} are. Leave them out: drop_variables=['{largest.rpartition('/')[2]}']",
+            url=url,
+            variable=largest,
+            feature="large coordinates",
+        )
 
 
 def open_snapshot(objects: ObjectStore, at: At | None, /) -> Snapshot:

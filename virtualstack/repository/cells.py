@@ -9,11 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.errors import ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ManifestArray
 from virtualstack.repository.shown import Shown
 
 __all__ = ["Cells", "boxes_of", "cells_of_sources"]
+
+_MOST = 1 << 27  # cells: a few bytes may say that they are many
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ def cells_of_sources(shown: Shown, segments: Mapping[int, frozenset[Location]], 
     """
     found: dict[tuple[str, str], list[NDArray[np.int64]]] = {}
     arrays: dict[str, ManifestArray] = {}
+    n_found = 0
     for number, wanted in segments.items():
         for use in shown.uses[number]:
             arrays[use.path] = use.array
@@ -66,6 +70,12 @@ def cells_of_sources(shown: Shown, segments: Mapping[int, frozenset[Location]], 
                     if location in wanted:
                         at = np.argwhere(picked.entries["location"] == code) + first
                         found.setdefault((location.url, use.path), []).append(at)
+                        n_found += len(at)
+                        if n_found > _MOST:
+                            raise ManifestError(
+                                f"more than {_MOST} chunks of '{use.path}' and others are in sources that changed, "
+                                f"such as '{location.url}': write what these hold anew"
+                            )
     return {
         (url, path): Cells(arrays[path], np.unique(np.concatenate(parts), axis=0))
         for (url, path), parts in found.items()

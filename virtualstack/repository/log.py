@@ -10,6 +10,7 @@ from typing import overload
 from virtualstack.errors import StorageError
 from virtualstack.formats.manifest_store.history import LogEntry, listed_numbers, newest, read_entry
 from virtualstack.formats.manifest_store.moments import text_of
+from virtualstack.printable import printable
 from virtualstack.storage import ObjectStore
 from virtualstack.storage.concurrently import concurrently
 
@@ -47,15 +48,19 @@ class Log(Sequence[LogEntry]):
         """Describe each snapshot in a line, and each thing that it changed in another."""
         lines = [f"<{len(self)} snapshots of '{self.url}'>"]
         for entry in self.entries:
-            message = "" if entry.message is None else f"  {entry.message}"
+            message = "" if entry.message is None else f"  {_line(entry.message)}"
             lines.append(f"{entry.number:>6}  {text_of(entry.time)}{message}")
-            lines += [f"        {change}" for change in entry.changes]
+            lines += [f"        {_line(change)}" for change in entry.changes]
         return lines
 
     def __repr__(self) -> str:
         lines = self[:_SHOWN].lines()
         lines[0] = f"<{len(self)} snapshots of '{self.url}'>"
         return "\n".join([*lines, *([f"   ... {len(self) - _SHOWN} more"] * (len(self) > _SHOWN))])
+
+
+def _line(text: str) -> str:
+    return printable(" ".join(text.splitlines()))
 
 
 def log_of(objects: ObjectStore, limit: int | None, /) -> Log:

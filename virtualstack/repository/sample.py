@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xarray import conventions
 
 from virtualstack.dataset import loaded_variable
-from virtualstack.errors import MissingDependencyError, ReaderError, VirtualStackError
+from virtualstack.errors import ManifestError, MissingDependencyError, ReaderError, VirtualStackError
 from virtualstack.formats.manifest_store.manifest import StoredManifest
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkAxis, ChunkEncoding, ManifestArray, ManifestGroup
@@ -29,6 +29,8 @@ type _Status = Literal["equal", "different", "not compared"]
 
 STATUSES: tuple[_Status, ...] = ("equal", "different", "not compared")
 """What may come of a comparison."""
+
+_MOST = 1 << 24  # chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +122,15 @@ def _chosen(group: ManifestGroup, sample: int | float, random: np.random.Generat
         for name, array in node.arrays.items()
         if isinstance(array.manifest, StoredManifest)
     }
-    counts = np.array([math.prod(array.manifest.shape) for array in arrays.values()], np.int64)
-    ends = np.cumsum(counts)
-    total = int(counts.sum())
+    sizes = [math.prod(array.manifest.shape) for array in arrays.values()]
+    total = sum(sizes)
     n = math.ceil(sample * total) if isinstance(sample, float) else min(sample, total)
+    if n > _MOST or total >= 1 << 62:
+        raise ManifestError(
+            f"sample={sample} of {total} chunks is {n}; at most {_MOST} are compared at once: ask for fewer"
+        )
+    counts = np.array(sizes, np.int64)
+    ends = np.cumsum(counts)
     numbers = np.sort(random.choice(total, n, replace=False)) if n else np.zeros(0, np.int64)
     for (path, array), end, count in zip(arrays.items(), ends.tolist(), counts.tolist(), strict=True):
         own = numbers[(numbers >= end - count) & (numbers < end)] - (end - count)

@@ -139,6 +139,11 @@ class LogEntry:
     changes: tuple[str, ...]
 
 
+_MOST_TEXT = 10_000
+_MOST_CHANGES = 1000
+"""Of a snapshot in a log: those of many are held together, and little on disk may be much."""
+
+
 def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
     """Read what a log says of a snapshot; ``None`` where it is not there.
 
@@ -155,7 +160,11 @@ def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
     url = objects.url + key
     match read_document(data, number=number, url=url):
         case {"time": int() | float() as time, "message": None | str() as message, "changes": list() as changes}:
-            return LogEntry(number=number, time=float(time), message=message, changes=tuple(map(str, changes)))
+            told = [str(change)[:_MOST_TEXT] for change in changes[:_MOST_CHANGES]]
+            if len(changes) > len(told):
+                told.append(f"... and {len(changes) - len(told)} more")
+            said = None if message is None else message[:_MOST_TEXT]
+            return LogEntry(number=number, time=float(time), message=said, changes=tuple(told))
     raise MalformedFileError(f"'{url}' is no snapshot of a manifest store: restore it, or expire it", url=url)
 
 

@@ -49,7 +49,14 @@ def snapshot_key(number: int, /) -> str:
 
     >>> snapshot_key(0)
     '.vstack/snapshots/999999999999.json.gz'
+
+    Raises
+    ------
+    ManifestError
+        There can be none of this number.
     """
+    if not 0 <= number <= _LAST:
+        raise ManifestError(f"{number} is no number of a snapshot: they count from 0 to {_LAST}")
     return f"{SNAPSHOTS}/{_LAST - number:012d}.json.gz"
 
 
