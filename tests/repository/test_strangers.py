@@ -21,15 +21,17 @@ from virtualstack.errors import (
     ForbiddenLocationError,
     MalformedFileError,
     ManifestError,
+    SourceNotFoundError,
     StorageError,
     UnsupportedFeatureError,
     WriterError,
 )
 from virtualstack.formats.manifest_store import history
-from virtualstack.formats.manifest_store.names import HINT
+from virtualstack.formats.manifest_store.names import HINT, snapshot_number
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.repository import save
+from virtualstack.repository.log import log_of
 from virtualstack.storage import Permission, Storage
 
 
@@ -247,6 +249,34 @@ def test_servers_that_have_everything_are_refused():
     with pytest.raises(MalformedFileError, match="answers whatever is asked"):
         history.newest(objects)
     assert objects.n_asked < 2000
+
+
+def test_a_log_ends_where_snapshots_were_expired():
+    """Where a store cannot be listed, a number of twelve digits is not counted down to 0."""
+    last = 10**11
+
+    class Unlisted:
+        url = "https://host/x.vstack/"
+        n_asked = 0
+
+        def first(self, _prefix):
+            raise StorageError("no listing here")
+
+        list = first
+
+        def get(self, key, **_):
+            self.n_asked += 1
+            if key == HINT:
+                return history.hint(last)
+            number = snapshot_number(key)
+            if not last - 1500 < number <= last:
+                raise SourceNotFoundError(key)
+            document = {"vstack_format": 1, "number": number, "time": 0, "message": None, "changes": []}
+            return gzip.compress(json.dumps(document).encode(), 1)
+
+    objects = Unlisted()
+    assert len(log_of(objects, None)) == 1500
+    assert objects.n_asked < 4000
 
 
 def references(to, path):

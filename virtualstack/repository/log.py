@@ -17,6 +17,7 @@ from virtualstack.storage.concurrently import concurrently
 __all__ = ["Log", "log_of"]
 
 _SHOWN = 50  # in a repr
+_MOST_MISSING = 1000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -86,8 +87,16 @@ def log_of(objects: ObjectStore, limit: int | None, /) -> Log:
 
 
 def _read(objects: ObjectStore, numbers: Sequence[int]) -> tuple[LogEntry, ...]:
-    found = concurrently(partial(read_entry, objects), numbers, urls=[objects.url])
-    return tuple(entry for entry in found if entry is not None)
+    """Read entries; behind many numbers in a row that are not there, expired ones, nothing is looked for."""
+    entries: list[LogEntry] = []
+    for begin in range(0, len(numbers), _MOST_MISSING):
+        some = numbers[begin : begin + _MOST_MISSING]
+        found = concurrently(partial(read_entry, objects), some, urls=[objects.url])
+        there = [entry for entry in found if entry is not None]
+        if not there:
+            break
+        entries += there
+    return tuple(entries)
 
 
 def _listed(objects: ObjectStore) -> list[int]:
