@@ -192,6 +192,31 @@ def test_build_reads_by_workers_and_from_a_cache(executor, files, tmp_path, caps
     assert any((tmp_path / "cache").iterdir())
 
 
+def test_build_makes_one_index_of_grib_files(tmp_path, capsys):
+    """Runs are stacked along time, though each file has its time alone; what cannot be compared is said before."""
+    pytest.importorskip("cfgrib")
+    from tests.data.make_grib import message
+    from tests.data.make_grib import write as write_grib
+
+    values = np.arange(2 * 2 * 24.0).reshape(2, 2, 4, 6)
+    for day, run in enumerate(values):
+        keys = {"shortName": "t", "dataDate": 20200101 + day}
+        fields = [message(keys | {"step": 6 * n}, values=field) for n, field in enumerate(run)]
+        write_grib(tmp_path / f"{day}.grib2", fields)
+    output, pattern = str(tmp_path / "cube.vstack"), str(tmp_path / "*.grib2")
+    assert main(["build", pattern, "--verify", "-o", output]) == 1
+    assert "--verify compares with netCDF and HDF5 files, not with" in error_of(capsys)
+    assert not (tmp_path / "cube.vstack").exists()
+    assert main(["build", pattern, "-o", output]) == 0
+    with xr.open_dataset(output, engine="virtualstack") as cube:
+        assert cube.t.dims == ("time", "step", "latitude", "longitude")
+        np.testing.assert_allclose(cube.t.values, values, atol=1e-3)
+    one = str(tmp_path / "one.json")
+    assert main(["build", str(tmp_path / "0.grib2"), "-o", one]) == 0
+    with xr.open_dataset(one, engine="virtualstack") as cube:
+        np.testing.assert_allclose(cube.t.values, values[0], atol=1e-3)
+
+
 def test_patterns_are_in_natural_order(tmp_path, capsys):
     """9 before 10, whatever the order of letters."""
     for i in (9, 10, 11):

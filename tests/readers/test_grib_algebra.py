@@ -123,7 +123,8 @@ def test_runs_and_other_formats_join(tmp_path):
     expected = [cfgrib(path) for path in paths]
     encoding = {name: {"zlib": True, "chunksizes": (1, 1, 1, 4, 6)} for name in ("t", "u")}
     expected[2].expand_dims("time").to_netcdf(tmp_path / "c.nc", engine="netcdf4", encoding=encoding)
-    parts = [vs.open_virtual_dataset(path) for path in (*paths[:2], tmp_path / "c.nc")]
+    parts = [vs.open_virtual_dataset(path).expand_dims("time") for path in paths[:2]]
+    parts.append(vs.open_virtual_dataset(tmp_path / "c.nc"))
     joined = xr.concat(parts, "time", coords="minimal", compat="override", combine_attrs="drop_conflicts")
     joined.virtual.to_manifest_store(tmp_path / "x.vstack")
     back = xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack").load()

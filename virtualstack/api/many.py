@@ -11,6 +11,7 @@ import xarray as xr
 
 from virtualstack.api.each import OnError, open_each
 from virtualstack.api.opening import Opening, Unsupported, account_for, what_is_left_out
+from virtualstack.api.parts import as_one, open_whole
 from virtualstack.combine import (
     Combine,
     How,
@@ -23,10 +24,9 @@ from virtualstack.combine import (
     nest_like,
 )
 from virtualstack.dataset import refusals_of, with_refusals
-from virtualstack.errors import CombineError, ReaderError, SourceNotFoundError, StorageError, VirtualStackError
+from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.manifests import ManifestGroup, Refusal
-from virtualstack.readers.base import PARTS, Assembler, Reader
-from virtualstack.readers.registry import find_reader
+from virtualstack.readers.base import Reader
 from virtualstack.storage import StorageLike
 from virtualstack.storage.listing import find_urls
 from virtualstack.warning import warn
@@ -307,9 +307,6 @@ def _open_all[T](
     is_skipping = opening.unsupported == "skip"
     nodes: list[ManifestGroup] = []
 
-    def open_part(root: ManifestGroup) -> T | ManifestGroup:
-        return root if PARTS in root.attributes else open_node(root)
-
     def open_node(root: ManifestGroup) -> T:
         node = opening.node(root)
         nodes.append(node)
@@ -319,7 +316,7 @@ def _open_all[T](
 
     opened, errors = open_each(
         listed,
-        open_part,
+        lambda root: open_whole(root, open_node),
         replace(opening.options, is_part=is_one_index),
         reader=reader,
         storage=opening.storage,
@@ -328,7 +325,7 @@ def _open_all[T](
         cache=cache,
         progress=progress,
     )
-    found, is_one = _joined([x for x in opened if x is not None], open_node, opening, reader)
+    found, is_one = as_one([x for x in opened if x is not None], open_node, opening, reader)
     if is_skipping:
         _warn_of_refused(nodes, with_children=with_children)
     if not errors:
@@ -336,29 +333,6 @@ def _open_all[T](
     _check_places(nested, errors)
     _warn_of_errors(errors, n=len(listed))
     return _Opened(found, tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items()))
-
-
-def _joined[T](
-    opened: Sequence[T | ManifestGroup],
-    open_node: Callable[[ManifestGroup], T],
-    opening: Opening,
-    reader: str | Reader | None,
-) -> tuple[list[T], bool]:
-    """Open parts as one where all are parts of one kind, else one by one; and tell which."""
-    kinds = {x.attributes[PARTS] if isinstance(x, ManifestGroup) else None for x in opened}
-    if not kinds - {None}:
-        return cast(list[T], list(opened)), False
-
-    def assembled(parts: Sequence[ManifestGroup]) -> T:
-        name = parts[0].attributes[PARTS]
-        assembler = find_reader("", opening.storage, name if reader is None else reader)
-        if not isinstance(assembler, Assembler):
-            raise ReaderError(f"the reader '{name}' cannot put its parts together", url=parts[0].url)
-        return open_node(assembler.assemble(parts, opening.options))
-
-    if len(kinds) == 1:
-        return [assembled(cast(Sequence[ManifestGroup], opened))], True
-    return [assembled([x]) if isinstance(x, ManifestGroup) else x for x in opened], False
 
 
 def _expanded(urls: Nested[Path], storage: StorageLike) -> list[Any]:

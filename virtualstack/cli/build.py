@@ -6,18 +6,20 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import xarray as xr
 
 from virtualstack.api.each import open_each
 from virtualstack.api.opening import Opening, account_for
+from virtualstack.api.parts import as_one, open_whole
 from virtualstack.cli.options import AddCommand, add_reader, add_rewrite, output, scanning
 from virtualstack.cli.output import progress_bar, say, show
 from virtualstack.combine import How, combine_datasets
 from virtualstack.conversion import STORE
 from virtualstack.dataset import groups_of, refusals_of
 from virtualstack.engine import VirtualStackBackendEntrypoint
-from virtualstack.errors import CombineError, ReaderError, VirtualStackError
+from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError, VirtualStackError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.sample import SAMPLES, sample_files
@@ -33,7 +35,11 @@ def add_commands(add: AddCommand, /) -> None:
     samples = ", ".join(f"sample:{name}" for name in SAMPLES)
     build.add_argument("files", nargs="+", metavar="FILE", help=f"path, glob, URL, or sample ({samples}), in order")
     build.add_argument("-o", "--output", required=True, type=output, help="cube.vstack, refs.parq or refs.json")
-    build.add_argument("--concat-dim", metavar="DIM", help="join along it (default: the unlimited dimension)")
+    build.add_argument(
+        "--concat-dim",
+        metavar="DIM",
+        help="join along it (default: the unlimited dimension; GRIB: all fields are one index)",
+    )
     build.add_argument("--verify", action="store_true", help="compare every value with the source files")
     add_reader(build)
     build.add_argument("--group", metavar="PATH", help="group in the files (default: the root)")
@@ -76,9 +82,12 @@ def _build(options: argparse.Namespace) -> int:
     if options.verify:
         for url in urls:
             require_library(url)  # before anything is written
-    opened = _open_all(urls, options)
-    urls, datasets = list(opened), list(opened.values())
-    dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(urls) > 1 else None)
+    urls, datasets, is_one = _open_all(urls, options)
+    if options.verify and is_one:
+        raise UnsupportedFeatureError(
+            f"--verify compares with netCDF and HDF5 files, not with '{urls[0]}'; leave it out", url=urls[0]
+        )
+    dim = options.concat_dim or (_common_unlimited(datasets, urls) if len(datasets) > 1 else None)
     left_out = sorted({name for dataset in datasets for name in groups_of(dataset)})
     if left_out:
         where = options.group or "/"
@@ -108,18 +117,28 @@ def _build(options: argparse.Namespace) -> int:
     return 1 if found.differences else 0
 
 
-def _open_all(urls: Sequence[str], options: argparse.Namespace) -> dict[str, xr.Dataset]:
-    """Open files, all that can be opened where others are to be skipped."""
+def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[str], list[xr.Dataset], bool]:
+    """Open files, all that can be opened where others are to be skipped; as one, where their reader makes one of all.
+
+    Returns
+    -------
+    tuple
+        URLs of the files that were opened, the dataset of each, or one of all, and whether it is that.
+    """
     opening = Opening.of(
         group=options.group,
         drop_variables=options.drop_variable,
         unsupported=options.unsupported,
         unpack=options.unpack == "all",
     )
+
+    def open_node(root: ManifestGroup) -> xr.Dataset:
+        return _opened(root, opening)
+
     opened, errors = open_each(
         urls,
-        lambda root: _opened(root, opening),
-        opening.options,
+        lambda root: open_whole(root, open_node),
+        replace(opening.options, is_part=options.concat_dim is None),
         reader=options.reader,
         executor=options.executor,
         on_error=options.on_error,
@@ -130,7 +149,8 @@ def _open_all(urls: Sequence[str], options: argparse.Namespace) -> dict[str, xr.
         if len(errors) == len(urls):
             raise error
         say("warning", f"left out '{url}': {error}")
-    return {url: dataset for url, dataset in zip(urls, opened, strict=True) if dataset is not None}
+    datasets, is_one = as_one([x for x in opened if x is not None], open_node, opening, options.reader)
+    return [url for url in urls if url not in errors], datasets, is_one
 
 
 def _opened(root: ManifestGroup, opening: Opening) -> xr.Dataset:
@@ -148,7 +168,7 @@ def _opened(root: ManifestGroup, opening: Opening) -> xr.Dataset:
 
 def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, options: argparse.Namespace) -> xr.Dataset:
     for url, dataset in zip(urls, datasets, strict=True):
-        if dim not in dataset.sizes:
+        if dim not in dataset.sizes and not (dim in dataset.coords and dataset[dim].ndim == 0):
             raise CombineError(
                 f"'{url}' has no dimension '{dim}' to join along; it has {sorted(map(str, dataset.sizes))}",
                 property="dimension",
