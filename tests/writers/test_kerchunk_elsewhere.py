@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import virtualstack as vs
 from tests.writers.netcdf_sources import virtual_group
 from virtualstack.writers.kerchunk import write_kerchunk
 
@@ -26,11 +27,12 @@ with xr.open_dataset(sys.argv[1], engine="kerchunk") as dataset:
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory):
-    """Give the Python of a new environment with kerchunk, fastparquet, xarray and zarr, and nothing of ours."""
+    """Give the Python of a new environment with kerchunk, cfgrib, fastparquet, xarray and zarr, and nothing of ours."""
     folder = tmp_path_factory.mktemp("elsewhere")
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
-    command = [str(python), "-m", "pip", "install", "-q", "kerchunk", "fastparquet", "xarray", "zarr>=3", "dask"]
+    packages = ["kerchunk", "fastparquet", "xarray", "zarr>=3", "dask", "cfgrib", "eccodes"]
+    command = [str(python), "-m", "pip", "install", "-q", *packages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"pip cannot install kerchunk into a new environment: {done.stderr.strip()[-200:]}")
@@ -55,14 +57,34 @@ def test_references_open_without_virtualstack(elsewhere, suffix, tmp_path):
                 variable.scale_factor = 0.5
             variable[:2] = np.arange(12).reshape(2, 6)
         file.createVariable("scalar", "i4", ())[...] = 5
-    target = tmp_path / f"refs.{suffix}"
-    write_kerchunk(virtual_group(path), target)
+    with xr.open_dataset(path, engine="h5netcdf") as expected:
+        check(expected, virtual_group(path), tmp_path / f"refs.{suffix}", elsewhere)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["json", "parq"])
+def test_fields_of_grib_are_decoded_by_kerchunk_without_virtualstack(elsewhere, suffix, tmp_path):
+    """Holes of a field, and one that is not there, are NaN."""
+    make_grib = pytest.importorskip("tests.data.make_grib")
+    values = np.where(np.arange(24) % 5 == 0, np.nan, np.arange(24.0))
+    keys = [
+        {"shortName": "t", "typeOfLevel": "isobaricInhPa", "level": n, "step": m} for n in (850, 500) for m in (0, 6)
+    ]
+    fields = [make_grib.message(x, values=values + n, after={"bitsPerValue": 12}) for n, x in enumerate(keys[:3])]
+    path = make_grib.write(tmp_path / "a.grib2", fields)
+    with xr.open_dataset(path, engine="cfgrib", backend_kwargs={"indexpath": ""}) as expected:
+        assert np.isnan(expected.t.values[-1, -1]).all()
+        check(expected, vs.open_virtual_dataset(path).virtual.to_group(), tmp_path / f"refs.{suffix}", elsewhere)
+
+
+def check(expected, group, target, elsewhere):
+    """References of a group give there what is expected here."""
+    write_kerchunk(group, target)
     run = [elsewhere, "-I", "-W", "ignore", "-c", SCRIPT, str(target)]
-    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=target.parent)
     assert done.returncode == 0, done.stderr
     got = json.loads(done.stdout)
-    with xr.open_dataset(path, engine="h5netcdf") as expected:
-        assert got.keys() == set(expected.variables)
-        for name, variable in expected.variables.items():
-            assert got[name] == [str(variable.dtype), variable.values.astype(str).ravel().tolist()]
+    assert got.keys() == set(expected.variables)
+    for name, variable in expected.variables.items():
+        assert got[name] == [str(variable.dtype), variable.values.astype(str).ravel().tolist()], name
     assert sys.prefix not in elsewhere
