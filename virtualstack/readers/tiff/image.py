@@ -23,9 +23,8 @@ _YCBCR = 6
 _MAX_SEGMENTS = 1 << 26
 
 # Tags that say how an image is laid out and stored: images that have the same ones are alike
-_LAYOUT = (
-    *(256, 257, 258, 259, 262, 266, 277, 278, 284, 292, 317, 322, 323, 338, 339, 347, 530),
-    *(32997, 32998, 42113, 50674),
+_LAYOUT = frozenset(
+    {256, 257, 258, 259, 262, 266, 277, 278, 284, 292, 317, 322, 323, 338, 339, 347, 530, 32997, 32998, 42113, 50674}
 )
 
 
@@ -70,12 +69,12 @@ class Layout:
         """How many samples stand together."""
         return 1 if self.is_planar else self.samples
 
-    @property
+    @cached_property
     def grid(self) -> tuple[int, int, int]:
         """Planes, and strips or tiles down and across."""
         return self.n_planes, -(-self.height // self.rows), -(-self.width // self.columns)
 
-    @property
+    @cached_property
     def n_segments(self) -> int:
         """How many strips or tiles there are."""
         planes, down, across = self.grid
@@ -93,10 +92,19 @@ class Layout:
         is_whole = not own.is_packed and self.obstacle is None
         return is_whole and own.compression == 1 and own.predictor == 1 and own.fill_order == 1
 
-    @property
+    @cached_property
     def row_size(self) -> int:
         """Bytes of a row of a strip or tile, uncompressed."""
         return -(-self.columns * self.depth * self.settings.bits // 8)
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each strip or tile, uncompressed."""
+        planes, down, across = self.grid
+        rows = np.full(down, self.rows, np.int64)
+        if not self.is_tiled:
+            rows[-1] = self.height - (down - 1) * self.rows
+        return np.tile(np.repeat(rows * self.row_size, across), planes)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -157,12 +165,7 @@ class Images:
 
     def layout(self, directory: Directory, /) -> Layout:
         """Give the layout of an image."""
-        structure, entries = self.structure, directory.entries
-        key: tuple[Any, ...] = tuple(
-            None if (entry := entries.get(code)) is None else (*entry[:2], structure.raw(directory, code))
-            for code in _LAYOUT
-        )
-        key = (*key, 324 in entries, 273 in entries)
+        key = (*self.structure.key(directory, _LAYOUT), 273 in directory.entries)
         found = self._layouts.get(key)
         if found is None:
             found = self._layouts[key] = self._read_layout(directory)
@@ -249,6 +252,11 @@ class Images:
         return None
 
     def _segments(self, directory: Directory, layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if layout.n_segments == 1 and layout.settings.compression != 1:  # of which stacks have thousands
+            codes = (324, 325) if layout.is_tiled else (273, 279)
+            offset, count = (self.structure.integer(directory, code) for code in codes)
+            if offset is not None and count is not None and offset + count <= self.structure.size:
+                return np.array([offset]), np.array([count])
         offsets, counts = self._table(directory, _OFFSETS), self._table(directory, _COUNTS)
         if offsets is None and _JPEG_OFFSET in directory.entries:
             offsets, counts = self._table(directory, (_JPEG_OFFSET,)), self._table(directory, (_JPEG_COUNT,))
@@ -256,7 +264,7 @@ class Images:
         if offsets is None or len(offsets) < n:
             found = 0 if offsets is None else len(offsets)
             raise self._malformed(directory, f"there are the offsets of {found} of {n} strips or tiles")
-        expected = _sizes(layout) if layout.settings.compression == 1 else None
+        expected = layout.sizes if layout.settings.compression == 1 else None
         if counts is None and expected is not None:
             counts = np.where(offsets[:n] > 0, expected, 0)
         if counts is None or len(counts) < n:
@@ -288,12 +296,3 @@ class Images:
                 f"strip or tile {first} has {counts[first]} bytes from byte {offsets[first]} of "
                 f"{self.structure.size} on",
             )
-
-
-def _sizes(layout: Layout) -> NDArray[np.int64]:
-    """Give the bytes of each strip or tile, uncompressed."""
-    planes, down, across = layout.grid
-    rows = np.full(down, layout.rows, np.int64)
-    if not layout.is_tiled:
-        rows[-1] = layout.height - (down - 1) * layout.rows
-    return np.tile(np.repeat(rows * layout.row_size, across), planes)

@@ -44,6 +44,8 @@ TYPES: Mapping[int, str] = {
 
 _SIZES = {code: np.dtype(name).itemsize * (2 if code in (5, 10) else 1) for code, name in TYPES.items()}
 _CLASSIC, _BIG = 42, 43
+_INTEGERS = {3: 2, 4: 4, 16: 8}
+_NOTHING = (0, 0, b"")
 
 type Entry = tuple[int, int, bytes]
 """Type, count, and the bytes of the value or of its offset."""
@@ -107,6 +109,7 @@ class Structure:
             self._count, self._entry, self._offset = Struct(f"{order}H"), Struct(f"{order}HHI4s"), Struct(f"{order}I")
             (self.first,) = self._offset.unpack_from(head, 4)
         self._seen: set[int] = set()
+        self._dtypes = {code: np.dtype(name).newbyteorder(self.order) for code, name in TYPES.items()}
 
     def malformed(self, what: str, offset: int | None = None, /) -> MalformedFileError:
         """Make the error for a file that contradicts itself."""
@@ -175,10 +178,37 @@ class Structure:
         entry = directory.entries.get(code)
         if entry is None:
             return None
-        name = TYPES.get(entry[0])
-        if name is None:
+        dtype = self._dtypes.get(entry[0])
+        if dtype is None:
             raise self.malformed(f"tag {code} of directory {directory.number} has type {entry[0]}", directory.offset)
-        return np.frombuffer(self.raw(directory, code), np.dtype(name).newbyteorder(self.order))
+        return np.frombuffer(self.raw(directory, code), dtype)
+
+    def integer(self, directory: Directory, code: int, /) -> int | None:
+        """Give the value of a tag that has one unsigned number of 2, 4 or 8 bytes, and stands where it is described."""
+        kind, count, value = directory.entries.get(code, _NOTHING)
+        size = _INTEGERS.get(kind, 0)
+        if count != 1 or not 0 < size <= len(value):
+            return None
+        return int.from_bytes(value[:size], "little" if self.order == "<" else "big")
+
+    def key(self, directory: Directory, codes: frozenset[int], /) -> tuple[Any, ...]:
+        """Give the tags of some codes that are there, with their types, counts and the bytes of their values.
+
+        Raises
+        ------
+        MalformedFileError
+            Values lie outside of the file.
+        """
+        width = self._offset.size
+        return tuple(
+            [
+                (code, *entry)
+                if entry[1] * _SIZES.get(entry[0], 1) <= width
+                else (code, *entry[:2], self.raw(directory, code))
+                for code, entry in directory.entries.items()
+                if code in codes
+            ]
+        )
 
     def raw(self, directory: Directory, code: int, /) -> bytes:
         """Give the bytes of the values of a tag that is there.
