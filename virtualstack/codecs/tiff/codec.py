@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.decoder import Bytes, CodecError
-from virtualstack.codecs.tiff.image_sizes import image_size
+from virtualstack.codecs.tiff.image_sizes import image_size, lerc_size
 from virtualstack.codecs.tiff.library import check_installed, imagecodecs
 from virtualstack.codecs.tiff.settings import BY_STREAM, COMPRESSIONS, TIFF, Settings
 from virtualstack.errors import UnsupportedFeatureError
@@ -22,6 +23,7 @@ type TiffDecoder = Callable[[Bytes], NDArray[Any]]
 _CCITT = {2: "ccittrle_decode", 3: "ccittfax3_decode", 4: "ccittfax4_decode"}
 _JPEG = frozenset({7, 33007, 34892})
 _WEBP = 50001
+_LZMA_MEMORY = 1 << 30
 _YCBCR, _RGB, _CMYK = 6, 2, 5  # tag 262
 _NAMED = {8: "CIELAB", 9: "ICCLAB", 10: "ITULAB"}
 
@@ -96,6 +98,8 @@ def _decompressed(library: Any, compression: int, data: Any, size: int) -> Any:
         return data
     if name == "lerc":
         return _lerc(library, data, size)
+    if name == "lzma":  # of which imagecodecs bounds no memory
+        return lzma.LZMADecompressor(lzma.FORMAT_AUTO, memlimit=_LZMA_MEMORY).decompress(bytes(data), size)
     return getattr(library, f"{name}_decode")(data, out=size)
 
 
@@ -105,6 +109,9 @@ def _lerc(library: Any, data: Any, size: int) -> Any:
     if not head.startswith((b"Lerc2 ", b"CntZImage")):
         inner = "zstd" if head.startswith(b"\x28\xb5\x2f\xfd") else "deflate"
         data = getattr(library, f"{inner}_decode")(data, out=2 * size + 65536)
+    rows, columns = lerc_size(bytes(data[:26]))
+    if rows * columns > size:
+        raise CodecError(f"the LERC frame says that it has {rows} x {columns} pixels; {size} bytes are expected")
     values = library.lerc_decode(data)
     if values.nbytes > size:
         raise CodecError(f"the LERC frame holds {values.nbytes} bytes; {size} are expected")
@@ -194,13 +201,13 @@ def _image(
         return np.asarray(library.jpeg_decode(data, tables=tables, colorspace=color, outcolorspace=out_color))
     if settings.compression == _WEBP and shape[2] == 4:  # all-opaque tiles may have no alpha
         return np.asarray(library.webp_decode(data, hasalpha=True))
-    if name == "jpegxl":
-        return _jpegxl(library, data, _native(settings), shape, settings.edge)
+    if name in ("jpegxl", "jpegxr"):
+        return _into(getattr(library, f"{name}_decode"), data, _native(settings), shape, settings.edge)
     return np.asarray(getattr(library, f"{name}_decode")(data))
 
 
-def _jpegxl(
-    library: Any, data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], edge: tuple[int, int] | None
+def _into(
+    decode: Callable[..., Any], data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], edge: tuple[int, int] | None
 ) -> NDArray[Any]:
     """Decode into memory of the size that is expected: the stream's own size is found out by decoding."""
     rows, columns, samples = shape
@@ -209,11 +216,11 @@ def _jpegxl(
     for n, (height, width) in enumerate(sizes, start=1):
         out = np.empty((height, width, samples) if samples > 1 else (height, width), dtype)
         try:
-            return np.asarray(library.jpegxl_decode(data, out=out))
+            return np.asarray(decode(data, out=out))
         except ValueError:
             if n == len(sizes):
                 raise
-    raise CodecError("there is no JPEG XL image")
+    raise CodecError("there is no image")
 
 
 def _check_size(found: tuple[int, int, int] | None, name: str, shape: tuple[int, ...]) -> None:

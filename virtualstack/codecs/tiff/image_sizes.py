@@ -6,7 +6,7 @@ from struct import unpack_from
 
 from virtualstack.codecs.decoder import CodecError
 
-__all__ = ["image_size"]
+__all__ = ["image_size", "lerc_size"]
 
 _NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
@@ -85,3 +85,23 @@ def _jpeg2000(data: bytes) -> tuple[int, int, int]:
     columns, rows, left, top = unpack_from(">IIII", data, at + 8)
     (samples,) = unpack_from(">H", data, at + 40)
     return rows - top, columns - left, samples
+
+
+def lerc_size(head: bytes, /) -> tuple[int, int]:
+    """Read rows and columns of a LERC frame: of its first band.
+
+    Raises
+    ------
+    CodecError
+        There is no such frame.
+    """
+    if head.startswith(b"Lerc2 ") and len(head) >= 22:
+        (version,) = unpack_from("<i", head, 6)
+        rows, columns = unpack_from("<ii", head, 14 if version >= 3 else 10)
+    elif head.startswith(b"CntZImage ") and len(head) >= 26:
+        rows, columns = unpack_from("<ii", head, 18)
+    else:
+        raise CodecError("there is no LERC frame: its header is missing")
+    if rows < 0 or columns < 0:
+        raise CodecError(f"the LERC frame says that it has {rows} x {columns} pixels")
+    return rows, columns

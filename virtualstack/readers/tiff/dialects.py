@@ -25,6 +25,7 @@ type Dialect = str
 _DESCRIPTION = 270
 _UNKNOWN = {34412: "LSM", 33628: "MetaMorph STK", 65420: "NDPI", 34361: "FluoView"}
 _PAGE_AXES = frozenset("YXS")
+_MAX_PLANES, _MAX_CELLS, _MOST_XML = 1 << 20, 1 << 26, 64 << 20
 # What tifffile raises on what it cannot make sense of
 _RAISED = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, AssertionError, OSError)
 
@@ -68,7 +69,7 @@ def dialect_of(structure: Structure, directories: Sequence[Directory], /) -> Dia
 def series_of_dialect(
     dialect: Dialect, structure: Structure, images: Images, source: Source, directories: Sequence[Directory], /
 ) -> list[DialectSeries] | None:
-    """Find the series of a file as tifffile does; ``None`` where it finds axes of no more than the pages.
+    """Find the series of a file as tifffile does; ``None`` where there are no others than TIFF itself has.
 
     Raises
     ------
@@ -83,6 +84,13 @@ def series_of_dialect(
         raise MissingDependencyError("reading the axes of a TIFF file", extra="tiff", url=structure.url) from error
     known = {directory.offset: directory for directory in directories}
     ome = _Ome.of(structure.text(directories[0], _DESCRIPTION) or "") if dialect == "ome" else None
+    if dialect == "ome" and (ome is None or ome.n_planes > _MAX_PLANES):
+        raise UnsupportedFeatureError(
+            f"'{structure.url}': its OME-XML cannot be read, or describes more than {_MAX_PLANES} planes; write it "
+            "anew",
+            url=structure.url,
+            feature=dialect,
+        )
     with _silenced():
         try:
             with tifffile.TiffFile(SourceFile(source), _multifile=False) as file:
@@ -97,9 +105,10 @@ def series_of_dialect(
                 url=structure.url,
                 feature=dialect,
             ) from error
-    if not found or any(x is None for x in found):
+    whole = [x for x in found if x is not None]
+    if len(whole) < len(found) or not (dialect == "ome" or any(x.pages for x in whole)):
         return None
-    return [x for x in found if x is not None]
+    return whole
 
 
 @contextlib.contextmanager
@@ -127,6 +136,11 @@ def _series(
                 (name.lower(), n) for name, n in zip(level.axes, level.shape, strict=True) if name not in _PAGE_AXES
             )
         if math.prod(n for _, n in pages) != len(own):
+            return None
+        layout = next((image.layout for image in own if image is not None), None)
+        if layout is None or len(own) * layout.n_segments > _MAX_CELLS:
+            return None
+        if any(image is not None and image.layout is not layout for image in own):
             return None
         levels.append(own)
     described = ome.describe(number, pages, levels[0]) if ome is not None else None
@@ -174,15 +188,18 @@ def _planes(image: Image, begin: int, n: int, structure: Structure) -> tuple[Ima
 class _Description:
     pages: tuple[tuple[str, int], ...]
     title: str | None
-    attributes: Mapping[str, Any]
+    lengths: tuple[int, ...]
+    order: tuple[int, ...] | None
     coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]]
 
     def of(self, levels: tuple[tuple[Image | None, ...], ...]) -> DialectSeries:
+        if self.order is not None:
+            turned = np.arange(len(levels[0])).reshape(self.lengths).transpose(self.order).reshape(-1).tolist()
+            levels = tuple(tuple(level[i] for i in turned) for level in levels)
         return DialectSeries(
             levels=levels,
             pages=self.pages,
             title=self.title,
-            attributes=self.attributes,
             coordinates=self.coordinates,
         )
 
@@ -195,19 +212,25 @@ class _Ome:
 
     @classmethod
     def of(cls, text: str) -> _Ome | None:
-        if "<!" in text.replace("<!--", ""):  # entities, of which there are none in OME
+        if "<!" in text.replace("<!--", "") or len(text) > _MOST_XML:  # entities, of which there are none in OME
             return None
         try:
             root = ElementTree.fromstring(text.encode())
         except ElementTree.ParseError:
             return None
         found = []
-        for image in root.iter("{*}Image"):
+        for image in root.iterfind(".//{*}Image"):
             pixels = image.find("{*}Pixels")
             if pixels is not None:
-                names = tuple(channel.get("Name") or "" for channel in pixels.iter("{*}Channel"))
+                names = tuple(channel.get("Name") or "" for channel in pixels.iterfind("{*}Channel"))
                 found.append((image.get("Name"), dict(pixels.attrib), names))
         return cls(tuple(found))
+
+    @property
+    def n_planes(self) -> int:
+        """How many planes all images have."""
+        sizes = [[pixels.get(f"Size{name}", "1") for name in "TCZ"] for _, pixels, _ in self.pixels]
+        return sum(math.prod(int(x) if x.isdigit() and len(x) < 10 else _MAX_PLANES + 1 for x in row) for row in sizes)
 
     def describe(
         self, number: int, pages: tuple[tuple[str, int], ...], images: tuple[Image | None, ...]
@@ -217,9 +240,11 @@ class _Ome:
             return None
         title, pixels, names = self.pixels[number]
         own = dict(pages)
-        order = [x.lower() for x in reversed(pixels.get("DimensionOrder", "XYZCT")[2:])]
-        if set(own) <= set(order):
-            pages = tuple((name, own.get(name, 1)) for name in order)
+        order: tuple[int, ...] | None = None
+        if own.keys() <= set("tcz"):
+            there = [name for name in "tcz" if name in own]
+            order = tuple(list(own).index(name) for name in there)
+            pages = tuple((name, own.get(name, 1)) for name in "tcz")
         coordinates: dict[str, tuple[Any, Mapping[str, Any]]] = {}
         layout = next(x for x in images if x is not None).layout
         lengths = {**dict(pages), "y": layout.height, "x": layout.width}
@@ -231,7 +256,7 @@ class _Ome:
                 coordinates[name] = (np.arange(lengths[name]) * step, {"unit": unit})
         if len(names) == dict(pages).get("c") and all(names):
             coordinates["c"] = (np.array(names, np.dtypes.StringDType()), {})
-        return _Description(pages=pages, title=title, attributes={}, coordinates=coordinates)
+        return _Description(pages=pages, title=title, lengths=tuple(own.values()), order=order, coordinates=coordinates)
 
 
 def _positive(text: str | None) -> float | None:

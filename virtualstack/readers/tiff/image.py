@@ -156,8 +156,9 @@ class Images:
         """
         layout = self.layout(directory)
         self._n_segments += layout.n_segments
-        if self._n_segments > _MAX_SEGMENTS:
-            raise self._malformed(directory, f"the file has more than {_MAX_SEGMENTS} strips and tiles")
+        # each of them has an offset, of two bytes at least
+        if self._n_segments > min(_MAX_SEGMENTS, self.structure.size // 2):
+            raise self._malformed(directory, f"there are {self._n_segments} strips and tiles in so few bytes")
         if layout.obstacle is not None:
             none = np.zeros(0, np.int64)
             return Image(directory, layout, none, none)

@@ -21,6 +21,7 @@ __all__ = ["MAX_DIRECTORIES", "TYPES", "Directory", "Entry", "Structure"]
 
 MAX_DIRECTORIES = 1 << 20
 _MAX_TAGS = 4096
+_LONGEST_KEY = 1 << 18
 
 TYPES: Mapping[int, str] = {
     1: "u1",
@@ -109,6 +110,7 @@ class Structure:
             self._count, self._entry, self._offset = Struct(f"{order}H"), Struct(f"{order}HHI4s"), Struct(f"{order}I")
             (self.first,) = self._offset.unpack_from(head, 4)
         self._seen: set[int] = set()
+        self._n_tags = 0
         self._dtypes = {code: np.dtype(name).newbyteorder(self.order) for code, name in TYPES.items()}
 
     def malformed(self, what: str, offset: int | None = None, /) -> MalformedFileError:
@@ -157,6 +159,9 @@ class Structure:
         (count,) = self._count.unpack_from(data)
         if not 0 < count <= _MAX_TAGS:
             raise self.malformed(f"directory {number} has {count} tags", offset)
+        self._n_tags += count
+        if self._n_tags * size > self.size:
+            raise self.malformed(f"directory {number} and those before have more tags than bytes: they overlap", offset)
         end = width + count * size
         if end + self._offset.size > len(data):
             data = self._ahead.read(offset, end + self._offset.size)
@@ -197,18 +202,19 @@ class Structure:
         Raises
         ------
         MalformedFileError
-            Values lie outside of the file.
+            Values lie outside of the file, or are longer than any that make sense.
         """
         width = self._offset.size
-        return tuple(
-            [
-                (code, *entry)
-                if entry[1] * _SIZES.get(entry[0], 1) <= width
-                else (code, *entry[:2], self.raw(directory, code))
-                for code, entry in directory.entries.items()
-                if code in codes
-            ]
-        )
+        found = []
+        for code, entry in directory.entries.items():
+            if code in codes:
+                size = entry[1] * _SIZES.get(entry[0], 1)
+                if size > _LONGEST_KEY:
+                    raise self.malformed(
+                        f"tag {code} of directory {directory.number} has {size} bytes", directory.offset
+                    )
+                found.append((code, *entry) if size <= width else (code, *entry[:2], self.raw(directory, code)))
+        return tuple(found)
 
     def raw(self, directory: Directory, code: int, /) -> bytes:
         """Give the bytes of the values of a tag that is there.
