@@ -13,6 +13,8 @@ from virtualstack.codecs.grib.codec import GRIB
 from virtualstack.codecs.hdf5.filters import FILTERS
 from virtualstack.codecs.hdf5.names import codec_of_numcodecs, numcodecs_config
 from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.tiff.names import numcodecs_configs
+from virtualstack.codecs.tiff.settings import TIFF
 from virtualstack.errors import MalformedFileError, WriterError
 
 __all__ = ["codecs_from_zarr2", "codecs_to_zarr2", "encode_zarr2"]
@@ -40,7 +42,9 @@ def codecs_to_zarr2(
         A codec has no zarr v2 form.
     """
     _check_shuffles(codecs, variable)
-    configs = [_to_zarr2(codec, variable) for codec in codecs]
+    configs: list[dict[str, Any]] = []
+    for codec in codecs:
+        configs += numcodecs_configs(codec) if codec.name == TIFF else [_to_zarr2(codec, variable)]
     compressor = configs.pop() if configs and configs[-1]["id"] in _COMPRESSORS else None
     return configs or None, compressor
 
@@ -133,8 +137,8 @@ def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
         return Codec(name)
     if config == _PLAIN_GRIB and chunks:
         return Codec.of(GRIB, row=chunks[-1], plain=True)
-    if name == GRIB:
-        return Codec.of(GRIB, **{key: value for key, value in config.items() if key != "id"})
+    if name in (GRIB, TIFF):
+        return Codec.of(name, **{key: value for key, value in config.items() if key != "id"})
     try:
         if (known := codec_of_numcodecs(config)) is not None:
             return known
