@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -51,11 +50,13 @@ def crs_attributes(text: str, /) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=256)
 def _by_pyproj(text: str) -> Mapping[str, Any] | None:
-    # a process that loads pyproj behind eccodes aborts at its end
-    if "pyproj" not in sys.modules and ("eccodes" in sys.modules or importlib.util.find_spec("pyproj") is None):
+    if "eccodes" in sys.modules and "pyproj" not in sys.modules:  # loaded in this order, they abort the process' end
         return None
-    pyproj: Any = importlib.import_module("pyproj")
-    errors: Any = importlib.import_module("pyproj.exceptions")
+    try:
+        pyproj: Any = importlib.import_module("pyproj")
+        errors: Any = importlib.import_module("pyproj.exceptions")
+    except ImportError:
+        return None
     try:
         wkt = pyproj.CRS.from_user_input(text).to_wkt("WKT1_GDAL") or text
         return {**pyproj.CRS.from_wkt(wkt).to_cf(), "crs_wkt": wkt, "spatial_ref": wkt}

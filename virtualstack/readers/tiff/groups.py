@@ -111,9 +111,7 @@ class _Level:
             mask, refused = self._masks()
             arrays |= mask
             refusals += refused
-        attributes = dict(self._series.attributes)
-        if self._choices.band_as_variable and not self._series.is_stack:
-            attributes |= metadata.dataset_attributes()
+        attributes = {**metadata.dataset_attributes(), **self._series.attributes}
         coordinates = {name: array for name, array in coordinates.items() if name not in self._choices.dropped}
         return ManifestGroup(
             arrays={**coordinates, **arrays},
@@ -181,6 +179,8 @@ class _Level:
     def _attributes(self, metadata: Metadata, bands: range, is_mapped: bool) -> dict[str, Any]:
         is_alone = self._choices.band_as_variable and not self._series.is_stack
         attributes = metadata.attributes(bands, with_tags=not is_alone)
+        if self._series.is_stack:  # which is XML of the whole file in OME-TIFF; the dataset has it
+            attributes.pop("TIFFTAG_IMAGEDESCRIPTION", None)
         nodata = self._nodata()
         if nodata is not None and self._layout.dtype.kind != "c":
             attributes["_FillValue"] = nodata

@@ -1,0 +1,254 @@
+"""Scenes along time, mosaics, other targets, remote files, and what is not installed."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import rasterio
+import rioxarray
+import tifffile
+import xarray as xr
+import zarr
+
+import virtualstack as vs
+from tests.data.make_tiff import GRAY, RGB, TILE, TILES, gdal, ramp, tiff
+from tests.latency_server import LatencyServer
+from virtualstack.errors import CombineError, UnsupportedFeatureError
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of rioxarray and what it builds on
+
+
+def values_of(vds, name="band_data"):
+    return vds.virtual.open(mask_and_scale=False)[name].values
+
+
+@pytest.mark.parametrize("pattern", [vs.FromName(r"_(\d{4}-\d\d-\d\d)"), vs.FromAttribute("ACQUIRED")])
+def test_scenes_are_stacked_along_time(pattern, tmp_path):
+    """Each with a compression, tiles and byte order of its own."""
+    kinds = [
+        {"compress": "deflate", "predictor": 2, **TILES},
+        {"compress": "lzw"},
+        {"compress": "zstd", "ENDIANNESS": "BIG", "tiled": True, "blockxsize": 32, "blockysize": 48},
+        {},
+    ]
+    arrays = [GRAY + n for n in range(len(kinds))]
+    for n, (array, options) in enumerate(zip(arrays, kinds, strict=True)):
+        tags = {"ACQUIRED": f"2020-01-0{n + 1}"}
+        gdal(array, nodata=0, tags=tags, **options)(tmp_path / f"s_2020-01-0{n + 1}.tif")
+    cube = vs.open_virtual_mfdataset(str(tmp_path / "*.tif"), new_dim={"time": pattern})
+    assert cube["band_data"].dims == ("time", "band", "y", "x")
+    np.testing.assert_array_equal(values_of(cube)[:, 0], arrays)
+    assert [str(x)[:10] for x in cube["time"].values] == [f"2020-01-0{n}" for n in range(1, 5)]
+    assert cube.virtual.open()["band_data"].rio.crs == rasterio.crs.CRS.from_epsg(32633)
+    cube.virtual.to_manifest_store(tmp_path / "x.vstack")
+    with xr.open_dataset(
+        tmp_path / "x.vstack", engine="virtualstack", allow="file:///", mask_and_scale=False
+    ) as stored:
+        np.testing.assert_array_equal(stored["band_data"].values[:, 0], arrays)
+
+
+def test_tiles_form_a_mosaic(tmp_path):
+    """Of a size that tiles do not divide: edges overhang, in the middle of the mosaic too."""
+    whole = ramp((200, 260), "u2")
+    for row in range(2):
+        for column in range(2):
+            part = whole[row * 100 : row * 100 + 100, column * 130 : column * 130 + 130]
+            transform = rasterio.Affine(30, 0, 5e5 + 3900 * column, 0, -30, 5e6 - 3000 * row)
+            gdal(part, transform=transform, **TILES, compress="deflate")(tmp_path / f"{row}{column}.tif")
+    mosaic = vs.open_virtual_mfdataset(str(tmp_path / "*.tif"))
+    np.testing.assert_array_equal(values_of(mosaic)[0], whole)
+    np.testing.assert_array_equal(mosaic["x"], 5e5 + 15 + 30.0 * np.arange(260))
+    np.testing.assert_array_equal(mosaic["y"], 5e6 - 15 - 30.0 * np.arange(200))
+    (tmp_path / "11.tif").unlink()
+    outer = vs.open_virtual_mfdataset(str(tmp_path / "*.tif"), join="outer")
+    expected = whole.astype("f4")  # what is not there is missing
+    expected[100:, 130:] = np.nan
+    np.testing.assert_array_equal(values_of(outer)[0], expected)
+
+
+def test_scenes_that_scale_otherwise_do_not_join_silently(tmp_path):
+    for n in range(2):
+        gdal(GRAY.astype("i2"), scales=(0.5 + n,), offsets=(0.0,))(tmp_path / f"s{n}.tif")
+    with pytest.raises(CombineError, match="scale_factor"):
+        vs.open_virtual_mfdataset(str(tmp_path / "*.tif"), new_dim={"n": vs.FromName(r"s(\d)")})
+    cube = vs.open_virtual_mfdataset(str(tmp_path / "*.tif"), new_dim={"n": vs.FromName(r"s(\d)")}, unpack=True)
+    np.testing.assert_allclose(cube.virtual.open()["band_data"][:, 0], [GRAY * 0.5, GRAY * 1.5])
+
+
+# -- other targets ----------------------------------------------------------------------------------------------
+
+ELSEWHERE = {
+    "zlib": (tiff(ramp((96, 128), "u2"), tile=(32, 64), compression="zlib"), ["zlib"]),
+    "big": (tiff(ramp((96, 128), "u2"), tile=(32, 64), compression="zlib", byteorder=">"), ["zlib"]),
+    "lzw": (tiff(ramp((96, 128), "u2"), tile=(32, 64), compression="lzw"), ["imagecodecs_lzw"]),
+    "delta": (
+        tiff(ramp((96, 128), "i4"), tile=(32, 64), compression="zlib", predictor=2),
+        ["imagecodecs_delta", "zlib"],
+    ),
+    "floatpred": (
+        tiff(ramp((96, 128), "f4"), tile=(32, 64), compression="lzw", predictor=3),
+        ["imagecodecs_floatpred", "imagecodecs_lzw"],
+    ),
+    "packbits": (tiff(ramp((96, 128), "u1"), rowsperstrip=32, compression="packbits"), ["imagecodecs_packbits"]),
+    "zstd": (tiff(ramp((96, 128), "u2"), rowsperstrip=32, compression="zstd"), ["zstd"]),
+    "lzma": (tiff(ramp((96, 128), "u2"), rowsperstrip=32, compression="lzma"), ["lzma"]),
+    "jpeg2000": (tiff(ramp((96, 128), "u2"), tile=(32, 64), compression="jpeg2000"), ["imagecodecs_jpeg2k"]),
+    "short": (tiff(ramp((100, 128), "u2"), rowsperstrip=32, compression="zlib"), ["zlib"]),
+    "strips": (tiff(ramp((100, 128), "u2"), rowsperstrip=30), []),
+}
+
+
+def test_kerchunk_references_have_the_names_of_others(tmp_path):
+    """A process without virtualstack reads what kerchunk's usual packages decode; a short strip is inlined."""
+    expected = {}
+    for name, (make, ids) in ELSEWHERE.items():
+        make(tmp_path / f"{name}.tif")
+        vds = vs.open_virtual_dataset(tmp_path / f"{name}.tif")
+        expected[name] = values_of(vds)
+        vds.virtual.to_kerchunk(tmp_path / f"{name}.json", inline_limit=0, rewrite="200%")
+        written = json.loads(json.loads((tmp_path / f"{name}.json").read_text())["refs"]["band_data/.zarray"])
+        assert [x["id"] for x in (*(written["filters"] or ()), written["compressor"]) if x] == ids
+        np.testing.assert_array_equal(values_of(vs.open_virtual_dataset(tmp_path / f"{name}.json")), expected[name])
+    code = f"""
+import sys
+sys.modules["virtualstack"] = None
+import fsspec, imagecodecs.numcodecs, zarr
+imagecodecs.numcodecs.register_codecs(verbose=False)
+for name in {list(ELSEWHERE)!r}:
+    source = fsspec.filesystem("reference", fo={str(tmp_path)!r} + f"/{{name}}.json")
+    values = zarr.open_group(source.get_mapper(""), mode="r", zarr_format=2)["band_data"][...]
+    print("values", name, values.astype(values.dtype.newbyteorder("=")).tobytes().hex())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    found = dict(line.split()[1:] for line in done.stdout.splitlines() if line.startswith("values"))
+    assert found == {name: values.tobytes().hex() for name, values in expected.items()}, done.stderr[-1000:]
+
+
+def test_kerchunk_names_our_codec_where_there_is_no_other(tmp_path):
+    path = tmp_path / "a.tif"
+    gdal(GRAY.astype("u1"), **TILES, compress="jpeg")(path)
+    vds = vs.open_virtual_dataset(path)
+    vds.virtual.to_kerchunk(tmp_path / "x.json", inline_limit=0)
+    text = json.loads((tmp_path / "x.json").read_text())["refs"]["band_data/.zarray"]
+    assert json.loads(text)["filters"][0]["id"] == "virtualstack.tiff"
+    np.testing.assert_array_equal(values_of(vs.open_virtual_dataset(tmp_path / "x.json")), values_of(vds))
+    pytest.importorskip("kerchunk")
+    with xr.open_dataset(str(tmp_path / "x.json"), engine="kerchunk") as back:
+        np.testing.assert_array_equal(back["band_data"], values_of(vds))
+
+
+def test_pixels_are_exported_in_their_order(tmp_path):
+    """Kerchunk has no codec that turns axes."""
+    path = tmp_path / "a.tif"
+    tiff(RGB[:96], tile=(32, 16), photometric="rgb", compression="zlib", predictor=2)(path)
+    vds = vs.open_virtual_dataset(path)
+    with pytest.raises(vs.errors.WriterError, match="band_data"):
+        vds.virtual.to_kerchunk(None, inline_limit=0)
+    vds.transpose("y", "x", "band").virtual.to_kerchunk(tmp_path / "x.json", inline_limit=0)
+    np.testing.assert_array_equal(values_of(vs.open_virtual_dataset(tmp_path / "x.json")), RGB[:96])
+
+
+def test_zarr_reads_all_through_the_store(tmp_path):
+    path = tmp_path / "a.tif"
+    tiff(RGB, tile=TILE, photometric="rgb", compression="lzw", predictor=2)(path)
+    group = zarr.open_group(vs.ManifestStore(vs.scan([path])[0]), mode="r")
+    np.testing.assert_array_equal(np.moveaxis(group["band_data"][...], 0, -1), RGB)
+
+
+# -- remote files -----------------------------------------------------------------------------------------------
+
+
+def test_headers_and_indexes_alone_are_fetched(tmp_path):
+    """Directories that are near each other come together, and those that are equally far apart side by side."""
+    random = np.random.default_rng(0).integers(0, 255, (2048, 1024), "u1")
+    tiff(random, tile=(128, 128), compression="zlib")(tmp_path / "large.tif")
+    for name, page in (("near", random[:64, :64]), ("far", random[:256])):
+        with tifffile.TiffWriter(tmp_path / f"{name}.tif") as file:
+            for n in range(400 if name == "near" else 60):
+                file.write(page + np.uint8(n % 256), metadata=None, contiguous=False)
+    with LatencyServer(tmp_path, latency=0.05) as server:
+        vds = vs.open_virtual_dataset(server.url("large.tif"))
+        traffic = server.traffic()
+        assert traffic.n_requests <= 4
+        assert traffic.n_bytes < 300_000
+        np.testing.assert_array_equal(values_of(vds), random[None])
+        server.traffic()
+        vds = vs.open_virtual_dataset(server.url("near.tif"))
+        assert server.traffic().n_requests <= 12
+        vds = vs.open_virtual_dataset(server.url("far.tif"))
+        traffic = server.traffic()
+        assert traffic.depth <= 16
+        assert traffic.n_bytes < 1 << 20
+        assert values_of(vds.isel(page=[59]), "image")[0, 3, 3] == random[3, 3] + np.uint8(59)
+
+
+# -- what is not installed --------------------------------------------------------------------------------------
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-1000:]
+    return done.stdout
+
+
+def test_rasterio_pyproj_and_tifffile_are_not_needed(tmp_path):
+    """The CRS is a text then, which rioxarray reads."""
+    path = tmp_path / "a.tif"
+    gdal(ramp((100, 130), "f4"), **TILES, compress="lzw", predictor=3)(path)
+    code = f"""
+import sys
+for name in ("rasterio", "pyproj", "tifffile", "rioxarray"):
+    sys.modules[name] = None
+import virtualstack as vs
+vds = vs.open_virtual_dataset({str(path)!r})
+print(vds.spatial_ref.attrs["spatial_ref"], float(vds.virtual.open()["band_data"].sum()))
+"""
+    total = float(xr.DataArray(ramp((100, 130), "f4")).sum())
+    assert run(code).split() == ["EPSG:32633", str(total)]
+    found = vs.open_virtual_dataset(path).virtual.open()["band_data"]
+    assert found.rio.crs == rioxarray.open_rasterio(path).rio.crs
+    del found["spatial_ref"].attrs["crs_wkt"]
+    found["spatial_ref"].attrs["spatial_ref"] = "EPSG:32633"
+    assert found.rio.crs == rasterio.crs.CRS.from_epsg(32633)
+
+
+def test_what_is_missing_is_told(tmp_path):
+    """imagecodecs when a chunk is read, tifffile where axes are asked for."""
+    tiff(GRAY, compression="lzw")(tmp_path / "a.tif")
+    tifffile.imwrite(tmp_path / "b.tif", np.stack([GRAY] * 2), ome=True, metadata={"axes": "ZYX"})
+    code = f"""
+import sys
+import virtualstack as vs
+sys.modules["tifffile"] = None
+try:
+    vs.open_virtual_dataset({str(tmp_path / "b.tif")!r})
+except vs.errors.MissingDependencyError as error:
+    print(error)
+"""
+    assert run(code) == (
+        "reading the axes of a TIFF file needs an optional dependency; "
+        "install it with: pip install 'virtualstack[tiff]'\n"
+    )
+
+
+def test_coordinates_of_rotated_images_are_left_out_where_they_are_large(tmp_path):
+    path = tmp_path / "a.tif"
+    gdal(ramp((300, 260), "u1"), transform=rasterio.Affine(30, 5, 5e5, 4, -30, 5e6))(path)
+    assert set(vs.open_virtual_dataset(path).coords) == {"band", "xc", "yc", "spatial_ref"}
+    vds = vs.open_virtual_dataset(path, inline_limit="100 kB")
+    assert set(vds.coords) == {"band", "spatial_ref"}
+    assert "'xc' and 'yc' of 300 x 260 pixels are left out" in vds.virtual.report().to_string()
+
+
+def test_refusals_can_be_skipped(tmp_path):
+    path = tmp_path / "a.tif"
+    tiff(GRAY, tile=TILE)(path)
+    data = bytearray(path.read_bytes())
+    at = data.index(b"\x03\x01\x03\x00\x01\x00\x00\x00\x01\x00")  # tag 259
+    data[at + 8] = 9
+    path.write_bytes(data)
+    with pytest.raises(UnsupportedFeatureError, match="compression 9"):
+        vs.open_virtual_dataset(path)
+    assert not vs.open_virtual_dataset(path, unsupported="skip").data_vars
