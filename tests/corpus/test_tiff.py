@@ -36,7 +36,8 @@ def arrays_of(path):
             array = node[name].load()
             if "band" in array.dims and array.dims[0] == "band":
                 array = array.transpose(..., "band")
-            yield from array.values if name == "image" else [array.values]
+            pages = [dim for dim in array.dims if dim not in ("y", "x", "band")]
+            yield from array.stack(page_=pages).transpose("page_", ...).values if pages else [array.values]
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -235,7 +235,7 @@ class _Ome:
     def describe(
         self, number: int, pages: tuple[tuple[str, int], ...], images: tuple[Image | None, ...]
     ) -> _Description | None:
-        """Give all five axes, channel names and physical sizes."""
+        """Give the axes in the order t, c, z, names of channels and physical sizes."""
         if number >= len(self.pixels):
             return None
         title, pixels, names = self.pixels[number]
@@ -244,7 +244,7 @@ class _Ome:
         if own.keys() <= set("tcz"):
             there = [name for name in "tcz" if name in own]
             order = tuple(list(own).index(name) for name in there)
-            pages = tuple((name, own.get(name, 1)) for name in "tcz")
+            pages = tuple((name, own[name]) for name in there)
         coordinates: dict[str, tuple[Any, Mapping[str, Any]]] = {}
         layout = next(x for x in images if x is not None).layout
         lengths = {**dict(pages), "y": layout.height, "x": layout.width}
@@ -254,8 +254,9 @@ class _Ome:
             if step is not None and name in lengths:
                 unit = pixels.get(f"{key}Unit", "s" if name == "t" else "µm")
                 coordinates[name] = (np.arange(lengths[name]) * step, {"unit": unit})
-        if len(names) == dict(pages).get("c") and all(names):
-            coordinates["c"] = (np.array(names, np.dtypes.StringDType()), {})
+        if len(names) == lengths.get("c", 1) and all(names):
+            texts = np.array(names, np.dtypes.StringDType())
+            coordinates["c"] = (texts if "c" in lengths else texts.reshape(()), {})
         return _Description(pages=pages, title=title, lengths=tuple(own.values()), order=order, coordinates=coordinates)
 
 

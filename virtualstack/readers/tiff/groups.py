@@ -215,7 +215,8 @@ class _Level:
             factor = factors.get(name, 1.0)
             if factor != 1:
                 values = np.arange({"y": layout.height, "x": layout.width}[name]) * (values[1] * factor)
-            found[name] = inline_array(values, name=f"/{name}", dims=(name,), attributes=attributes)
+            dims = (name,) if values.ndim else ()
+            found[name] = inline_array(values, name=f"/{name}", dims=dims, attributes=attributes)
         directory = series.levels[0].image.directory
         keys = geo_keys(self._structure, directory)
         transform = transform_of(self._structure, directory, keys)
