@@ -359,6 +359,25 @@ def test_single_and_double_precision_agree():
     assert n_float > 50
 
 
+@pytest.mark.parametrize("sample", [GRIB1, GRIB2])
+@pytest.mark.parametrize("value", [0.0, 280.3, -1e-7, 1e30, 3.4028234663852886e38])
+@pytest.mark.parametrize("decimal", [0, 2, 0x8001])
+def test_fields_of_one_value_are_those_of_eccodes(sample, value, decimal):
+    """Of which no bits are kept; eccodes leaves the decimal scale out, whatever it is."""
+    from virtualstack.codecs.grib.codec import grib_decoder
+
+    data = bytearray(message(sample=sample, values=np.full(24, value)))
+    at = 8 + 26 if sample == GRIB1 else section(data, 5) + 17
+    data[at : at + 2] = decimal.to_bytes(2, "big")
+    handle = eccodes.codes_new_from_message(bytes(data))
+    assert eccodes.codes_get(handle, "bitsPerValue") == 0
+    assert abs(eccodes.codes_get(handle, "decimalScaleFactor")) == decimal & 0xFF
+    expected = eccodes.codes_get_double_array(handle, "values").astype("f4")
+    eccodes.codes_release(handle)
+    expected[expected == np.finfo("f4").max] = np.nan
+    np.testing.assert_array_equal(grib_decoder({"row": 6}, (4, 6))(bytes(data)).reshape(-1), expected)
+
+
 def section(data, kind):
     """Tell where a section of GRIB 2 begins."""
     at = 16

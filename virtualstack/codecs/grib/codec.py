@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ type GribDecoder = Callable[[Bytes], NDArray[Any]]
 _MISSING = float(np.finfo(np.float32).max)
 _EXACT_BITS = 24
 _EXACT = ("grid_simple", "grid_ccsds")
+_MOST_BITS = 64
+_SIMPLE = (*_EXACT, "grid_jpeg", "grid_png")
 
 
 def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = None, /) -> GribDecoder:
@@ -93,13 +96,19 @@ def _values(eccodes: Any, handle: Any, size: int | None, row: int) -> NDArray[An
     found = eccodes.codes_get_size(handle, "values")
     if (size is not None and found != size) or found % row:
         raise CodecError(f"the GRIB message has {found} points; {size or f'rows of {row}'} are expected")
+    packing = _packing(eccodes, handle)
+    if packing is not None and packing.is_constant:
+        with np.errstate(over="ignore"):
+            one = np.float64(eccodes.codes_get_double_element(handle, "values", 0)).astype(np.float32)
+        return np.full(found, np.nan if one == np.float32(_MISSING) else one, np.float32)
     eccodes.codes_set_double(handle, "missingValue", _MISSING)
-    if _is_exact(eccodes, handle):
+    if packing is not None and packing.is_exact:
         values = _checked(eccodes.codes_get_float_array(handle, "values"), found)
     else:
         with np.errstate(over="ignore"):
             values = _checked(eccodes.codes_get_double_array(handle, "values"), found).astype(np.float32)
-    values[values == np.float32(_MISSING)] = np.nan  # of bitmaps, and of packings that have their own missing values
+    if packing is None or packing.may_miss:
+        values[values == np.float32(_MISSING)] = np.nan  # of bitmaps, and of packings that have missing values
     if row > 1 and _number(eccodes, handle, "alternativeRowScanning") not in (0, None):
         lines = values.reshape(-1, row)
         lines[1::2] = lines[1::2, ::-1].copy()
@@ -113,22 +122,55 @@ def _number(eccodes: Any, handle: Any, key: str) -> int | None:
         return None
 
 
-def _is_exact(eccodes: Any, handle: Any) -> bool:
-    """Tell whether eccodes' arithmetic in float32 gives what rounding its arithmetic in float64 gives.
+@dataclass(frozen=True, slots=True)
+class _Packing:
+    """How values are packed as numbers: a value is (reference + number * 2^binary) / 10^decimal."""
 
-    A value is (reference + packed * 2^E) / 10^D. With D = 0 and a packed number that float32 holds, the sum is the one
-    operation that rounds; where float64 holds it exactly, both round it once.
-    """
-    if eccodes.codes_get_string(handle, "packingType") not in _EXACT:
-        return False
-    if eccodes.codes_get_long(handle, "decimalScaleFactor") != 0:
-        return False
-    bits, scale = eccodes.codes_get_long(handle, "bitsPerValue"), eccodes.codes_get_long(handle, "binaryScaleFactor")
+    kind: str
+    bits: int
+    binary: int
+    decimal: int
+    reference: float
+    has_bitmap: bool
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all points have one value, for which no bits are kept."""
+        return self.kind == "grid_simple" and self.bits == 0 and not self.has_bitmap
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether there may be missing values, or some as large as what stands for one."""
+        if self.has_bitmap or not -500 <= self.binary <= 500:
+            return True
+        largest = abs(self.reference) + 2.0 ** (_MOST_BITS + self.binary)
+        return not largest < _MISSING / 2 * 10.0 ** min(self.decimal, 0)
+
+    @property
+    def is_exact(self) -> bool:
+        """Tell whether eccodes' arithmetic in float32 gives what rounding its arithmetic in float64 gives.
+
+        With D = 0 and a packed number that float32 holds, the sum is the one operation that rounds; where float64 holds
+        it exactly, both round it once.
+        """
+        if self.kind not in _EXACT or self.decimal != 0:
+            return False
+        bits, scale, reference = self.bits, self.binary, self.reference
+        if not 0 < bits <= _EXACT_BITS or not -100 <= scale <= 100 or abs(reference) > _MISSING:
+            return False
+        if reference == 0:
+            return True
+        exponent = math.frexp(reference)[1]
+        lowest, highest = min(scale, exponent - 24), max(scale + bits, exponent) + 1
+        return bool(lowest > -120 and highest - lowest <= 53 and float(np.float32(reference)) == reference)
+
+
+def _packing(eccodes: Any, handle: Any) -> _Packing | None:
+    """Read how values are packed, where each is packed for itself."""
+    kind = eccodes.codes_get_string(handle, "packingType")
+    if kind not in _SIMPLE:
+        return None
+    names = "bitsPerValue", "binaryScaleFactor", "decimalScaleFactor"
+    bits, binary, decimal = (eccodes.codes_get_long(handle, name) for name in names)
     reference = eccodes.codes_get_double(handle, "referenceValue")
-    if not 0 < bits <= _EXACT_BITS or not -100 <= scale <= 100 or abs(reference) > _MISSING:
-        return False
-    if reference == 0:
-        return True
-    exponent = math.frexp(reference)[1]
-    lowest, highest = min(scale, exponent - 24), max(scale + bits, exponent) + 1
-    return bool(lowest > -120 and highest - lowest <= 53 and float(np.float32(reference)) == reference)
+    return _Packing(kind, bits, binary, decimal, reference, eccodes.codes_get_long(handle, "bitmapPresent") != 0)
