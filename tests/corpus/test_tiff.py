@@ -82,6 +82,7 @@ def check_like_rioxarray(found, expected):
     assert found.rio.crs == expected.rio.crs
     if is_placed:
         assert found.spatial_ref.attrs["GeoTransform"] == expected.spatial_ref.attrs["GeoTransform"]
+    assert str(found.rio.get_gcps()) == str(expected.rio.get_gcps())
     attributes = dict(expected.attrs)
     for key, usual in (("scale_factor", 1.0), ("add_offset", 0.0)):  # of no effect, but on the dtype
         if attributes.get(key) == usual:

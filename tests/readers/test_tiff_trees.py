@@ -81,6 +81,29 @@ def test_images_of_other_shapes_are_groups(tmp_path):
     assert "1 more images, of other shapes or stored otherwise" in vds.virtual.report().to_string()
 
 
+@pytest.mark.parametrize("tag", ["place", "scale"])
+def test_images_at_other_places_or_that_scale_otherwise_are_no_stack(tag, tmp_path):
+    """One variable has one transform, one scale and one offset."""
+    path = tmp_path / "a.tif"
+    with tifffile.TiffWriter(path) as file:
+        for n in (0, 0, 1):
+            if tag == "place":
+                own = [(33550, 12, 3, (1.0, 1.0, 0.0), True), (33922, 12, 6, (0.0, 0.0, 0.0, 9.0 + n, 5.0, 0.0), True)]
+            else:
+                text = f'<GDALMetadata><Item name="SCALE" sample="0" role="scale">{1 + n}.5</Item></GDALMetadata>'
+                own = [(42112, 2, 0, text, True)]
+            file.write(GRAY + n, metadata=None, contiguous=False, extratags=own)
+    tree = vs.open_virtual_datatree(path)
+    assert [
+        node["image" if n == 0 else "band_data"].sizes.get("page") for n, node in enumerate(tree.children.values())
+    ] == [2, None]
+    if tag == "place":
+        assert [float(node["x"][0]) for node in tree.children.values()] == [9.5, 10.5]
+    else:
+        found = [node["image" if n == 0 else "band_data"] for n, node in enumerate(tree.children.values())]
+        assert [x.attrs["scale_factor"] for x in found] == [1.5, 2.5]
+
+
 def test_directories_below_others_are_overviews(tmp_path):
     path = tmp_path / "a.tif"
     with tifffile.TiffWriter(path) as file:

@@ -9,7 +9,7 @@ __all__ = ["Ahead"]
 
 _LOCAL, _REMOTE = 1 << 14, 1 << 16
 _MOST = 1 << 20
-_KEPT = 1 << 26
+_KEPT, _MOST_KEPT = 1 << 26, 512
 _SMALL = 1 << 20
 
 
@@ -86,6 +86,6 @@ class Ahead:
     def _keep(self, stretches: list[tuple[int, bytes]]) -> None:
         self._stretches += stretches
         self._kept += sum(len(data) for _, data in stretches)
-        while self._kept > _KEPT and len(self._stretches) > len(stretches):
+        while (self._kept > _KEPT or len(self._stretches) > _MOST_KEPT) and len(self._stretches) > len(stretches):
             self._kept -= len(self._stretches.pop(0)[1])
         self._last = self._stretches[-1]

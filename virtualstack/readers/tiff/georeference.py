@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 
 from virtualstack.readers.tiff.structure import Directory, Structure
 
-__all__ = ["GeoKeys", "Transform", "geo_keys", "transform_of"]
+__all__ = ["GeoKeys", "Transform", "control_points", "geo_keys", "transform_of"]
 
 _SCALE, _TIE_POINTS, _MATRIX = 33550, 33922, 34264
 _KEYS, _DOUBLES, _ASCII = 34735, 34736, 34737
 _RASTER_TYPE, _POINT = 1025, 2
+_MOST_POINTS = 10_000
 
 type GeoKeys = dict[int, int | float | str | tuple[float, ...]]
 """Values by key; see OGC 19-008r4, 7.1."""
@@ -74,6 +76,21 @@ def transform_of(structure: Structure, directory: Directory, keys: GeoKeys | Non
         y0 = found.y0 - (found.yi * 0.5 + found.yj * 0.5)
         found = Transform(x0, found.xi, found.xj, y0, found.yi, found.yj)
     return found
+
+
+def control_points(structure: Structure, directory: Directory, keys: GeoKeys | None, /) -> str | None:
+    """Give the ground control points as GeoJSON, as rioxarray does; ``None`` where there is a transform, or none."""
+    ties = _numbers(structure, directory, _TIE_POINTS)
+    n = len(ties) // 6
+    if _SCALE in directory.entries or _MATRIX in directory.entries or not 1 < n <= _MOST_POINTS:
+        return None
+    shift = 0.5 if keys is not None and keys.get(_RASTER_TYPE) == _POINT else 0.0
+    features = []
+    for i in range(n):
+        column, row, _, *place = ties[6 * i : 6 * i + 6]
+        own = {"id": str(i + 1), "info": "", "row": row + shift, "col": column + shift}
+        features.append({"type": "Feature", "properties": own, "geometry": {"type": "Point", "coordinates": place}})
+    return json.dumps({"type": "FeatureCollection", "features": features})
 
 
 def _numbers(structure: Structure, directory: Directory, code: int) -> list[float]:

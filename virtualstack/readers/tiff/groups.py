@@ -12,7 +12,7 @@ from virtualstack.location import Location
 from virtualstack.manifests import MISSING, ManifestArray, ManifestGroup, Refusal, inline_array
 from virtualstack.readers.tiff.arrays import AUTO, Axes, image_array, nodata_of
 from virtualstack.readers.tiff.crs import crs_attributes, crs_text
-from virtualstack.readers.tiff.georeference import Transform, geo_keys, transform_of
+from virtualstack.readers.tiff.georeference import Transform, control_points, geo_keys, transform_of
 from virtualstack.readers.tiff.image import Image
 from virtualstack.readers.tiff.metadata import Metadata, metadata_of
 from virtualstack.readers.tiff.series import Level, Series
@@ -233,6 +233,8 @@ class _Level:
             notes.append(Refusal(path="/spatial_ref", reason=f"its GeoKeys {keys} are not understood", kind="noted"))
         if transform is not None:
             mapping["GeoTransform"] = transform.text()
+        elif (points := control_points(self._structure, directory, keys)) is not None:
+            mapping["gcps"] = points
         if mapping:
             found["spatial_ref"] = inline_array(np.array(0), name="/spatial_ref", dims=(), attributes=mapping)
         return found, notes

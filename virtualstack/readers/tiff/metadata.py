@@ -11,9 +11,9 @@ import numpy as np
 
 from virtualstack.readers.tiff.structure import Directory, Structure
 
-__all__ = ["Metadata", "metadata_of"]
+__all__ = ["GDAL_METADATA", "Metadata", "metadata_of"]
 
-_GDAL_METADATA = 42112
+GDAL_METADATA = 42112
 _TEXTS = {
     269: "DOCUMENTNAME",
     270: "IMAGEDESCRIPTION",
@@ -98,7 +98,7 @@ def _parsed(text: str) -> Any:
 def metadata_of(structure: Structure, directory: Directory, /) -> Metadata:
     """Read what describes an image."""
     tags = _described(structure, directory)
-    xml = structure.text(directory, _GDAL_METADATA)
+    xml = structure.text(directory, GDAL_METADATA)
     if xml is None:
         return Metadata(tags=tags)
     # an entity may stand for more text than there is memory; GDAL writes none

@@ -8,6 +8,7 @@ from typing import Any
 
 from virtualstack.readers.tiff.dialects import dialect_of, series_of_dialect
 from virtualstack.readers.tiff.image import Image, Images
+from virtualstack.readers.tiff.metadata import GDAL_METADATA, metadata_of
 from virtualstack.readers.tiff.structure import Directory, Structure
 from virtualstack.storage import Source
 
@@ -16,6 +17,8 @@ __all__ = ["Level", "Series", "series_of"]
 _REDUCED, _MASK = 1, 4  # TIFF 6.0, tag 254
 _OLD_REDUCED = 2  # tag 255
 _SUB_DIRECTORIES = 330
+_PLACE = frozenset({33550, 33922, 34264, 34735, 34736, 34737})
+"""Tags that say where an image lies: those at other places are no stack."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -105,7 +108,7 @@ def series_of(structure: Structure, images: Images, source: Source, /) -> list[S
     for directory in directories:
         _add(mains, images.image(directory), _kind(structure, directory))
         _add_below(mains, structure, images, directory)
-    return _stacked(mains)
+    return _stacked(mains, structure)
 
 
 def _kind(structure: Structure, directory: Directory) -> int:
@@ -141,12 +144,33 @@ def _add_below(mains: list[_Main], structure: Structure, images: Images, directo
             mains.append(_Main(image))
 
 
-def _stacked(mains: list[_Main]) -> list[Series]:
-    alike: dict[tuple[int, ...], list[_Main]] = {}
+def _stacked(mains: list[_Main], structure: Structure) -> list[Series]:
+    alike: dict[tuple[Any, ...], list[_Main]] = {}
+    scales = _Scales(structure)
     for main in mains:
-        key = tuple(id(x.layout) for x in (main.image, *main.overviews, *main.masks))
-        alike.setdefault((len(main.overviews), *key), []).append(main)
+        layouts = tuple(id(x.layout) for x in (main.image, *main.overviews, *main.masks))
+        directory = main.image.directory
+        place = structure.key(directory, _PLACE) if directory.entries.keys() & _PLACE else ()
+        alike.setdefault((len(main.overviews), layouts, place, scales.of(directory)), []).append(main)
     return [_series(group) for group in alike.values()]
+
+
+class _Scales:
+    """Scales and offsets of images, which one variable has one of; each text of GDAL is read once."""
+
+    def __init__(self, structure: Structure) -> None:
+        self._structure = structure
+        self._known: dict[bytes, tuple[Any, ...]] = {}
+
+    def of(self, directory: Directory, /) -> tuple[Any, ...]:
+        """Give what differs between images that do not scale alike."""
+        if GDAL_METADATA not in directory.entries:
+            return ()
+        raw = self._structure.raw(directory, GDAL_METADATA)
+        if raw not in self._known:
+            found = metadata_of(self._structure, directory)
+            self._known[raw] = (*sorted(found.scales.items()), None, *sorted(found.offsets.items()))
+        return self._known[raw]
 
 
 def _series(mains: list[_Main]) -> Series:
