@@ -79,7 +79,7 @@ def _stream_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
             values = np.frombuffer(data, raw_order, min(len(data), rows * row) // dtype.itemsize)
         values = _shaped(values, shape, settings.edge)
         if undo is not None:
-            values = undo(library, values.astype(dtype))
+            values = undo(library, values if values.dtype.isnative else values.astype(dtype))
         return _padded(values, shape)
 
     return decode
@@ -135,7 +135,7 @@ def _unpacked(library: Any, settings: Settings, data: Any, stored: np.dtype[Any]
 def _predictor(settings: Settings) -> Callable[[Any, NDArray[Any]], NDArray[Any]] | None:
     match settings.predictor:
         case 2:
-            return lambda library, values: library.delta_decode(values, axis=-2, out=values)
+            return lambda library, values: library.delta_decode(values, axis=-2)
         case 3:
             return lambda library, values: library.floatpred_decode(values, axis=-2)
     return None
