@@ -66,12 +66,14 @@ def _stream_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
     dtype = _native(settings)
     stored = dtype.newbyteorder(">" if settings.big else "<")
     row = -(-columns * samples * settings.bits // 8)
+    # packed rows may be padded by more than a byte: what is behind the samples of a chunk is left out
+    room = rows * columns * samples * dtype.itemsize if settings.is_packed else rows * row
     undo = _predictor(settings)
 
     def decode(raw: Bytes, /) -> NDArray[Any]:
         library = imagecodecs(settings.compression)
         data: Any = library.bitorder_decode(bytes(raw)) if settings.fill_order == 2 else raw
-        data = _decompressed(library, settings.compression, data, rows * row)
+        data = _decompressed(library, settings.compression, data, room)
         if settings.is_packed:
             values = _unpacked(library, settings, data, stored, columns * samples)
         else:

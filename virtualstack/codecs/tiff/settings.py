@@ -192,10 +192,6 @@ class Settings:
             return f"{what}, which is not known"
         if self.is_packed:
             return f"{what} before samples of {self.bits} bits, which is not decoded"
-        if self.predictor == 3 and self.kind != _FLOAT:
-            return f"{what}, that of floats, before samples that are none"
-        if self.compression == 34887:
-            return f"{what} before LERC, which is not decoded"
         return None
 
 

@@ -247,12 +247,13 @@ class Images:
             return f"planar configuration {planar} (tag 284), which is not known"
         if number(directory, 32997, 1) > 1 or number(directory, 32998, 1) > 1:
             return "voxels: an image depth (tag 32997) of more than 1"
-        if settings.photometric == _YCBCR and settings.compression in BY_STREAM:
-            subsampling = self.structure.values(directory, 530)
-            if subsampling is None or subsampling.tolist() != [1, 1]:
+        subsampling = self.structure.values(directory, 530)
+        is_whole = subsampling is not None and subsampling.tolist() == [1, 1]
+        if settings.photometric == _YCBCR and not is_whole:
+            if settings.compression in BY_STREAM:
                 return "chroma subsampling (tag 530) without JPEG"
-        if settings.photometric == _YCBCR and settings.planar == 2:
-            return "chroma subsampling (tag 530) in planes"
+            if settings.planar == 2:
+                return "chroma subsampling (tag 530) in planes"
         return None
 
     def _segments(self, directory: Directory, layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
