@@ -126,6 +126,14 @@ def _of_gdal() -> Iterator[tuple[str, Maker]]:
     yield "gdal_tiles", gdal(GRAY, **TILES, compress="deflate", predictor=2, nodata=5)
     yield "gdal_predictor2_floats", gdal(floats, **TILES, compress="deflate", predictor=2)
     yield "gdal_predictor2_big", gdal(floats, **TILES, compress="deflate", predictor=2, ENDIANNESS="BIG")
+    for order in ("LITTLE", "BIG"):
+        options = {"compress": "deflate", "predictor": 2, "ENDIANNESS": order}
+        yield f"gdal_predictor2_complex_{order}", gdal((floats * (1 + 0.5j)).astype("c8"), **TILES, **options)
+    yield "gdal_jpeg_int8", gdal((GRAY % 100).astype("i1"), **TILES, compress="jpeg")
+    yield (
+        "gdal_jpeg_planes",
+        gdal(np.stack([GRAY] * 3).astype("u1"), **TILES, compress="jpeg", photometric="RGB", interleave="band"),
+    )
     yield "gdal_lerc_big", gdal(floats, **TILES, compress="lerc", ENDIANNESS="BIG")
     yield "gdal_predictor3", gdal(floats, **TILES, compress="lzw", predictor=3, nodata=float("nan"))
     scaled = {"scales": (0.1,), "offsets": (20.0,), "descriptions": ("temp",), "units": ("K",), "tags": {"TITLE": "x"}}
@@ -144,6 +152,22 @@ def _of_gdal() -> Iterator[tuple[str, Maker]]:
     for name, text in (
         ("lcc", "+proj=lcc +lat_1=30 +lat_2=60 +lat_0=40 +lon_0=-100 +datum=WGS84"),
         ("laea", "+proj=laea +lat_0=52 +lon_0=10 +x_0=4321000 +y_0=3210000 +ellps=GRS80"),
+        ("axes", "EPSG:3035"),
+        ("ellipsoid", "EPSG:4979"),
+        ("mercator", "+proj=merc +lat_ts=30 +datum=WGS84"),
+        ("polar", "+proj=stere +lat_0=90 +lat_ts=70 +lon_0=-45 +datum=WGS84"),
+        ("stereographic", "+proj=stere +lat_0=52 +lon_0=5"),
+        ("oblique", "+proj=sterea +lat_0=52 +lon_0=5 +k=0.9999 +ellps=bessel"),
+        ("cassini", "+proj=cass +lat_0=10"),
+        ("equal_area", "+proj=cea +lat_ts=30"),
+        ("robinson", "+proj=robin"),
+        ("equidistant", "+proj=aeqd +lat_0=50 +lon_0=20"),
+        ("conic", "+proj=lcc +lat_1=45 +lat_0=45 +lon_0=10 +k_0=0.9 +datum=WGS84"),
+        ("plate", "+proj=eqc +lat_ts=20 +R=3396190"),
+        ("meridian", "+proj=tmerc +lat_0=10 +lon_0=20 +pm=paris"),
+        ("zone", "+proj=utm +zone=33 +south +ellps=intl"),
+        ("feet", "+proj=tmerc +lat_0=10 +lon_0=20 +units=us-ft +datum=NAD83"),
+        ("sphere", "+proj=longlat +R=6371000"),
         ("sinusoidal", "+proj=sinu +lon_0=0 +R=6371007.181 +units=m"),
         ("transverse", "+proj=tmerc +lat_0=10 +lon_0=21 +k=0.9993 +x_0=500000 +y_0=0 +ellps=WGS84"),
     ):

@@ -64,7 +64,9 @@ def tiff_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
 def _stream_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
     rows, columns, samples = shape
     dtype = _native(settings)
-    stored = dtype.newbyteorder(">" if settings.big else "<")
+    # differences of complex numbers are of 64 bits, as of integers
+    work = np.dtype(np.uint64) if dtype.kind == "c" and settings.predictor == 2 else dtype
+    stored = work.newbyteorder(">" if settings.big else "<")
     row = -(-columns * samples * settings.bits // 8)
     # packed rows may be padded by more than a byte: what is behind the samples of a chunk is left out
     room = rows * columns * samples * dtype.itemsize if settings.is_packed else rows * row
@@ -81,7 +83,7 @@ def _stream_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
             values = np.frombuffer(data, raw_order, min(len(data), rows * row) // dtype.itemsize)
         values = _shaped(values, shape, settings.edge)
         if undo is not None:
-            values = undo(library, values if values.dtype.isnative else values.astype(dtype))
+            values = undo(library, values if values.dtype.isnative else values.astype(work)).view(dtype)
         return _padded(values, shape)
 
     return decode
@@ -183,6 +185,8 @@ def _image_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
         else:
             _check_size(image_size(name, data), name, shape)
             found = _image(library, settings, name, data, shape, tables)
+        if found.dtype == np.uint8 and dtype == np.int8:  # JPEG and others have no signs
+            found = found.view(dtype)
         if found.dtype != dtype:
             raise CodecError(f"the {name} image has samples of '{found.dtype}'; '{dtype}' are expected")
         found = found.reshape(*found.shape[:2], -1)
@@ -252,4 +256,4 @@ def _jpeg_colors(settings: Settings, *, is_jfif: bool) -> tuple[int | None, int 
                 out_color = 4
             case other if other > 3:
                 out_color = _NAMED.get(other)
-    return color, out_color if settings.planar == 1 else 1
+    return (color, out_color) if settings.planar == 1 else (None, 1)

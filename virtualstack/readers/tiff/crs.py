@@ -14,6 +14,7 @@ from virtualstack.readers.tiff.wkt import wkt_of
 __all__ = ["crs_attributes", "crs_text"]
 
 _MODEL, _GEOGRAPHIC, _PROJECTED = 1024, 2048, 3072
+_VERTICAL, _WGS84_3D = 4096, 4979
 _USER_DEFINED = 32767
 _CITATIONS = (3073, 1026, 2049)
 
@@ -27,7 +28,11 @@ def crs_text(keys: GeoKeys, /) -> str | None:
     for key in (_PROJECTED, _GEOGRAPHIC):
         code = keys.get(key)
         if isinstance(code, int) and 1024 <= code < _USER_DEFINED:
-            return f"EPSG:{code}"
+            height = keys.get(_VERTICAL)
+            if height == _WGS84_3D:
+                return f"EPSG:{height}"
+            is_known = isinstance(height, int) and 1024 <= height < _USER_DEFINED
+            return f"EPSG:{code}+{height}" if is_known else f"EPSG:{code}"
         if code == _USER_DEFINED:
             break
     for key in _CITATIONS:  # ESRI's, and GDAL's for what GeoKeys cannot say
@@ -58,7 +63,7 @@ def _by_pyproj(text: str) -> Mapping[str, Any] | None:
     except ImportError:
         return None
     try:
-        wkt = pyproj.CRS.from_user_input(text).to_wkt("WKT1_GDAL") or text
+        wkt = pyproj.CRS.from_user_input(text).to_wkt("WKT1_GDAL", output_axis_rule=True) or text
         return {**pyproj.CRS.from_wkt(wkt).to_cf(), "crs_wkt": wkt, "spatial_ref": wkt}
     except errors.ProjError:  # a code that its database has not, or text that it cannot read
         return None

@@ -7,6 +7,10 @@ from virtualstack.readers.tiff.georeference import GeoKeys
 __all__ = ["wkt_of"]
 
 _USER_DEFINED = 32767
+_MERCATOR, _POLAR = 7, 15
+_MERCATOR_2SP = -7
+_PARAMETERS = range(3078, 3096)
+"""Keys of what a method has parameters of."""
 
 # OGC 19-008r4, annex: projection methods by the value of key 3075, with WKT's parameters and the keys of their values;
 # of several keys, the first that is there
@@ -54,6 +58,15 @@ _METHODS: dict[int, tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]] = {
         (("latitude_of_origin", _LAT), ("central_meridian", _POLE), ("scale_factor", _SCALE), *_FALSE),
     ),
     17: ("Equirectangular", (("standard_parallel_1", _STANDARD_1), ("central_meridian", _LON), *_FALSE)),
+    14: ("Stereographic", (*_CENTRE, ("scale_factor", _SCALE), *_FALSE)),
+    16: ("Oblique_Stereographic", (*_CENTRE, ("scale_factor", _SCALE), *_FALSE)),
+    18: ("Cassini_Soldner", (*_CENTRE, *_FALSE)),
+    23: ("Robinson", (("longitude_of_center", (3088, 3080)), *_FALSE)),
+    28: ("Cylindrical_Equal_Area", (("standard_parallel_1", _STANDARD_1), ("central_meridian", _LON), *_FALSE)),
+    _MERCATOR_2SP: (
+        "Mercator_2SP",
+        (("standard_parallel_1", _STANDARD_1), ("central_meridian", _LON), *_FALSE),
+    ),
     24: ("Sinusoidal", (("longitude_of_center", _LON), *_FALSE)),
 }
 _DEFAULTS = {"scale_factor": 1.0}
@@ -80,25 +93,37 @@ _DEGREE = 'UNIT["degree",0.0174532925199433,AUTHORITY["EPSG","9122"]]'
 def wkt_of(keys: GeoKeys, /) -> str | None:
     """Write the WKT of a projected or geographic system; ``None`` where keys say something that is not known here."""
     geographic = _geographic(keys)
-    if geographic is None or keys.get(1024) == 2:
-        return geographic
+    if geographic is None or _number(keys, 2054, 9102) not in (9102, 9122):
+        return None
+    if keys.get(1024) == 2:
+        return geographic[:-1] + ',AXIS["Latitude",NORTH],AXIS["Longitude",EAST]]'
     if keys.get(1024) != 1:
         return None
     keys = _with_zone(keys)
-    method = _METHODS.get(_number(keys, 3075))
+    number = _number(keys, 3075)
+    if number == _MERCATOR and 3078 in keys:
+        number = _MERCATOR_2SP
+    method = _METHODS.get(number)
     unit = _LINEAR.get(_number(keys, 3076, 9001))
-    if method is None or unit is None or _number(keys, 2054, 9102) not in (9102, 9122):
+    if method is None or unit is None:
         return None
     name, parameters = method
+    known = {key for _, sources in parameters for key in sources}
+    if any(keys.get(key) not in (None, 0) for key in _PARAMETERS if key not in known):
+        return None  # a parameter that the method has not: it may be another one
     written = []
     for parameter, sources in parameters:
         value = next((keys[key] for key in sources if key in keys), _DEFAULTS.get(parameter, 0.0))
         if not isinstance(value, int | float):
             return None
         written.append(f'PARAMETER["{parameter}",{value:.15g}]')
+    east, north = "EAST", "NORTH"
+    if number == _POLAR:
+        latitude = next((keys[key] for key in _LAT if key in keys), 0.0)
+        east = north = "SOUTH" if isinstance(latitude, int | float) and latitude > 0 else "NORTH"
     return (
         f'PROJCS["{_name(keys, (3073, 1026), "unnamed")}",{geographic},PROJECTION["{name}"],{",".join(written)},'
-        f'UNIT["{unit[0]}",{unit[1]:.15g}],AXIS["Easting",EAST],AXIS["Northing",NORTH]]'
+        f'UNIT["{unit[0]}",{unit[1]:.15g}],AXIS["Easting",{east}],AXIS["Northing",{north}]]'
     )
 
 
@@ -132,11 +157,16 @@ def _geographic(keys: GeoKeys) -> str | None:
     ellipsoid = _ellipsoid(keys, None if known is None else known[2], named.get("Ellipsoid"))
     if ellipsoid is None:
         return None
-    meridian = named.get("Primem", "Greenwich")
-    tail = f'{ellipsoid[1]}],PRIMEM["{meridian}",0],{_DEGREE}'
+    longitude = keys.get(2061, 0)
+    if not isinstance(longitude, int | float):
+        return None
+    shift = keys.get(2062)
+    moved = f",TOWGS84[{','.join(f'{x:.15g}' for x in (*shift, 0, 0, 0, 0)[:7])}]" if isinstance(shift, tuple) else ""
+    meridian = f'PRIMEM["{named.get("Primem", "Greenwich")}",{longitude:.15g}],{_DEGREE}'
+    tail = f"{ellipsoid[1]}{moved}],{meridian}"
     if known is not None:
         title, datum, _, number = known
-        tail = f'{ellipsoid[1]},AUTHORITY["EPSG","{number}"]],PRIMEM["{meridian}",0],{_DEGREE}'
+        tail = f'{ellipsoid[1]}{moved},AUTHORITY["EPSG","{number}"]],{meridian}'
         return f'GEOGCS["{title}",DATUM["{datum}",{tail},AUTHORITY["EPSG","{code}"]]'
     title = named.get("GCS Name") or _name(keys, (2049,), f"Unknown datum based upon the {ellipsoid[0]} ellipsoid")
     datum = named.get("Datum") or f"Not_specified_based_on_{ellipsoid[0].replace(' ', '_')}_spheroid"
