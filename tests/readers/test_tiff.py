@@ -79,7 +79,9 @@ def test_bands_are_variables_on_request(tmp_path):
 @pytest.mark.parametrize(
     ("tags", "reason"),
     [
-        ({259: 9}, "image 0 has compression 9"),
+        ({259: 9}, r"image 0 has compression 9 \(tag 259\), JBIG, which is not decoded"),
+        ({259: 6}, "old-style JPEG"),
+        ({259: 7777}, "compression 7777 .* not known"),
         ({259: 32809}, "compression 32809"),
         ({266: 3}, "fill order 3"),
         ({317: 9, 259: 8}, "predictor 9"),

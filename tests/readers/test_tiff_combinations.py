@@ -39,7 +39,8 @@ def test_values_are_those_of_tifffile(name, tmp_path):
         expected = (np.moveaxis(expected, -1, 0) if is_last else expected).reshape(found.shape)
     assert found.dtype == (np.uint8 if expected.dtype.kind == "b" else expected.dtype)
     assert np.array_equal(found.values, expected, equal_nan=expected.dtype.kind in "fc")
-    check_like_rioxarray(found, path)
+    if name.startswith("gdal"):  # GDAL reads most others too, but they say nothing of places
+        check_like_rioxarray(found, path)
 
 
 def check_like_rioxarray(found, path):

@@ -52,6 +52,26 @@ BY_IMAGE: Mapping[int, str] = {
 
 COMPRESSIONS: Mapping[int, str] = {**BY_STREAM, **BY_IMAGE}
 
+_NAMED: Mapping[int, str] = {
+    6: "old-style JPEG",
+    9: "JBIG",
+    10: "JBIG",
+    32766: "NeXT",
+    32771: "CCITT RLE with words",
+    32809: "ThunderScan",
+    32895: "IT8",
+    32908: "PixarFilm",
+    32909: "PixarLog",
+    34661: "JBIG",
+    34676: "SGI LogLuv",
+    34677: "SGI LogLuv of 24 bits",
+    48124: "Jetraw",
+    65000: "EER",
+    65001: "EER",
+    65002: "EER",
+}
+"""Those that are not decoded."""
+
 _UINT, _INT, _FLOAT, _VOID, _COMPLEX_INT, _COMPLEX = range(1, 7)  # TIFF 6.0, tag 339
 _LISTS = frozenset({"edge", "shape"})
 
@@ -177,7 +197,9 @@ class Settings:
     def obstacle(self) -> str | None:
         """Say why chunks that are stored so cannot be decoded, as half a sentence; ``None`` where they can."""
         if self.compression not in COMPRESSIONS:
-            return f"compression {self.compression} (tag 259), which is not known"
+            name = _NAMED.get(self.compression)
+            what = "which is not known" if name is None else f"{name}, which is not decoded"
+            return f"compression {self.compression} (tag 259), {what}"
         if self.dtype is None:
             return f"samples of {self.bits} bits in sample format {self.kind}, which numpy has no dtype for"
         if self.fill_order not in (1, 2):
