@@ -108,6 +108,23 @@ def test_files_that_are_alike_are_one_era(tmp_path):
     assert len(found) == 6
 
 
+def test_files_of_one_time_each_follow_it(tmp_path):
+    """A scalar coordinate, as fields of GRIB files have; what is missing between them is seen."""
+    for day in (0, 1, 2, 4, 5):
+        data = xr.Dataset(
+            {"t": (("y", "x"), np.full((2, 3), day))},
+            {"time": np.datetime64("2020-01-01", "ns") + np.timedelta64(day, "D"), "y": [0, 1]},
+        )
+        data["time"].encoding["units"] = "days since 2020-01-01"
+        data.to_netcdf(tmp_path / f"{9 - day}.nc", engine="netcdf4")
+    (tmp_path / "3.nc").write_bytes((tmp_path / "4.nc").read_bytes())
+    found = vs.survey(str(tmp_path / "*.nc"))
+    assert found.dim == "time"
+    assert [Path(x).name for x in found.table.url] == ["9.nc", "8.nc", "7.nc", "5.nc", "3.nc", "4.nc"]
+    assert "1 step between 2020-01-03 and 2020-01-05" in str(found)
+    assert "3.nc and 4.nc: same" in str(found)
+
+
 @pytest.mark.parametrize(
     ("later", "said"),
     [

@@ -33,7 +33,8 @@ def common_dimension(groups: Sequence[ManifestGroup], /) -> str | None:
 
     That is a dimension that data variables have in most files: one that is unlimited and whose coordinate has times,
     else one that is unlimited and has a coordinate, else one that has times, else one that is unlimited. Of several the
-    one that most files have so, and then the one that comes first among the axes of their data variables.
+    one that most files have so, and then the one that comes first among the axes of their data variables. Where there
+    is none, it is a time that most files have one of, as a scalar coordinate; of several the one named ``time``.
     """
     files: Counter[str] = Counter()
     in_data: Counter[str] = Counter()
@@ -41,7 +42,7 @@ def common_dimension(groups: Sequence[ManifestGroup], /) -> str | None:
     axes: dict[str, int] = {}
     for group in groups:
         coordinates = {name for name, x in group.arrays.items() if x.dimension_names == (name,)}
-        times = {name for name in coordinates if " since " in str(group.arrays[name].cf.get("units", ""))}
+        times = {name for name in coordinates if _is_time(group.arrays[name])}
         unlimited = {name for _, node in group.walk() for name in node.unlimited}
         own: dict[str, int] = {}
         for array in data_variables(group).values():
@@ -59,4 +60,17 @@ def common_dimension(groups: Sequence[ManifestGroup], /) -> str | None:
     for kind in kinds:
         if usual := [name for name in common if 2 * kind[name] >= files[name]]:
             return max(usual, key=kind.__getitem__)
-    return None
+    return _common_scalar(groups)
+
+
+def _common_scalar(groups: Sequence[ManifestGroup]) -> str | None:
+    files: Counter[str] = Counter()
+    for group in groups:
+        about = data_variables(group).keys()
+        files.update(name for name, x in group.arrays.items() if not x.shape and name not in about and _is_time(x))
+    usual = [name for name, n in files.items() if n >= _MOST * len(groups)]
+    return min(usual, key=lambda name: (name != "time", name), default=None)
+
+
+def _is_time(array: ManifestArray) -> bool:
+    return " since " in str(array.cf.get("units", ""))

@@ -113,7 +113,7 @@ def read_values(
         if array is None:
             return None
         try:
-            return read_array(array, (), storage, missing="raise")
+            return np.atleast_1d(read_array(array, (), storage, missing="raise"))
         except VirtualStackError as error:
             return error
 
@@ -157,7 +157,7 @@ def read_line(
 
 def _coordinate(group: ManifestGroup, dim: str) -> ManifestArray | None:
     array = group.arrays.get(dim)
-    return array if array is not None and array.dimension_names == (dim,) and array.size else None
+    return array if array is not None and array.dimension_names in ((dim,), ()) and array.size else None
 
 
 def _decoded(dim: str, array: ManifestArray, parts: Sequence[NDArray[Any]]) -> list[Line | ValueError]:
