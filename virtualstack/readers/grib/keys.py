@@ -10,7 +10,7 @@ from virtualstack.cache import ByteCache
 from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
 from virtualstack.readers.grib.headers import Header
 from virtualstack.readers.grib.messages import Field
-from virtualstack.readers.grib.parts import PARAMETER_KEYS, QUALIFIER, STEP, TRIPLET, Parameter, Part, parts_of
+from virtualstack.readers.grib.parts import PARAMETER_KEYS, QUALIFIER, STEP, TRIPLET, WHOLE, Parameter, Part, parts_of
 
 __all__ = ["OF_VALUES", "QUALIFIER", "TRIPLET", "UNDEFINED", "Asking", "ask", "field_of", "text_of"]
 UNDEFINED = "undef"
@@ -103,17 +103,26 @@ class Asking:
             known["time"] = UNDEFINED
         if header.step is not None:
             known[STEP] = UNDEFINED
-        for part in parts_of(field, header):
-            known |= _PARTS.get(part.key, lambda part=part: self._of_part(part, message))  # type: ignore[misc]
+        known |= self._of_parts(field, header, message)
         if STEP not in known:
             known[STEP] = message.scalar(STEP)
-        grid = field.sections[2] if field.edition == 2 else field.sections[1]
-        if grid:
-            known |= _PARTS.get((field.edition, grid), lambda: {name: message.scalar(name) for name in _GRID})
         for name in self._names:
             if name not in known:
                 known[name] = message.scalar(name) if name in _SCALARS else ask(message.field(), name)
         return tuple(known[name] for name in self._names)
+
+    def _of_parts(self, field: Field, header: Header, message: _Message) -> dict[str, Any]:
+        """Ask for the keys of the parts of a header; for none where eccodes does not find all sections."""
+        known: dict[str, Any] = {}
+        for part in parts_of(field, header):
+            known |= _PARTS.get(part.key, lambda part=part: self._of_part(part, message))  # type: ignore[misc]
+            if not known[WHOLE]:
+                return {}
+        grid = field.sections[2] if field.edition == 2 else field.sections[1]
+        if grid and (known or message.scalar(WHOLE)):
+            key = field.edition, grid, field.is_spectral
+            known |= _PARTS.get(key, lambda: {name: message.scalar(name) for name in _GRID})
+        return known
 
     def _of_part(self, part: Part, message: _Message) -> dict[str, Any]:
         """Ask for the keys of a part; of a message that is open already, where only the parameter is another one."""
@@ -164,6 +173,8 @@ class _Message:
             return self._step()
         if name == QUALIFIER:
             return self._qualifier()
+        if name == WHOLE:
+            return self["7777"] == "7777" if self._eccodes.codes_is_defined(self._handle, "7777") else False
         if name == TRIPLET:
             return ask(self, TRIPLET) if self.scalar("paramId") == 0 else UNDEFINED
         try:

@@ -66,6 +66,11 @@ class Field(NamedTuple):
     discipline: int
     sections: tuple[bytes, bytes, bytes, bytes, bytes]
 
+    @property
+    def is_spectral(self) -> bool:
+        """Whether section 4 of GRIB 1 says that it has coefficients of spherical harmonics."""
+        return self.edition == 1 and bool(self.sections[3][3] & 0x80)
+
     def stub(self) -> bytes:
         """Make a message of the field without bitmap and data: it has all keys but those of values.
 

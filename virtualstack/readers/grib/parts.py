@@ -17,6 +17,7 @@ __all__ = [
     "PARAMETER_KEYS",
     "QUALIFIER",
     "STEP",
+    "WHOLE",
     "WITH_CONDITIONS",
     "Parameter",
     "Part",
@@ -29,6 +30,9 @@ TRIPLET = "virtualstack:parameter"
 
 QUALIFIER = "virtualstack:qualifier"
 """A key of ours: what a field is of a distribution, such as ``percentile_10``; empty text for a plain field."""
+
+WHOLE = "virtualstack:whole"
+"""A key of ours: whether eccodes finds all sections of a message. Where it does not, it has no keys of later ones."""
 
 PARAMETER_KEYS = ("discipline", "parameterCategory", "parameterNumber")
 """Keys of GRIB 2 that name the parameter."""
@@ -55,7 +59,16 @@ ANY_VALUE_1 = frozenset({100, 109})
 WITH_CONDITIONS = frozenset({78, 80})
 """Centres that have such conditions in definitions of their own: Offenbach and Rome."""
 
-_OF_ALL = ("centre", "centreDescription", "dataType", "directionNumber", "edition", "frequencyNumber", "subCentre")
+_OF_ALL = (
+    WHOLE,
+    "centre",
+    "centreDescription",
+    "dataType",
+    "directionNumber",
+    "edition",
+    "frequencyNumber",
+    "subCentre",
+)
 _OF_LEVEL, _OF_MEMBER, _OF_PARAMETER = ("level:float", "typeOfLevel"), ("number",), ("paramId", TRIPLET)
 
 # Octets, from 0, of section 4 of GRIB 2: the parameter, types of surface, both surfaces, their values, and the member
@@ -111,7 +124,7 @@ def parts_of(field: Field, header: Header, /) -> tuple[Part, ...]:
     """Take the header of a field apart; there are no parts where too little is known about it.
 
     What eccodes makes of a key follows from sections 1 to 5 without dates. Each part leaves out more, of which no
-    condition of its keys is.
+    condition of its keys is. The first one decides about `WHOLE`; the others hold where that is true.
     """
     if header.has_dates or header.time is None or not _is_known():
         return ()
@@ -163,9 +176,9 @@ def _parts_1(field: Field) -> Iterator[Part]:
     member = _MEMBERS_1.get(product[_LABEL.start]) if is_ecmwf else None
     run = b"".join((product[3:8], product[25:26], len(product).to_bytes(3, "big")))
     label = run + product[_LABEL] if member is not None else run + product[_LABEL.start :]
-    yield Part(_OF_LEVEL, b"".join((b"\1L", product[9:12], label)))
-    yield Part(_OF_MEMBER, b"".join((b"\1N", b"" if member is None else product[member], label)))
     is_any = product[9] in ANY_VALUE_1 and not centres & WITH_CONDITIONS
     less = _without(product, *(() if member is None else (member,)), *((_VALUE_1,) if is_any else ()))
     yield Part(_OF_ALL, b"".join((b"\1S", less[:8], less[9:10], less[25:], grid)))
+    yield Part(_OF_LEVEL, b"".join((b"\1L", product[9:12], label)))
+    yield Part(_OF_MEMBER, b"".join((b"\1N", b"" if member is None else product[member], label)))
     yield Part((*_OF_PARAMETER, "stepType", STEP), b"".join((b"\1P", less[:12], less[17:24], less[25:], grid)))
