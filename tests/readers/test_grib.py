@@ -438,3 +438,57 @@ def test_headers_that_eccodes_cannot_read_are_damaged(tmp_path):
     path = write(tmp_path / "a.grib2", [good, bad[: section(bad, 4) + 30] + bad[section(good, 5) :]])
     with pytest.raises(vs.errors.VirtualStackError, match=f"at byte {len(good)}"):
         vs.open_virtual_dataset(path)
+
+
+def patched(data, changes):
+    changed = bytearray(data)
+    for place, octets in changes.items():
+        changed[place : place + len(octets)] = octets
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("sample", "changes"),
+    [(GRIB1, {63: b"\x04\xff"}), (GRIB1, {63: b"\x04\x1d"}), (GRIB2, {114: b"\x00\x10"}), (GRIB2, {114: b"\x00\x01"})],
+)
+def test_coordinates_of_levels_that_have_no_room_are_damage(sample, changes, tmp_path):
+    """eccodes reads on behind the section, and may crash."""
+    path = write(tmp_path / "a.grib", [patched(message({"shortName": "t"}, sample=sample), changes)])
+    with pytest.raises(MalformedFileError, match="no room for the"):
+        vs.open_virtual_dataset(path)
+
+
+def reduced(sample, length):
+    """Make a reduced Gaussian grid of 64 rows, of which one has another length."""
+    handle = eccodes.codes_new_from_samples(sample, eccodes.CODES_PRODUCT_GRIB)
+    try:
+        data = eccodes.codes_get_message(handle)
+        lengths = eccodes.codes_get_long_array(handle, "pl").astype(">u2" if sample[-1] == "1" else ">u4").tobytes()
+    finally:
+        eccodes.codes_release(handle)
+    size = 2 if sample[-1] == "1" else 4
+    if lengths not in data:
+        lengths = np.frombuffer(lengths, f">u{size}").astype(">u2").tobytes()
+        size = 2
+    return patched(data, {data.index(lengths) + 10 * size: length.to_bytes(size, "big")})
+
+
+@pytest.mark.parametrize("sample", ["reduced_gg_pl_32_grib1", "reduced_gg_pl_32_grib2"])
+def test_rows_of_one_point_are_damage(sample, tmp_path):
+    """eccodes ends the process."""
+    vs.open_virtual_dataset(write(tmp_path / "a.grib", [reduced(sample, 2)]), unsupported="skip")
+    path = write(tmp_path / "a.grib", [reduced(sample, 1)])
+    with pytest.raises(MalformedFileError, match="has a single point"):
+        vs.open_virtual_dataset(path)
+
+
+def test_what_damaged_messages_say_is_not_taken_for_others(tmp_path):
+    """A local section that is none hides the grid from eccodes; the next file has the same grid, and shows it."""
+    corner = {"latitudeOfLastGridPointInDegrees": 30, "longitudeOfLastGridPointInDegrees": 60}
+    keys = {"Ni": 7, "Nj": 5, **corner}  # a grid that nobody has asked about before
+    good = message({"shortName": "t", **keys}, sample=GRIB1)
+    bad = write(tmp_path / "bad.grib", [patched(good, {48: b"\x21"})])
+    with pytest.raises(UnsupportedFeatureError, match="it has no grid"):
+        vs.open_virtual_dataset(bad)
+    path = write(tmp_path / "good.grib", [good])
+    xr.testing.assert_identical(opened(path), cfgrib(path))

@@ -141,7 +141,7 @@ def _seconds(year: int, month: int, day: int, hour: int, minute: int, second: in
 
 def _header_1(field: Field, with_times: bool) -> Header:
     product, grid = field.sections[:2]
-    grid += bytes((field.is_spectral,))
+    grid += bytes((field.form,))
     year = (product[24] - 1) * 100 + product[12]
     time = _seconds(year, product[13], product[14], product[15], product[16])
     if with_times:

@@ -119,9 +119,8 @@ class Asking:
             if not known[WHOLE]:
                 return {}
         grid = field.sections[2] if field.edition == 2 else field.sections[1]
-        if grid and (known or message.scalar(WHOLE)):
-            key = field.edition, grid, field.is_spectral
-            known |= _PARTS.get(key, lambda: {name: message.scalar(name) for name in _GRID})
+        if grid and not field.form and (known or message.scalar(WHOLE)):
+            known |= _PARTS.get((field.edition, grid), lambda: {name: message.scalar(name) for name in _GRID})
         return known
 
     def _of_part(self, part: Part, message: _Message) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import NamedTuple
 
 from virtualstack.codecs.grib.fields import (
@@ -25,6 +26,10 @@ type Read = Callable[[int, int], bytes]
 _FRONT = 1 << 10
 _MOST_HEADER = 1 << 26
 _MOST_FIELDS = 1 << 16
+_PRODUCT = Struct(">HH")
+_LEAST_PRODUCT = {0: 34, 1: 37, 2: 36, 8: 58, 11: 61, 12: 60}
+"""Bytes that section 4 of GRIB 2 has at least, by its template, before the coordinates of model levels."""
+
 _LEAST_1, _LEAST_2 = 8 + 28 + 11 + 4, 16 + 21 + 5 + 4
 
 
@@ -67,9 +72,10 @@ class Field(NamedTuple):
     sections: tuple[bytes, bytes, bytes, bytes, bytes]
 
     @property
-    def is_spectral(self) -> bool:
-        """Whether section 4 of GRIB 1 says that it has coefficients of spherical harmonics."""
-        return self.edition == 1 and bool(self.sections[3][3] & 0x80)
+    def form(self) -> int:
+        """The flags of section 4 of GRIB 1 where they say that there are spherical harmonics, which grids are not."""
+        flags = self.sections[3][3] if self.edition == 1 else 0
+        return flags & 0xF0 if flags & 0x80 else 0
 
     def stub(self) -> bytes:
         """Make a message of the field without bitmap and data: it has all keys but those of values.
@@ -165,6 +171,9 @@ def _field_1(read: Read, offset: int, length: int, size: int) -> tuple[int, Fiel
     if product[7] & 0x80:
         grid = _section_1(read, at, size, least=32)
         at += len(grid)
+        if grid[5] == 4 and grid[6:8] == b"\xff\xff":
+            _check_rows(grid[(grid[4] - 1 if 0 < grid[4] < 255 else len(grid)) + 4 * grid[3] :], 2)
+        _check_levels(grid[3], 4 * grid[3] + (grid[4] - 1 if 0 < grid[4] < 255 else len(grid)), len(grid))
     described = at - offset
     if product[7] & 0x40:
         at += _length_1(read, at, size, least=6)
@@ -186,6 +195,19 @@ def _field_1(read: Read, offset: int, length: int, size: int) -> tuple[int, Fiel
     _check_end(read, offset, length)
     head = head[: max(offset + length - 4 - at, 11)]
     return length, Field(1, offset, length, 0, described, True, 0, (product, grid, b"", head, b""))
+
+
+def _check_levels(n: int, end: int, length: int) -> None:
+    """Check that there is room for the coordinates of model levels: eccodes does not, and reads on."""
+    if n and end > length:
+        raise MessageError(f"a section of {length} bytes has no room for the {n} coordinates of levels that it names")
+
+
+def _check_rows(lengths: bytes, size: int) -> None:
+    """Check the lengths of rows of a reduced Gaussian grid: eccodes ends the process where one has a single point."""
+    one = (1).to_bytes(size, "big")
+    if any(lengths[at : at + size] == one for at in range(0, len(lengths), size)):
+        raise MessageError("a row of its Gaussian grid has a single point")
 
 
 def _length_1(read: Read, at: int, size: int, *, least: int) -> int:
@@ -225,6 +247,11 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> list[Fie
                 raise MessageError(f"section {kind} says that it is {n} bytes long, which no description is")
             now[kind - 1] = front[begin : begin + n] if begin + n <= len(front) else read(at, n)
             described = begin + n
+            if kind == 3 and now[2][10:11] != b"\0" and now[2][12:14] == b"\0\x28":
+                _check_rows(now[2][72:], now[2][10])
+            if kind == 4 and n >= 9:
+                n_levels, template = _PRODUCT.unpack_from(now[3], 5)
+                _check_levels(n_levels, _LEAST_PRODUCT.get(template, 9) + 4 * n_levels, n)
         elif kind == 6:
             if n < 6:
                 raise MessageError("section 6 has no bitmap indicator")
