@@ -80,6 +80,9 @@ def combinations() -> Iterator[tuple[str, Maker]]:
         pixels = {"photometric": "rgb", "planarconfig": "contig"}
         yield f"{name}_rgb", tiff(ramp((100, 130, 3), dtype), tile=TILE, **pixels, **options)
         yield f"{name}_rgb_big", tiff(ramp((100, 130, 3), dtype), tile=TILE, byteorder=">", **pixels, **options)
+    for order in "<>":
+        options = {"compression": "zlib", "predictor": 3, "byteorder": order}
+        yield f"predictor3_complex_{order}", tiff(ramp((100, 130), "c8"), tile=TILE, **options)
     for dtype in DTYPES:
         yield f"plain_{dtype}", tiff(ramp((100, 130), dtype), tile=TILE)
         yield f"plain_big_{dtype}", tiff(ramp((100, 130), dtype), rowsperstrip=7, byteorder=">")

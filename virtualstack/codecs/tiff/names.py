@@ -58,7 +58,7 @@ def _others(own: Settings, shape: tuple[int, int, int]) -> list[dict[str, Any]] 
         case 2 if dtype.kind in "iuf":
             kind = f"<u{dtype.itemsize}" if dtype.itemsize > 1 else "|u1"
             return [{"id": "imagecodecs_delta", "shape": list(shape), "dtype": kind, "axis": -2}, *last]
-        case 3:
+        case 3 if dtype.kind == "f":
             return [{"id": "imagecodecs_floatpred", "shape": list(shape), "dtype": dtype.str, "axis": -2}, *last]
         case 1:
             return last

@@ -210,9 +210,9 @@ class Settings:
 
     def _obstacle_of_predictor(self) -> str | None:
         what = f"predictor {self.predictor} (tag 317)"
-        if self.predictor not in (2, 3) or (self.predictor == 3 and self.kind == _COMPLEX):
+        if self.predictor not in (2, 3):
             return f"{what}, which is not known"
-        if self.is_packed or self.bits == 128:
+        if self.is_packed or (self.bits == 128 and self.predictor == 2):
             return f"{what} before samples of {self.bits} bits, which is not decoded"
         return None
 
