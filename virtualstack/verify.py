@@ -33,6 +33,8 @@ __all__ = [
     "verify_against_files",
 ]
 
+_CLASSIC = b"CDF\1", b"CDF\2", b"CDF\5"  # behind any other beginning the libraries look for HDF5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
@@ -235,7 +237,7 @@ def open_independently(
     head = source.read(0, min(4, source.size))
     engine, options = _engine(url, head)
     target: Any = SourceFile(source) if path is None else str(path)
-    if not head.startswith(b"CDF") and not storage.may_open("file:///"):
+    if head not in _CLASSIC and not storage.may_open("file:///"):
         _check_alone(target, url)
     try:
         # An engine given by its class, not by name: xarray then loads no other plugin.
