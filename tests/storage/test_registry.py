@@ -5,7 +5,7 @@ import threading
 
 import fsspec
 import pytest
-from obstore.store import MemoryStore, S3Store
+from obstore.store import LocalStore, MemoryStore, S3Store
 
 from virtualstack.errors import StorageError
 from virtualstack.storage import LocalSource, LocalTarget, Storage, open_source, registry, remember
@@ -33,6 +33,18 @@ def test_a_bare_store_serves_all_but_local_files(tmp_path):
     assert isinstance(storage.target(tmp_path), LocalTarget)
     assert isinstance(served(storage, "s3://b/x"), S3Store)
     assert isinstance(served(Storage.of(fsspec.filesystem("file")), "file:///x"), fsspec.AbstractFileSystem)
+
+
+@pytest.mark.parametrize("backend", [LocalStore(), fsspec.filesystem("file")])
+def test_a_bare_local_store_serves_local_files_only(tmp_path, backend):
+    """Buckets are no folders: whoever names 's3://x/etc/passwd' gets no file of this machine."""
+    path = tmp_path / "a"
+    path.write_bytes(b"local")
+    storage = Storage.of(backend)
+    assert storage.source(path).read(0, 5) == b"local"
+    assert storage.find("file:///a")[1] is backend
+    for url in (f"s3://bucket{path}", f"https://8.8.8.8{path}", f"memory://bucket{path}"):
+        assert storage.find(url)[1] is None
 
 
 def test_a_storage_stays_one():

@@ -77,7 +77,7 @@ class Storage:
         ----------
         storage
             ``None``; a mapping of URL prefix to a mapping of options, an obstore store or an fsspec filesystem; one
-            store or filesystem for every URL (for local files only if it is a local one); or a `Storage`.
+            store or filesystem for every URL (for local files, and nothing else, if it is a local one); or a `Storage`.
         """
         if isinstance(storage, cls):
             return storage
@@ -295,7 +295,7 @@ def _lineage(value: object) -> list[str]:
 def _serves(prefix: str, backend: object, url: str) -> bool:
     if prefix:
         return url == prefix.rstrip("/") or url.startswith(prefix.rstrip("/") + "/")
-    return not url.startswith("file://") or "Local" in type(backend).__name__
+    return url.startswith("file://") == ("Local" in type(backend).__name__)  # else s3://x/etc/passwd were a file
 
 
 def _module(backend: object | None, url: str) -> Any:
