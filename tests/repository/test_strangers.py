@@ -33,6 +33,7 @@ from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.repository import save
 from virtualstack.repository.log import log_of
 from virtualstack.storage import Permission, Storage
+from virtualstack.verify import open_independently
 
 
 @pytest.fixture
@@ -369,6 +370,26 @@ def test_the_hdf5_library_opens_nothing_that_strangers_files_name(strangers, tmp
     assert all("which it would open" in reason for reason in reasons)
 
 
+def test_a_user_block_hides_no_hdf5_file(strangers, tmp_path):
+    """One that begins as netCDF-3 does: the netCDF library looks further for HDF5, and h5py opens what that names."""
+    secret = tmp_path / "secret"
+    source = strangers.parent / "000.nc"
+    with h5py.File(source, "w", userblock_size=512) as file:
+        file.create_dataset("leak", (6,), "f8", external=[(str(secret), 0, 48)])
+    source.write_bytes(b"CDF\x09" + source.read_bytes()[4:])
+    storage = Storage.of().only(Permission.of(strangers))
+    os.mkfifo(secret)
+    with subprocess.Popen(["sh", "-c", f"exec > '{secret}'"]) as waits:  # until somebody opens it to read
+        with (
+            pytest.raises(UnsupportedFeatureError, match="which it would open"),
+            open_independently(f"file://{source}", None, storage) as dataset,
+        ):
+            dataset.load()
+        is_untouched = waits.poll() is None
+        waits.kill()
+    assert is_untouched
+
+
 @pytest.mark.parametrize(
     "name", ["../.ssh/id", "../data/.git/config", "../link", "./.vstack/../../.ssh/id", "../.ssh.nc"]
 )
@@ -408,6 +429,31 @@ def test_coordinates_that_take_all_memory_are_not_read(strangers):
         xr.open_dataset(strangers, engine="virtualstack")
     with xr.open_dataset(strangers, engine="virtualstack", drop_variables="time") as dataset:
         assert dataset.sizes["time"] == 1 << 40
+
+
+CHANGES = {
+    "update": lambda store, part: vs.Repository.open(store).update(part, dim="time"),
+    "append": lambda store, part: part.virtual.to_manifest_store(store, append_dim="time"),
+    "region": lambda store, part: part.virtual.to_manifest_store(store, region="auto"),
+    "write": lambda store, part: vs.Repository.open(store).write("lat", ..., np.zeros(6)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_coordinates_that_take_all_memory_are_not_changed(strangers, tmp_path, name):
+    """Nothing is committed."""
+    part = vs.open_virtual_dataset(days(tmp_path / "more", 3)[2])
+
+    def grow(document):
+        for array in document["arrays"].values():
+            if "time" in array["dimension_names"]:
+                array["shape"][0], array["chunk_shapes"][0] = 1 << 40, 1 << 40
+                array |= {"bundled": None, "placements": {"pages": [], "tail": []}}
+
+    change(strangers, grow)
+    with pytest.raises(UnsupportedFeatureError, match="has coordinates of 4398046511104 bytes"):
+        CHANGES[name](strangers, part)
+    assert vs.Repository.open(strangers).snapshot.number == 0
 
 
 def endless(store):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
@@ -19,7 +20,16 @@ from virtualstack.storage import ObjectStore, Storage
 from virtualstack.storage.permission import Allow, Permission
 from virtualstack.storage.trust import is_signed
 
-__all__ = ["MAX_LABELS", "At", "ManifestStore", "number_of", "open_snapshot", "permission_of", "read_numbered"]
+__all__ = [
+    "MAX_LABELS",
+    "At",
+    "ManifestStore",
+    "check_labels",
+    "number_of",
+    "open_snapshot",
+    "permission_of",
+    "read_numbered",
+]
 
 MAX_LABELS = 1 << 32
 """Bytes of the labels along dimensions that are read when a store is opened."""
@@ -62,12 +72,12 @@ class ManifestStore:
         objects = ObjectStore(url.rstrip("/") + "/", storage, self.allow)
         snapshot = open_snapshot(objects, self.at)
         permission = permission_of(objects.url, snapshot, self.allow)
-        _check_labels(snapshot, url, options)
+        check_labels(snapshot, url, options.drop_variables)
         return group_of(snapshot, archive_of(snapshot, objects, permission))
 
 
-def _check_labels(snapshot: Snapshot, url: str, options: ReadOptions) -> None:
-    """Check how much the coordinates take that are read by whoever opens the store: few bytes may say that it is much.
+def check_labels(snapshot: Snapshot, url: str, dropped: Collection[str] = (), /) -> None:
+    """Check how much the coordinates take that whoever opens or changes the store reads: few bytes may say much.
 
     Raises
     ------
@@ -78,14 +88,14 @@ def _check_labels(snapshot: Snapshot, url: str, options: ReadOptions) -> None:
         path: math.prod(node.header.grid.array_shape) * max(node.header.dtype.itemsize, 1)
         for path, node in snapshot.arrays.items()
         if node.bundled is None
-        and (name := path.rpartition("/")[2]) not in options.drop_variables
+        and (name := path.rpartition("/")[2]) not in dropped
         and node.header.dimension_names == (name,)
     }
     if sum(sizes.values()) > MAX_LABELS:
         largest = max(sizes, key=lambda path: sizes[path])
         raise UnsupportedFeatureError(
             f"'{url}' has coordinates of {sum(sizes.values())} bytes, such as '{largest}', which would be read now; "
-            f"at most {MAX_LABELS} are. Leave them out: drop_variables=['{largest.rpartition('/')[2]}']",
+            f"at most {MAX_LABELS} are. Open it without them: drop_variables=['{largest.rpartition('/')[2]}']",
             url=url,
             variable=largest,
             feature="large coordinates",

@@ -10,7 +10,7 @@ from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import archive_of, group_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.manifest_store import open_snapshot, permission_of
+from virtualstack.readers.manifest_store import check_labels, open_snapshot, permission_of
 from virtualstack.storage import ObjectStore
 from virtualstack.writers.manifest_store.write import Overlay, write_group
 
@@ -54,7 +54,14 @@ class Stored:
 
     @cached_property
     def group(self) -> ManifestGroup:
-        """Everything in it; manifests are read when they are needed."""
+        """Everything in it; manifests are read when they are needed.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Its coordinates are too long, which are compared and written anew with the next snapshot.
+        """
+        check_labels(self.snapshot, self.url)
         return group_of(self.snapshot, archive_of(self.snapshot, self.objects, self.permission))
 
     def write(
