@@ -55,8 +55,15 @@ def test_expressions_that_are_not_known(text, message):
 
 def test_expansion_bombs_end():
     """Templates that multiply are stopped by the length of the text."""
-    templates = {f"t{i}": f"{{{{t{i + 1}}}}}" * 10 for i in range(6)} | {"t6": "x" * 10}
+    templates = {f"t{i}": f"{{{{t{i + 1}}}}}" * 10 for i in range(6)} | {"t6": "x" * 500}
     with pytest.raises(MalformedFileError, match="make texts beyond 16384 characters"):
+        render("{{t0}}", templates, where="r")
+
+
+def test_expansions_to_nothing_end():
+    """Templates that multiply and make no text are stopped as well."""
+    templates = {f"t{i}": f"{{{{t{i + 1}}}}}" * 1000 for i in range(6)} | {"t6": ""}
+    with pytest.raises(MalformedFileError, match="more than 256 expressions make one text"):
         render("{{t0}}", templates, where="r")
 
 
@@ -99,6 +106,18 @@ GOOD = {"key": "v/{{i}}", "url": "u", "offset": "0", "length": "1", "dimensions"
         ([{**GOOD, "offset": "x"}], "generator expression 'x', which gives no whole numbers"),
         ([{k: v for k, v in GOOD.items() if k != "offset"}], "only one of 'offset' and 'length'"),
         ([{**GOOD, "dimensions": {"i": {"stop": 10**12}}}], "generators of more than 16777216 references"),
+        ([{**GOOD, "dimensions": {"i": {"stop": 10**30}}}], "the dimension 'i'"),
+        ([{**GOOD, "dimensions": {"i": {"stop": 10**17}, "j": {"stop": 0}}}], "generators of more than"),
+        ([{**GOOD, "dimensions": {f"d{i}": [0] for i in range(70)}}], "a generator of more than 32 dimensions"),
+        ([{**GOOD, "offset": f"{{{{i * {2**62}}}}}", "dimensions": {"i": [4]}}], "template expression"),
+        (
+            [{**GOOD, "url": "x" * 16_000, "dimensions": {"i": {"stop": 1 << 17}}}],
+            "a generator of more than 1073741824 c",
+        ),
+        (
+            [{**GOOD, "key": "x" * 9000 + "{{i}}", "dimensions": {"i": {"stop": 1 << 17}}}],
+            "a generator of more than 10",
+        ),
         ([{**GOOD, "dimensions": {"i": {"stop": 10**5}, "j": {"stop": 10**5}}}], "generators of more than"),
     ],
 )

@@ -6,7 +6,7 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,10 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 _MAX_DEPTH, _MAX_EXPRESSION, _MAX_TEXT = 8, 256, 1 << 14
+_MAX_DIMENSIONS, _USUAL = 32, 4
+_MAX_NUMBER = 2.0**62
+_MAX_EVALUATED = 256  # expressions for one text, as templates stand in templates
+_MAX_COLUMN = 1 << 30  # characters of what one generator makes of one text
 
 type Value = int | str | np.ndarray[Any, Any] | pa.Array
 
@@ -43,7 +47,7 @@ def render(text: str, templates: Mapping[str, str], /, *, where: str) -> str:
     MalformedFileError
         An expression that is neither a name, nor whole-number arithmetic, nor a template with arguments.
     """
-    rendered = _render(text, {}, templates, where, 0)
+    rendered = _render(text, {}, templates, where, 0, iter(range(_MAX_EVALUATED)))
     return rendered if isinstance(rendered, str) else str(rendered)
 
 
@@ -65,7 +69,8 @@ def generate(
             raise MalformedFileError(f"'{where}' has the generator {generator!r}; 'key' and 'url' are asked for")
         values = _dimensions(generator.get("dimensions"), where)
         n = math.prod(len(value) for value in values.values())
-        if n > max_references - len(references):
+        most = max([n, *map(len, values.values())]) * max(1, len(values) // _USUAL)
+        if most > max_references - len(references):
             raise MalformedFileError(
                 f"'{where}' has generators of more than {max_references} references; write them out as parquet"
             )
@@ -84,6 +89,8 @@ def generate(
 def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
     if not isinstance(dimensions, Mapping):
         raise MalformedFileError(f"'{where}' has a generator with dimensions {dimensions!r}; an object is asked for")
+    if len(dimensions) > _MAX_DIMENSIONS:
+        raise MalformedFileError(f"'{where}' has a generator of more than {_MAX_DIMENSIONS} dimensions")
     values: dict[str, Any] = {}
     for name, value in dimensions.items():
         try:
@@ -92,7 +99,8 @@ def _dimensions(dimensions: object, where: str) -> dict[str, Any]:
                 if isinstance(value, list)
                 else range(int(value.get("start", 0)), int(value["stop"]), int(value.get("step", 1)))
             )
-        except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+            len(values[name])
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, pa.ArrowException) as error:
             raise MalformedFileError(
                 f"'{where}' has the dimension '{name}': {value!r}; a list, or start, stop and step, are asked for"
             ) from error
@@ -108,7 +116,9 @@ def _take(values: Any, index: np.ndarray[Any, Any]) -> Value:
 
 
 def _column(text: str, names: Mapping[str, Value], templates: Mapping[str, str], where: str, n: int) -> pa.Array:
-    rendered = _render(text, names, templates, where, 0)
+    rendered = _render(text, names, templates, where, 0, iter(range(_MAX_EVALUATED)))
+    if isinstance(rendered, str) and n * len(rendered) > _MAX_COLUMN:
+        raise _too_much(where)
     return pa.array([rendered] * n, pa.string()) if isinstance(rendered, str) else _strings(rendered)
 
 
@@ -127,7 +137,13 @@ def _strings(value: Value) -> pa.Array:
     return pc.cast(pa.array(value), pa.string())
 
 
-def _render(text: str, names: Mapping[str, Value], templates: Mapping[str, str], where: str, depth: int) -> Any:
+def _too_much(where: str) -> MalformedFileError:
+    return MalformedFileError(f"'{where}' has a generator of more than {_MAX_COLUMN} characters; write it as parquet")
+
+
+def _render(
+    text: str, names: Mapping[str, Value], templates: Mapping[str, str], where: str, depth: int, budget: Iterator[int]
+) -> Any:
     """Give a string, or an Arrow array of strings where a name stands for an array."""
     if depth > _MAX_DEPTH or len(text) > _MAX_TEXT:
         raise MalformedFileError(
@@ -137,17 +153,23 @@ def _render(text: str, names: Mapping[str, Value], templates: Mapping[str, str],
         raise MalformedFileError(f"'{where}' has the template {text[:80]!r}; statements ('{{%') are not known here")
     parts: list[Any] = []
     for i, part in enumerate(_EXPRESSION.split(text)):
-        parts.append(part if i % 2 == 0 else _evaluate(part, names, templates, where, depth))
+        parts.append(part if i % 2 == 0 else _evaluate(part, names, templates, where, depth, budget))
     if all(isinstance(part, (str, int)) for part in parts):
         joined = "".join(map(str, parts))
         if len(joined) > _MAX_TEXT:
             raise MalformedFileError(f"'{where}' has templates that make texts beyond {_MAX_TEXT} characters")
         return joined
     columns = [str(part) if isinstance(part, (str, int)) else _strings(part) for part in parts]
+    n = max(len(column) for column in columns if not isinstance(column, str))
+    lengths = (n * len(x) if isinstance(x, str) else pc.sum(pc.binary_length(x)).as_py() or 0 for x in columns)
+    if sum(lengths) > _MAX_COLUMN:
+        raise _too_much(where)
     return pc.binary_join_element_wise(*columns, "")
 
 
-def _evaluate(text: str, names: Mapping[str, Value], templates: Mapping[str, str], where: str, depth: int) -> Value:
+def _evaluate(
+    text: str, names: Mapping[str, Value], templates: Mapping[str, str], where: str, depth: int, budget: Iterator[int]
+) -> Value:
     def value(node: ast.AST) -> Value:
         match node:
             case ast.Constant(value=int() | str() as constant):
@@ -155,22 +177,27 @@ def _evaluate(text: str, names: Mapping[str, Value], templates: Mapping[str, str
             case ast.Name(id=name) if name in names:
                 return names[name]
             case ast.Name(id=name) if name in templates:
-                rendered: Value = _render(templates[name], names, templates, where, depth + 1)
+                rendered: Value = _render(templates[name], names, templates, where, depth + 1, budget)
                 return rendered
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 operands = value(left), value(right)
                 if all(isinstance(x, (int, np.ndarray)) for x in operands):
+                    about = _OPERATORS[type(op)](*(np.asarray(x, np.float64) for x in operands))
+                    if np.abs(about).max(initial=0) > _MAX_NUMBER:
+                        raise OverflowError("numbers beyond 2^62")  # those of numpy would begin again
                     result: Value = _OPERATORS[type(op)](*operands)
                     return result
             case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords) if name in templates:
                 arguments = {str(x.arg): value(x.value) for x in keywords}
-                called: Value = _render(templates[name], {**names, **arguments}, templates, where, depth + 1)
+                called: Value = _render(templates[name], {**names, **arguments}, templates, where, depth + 1, budget)
                 return called
         raise SyntaxError("unknown name, or not whole-number arithmetic")
 
     try:
         if len(text) > _MAX_EXPRESSION:
             raise SyntaxError("too long")
+        if next(budget, None) is None:
+            raise SyntaxError(f"more than {_MAX_EVALUATED} expressions make one text")
         with np.errstate(all="raise"):
             return value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ArithmeticError, RecursionError) as error:
