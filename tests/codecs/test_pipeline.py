@@ -13,10 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zarr
+from zarr.codecs import ShardingCodec
 from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, check_codecs, decode, n_array_codecs
+from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
 VALUES = np.random.default_rng(0).integers(0, 50, (6, 8)).astype("i4")
@@ -298,17 +301,91 @@ def test_no_more_memory_is_taken_than_values_have(raw, made, dtype):
 
 
 def test_shards_without_all_their_chunks():
-    """Those that are absent are zeros; damage is an error."""
+    """Those that are absent have the fill value, where that is known; damage is an error."""
     index = np.array([2**64 - 1, 2**64 - 1, 0, 4], "<u8").tobytes()
     made = Codec.of(
         SHARDING.name, **{**SHARDING.options(), "chunk_shape": [2], "codecs": ["bytes"], "index_codecs": ["bytes"]}
     )
-    assert decode(b"\1\0\2\0" + index, (made,), np.dtype("<i2"), (4,)).tolist() == [0, 0, 1, 2]
+    good = b"\1\0\2\0" + index
+    told = with_fill((made,), [np.int16(-7).tobytes()])
+    assert decode(good, told, np.dtype("<i2"), (4,)).tolist() == [-7, -7, 1, 2]
+    assert with_fill((made,), [b"\0\0", b"\1\0"]) == (made,)
+    with pytest.raises(CodecError, match="the fill value of them is not known"):
+        decode(good, (made,), np.dtype("<i2"), (4,))
+    behind = with_fill((Codec.of("transpose", order=[0]), made), [b"\5\0"])
+    assert decode(good, behind, np.dtype("<i2"), (4,)).tolist() == [5, 5, 1, 2]
+    assert with_fill((codec("delta", dtype="<i2"), made), [b"\0\0"]) == (codec("delta", dtype="<i2"), made)
     for raw in (index, index[:-1], b"\1\0\2" + index[:-1] + b"\1"):
         with pytest.raises(CodecError):
             decode(raw, (made,), np.dtype("<i2"), (4,))
     with pytest.raises(UnsupportedFeatureError, match="does not take"):
         decode(index, (made,), np.dtype("<i2"), (5,))
+
+
+def named(*names):
+    options = {"bytes": {"endian": "little"}, "gzip": {"level": 1}}
+    return [{"name": name, "configuration": options.get(name, {})} for name in names]
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+@pytest.mark.parametrize("checks", [["bytes"], ["bytes", "crc32c"]])
+def test_shards_are_what_zarr_reads(location, checks):
+    """Of any fill value, wherever the index is."""
+    values = np.full((6, 8), -7, "i4")
+    values[:2, 4:], values[4:, :4] = 1, np.arange(8).reshape(2, 4)
+    store = MemoryStore()
+    made = Codec.of(
+        SHARDING.name,
+        chunk_shape=[2, 4],
+        codecs=[{"name": "transpose", "configuration": {"order": [1, 0]}}, *named("bytes", "gzip")],
+        index_codecs=named(*checks),
+        index_location=location,
+    )
+    serializer = ShardingCodec.from_dict(made.to_json())
+    array = zarr.create_array(
+        store, shape=(6, 8), chunks=(6, 8), dtype="i4", fill_value=-7, serializer=serializer, compressors=None
+    )
+    array[...] = values
+    raw = store._store_dict["c/0/0"].to_bytes()
+    got = decode(raw, with_fill((made,), [np.int32(-7).tobytes()]), values.dtype, values.shape)
+    np.testing.assert_array_equal(got, array[...])
+    np.testing.assert_array_equal(got, values)
+
+
+def test_chunks_of_a_shard_are_no_longer_than_chunks():
+    """Else each of many would be all of it."""
+    index = np.array([[0, 1 << 20]] * 8, "<u8").tobytes()
+    inner = {"chunk_shape": [1], "codecs": ["bytes", "gzip"], "index_codecs": ["bytes"]}
+    with pytest.raises(CodecError, match="has a chunk of 1048576 bytes, which decodes"):
+        decode(bytes(1 << 20) + index, (Codec.of(SHARDING.name, **inner),), np.dtype("u1"), (8,))
+
+
+def test_streams_one_after_another_are_not_copied_for_each(monkeypatch):
+    """Only a little of what is behind the end of one is."""
+    copied = []
+
+    class Counting:
+        def __init__(self):
+            self._stream = zlib.decompressobj(31)
+
+        def decompress(self, data, most):
+            return self._stream.decompress(data, most)
+
+        @property
+        def eof(self):
+            return self._stream.eof
+
+        @property
+        def unused_data(self):
+            copied.append(len(self._stream.unused_data))
+            return self._stream.unused_data
+
+    monkeypatch.setattr("virtualstack.codecs.bounded.new_gzip", Counting)
+    options = Codec.of("gzip", only="here")  # decoders are kept
+    raw = gzip.compress(b"") * 10_000 + bytes(40_000) + gzip.compress(b"abc")
+    assert decode(raw, (options,), np.dtype("S1"), (3,)).tobytes() == b"abc"
+    assert 10_000 < len(copied) < 10_100
+    assert sum(copied) < len(copied) * 20_000
 
 
 def test_errors_of_other_packages_are_ours():

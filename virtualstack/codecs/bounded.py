@@ -24,22 +24,31 @@ from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 __all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw_bytes"]
 
 
+_BLOCK = 1 << 14  # what is behind the end of a stream is copied: not all of a chunk for each of many
+
+
 def _drain(what: str, new: Callable[[], Any], raw: Bytes, limit: int, *, is_many: bool) -> bytes:
     """Decompress one stream, or several in a row, up to ``limit`` bytes and not one more."""
     parts: list[bytes] = []
     room = limit
-    data: Any = raw
+    rest = memoryview(raw)
+    block = len(rest)  # of the first stream, which is the only one as a rule
     while True:
         stream = new()
-        part = stream.decompress(data, room + 1)
-        if len(part) > room:
-            raise CodecError(f"{what} holds more than {limit} bytes, the most that is expected")
-        if not stream.eof:
-            raise CodecError(f"{what} ends before it should: the chunk is cut short or damaged")
-        parts.append(part)
-        room -= len(part)
-        data = stream.unused_data.lstrip(b"\0") if is_many else b""
-        if not data:
+        while not stream.eof:
+            if not rest:
+                raise CodecError(f"{what} ends before it should: the chunk is cut short or damaged")
+            part = stream.decompress(rest[:block], room + 1)
+            if len(part) > room:
+                raise CodecError(f"{what} holds more than {limit} bytes, the most that is expected")
+            parts.append(part)
+            room -= len(part)
+            rest = rest[min(block, len(rest)) - len(stream.unused_data) :]
+        block = _BLOCK
+        while rest and is_many and not rest[0]:
+            padding = bytes(rest[:block])
+            rest = rest[len(padding) - len(padding.lstrip(b"\0")) :]
+        if not rest or not is_many:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -1,10 +1,14 @@
-"""Zarr's codec ``sharding_indexed``: chunks in a chunk, each decoded within its bounds."""
+"""Zarr's codec ``sharding_indexed``: chunks in a chunk, each decoded within its bounds.
+
+Nothing in a shard says what the values of chunks are that it does not have: the fill value of the array, which is no
+part of an encoding. `with_fill` puts it there for decoding.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -14,20 +18,41 @@ from virtualstack.codecs.decoder import CodecError, raw_bytes
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import ManifestError, UnsupportedFeatureError
 
-__all__ = ["SHARDS", "shard_decoder"]
+__all__ = ["SHARDS", "shard_decoder", "with_fill"]
 
 SHARDS = "sharding_indexed"
 
 _ABSENT = (1 << 64) - 1
 _CHECKSUM = 4
+_FILL = "virtualstack_fill"  # bytes of the fill value, in hexadecimal
+_OVERHEAD = 4096  # bytes that codecs put around the few of a small chunk, and more
 
 type _DecoderOf = Callable[[tuple[Codec, ...], np.dtype[Any], tuple[int, ...]], Callable[[Any], NDArray[Any]]]
+
+
+def with_fill(codecs: tuple[Codec, ...], fills: Collection[bytes], /) -> tuple[Codec, ...]:
+    """Tell the codecs of an encoding the fill value of the array, where that is one and shards are among them.
+
+    Parameters
+    ----------
+    codecs
+        Of the encoding.
+    fills
+        Bytes of the fill values that chunks of the array may have, in native byte order.
+    """
+    names = [codec.name for codec in codecs]
+    if SHARDS not in names or len(set(fills)) != 1:
+        return codecs
+    if set(names[: names.index(SHARDS)]) - {"transpose"}:
+        return codecs  # values in a shard are other ones
+    told = {_FILL: next(iter(fills)).hex()}
+    return tuple(Codec.of(x.name, **x.options(), **told) if x.name == SHARDS else x for x in codecs)
 
 
 def shard_decoder(
     codec: Codec, dtype: np.dtype[Any], shape: tuple[int, ...], decoder_of: _DecoderOf, /
 ) -> Callable[[Any], NDArray[Any]]:
-    """Make the decoder of shards; chunks that a shard does not have are zeros.
+    """Make the decoder of shards; chunks that a shard does not have can be read where `with_fill` told the fill value.
 
     Parameters
     ----------
@@ -54,6 +79,7 @@ def shard_decoder(
             raise ValueError("index_codecs")
         if any(x.name == SHARDS for x in codecs):
             raise ValueError("shards in a shard")
+        fill = _fill(options.get(_FILL), dtype)
     except (KeyError, TypeError, ValueError, ManifestError) as error:
         raise UnsupportedFeatureError(
             f"codec '{SHARDS}' does not take the configuration {codec.configuration[:500]}: {error}", feature=SHARDS
@@ -66,16 +92,35 @@ def shard_decoder(
         data = raw_bytes(raw)
         if data.size < length:
             raise CodecError(f"a shard of {data.size} bytes, whose index has {length}")
+        most = data.size if dtype.kind in "OT" else 2 * math.prod(inner) * dtype.itemsize + _OVERHEAD
         spots = read_index(data[:length] if is_first else data[data.size - length :]).reshape(-1, 2).tolist()
-        values = np.zeros(shape, dtype)
+        values = np.empty(shape, dtype)
         for cell, (offset, n) in zip(itertools.product(*map(range, grid)), spots, strict=True):
+            box = tuple(slice(i * m, (i + 1) * m) for i, m in zip(cell, inner, strict=True))
             if (offset, n) == (_ABSENT, _ABSENT):
+                if fill is None:
+                    raise CodecError("a shard has not all of its chunks, and the fill value of them is not known")
+                values[box] = fill
                 continue
             begin, end = (length, data.size) if is_first else (0, data.size - length)
             if not begin <= offset <= offset + n <= end:
                 raise CodecError(f"a shard of {data.size} bytes has a chunk of {n} bytes at {offset}")
-            box = tuple(slice(i * m, (i + 1) * m) for i, m in zip(cell, inner, strict=True))
+            if n > most:  # all of a shard for each of its chunks
+                raise CodecError(f"a shard has a chunk of {n} bytes, which decodes to {most // 2} bytes at most")
             values[box] = read(data[offset : offset + n])
         return values
 
     return decode
+
+
+def _fill(told: object, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """Give the fill value; ``None`` where it was not told, or is none of the dtype."""
+    if not isinstance(told, str):
+        return None
+    raw = bytes.fromhex(told)
+    if dtype.kind == "T":
+        return np.array(raw.decode(), dtype)
+    if len(raw) != dtype.itemsize:
+        return None
+    native = dtype.newbyteorder("=")
+    return np.frombuffer(raw, native).reshape(()) if native.itemsize else np.zeros((), native)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import CodecError
+from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import StorageError, UnsupportedFeatureError
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
 from virtualstack.reading.decoding import decoding_of, strided
@@ -108,7 +109,8 @@ def _values(
     if low < 0 or high >= size:
         return None
     try:
-        decoding = decoding_of(encoding.dtype, encoding.shape, encoding.codecs)
+        codecs = with_fill(encoding.codecs, [x.raw for x in manifest.fills])
+        decoding = decoding_of(encoding.dtype, encoding.shape, codecs)
         if decoding.is_raw:
             itemsize = decoding.itemsize
             if length != size * itemsize:

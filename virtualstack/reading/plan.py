@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import ChunkDecodeError, ManifestError, StorageError
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkEncoding, ChunkManifest, ManifestArray
@@ -208,9 +209,9 @@ def _plan(
         )
     real = np.flatnonzero(~is_hole) if holes.size else np.arange(code.size)
     table: dict[Decoding, int] = {}
-    ids = np.array(
-        [table.setdefault(decoding_of(x.dtype, x.shape, x.codecs), len(table)) for x in manifest.encodings], np.intp
-    )
+    fills = [x.raw for x in manifest.fills]
+    told = [(x, with_fill(x.codecs, fills)) for x in manifest.encodings]
+    ids = np.array([table.setdefault(decoding_of(x.dtype, x.shape, codecs), len(table)) for x, codecs in told], np.intp)
     entries = entries[real]
     rows = entries["encoding"]
     position = positions(real)
