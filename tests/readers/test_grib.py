@@ -1,5 +1,6 @@
 import itertools
 import re
+import tracemalloc
 import warnings
 
 import eccodes
@@ -9,6 +10,8 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.data.make_grib import GRIB1, GRIB2, fields_of, merged, message, write
+from virtualstack.codecs.decoder import CodecError
+from virtualstack.codecs.grib.codec import grib_decoder
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import EMPTY, FIRST, MISSING
@@ -341,8 +344,6 @@ def test_damaged_messages_are_named(sample, tmp_path):
 
 def test_single_and_double_precision_agree():
     """Where values are decoded in float32, they are those of float64, rounded."""
-    from virtualstack.codecs.grib.codec import grib_decoder
-
     rng = np.random.default_rng(0)
     n_float = 0
     for trial in range(200):
@@ -492,3 +493,21 @@ def test_what_damaged_messages_say_is_not_taken_for_others(tmp_path):
         vs.open_virtual_dataset(bad)
     path = write(tmp_path / "good.grib", [good])
     xr.testing.assert_identical(opened(path), cfgrib(path))
+
+
+def test_coordinates_are_counted_before_they_are_made():
+    """A message of bytes may describe a grid of any size."""
+    handle = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib2")
+    eccodes.codes_set(handle, "Ni", 2000)
+    eccodes.codes_set(handle, "Nj", 1000)
+    eccodes.codes_set_values(handle, np.zeros(2_000_000))
+    message = eccodes.codes_get_message(handle)
+    eccodes.codes_release(handle)
+    made = grib_decoder({"key": "latitudes"}, (10,))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CodecError, match="has 2000000 points; 10 are expected"):
+            made(message)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()

@@ -75,6 +75,7 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
             if key == "values":
                 values = _values(eccodes, handle, size, row)
             else:
+                _check_count(eccodes.codes_get_size(handle, key), size)
                 values = _checked(eccodes.codes_get_double_array(handle, key), size)
             return values if shape is None else values.reshape(shape)
         except eccodes.CodesInternalError as error:
@@ -87,9 +88,13 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
 
 
 def _checked(values: NDArray[Any], size: int | None) -> NDArray[Any]:
-    if size is not None and values.size != size:
-        raise CodecError(f"the GRIB message has {values.size} points; {size} are expected")
+    _check_count(values.size, size)
     return values
+
+
+def _check_count(found: int, size: int | None) -> None:
+    if size is not None and found != size:
+        raise CodecError(f"the GRIB message has {found} points; {size} are expected")
 
 
 def _values(eccodes: Any, handle: Any, size: int | None, row: int) -> NDArray[Any]:
