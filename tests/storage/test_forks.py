@@ -16,8 +16,10 @@ import pytest
 from tests.forks import forked, forking
 from tests.servers import RangeServer
 from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.location import Location
 from virtualstack.storage import Storage, library
 from virtualstack.storage import obstore as connections
+from virtualstack.storage.remote import RemoteSource
 
 DATA = bytes(range(256)) * 400
 
@@ -90,6 +92,15 @@ def test_children_read_while_threads_of_the_parent_do():
             done.set()
             for thread in threads:
                 thread.join()
+
+
+@forking
+def test_a_child_waits_for_no_thread_of_its_parent():
+    """One that was fetching a whole object, as servers without ranges make it."""
+    with RangeServer({"a": DATA}, mode="ignore_ranges") as server:
+        opened = RemoteSource(Location(server.url("a"), len(DATA)), None, "")
+        with opened._own_lock():
+            assert forked(lambda: read_all(opened))
 
 
 @forking

@@ -78,7 +78,7 @@ class RemoteSource:
         self._prefix = prefix
         self._first = memoryview(first)
         self._is_checked = is_checked
-        self._lock = threading.Lock()
+        self._lock = os.getpid(), threading.Lock()
 
     @property
     def size(self) -> int:
@@ -137,7 +137,7 @@ class RemoteSource:
         return parts
 
     def _fetch_whole(self) -> memoryview:
-        with self._lock:
+        with self._own_lock():
             if len(self._first) < self.size:
                 connection, key = connect(self.location.url, self._backend, self._prefix)
                 data, found = connection.get_whole(self.location.url, key, WHOLE_LIMIT)
@@ -145,6 +145,12 @@ class RemoteSource:
                 check_lengths([self.size], [data], url=self.location.url)
                 self._first = data
             return self._first
+
+    def _own_lock(self) -> threading.Lock:
+        with _POOL_LOCK:
+            if self._lock[0] != os.getpid():  # who had it may not be there in a forked process
+                self._lock = os.getpid(), threading.Lock()
+            return self._lock[1]
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
         return type(self), (self.location, self._backend, self._prefix)
