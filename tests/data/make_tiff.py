@@ -181,6 +181,16 @@ def _of_gdal() -> Iterator[tuple[str, Maker]]:
     yield "gdal_webp", gdal(np.stack([GRAY] * 3).astype("u1"), **TILES, compress="webp", WEBP_LOSSLESS=True)
     for compression in ("lerc", "lerc_zstd", "lerc_deflate"):
         yield f"gdal_{compression}", gdal(floats, **TILES, compress=compression)
+    holes = floats.copy()
+    holes[40:60, 3:99] = np.nan
+    others = holes + 1
+    others[70:90] = np.nan
+    yield "gdal_lerc_nan", gdal(holes, **TILES, compress="lerc")
+    yield "gdal_lerc_nan_big", gdal(holes, compress="lerc_zstd", ENDIANNESS="BIG")
+    yield "gdal_lerc_nan_pixels", gdal(np.stack([holes, holes + 1]), **TILES, compress="lerc", interleave="pixel")
+    yield "gdal_lerc_nan_in_one", gdal(np.stack([holes, others, holes]), compress="lerc", interleave="pixel")
+    opaque = np.stack([*[GRAY.astype("u1")] * 3, np.where(GRAY > 99, 255, 0).astype("u1")])
+    yield "gdal_lerc_alpha", gdal(opaque, **TILES, compress="lerc", photometric="RGB", alpha="YES", interleave="pixel")
     yield "gdal_lzma", gdal(GRAY, **TILES, compress="lzma")
     for bits in (1, 2, 4, 7):
         yield f"gdal_bits{bits}", gdal((GRAY % 2**bits).astype("u1"), **TILES, nbits=bits, compress="deflate")

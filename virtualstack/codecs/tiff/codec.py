@@ -22,7 +22,7 @@ type TiffDecoder = Callable[[Bytes], NDArray[Any]]
 
 _CCITT = {2: "ccittrle_decode", 3: "ccittfax3_decode", 4: "ccittfax4_decode"}
 _JPEG = frozenset({7, 33007, 34892})
-_WEBP = 50001
+_LERC, _WEBP = 34887, 50001
 _LZMA_MEMORY = 1 << 30
 _YCBCR, _RGB, _CMYK = 6, 2, 5  # tag 262
 _NAMED = {8: "CIELAB", 9: "ICCLAB", 10: "ITULAB"}
@@ -75,7 +75,10 @@ def _stream_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
     def decode(raw: Bytes, /) -> NDArray[Any]:
         library = imagecodecs(settings.compression)
         data: Any = library.bitorder_decode(bytes(raw)) if settings.fill_order == 2 else raw
-        data = _decompressed(library, settings.compression, data, room)
+        if settings.compression == _LERC:
+            data = _lerc(library, data, room, samples)
+        else:
+            data = _decompressed(library, settings.compression, data, room)
         if settings.is_packed:
             values = _unpacked(library, settings, data, stored, columns * samples)
         else:
@@ -100,23 +103,37 @@ def _decompressed(library: Any, compression: int, data: Any, size: int) -> Any:
     name = BY_STREAM[compression]
     if name == "none":
         return data
-    if name == "lerc":
-        return _lerc(library, data, size)
     if name == "lzma":  # of which imagecodecs bounds no memory
         return lzma.LZMADecompressor(lzma.FORMAT_AUTO, memlimit=_LZMA_MEMORY).decompress(bytes(data), size)
     return getattr(library, f"{name}_decode")(data, out=size)
 
 
-def _lerc(library: Any, data: Any, size: int) -> Any:
-    """Decode LERC, which may be compressed in turn (tag 50674); its own frames begin with a name."""
+def _lerc(library: Any, data: Any, size: int, samples: int) -> Any:
+    """Decode LERC, which may be compressed in turn (tag 50674); its own frames begin with a name.
+
+    Frames have a mask: libtiff makes it of NaN, and of an opacity that is 0 or 255 everywhere.
+    """
     head = bytes(data[:10])
     if not head.startswith((b"Lerc2 ", b"CntZImage")):
         inner = "zstd" if head.startswith(b"\x28\xb5\x2f\xfd") else "deflate"
         data = getattr(library, f"{inner}_decode")(data, out=2 * size + 65536)
-    rows, columns = lerc_size(bytes(data[:26]))
-    if rows * columns > size:
-        raise CodecError(f"the LERC frame says that it has {rows} x {columns} pixels; {size} bytes are expected")
-    values = library.lerc_decode(data)
+    rows, columns, depth = lerc_size(bytes(data[:26]))
+    n_frames = bytes(data).count(b"Lerc2 ")
+    if rows * columns * depth > size or n_frames > samples:
+        raise CodecError(
+            f"there are {n_frames} LERC frames of {rows} x {columns} x {depth} samples; {size} bytes are expected"
+        )
+    values, mask = library.lerc_decode(data, masks=True)
+    if depth == 1 and values.ndim == 3:  # bands one after another, as each has a mask of its own
+        values = np.moveaxis(values, 0, -1)
+        mask = mask if mask is None or mask.ndim < 3 else np.moveaxis(mask, 0, -1)
+    n_bands = values.shape[2] if values.ndim > 2 else 1
+    if mask is not None and values.dtype.kind == "f" and not mask.all():
+        values = np.array(values)
+        values[~np.asarray(mask, bool)] = np.nan
+    elif values.dtype == np.uint8 and n_bands == samples - 1:
+        opacity = np.full(values.shape[:2], 255, np.uint8) if mask is None else mask.astype(np.uint8) * 255
+        values = np.dstack([values, opacity])
     if values.nbytes > size:
         raise CodecError(f"the LERC frame holds {values.nbytes} bytes; {size} are expected")
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)

@@ -87,21 +87,23 @@ def _jpeg2000(data: bytes) -> tuple[int, int, int]:
     return rows - top, columns - left, samples
 
 
-def lerc_size(head: bytes, /) -> tuple[int, int]:
-    """Read rows and columns of a LERC frame: of its first band.
+def lerc_size(head: bytes, /) -> tuple[int, int, int]:
+    """Read rows, columns and samples that stand together of a LERC frame: of its first band.
 
     Raises
     ------
     CodecError
         There is no such frame.
     """
-    if head.startswith(b"Lerc2 ") and len(head) >= 22:
+    depth = 1
+    if head.startswith(b"Lerc2 ") and len(head) >= 26:
         (version,) = unpack_from("<i", head, 6)
-        rows, columns = unpack_from("<ii", head, 14 if version >= 3 else 10)
+        rows, columns, depth = unpack_from("<iii", head, 14 if version >= 3 else 10)
+        depth = depth if version >= 4 else 1
     elif head.startswith(b"CntZImage ") and len(head) >= 26:
         rows, columns = unpack_from("<ii", head, 18)
     else:
         raise CodecError("there is no LERC frame: its header is missing")
-    if rows < 0 or columns < 0:
-        raise CodecError(f"the LERC frame says that it has {rows} x {columns} pixels")
-    return rows, columns
+    if rows < 0 or columns < 0 or depth < 1:
+        raise CodecError(f"the LERC frame says that it has {rows} x {columns} x {depth} samples")
+    return rows, columns, depth
