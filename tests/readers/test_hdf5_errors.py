@@ -103,6 +103,9 @@ def test_failures_of_storage_stay_what_they_are(tmp_path):
         def source(self, url):
             return FaultySource(Storage.of(None).source(url), after=self.after)
 
+        def may_open(self, url):
+            return True
+
     path = make("many_attributes", tmp_path)
     for after in (0, 1, 5, 20, 60):
         with pytest.raises(StorageError, match="FaultySource"):
@@ -160,6 +163,9 @@ def test_sources_that_are_no_local_files(tmp_path):
     class Memory:
         def source(self, url):
             return MemorySource(path.read_bytes(), "memory://x.h5")
+
+        def may_open(self, url):
+            return True
 
     local, memory = read(path), read(path, Memory())
     assert isinstance(Storage.of(None).source(path), LocalSource)

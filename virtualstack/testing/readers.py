@@ -71,6 +71,9 @@ class _RecordingStorage:
         self.sources.append(RecordingSource(self._storage.source(url, **options)))
         return self.sources[-1]
 
+    def may_open(self, url: str) -> bool:
+        return self._storage.may_open(url)
+
 
 def record_reads(reader: Reader, url: str, options: ReadOptions, /) -> tuple[ManifestGroup, list[RecordingSource]]:
     """Read a source, and give the sources that were opened with what was read of them."""
