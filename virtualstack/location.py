@@ -73,22 +73,29 @@ def absolute_url(path: str | bytes | os.PathLike[str], /) -> str:
     'file:///x.nc'
     """
     text = os.fsdecode(path)
+    url = _url_of(text)
+    return "file://" + Path(os.path.abspath(os.path.expanduser(text))).as_posix() if url is None else url
+
+
+@lru_cache(maxsize=4096)
+def _url_of(text: str) -> str | None:
+    """Give the absolute URL of what has a scheme."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise StorageError(f"{text!r} is no UTF-8, which references and URLs are: rename the file") from error
     match = _SCHEME.match(text)
     if match is None:
-        return "file://" + Path(os.path.abspath(os.path.expanduser(text))).as_posix()
+        return None
     scheme, rest = match.group(1).lower(), text[match.end() :]
     return _local_url(rest) if scheme in ("file", "local") else f"{scheme}://{rest}"
 
 
-@lru_cache(maxsize=1024)
 def _local_url(rest: str) -> str:
     return "file://" + Path(os.path.abspath("/" + rest.lstrip("/"))).as_posix()
 
 
+@lru_cache(maxsize=4096)
 def local_path(url: str, /) -> Path | None:
     """Give the local path behind an absolute URL, or ``None`` where it is not a ``file://`` URL.
 

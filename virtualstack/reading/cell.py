@@ -56,12 +56,14 @@ def read_cell(array: ManifestArray, items: list[Any], storage: Storage, /) -> ND
             return None
         cells.append(found[0])
         first.append(picked[0] - found[1])
-    manifest = array.manifest.read(tuple([slice(i, i + 1) for i in cells]))
-    code, row, offset, length = manifest.entries.item()
+    manifest, at = array.manifest, tuple(cells)
+    if not isinstance(manifest, ChunkManifest):
+        manifest, at = manifest.read(tuple([slice(i, i + 1) for i in cells])), (0,) * len(cells)
+    code, row, offset, length = manifest.entries[at].item()
     if code < INLINE or not row < len(manifest.encodings):
         return None
     encoding = manifest.encodings[row]
-    base = int(manifest.starts.item()) if manifest.starts is not None else 0
+    base = int(manifest.starts[at]) if manifest.starts is not None else 0
     base += sum(map(operator.mul, first, encoding.strides))
     shape = tuple(map(len, ranges))
     strides = [picked.step * step for picked, step in zip(ranges, encoding.strides, strict=True)]

@@ -136,7 +136,7 @@ def check_version(expected: Location | None, found: Location, /) -> None:
     Of local files, which have no etag, the time of the last modification is compared too: a file that was written
     again may have the same size.
     """
-    if expected is None:
+    if expected is None or expected == found:
         return
     versions: list[tuple[str, float | str | None, float | str | None]]
     versions = [("size", expected.size, found.size), ("etag", expected.etag, found.etag)]
