@@ -1,4 +1,4 @@
-"""Codecs that make an array of a chunk, as zarr and numcodecs load them; they only decode."""
+"""Codecs as zarr and numcodecs load them, by entry point; they only decode."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from zarr.abc.codec import ArrayBytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
-from virtualstack.codecs.decoder import Bytes, CodecError
+from virtualstack.codecs.decoder import Bytes, CodecError, raw_bytes
 from virtualstack.codecs.metadata import Codec
 
-__all__ = ["NumcodecsPlugin", "ZarrPlugin"]
+__all__ = ["NumcodecsPlugin", "ZarrMetadata", "ZarrPlugin"]
 
 
 @dataclass(frozen=True)
-class ZarrPlugin(ArrayBytesCodec):
-    """A codec in zarr version 3 metadata.
+class ZarrMetadata:
+    """What is the same in all codecs of zarr version 3: their metadata, and that they decode in a thread.
 
     Parameters
     ----------
     codec
-        Its metadata.
+        The metadata.
     """
 
-    is_fixed_size: ClassVar[bool] = False  # type: ignore[misc]
+    is_fixed_size: ClassVar[bool] = False
 
     codec: Codec
 
@@ -44,11 +44,7 @@ class ZarrPlugin(ArrayBytesCodec):
         """Write the codec's metadata."""
         return self.codec.to_json()
 
-    @abstractmethod
-    def decoder(self, options: Mapping[str, Any], shape: tuple[int, ...], /) -> Callable[[Bytes], NDArray[Any]]:
-        """Make the decoder of chunks of a shape."""
-
-    def compute_encoded_size(self, _input_byte_length: int, _chunk_spec: ArraySpec) -> int:
+    def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
         """Refuse: the size depends on the values.
 
         Raises
@@ -58,12 +54,25 @@ class ZarrPlugin(ArrayBytesCodec):
         """
         raise NotImplementedError
 
-    def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        decode = self.decoder(self.codec.options(), chunk_spec.shape)
-        return chunk_spec.prototype.nd_buffer.from_numpy_array(decode(chunk_bytes.to_bytes()))
+    @abstractmethod
+    def _decode_sync(self, chunk: Any, spec: ArraySpec) -> Any:
+        """Decode a chunk."""
 
-    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+    async def _decode_single(self, chunk: Any, spec: ArraySpec) -> Any:
+        return await asyncio.to_thread(self._decode_sync, chunk, spec)
+
+
+@dataclass(frozen=True)
+class ZarrPlugin(ZarrMetadata, ArrayBytesCodec):
+    """A codec that makes an array of a chunk, in zarr version 3 metadata."""
+
+    @abstractmethod
+    def decoder(self, options: Mapping[str, Any], shape: tuple[int, ...], /) -> Callable[[Bytes], NDArray[Any]]:
+        """Make the decoder of chunks of a shape."""
+
+    def _decode_sync(self, chunk: Buffer, spec: ArraySpec) -> NDBuffer:
+        decode = self.decoder(self.codec.options(), spec.shape)
+        return spec.prototype.nd_buffer.from_numpy_array(decode(chunk.to_bytes()))
 
 
 class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]
@@ -72,17 +81,18 @@ class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]
     codec_id: str
 
     def __init__(self, **options: Any) -> None:
-        self._options, self._decode = options, self.decoder(options)
+        self.codec = Codec.of(self.codec_id, **options)  # and no decoder, which need not pickle
+        self.decoder(options)  # which says what is wrong with them
 
     @abstractmethod
-    def decoder(self, options: Mapping[str, Any], /) -> Callable[[Bytes], NDArray[Any]]:
-        """Make the decoder."""
+    def decoder(self, options: Mapping[str, Any], /) -> Callable[[Any], Any]:
+        """Make the decoder of bytes to an array."""
 
     def get_config(self) -> dict[str, Any]:
         """Give the settings, with the ``id``."""
-        return {"id": self.codec_id, **self._options}
+        return {"id": self.codec_id, **self.codec.options()}
 
-    def encode(self, _buf: Any) -> Any:
+    def encode(self, buf: Any) -> Any:
         """Refuse.
 
         Raises
@@ -94,11 +104,11 @@ class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]
 
     def decode(self, buf: Any, out: Any = None) -> Any:
         """Give the values, in ``out`` where it is given."""
-        values = self._decode(bytes(memoryview(buf).cast("B")))
+        values = self.decoder(self.codec.options())(raw_bytes(buf))
         if out is None:
             return values
-        target = np.asarray(memoryview(out).cast("B"))
-        if target.size != values.nbytes:
-            raise CodecError(f"the chunk decodes to {values.nbytes} bytes; there is room for {target.size}")
-        target[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        decoded, target = raw_bytes(values), np.asarray(memoryview(out).cast("B"))
+        if target.size != decoded.size:
+            raise CodecError(f"the chunk decodes to {decoded.size} bytes; there is room for {target.size}")
+        target[:] = decoded
         return out

@@ -6,13 +6,11 @@ as the ``id``. Both only decode.
 
 from __future__ import annotations
 
-import asyncio
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any
 
-import numcodecs.abc
-import numpy as np
 from zarr.abc.codec import BytesBytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
@@ -28,6 +26,7 @@ from virtualstack.codecs.hdf5.scaleoffset import SCALEOFFSET
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE
 from virtualstack.codecs.hdf5.zfp import ZFP
 from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrMetadata
 
 __all__ = [
     "Bitshuffle",
@@ -57,74 +56,23 @@ def _decode(codec: Codec, raw: Any, limit: int) -> Any:
 
 
 @dataclass(frozen=True)
-class ZarrFilter(BytesBytesCodec):
+class ZarrFilter(ZarrMetadata, BytesBytesCodec):
     """Any filter, in zarr version 3 metadata."""
 
-    is_fixed_size: ClassVar[bool] = False  # type: ignore[misc]
-
-    codec: Codec
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Self:
-        """Read the codec's metadata."""
-        return cls(Codec.from_json(data))
-
-    def to_dict(self) -> Any:
-        """Write the codec's metadata."""
-        return self.codec.to_json()
-
-    def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
-        """Refuse: what a filter makes of a chunk depends on the values.
-
-        Raises
-        ------
-        NotImplementedError
-            Always.
-        """
-        raise NotImplementedError
-
-    def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        size = math.prod(chunk_spec.shape) * chunk_spec.dtype.to_native_dtype().itemsize
+    def _decode_sync(self, chunk: Buffer, spec: ArraySpec) -> Buffer:
+        size = math.prod(spec.shape) * spec.dtype.to_native_dtype().itemsize
         _, limit = encoded_size(self.codec, None, _MOST_STORED * size)
-        decoded = _decode(self.codec, chunk_bytes.as_numpy_array(), limit)
-        return chunk_spec.prototype.buffer.from_array_like(raw_bytes(decoded))
-
-    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+        decoded = _decode(self.codec, chunk.as_numpy_array(), limit)
+        return spec.prototype.buffer.from_array_like(raw_bytes(decoded))
 
 
-class _Filter(numcodecs.abc.Codec):  # type: ignore[misc]
+class _Filter(NumcodecsPlugin):
     """A filter in zarr version 2 metadata; its settings are those of the codec."""
 
-    codec_id: str
-
-    def __init__(self, **options: Any) -> None:
-        self._codec = Codec.of(self.codec_id, **options)
-
-    def get_config(self) -> dict[str, Any]:
-        """Give the settings, with the ``id``."""
-        return {"id": self.codec_id, **self._codec.options()}
-
-    def encode(self, buf: Any) -> Any:
-        """Refuse.
-
-        Raises
-        ------
-        NotImplementedError
-            Always.
-        """
-        raise NotImplementedError(f"'{self.codec_id}' only decodes")
-
-    def decode(self, buf: Any, out: Any = None) -> Any:
-        """Give the decoded bytes, in ``out`` where it is given."""
-        decoded = raw_bytes(_decode(self._codec, buf, _MOST))
-        if out is None:
-            return decoded
-        target = np.asarray(memoryview(out).cast("B"))
-        if target.size != decoded.size:
-            raise CodecError(f"the chunk decodes to {decoded.size} bytes; there is room for {target.size}")
-        target[:] = decoded
-        return out
+    def decoder(self, options: Mapping[str, Any], /) -> Callable[[Any], Any]:
+        """Make what gives the decoded bytes."""
+        codec = Codec.of(self.codec_id, **options)
+        return lambda raw: raw_bytes(_decode(codec, raw, _MOST))
 
 
 class Bitshuffle(_Filter):
@@ -152,7 +100,7 @@ class Elements(_Filter):
         NotImplementedError
             There are numbers, which are only decoded.
         """
-        return buf if is_text(self._codec.options()) else super().encode(buf)
+        return buf if is_text(self.codec.options()) else super().encode(buf)
 
 
 class LZ4Blocks(_Filter):
