@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any
 from weakref import WeakSet
+
+from virtualstack.forks import in_forked_children
 
 __all__ = ["ByteCache"]
 
@@ -77,10 +78,7 @@ class ByteCache[T]:
                 self._size -= self._kept.popitem(last=False)[1][1]
 
 
+@in_forked_children
 def _clear_all() -> None:
     for cache in _CACHES:
         cache.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_clear_all)

@@ -7,7 +7,6 @@ the attributes, and what does not fit raises.
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from xarray.coding.times import decode_cf_datetime, decode_cf_timedelta
 
 from virtualstack.codecs.bounded import CodecError
+from virtualstack.forks import in_forked_children
 
 __all__ = [
     "DURATIONS",
@@ -44,8 +44,7 @@ _NAT = np.iinfo(np.int64).min
 _EXACT = 1 << 53
 _RESOLUTIONS = ("s", "ms", "us", "ns")
 _LOCK = threading.RLock()
-if hasattr(os, "register_at_fork"):  # nobody would give it back
-    os.register_at_fork(after_in_child=lambda: globals().update(_LOCK=threading.RLock()))
+in_forked_children(lambda: globals().update(_LOCK=threading.RLock()))  # nobody would give it back
 
 
 class UnfitTimeError(CodecError):

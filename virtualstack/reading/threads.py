@@ -6,6 +6,8 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from virtualstack.forks import in_forked_children
+
 __all__ = ["decode_pool", "io_pool", "n_decoders", "read_ahead_pool"]
 
 _IO_THREADS = 64
@@ -40,12 +42,9 @@ def _pool(name: str, n_threads: int) -> ThreadPoolExecutor:
         return _POOLS[name]
 
 
+@in_forked_children
 def _forget() -> None:
     # A forked child has the pools but not their threads, and perhaps a lock that nobody will give back.
     global _LOCK
     _LOCK = threading.Lock()
     _POOLS.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)

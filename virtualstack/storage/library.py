@@ -27,6 +27,7 @@ import obstore
 import obstore.store
 
 from virtualstack.errors import StorageError
+from virtualstack.forks import in_forked_children
 
 __all__ = ["keep_in_children", "kind", "library", "of_this_process"]
 
@@ -50,14 +51,11 @@ def keep_in_children(*left: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(left))
 
 
+@in_forked_children
 def _after_fork() -> None:
     global _STATE
     keep_in_children(_STATE)
     _STATE = _State()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def library() -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
+from virtualstack.forks import in_forked_children
 from virtualstack.location import Location, local_path
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
@@ -53,7 +54,7 @@ class _Descriptor:
 
 _OPEN: OrderedDict[int, _Descriptor] = OrderedDict()
 _LOCK = threading.Lock()
-os.register_at_fork(after_in_child=lambda: globals().update(_LOCK=threading.Lock()))
+in_forked_children(lambda: globals().update(_LOCK=threading.Lock()))
 
 
 class LocalSource:

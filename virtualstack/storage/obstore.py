@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, unquote
 
 from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.forks import in_forked_children
 from virtualstack.location import Location, split_url
 from virtualstack.storage.answer import find_region, named_region, what_was_answered
 from virtualstack.storage.identity import Identity, identities
@@ -78,14 +79,11 @@ _CONNECTIONS: weakref.WeakSet[Connection] = weakref.WeakSet()
 """All that there are, also those that sources alone hold."""
 
 
+@in_forked_children
 def _after_fork() -> None:
     # A store that is dropped wakes the threads that served it, with locks that one of them may have held.
-    keep_in_children(_STATE.connections, *_CONNECTIONS)
+    keep_in_children(*_CONNECTIONS)
     _STATE.lock, _STATE.connections = threading.Lock(), {}
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Connection:

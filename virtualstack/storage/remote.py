@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import StorageError
+from virtualstack.forks import in_forked_children
 from virtualstack.location import Location
 from virtualstack.storage.coalesce import coalesce
 from virtualstack.storage.lookup import look_up
@@ -34,12 +35,10 @@ _POOL: ThreadPoolExecutor | None = None
 _POOL_LOCK = threading.Lock()
 
 
+@in_forked_children
 def _forget_pool() -> None:
     global _POOL, _POOL_LOCK
     _POOL, _POOL_LOCK = None, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_pool)
 
 
 class RemoteSource:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 
 from virtualstack.cache import ByteCache
 from virtualstack.errors import StorageError
+from virtualstack.forks import in_forked_children
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, MISSING, ManifestArray, ManifestGroup, PlainArray
 from virtualstack.reading import check_missing
@@ -329,13 +329,10 @@ class ManifestStore(Store):
 _MANY_SOURCES = 1024
 
 
-def _unlock_all() -> None:
+@in_forked_children
+def _unlock_all() -> None:  # who had the locks is not there
     for store in _STORES.values():
         store._lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):  # who had the locks is not there in a forked process
-    os.register_at_fork(after_in_child=_unlock_all)
 
 
 def _span(byte_range: ByteRequest | None, length: int) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import zlib
 from collections.abc import Callable, Sequence
@@ -170,7 +169,6 @@ def _size_of(value: Any) -> int:
 
 
 _KEPT: ByteCache[Any] = ByteCache(256 << 20, _size_of)
-os.register_at_fork(after_in_child=_KEPT.clear)
 
 
 @dataclass(frozen=True, kw_only=True)
