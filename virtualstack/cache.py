@@ -11,9 +11,14 @@ from weakref import WeakSet
 
 from virtualstack.forks import in_forked_children
 
-__all__ = ["ByteCache"]
+__all__ = ["ByteCache", "each"]
 
 _CACHES: WeakSet[ByteCache[Any]] = WeakSet()
+
+
+def each(_value: object, /) -> int:
+    """Count a value as one, whatever its bytes: the limit of a cache is then a number of values."""
+    return 1
 
 
 class ByteCache[T]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.cache import ByteCache
+from virtualstack.cache import ByteCache, each
 from virtualstack.codecs.grib.library import cfgrib_of
 from virtualstack.manifests import Refusal
 from virtualstack.readers.grib.grids import Coordinate, Grid, GridError, grid_of
@@ -22,7 +22,7 @@ __all__ = ["Axis", "Mixture", "Variable", "coordinates_of", "variables_of", "wit
 UNKNOWN = "unknown"
 _GRID = ("md5GridSection", "gridType", "numberOfPoints")
 _MOST = 1 << 14
-_SAID: ByteCache[dict[str, Any]] = ByteCache(_MOST, lambda _: 1)
+_SAID: ByteCache[dict[str, Any]] = ByteCache(_MOST, each)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.cache import ByteCache
+from virtualstack.cache import ByteCache, each
 from virtualstack.codecs.grib.library import cfgrib_of
 from virtualstack.readers.grib.keys import UNDEFINED, ask
 
@@ -82,7 +82,7 @@ class Grid:
 
 
 _MOST = 64
-_GRIDS: ByteCache[Grid] = ByteCache(_MOST, lambda _: 1)
+_GRIDS: ByteCache[Grid] = ByteCache(_MOST, each)
 
 
 def grid_of(open_field: Callable[[], Any], kind: tuple[Any, ...], /, *, n_bytes: int) -> Grid:

@@ -6,13 +6,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from virtualstack.cache import ByteCache
+from virtualstack.cache import ByteCache, each
 from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
 from virtualstack.readers.grib.headers import Header
 from virtualstack.readers.grib.messages import Field
 from virtualstack.readers.grib.parts import PARAMETER_KEYS, QUALIFIER, STEP, TRIPLET, WHOLE, Parameter, Part, parts_of
 
 __all__ = ["OF_VALUES", "QUALIFIER", "TRIPLET", "UNDEFINED", "Asking", "ask", "field_of", "text_of"]
+
 UNDEFINED = "undef"
 """The value of keys that a field does not have, as cfgrib writes it."""
 
@@ -52,12 +53,8 @@ _QUALIFIERS = {
 _MOST, _MOST_PARTS, _MOST_OPEN = 1 << 16, 1 << 16, 64
 
 
-def _one(_: Any) -> int:
-    return 1
-
-
-_HEADERS: ByteCache[tuple[Any, ...]] = ByteCache(_MOST, _one)
-_PARTS: ByteCache[dict[str, Any]] = ByteCache(_MOST_PARTS, _one)
+_HEADERS: ByteCache[tuple[Any, ...]] = ByteCache(_MOST, each)
+_PARTS: ByteCache[dict[str, Any]] = ByteCache(_MOST_PARTS, each)
 
 
 class SupportsItem(Protocol):
@@ -173,7 +170,7 @@ class _Message:
         if name == QUALIFIER:
             return self._qualifier()
         if name == WHOLE:
-            return self["7777"] == "7777" if self._eccodes.codes_is_defined(self._handle, "7777") else False
+            return self.scalar("7777") == "7777"
         if name == TRIPLET:
             return ask(self, TRIPLET) if self.scalar("paramId") == 0 else UNDEFINED
         try:

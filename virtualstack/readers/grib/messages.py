@@ -171,9 +171,10 @@ def _field_1(read: Read, offset: int, length: int, size: int) -> tuple[int, Fiel
     if product[7] & 0x80:
         grid = _section_1(read, at, size, least=32)
         at += len(grid)
+        lists = grid[4] - 1 if 0 < grid[4] < 255 else len(grid)  # coordinates of levels, then rows
+        _check_levels(grid[3], lists + 4 * grid[3], len(grid))
         if grid[5] == 4 and grid[6:8] == b"\xff\xff":
-            _check_rows(grid[(grid[4] - 1 if 0 < grid[4] < 255 else len(grid)) + 4 * grid[3] :], 2)
-        _check_levels(grid[3], 4 * grid[3] + (grid[4] - 1 if 0 < grid[4] < 255 else len(grid)), len(grid))
+            _check_rows(grid[lists + 4 * grid[3] :], 2)
     described = at - offset
     if product[7] & 0x40:
         at += _length_1(read, at, size, least=6)
@@ -206,8 +207,11 @@ def _check_levels(n: int, end: int, length: int) -> None:
 def _check_rows(lengths: bytes, size: int) -> None:
     """Check the lengths of rows of a reduced Gaussian grid: eccodes ends the process where one has a single point."""
     one = (1).to_bytes(size, "big")
-    if any(lengths[at : at + size] == one for at in range(0, len(lengths), size)):
-        raise MessageError("a row of its Gaussian grid has a single point")
+    at = lengths.find(one)
+    while at >= 0:  # most are the end of one length and the beginning of the next
+        if at % size == 0:
+            raise MessageError("a row of its Gaussian grid has a single point")
+        at = lengths.find(one, at + 1)
 
 
 def _length_1(read: Read, at: int, size: int, *, least: int) -> int:
