@@ -6,8 +6,9 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["pyproj_before_eccodes"]
+__all__ = ["pyproj_before_eccodes", "pyproj_if_safe"]
 
 _ECCODES = {"eccodes", "gribapi"}
 
@@ -33,3 +34,13 @@ def pyproj_before_eccodes() -> None:
     """
     if not _ECCODES & sys.modules.keys() and _PyprojFirst not in sys.meta_path:
         sys.meta_path.insert(0, _PyprojFirst)
+
+
+def pyproj_if_safe() -> Any:
+    """Import pyproj; ``None`` where it is not installed, or where eccodes was loaded before it."""
+    if _ECCODES & sys.modules.keys() and "pyproj" not in sys.modules:
+        return None
+    try:
+        return importlib.import_module("pyproj")
+    except ImportError:
+        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from numbers import Integral
 
-__all__ = ["byte_count"]
+__all__ = ["byte_count", "chunk_byte_count"]
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -31,3 +31,22 @@ def byte_count(size: int | str, /, *, option: str) -> int:
     if number < 0:
         raise ValueError(f"{option}={size!r} is negative")
     return int(number * _UNITS[unit])
+
+
+def chunk_byte_count(chunk_size: int | str | None, /, *, auto: int) -> int | None:
+    """Read the bytes of a chunk at most, as readers take them: ``"auto"``, a number of bytes, or ``None`` for any.
+
+    >>> chunk_byte_count("auto", auto=4096), chunk_byte_count("1 MiB", auto=4096), chunk_byte_count(None, auto=4096)
+    (4096, 1048576, None)
+
+    Raises
+    ------
+    ValueError
+        It is no number of bytes, or none of a chunk.
+    """
+    if chunk_size is None or chunk_size == "auto":
+        return None if chunk_size is None else auto
+    found = byte_count(chunk_size, option="chunk_size")
+    if found == 0:
+        raise ValueError(f"chunk_size={chunk_size!r} is less than one byte")
+    return found

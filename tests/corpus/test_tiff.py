@@ -10,6 +10,7 @@ import tifffile
 import xarray as xr
 
 import virtualstack as vs
+from tests.like_rioxarray import check_place_and_attributes
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "tiff"
 FILES = sorted(path.name for path in CORPUS.glob("*"))
@@ -74,24 +75,7 @@ def check_like_rioxarray(found, expected):
     assert found.dims == expected.dims
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found.values, expected.values)
-    is_placed = "x" in found.coords or "xc" in found.coords
-    assert is_placed or expected.rio.transform() == rasterio.Affine.identity()
-    for key in found.coords:
-        if key != "spatial_ref":
-            assert found[key].values.tobytes() == expected[key].values.tobytes(), key
-    assert found.rio.crs == expected.rio.crs
-    if is_placed:
-        assert found.spatial_ref.attrs["GeoTransform"] == expected.spatial_ref.attrs["GeoTransform"]
-    assert str(found.rio.get_gcps()) == str(expected.rio.get_gcps())
-    attributes = dict(expected.attrs)
-    for key, usual in (("scale_factor", 1.0), ("add_offset", 0.0)):  # of no effect, but on the dtype
-        if attributes.get(key) == usual:
-            del attributes[key]
-    found.attrs.pop("grid_mapping", None)
-    assert found.attrs.keys() == attributes.keys()
-    for key, value in attributes.items():
-        value = ["" if x is None else x for x in value] if isinstance(value, tuple) else value
-        np.testing.assert_array_equal(found.attrs[key], value)
+    check_place_and_attributes(found, expected)
 
 
 def test_bands_are_variables_on_request():

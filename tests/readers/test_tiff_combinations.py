@@ -10,6 +10,7 @@ import tifffile
 
 import virtualstack as vs
 from tests.data.make_tiff import combinations
+from tests.like_rioxarray import check_place_and_attributes
 
 FILES = dict(combinations())
 # What tifffile does not decode, or to other values: it leaves out the masks of LERC
@@ -54,20 +55,4 @@ def check_like_rioxarray(found, path):
             return  # GDAL was built without the compression
     assert found.dims == expected.dims
     assert found.dtype == expected.dtype or expected.dtype == np.float32  # of which GDAL makes float16
-    is_placed = "x" in found.coords or "xc" in found.coords
-    assert is_placed or expected.rio.transform() == rasterio.Affine.identity()
-    for key in found.coords:
-        if key != "spatial_ref":
-            assert found[key].values.tobytes() == expected[key].values.tobytes(), key
-    assert found.rio.crs == expected.rio.crs
-    if is_placed:
-        assert found.spatial_ref.attrs["GeoTransform"] == expected.spatial_ref.attrs["GeoTransform"]
-    attributes = dict(expected.attrs)
-    for key, usual in (("scale_factor", 1.0), ("add_offset", 0.0)):  # of no effect, but on the dtype
-        if attributes.get(key) == usual:
-            del attributes[key]
-    found.attrs.pop("grid_mapping", None)
-    assert found.attrs.keys() == attributes.keys()
-    for key, value in attributes.items():
-        value = ["" if x is None else x for x in value] if isinstance(value, tuple) else value
-        np.testing.assert_array_equal(found.attrs[key], value)
+    check_place_and_attributes(found, expected)

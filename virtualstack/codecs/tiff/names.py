@@ -1,4 +1,4 @@
-"""Names that other packages have registered with numcodecs for what the codec does.
+"""Names that others have for what the codec does: standard ones, and those that packages register with numcodecs.
 
 A kerchunk reader without virtualstack, but with imagecodecs, opens references that use them.
 """
@@ -10,15 +10,26 @@ from typing import Any
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.tiff.settings import Settings
 
-__all__ = ["numcodecs_configs"]
+__all__ = ["numcodecs_configs", "standard_codec"]
+
+_ZLIB = Codec.of("numcodecs.zlib", level=6)
+_STANDARD = {
+    8: _ZLIB,
+    32946: _ZLIB,
+    34925: Codec.of("numcodecs.lzma", format=1, check=-1, preset=None, filters=None),
+    50000: Codec.of("zstd", level=0, checksum=False),
+}
+"""Codecs of streams that need no more than their bytes, by the value of tag 259."""
 
 _STREAMS: dict[int, dict[str, Any] | None] = {
     1: None,
     5: {"id": "imagecodecs_lzw"},
-    8: {"id": "zlib", "level": 6},
     32773: {"id": "imagecodecs_packbits"},
-    32946: {"id": "zlib", "level": 6},
-    34925: {"id": "lzma", "format": 1, "check": -1, "preset": None, "filters": None},
+    **{
+        number: {"id": codec.name.removeprefix("numcodecs."), **codec.options()}
+        for number, codec in _STANDARD.items()
+        if codec.name != "zstd"
+    },
     50000: {"id": "zstd", "level": 0},
 }
 _IMAGES = {
@@ -29,6 +40,12 @@ _IMAGES = {
     52546: "imagecodecs_jpegxl",
 }
 _WEBP = 50001
+
+
+def standard_codec(own: Settings, /) -> Codec | None:
+    """Give the codec of zarr version 3 that decodes the same; ``None`` where there is none."""
+    is_bytes = not own.is_packed and own.predictor == 1 and own.fill_order == 1
+    return _STANDARD.get(own.compression) if is_bytes else None
 
 
 def numcodecs_configs(codec: Codec, /) -> list[dict[str, Any]]:

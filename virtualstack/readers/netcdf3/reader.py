@@ -15,7 +15,7 @@ from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.netcdf3.chunks import chunk_shape, references
 from virtualstack.readers.netcdf3.extents import Extent, Layout, check_inside, lay_out
 from virtualstack.readers.netcdf3.header import read_header
-from virtualstack.sizes import byte_count
+from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
 
 __all__ = ["MAX_CELLS", "MAX_NDIM", "NetCDF3"]
@@ -69,8 +69,7 @@ class NetCDF3:
     chunk_size: int | str | None = "auto"
 
     def __post_init__(self) -> None:
-        if self._most_bytes() == 0:
-            raise ValueError(f"chunk_size={self.chunk_size!r} is less than one byte")
+        self._most_bytes()  # or an error
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Describe a file.
@@ -122,9 +121,7 @@ class NetCDF3:
         )
 
     def _most_bytes(self) -> int | None:
-        if self.chunk_size is None:
-            return None
-        return _AUTO if self.chunk_size == "auto" else byte_count(self.chunk_size, option="chunk_size")
+        return chunk_byte_count(self.chunk_size, auto=_AUTO)
 
 
 def _notes(layout: Layout) -> list[Refusal]:

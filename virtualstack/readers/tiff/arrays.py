@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.codecs.tiff.settings import Settings
+from virtualstack.codecs.tiff.names import standard_codec
 from virtualstack.location import Location
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
-from virtualstack.manifests import value_changing as cf_of
+from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, value_changing
 from virtualstack.readers.tiff.image import Image, Layout
 
 __all__ = ["AUTO", "Axes", "image_array", "nodata_of"]
@@ -109,7 +108,7 @@ def image_array(
         name=f"/{name}",
         dimension_names=dims,
         attributes=dict(attributes),
-        cf=cf_of(attributes),
+        cf=value_changing(attributes),
     )
 
 
@@ -117,6 +116,7 @@ def nodata_of(layout: Layout, /) -> Any:
     """Give the value of pixels without data, in the dtype of values; ``None`` where there is none, or it has no place.
 
     >>> from dataclasses import replace
+    >>> from virtualstack.codecs.tiff.settings import Settings
     >>> image = Layout(height=1, width=1, samples=1, rows=1, columns=1, is_tiled=False, is_planar=False,
     ...                settings=Settings(), nodata="255", obstacle=None)
     >>> nodata_of(image), nodata_of(replace(image, nodata="-9999"))
@@ -194,16 +194,8 @@ def _codecs(layout: Layout, shape: tuple[int, int, int]) -> tuple[Codec, ...]:
     """Give codecs that others know where they decode the same."""
     if layout.is_plain:
         return ()
-    own: Settings = layout.settings
-    if not own.is_packed and own.predictor == 1 and own.fill_order == 1:
-        match own.compression:
-            case 8 | 32946:
-                return (Codec.of("numcodecs.zlib", level=6),)
-            case 34925:
-                return (Codec.of("numcodecs.lzma", format=1, check=-1, preset=None, filters=None),)
-            case 50000:
-                return (Codec.of("zstd", level=0, checksum=False),)
-    return (own.codec(shape),)
+    standard = standard_codec(layout.settings)
+    return (layout.settings.codec(shape) if standard is None else standard,)
 
 
 def _axes_of(layout: Layout, rows: int, axes: Axes) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:

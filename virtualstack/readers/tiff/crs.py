@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import sys
 from collections.abc import Mapping
 from typing import Any
 
+from virtualstack.loading import pyproj_if_safe
 from virtualstack.readers.tiff.georeference import GeoKeys
 from virtualstack.readers.tiff.wkt import wkt_of
 
@@ -55,15 +54,11 @@ def crs_attributes(text: str, /) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=256)
 def _by_pyproj(text: str) -> Mapping[str, Any] | None:
-    if "eccodes" in sys.modules and "pyproj" not in sys.modules:  # loaded in this order, they abort the process' end
-        return None
-    try:
-        pyproj: Any = importlib.import_module("pyproj")
-        errors: Any = importlib.import_module("pyproj.exceptions")
-    except ImportError:
+    pyproj = pyproj_if_safe()
+    if pyproj is None:
         return None
     try:
         wkt = pyproj.CRS.from_user_input(text).to_wkt("WKT1_GDAL", output_axis_rule=True) or text
         return {**pyproj.CRS.from_wkt(wkt).to_cf(), "crs_wkt": wkt, "spatial_ref": wkt}
-    except errors.ProjError:  # a code that its database has not, or text that it cannot read
+    except pyproj.exceptions.ProjError:  # a code that its database has not, or text that it cannot read
         return None

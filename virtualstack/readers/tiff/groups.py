@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from virtualstack.location import Location
-from virtualstack.manifests import MISSING, ManifestArray, ManifestGroup, Refusal, inline_array
+from virtualstack.manifests import MISSING, ManifestArray, ManifestGroup, Refusal, inline_array, value_changing
 from virtualstack.readers.tiff.arrays import AUTO, Axes, image_array, nodata_of
 from virtualstack.readers.tiff.crs import crs_attributes, crs_text
 from virtualstack.readers.tiff.georeference import Transform, control_points, geo_keys, transform_of
@@ -90,6 +90,10 @@ class _Level:
         self.variable = _STACK if series.is_stack else _BANDS
 
     @property
+    def _by_band(self) -> bool:
+        return self._choices.band_as_variable and not self._series.is_stack
+
+    @property
     def factors(self) -> tuple[float, float]:
         """How many rows and columns of the full resolution one of this one stands for."""
         whole = self._series.levels[0].image.layout
@@ -126,8 +130,7 @@ class _Level:
 
     def _arrays(self, metadata: Metadata, *, is_mapped: bool) -> tuple[dict[str, ManifestArray], list[Refusal]]:
         layout, name = self._layout, self.variable
-        by_band = self._choices.band_as_variable and not self._series.is_stack
-        names = [f"band_{n + 1}" for n in range(layout.samples)] if by_band else [name]
+        names = [f"band_{n + 1}" for n in range(layout.samples)] if self._by_band else [name]
         names = [name for name in names if name not in self._choices.dropped]
         if not names:
             return {}, []
@@ -138,14 +141,15 @@ class _Level:
         whole = self._image_array(
             name, self._level.images, self._attributes(metadata, range(layout.samples), is_mapped)
         )
-        if not by_band:
+        if not self._by_band:
             return {name: whole}, []
         found: dict[str, ManifestArray] = {}
         for name in names:
             band = int(name.removeprefix("band_")) - 1
-            attributes = self._attributes(metadata, range(band, band + 1), is_mapped)
-            part = self._image_array(name, self._level.images, attributes)
-            found[name] = replace(part[band], name=f"/{name}", dimension_names=("y", "x"), attributes=attributes)
+            own = self._attributes(metadata, range(band, band + 1), is_mapped)
+            found[name] = replace(
+                whole[band], name=f"/{name}", dimension_names=("y", "x"), attributes=own, cf=value_changing(own)
+            )
         return found, []
 
     def _image_array(
@@ -170,15 +174,11 @@ class _Level:
     def _nodata(self) -> Any:
         """Give the value of pixels without data; overviews may leave it to the image."""
         own = nodata_of(self._layout)
-        return (
-            own
-            if own is not None
-            else nodata_of(replace(self._layout, nodata=self._series.levels[0].image.layout.nodata))
-        )
+        whole = self._series.levels[0].image.layout
+        return nodata_of(replace(self._layout, nodata=whole.nodata)) if own is None else own
 
     def _attributes(self, metadata: Metadata, bands: range, is_mapped: bool) -> dict[str, Any]:
-        is_alone = self._choices.band_as_variable and not self._series.is_stack
-        attributes = metadata.attributes(bands, with_tags=not is_alone)
+        attributes = metadata.attributes(bands, with_tags=not self._by_band)
         if self._series.is_stack:  # which is XML of the whole file in OME-TIFF; the dataset has it
             attributes.pop("TIFFTAG_IMAGEDESCRIPTION", None)
         nodata = self._nodata()
@@ -206,8 +206,7 @@ class _Level:
     def _coordinates(self, metadata: Metadata) -> tuple[dict[str, ManifestArray], list[Refusal]]:
         found: dict[str, ManifestArray] = {}
         layout, series = self._layout, self._series
-        by_band = self._choices.band_as_variable and not series.is_stack
-        if not series.is_stack and not by_band:
+        if not series.is_stack and not self._by_band:
             values = np.arange(1, layout.samples + 1)
             found["band"] = inline_array(values, name="/band", dims=("band",), attributes={})
         factors = dict(zip("yx", self.factors, strict=True))

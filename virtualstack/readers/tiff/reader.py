@@ -13,7 +13,7 @@ from virtualstack.readers.tiff.groups import Choices, dataset_of, tree_of
 from virtualstack.readers.tiff.image import Images
 from virtualstack.readers.tiff.series import series_of
 from virtualstack.readers.tiff.structure import Structure
-from virtualstack.sizes import byte_count
+from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
 
 __all__ = ["TIFF"]
@@ -46,8 +46,7 @@ class TIFF:
     chunk_size: int | str | None = "auto"
 
     def __post_init__(self) -> None:
-        if self._most_bytes() == 0:
-            raise ValueError(f"chunk_size={self.chunk_size!r} is less than one byte")
+        self._most_bytes()  # or an error
 
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Describe a file.
@@ -72,6 +71,4 @@ class TIFF:
         return make(structure, series, choices, source.location)
 
     def _most_bytes(self) -> int | None:
-        if self.chunk_size is None:
-            return None
-        return AUTO if self.chunk_size == "auto" else byte_count(self.chunk_size, option="chunk_size")
+        return chunk_byte_count(self.chunk_size, auto=AUTO)
