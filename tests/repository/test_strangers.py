@@ -415,15 +415,16 @@ def test_hidden_files_beside_a_store_are_not_its_own(strangers, name):
         read(strangers, allow=folder)
 
 
+def grow(document):
+    """Let the time be of 2^40 steps."""
+    for array in document["arrays"].values():
+        if "time" in array["dimension_names"]:
+            array["shape"][0], array["chunk_shapes"][0] = 1 << 40, 1 << 40
+            array |= {"bundled": None, "placements": {"pages": [], "tail": []}}
+
+
 def test_coordinates_that_take_all_memory_are_not_read(strangers):
     """They are when a store is opened, and a few bytes say how long they are."""
-
-    def grow(document):
-        for array in document["arrays"].values():
-            if "time" in array["dimension_names"]:
-                array["shape"][0], array["chunk_shapes"][0] = 1 << 40, 1 << 40
-                array |= {"bundled": None, "placements": {"pages": [], "tail": []}}
-
     change(strangers, grow)
     with pytest.raises(UnsupportedFeatureError, match=r"drop_variables=\['time'\]"):
         xr.open_dataset(strangers, engine="virtualstack")
@@ -443,13 +444,6 @@ CHANGES = {
 def test_coordinates_that_take_all_memory_are_not_changed(strangers, tmp_path, name):
     """Nothing is committed."""
     part = vs.open_virtual_dataset(days(tmp_path / "more", 3)[2])
-
-    def grow(document):
-        for array in document["arrays"].values():
-            if "time" in array["dimension_names"]:
-                array["shape"][0], array["chunk_shapes"][0] = 1 << 40, 1 << 40
-                array |= {"bundled": None, "placements": {"pages": [], "tail": []}}
-
     change(strangers, grow)
     with pytest.raises(UnsupportedFeatureError, match="has coordinates of 4398046511104 bytes"):
         CHANGES[name](strangers, part)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ _OVERHEAD = 4096  # bytes that codecs put around the few of a small chunk, and m
 type _DecoderOf = Callable[[tuple[Codec, ...], np.dtype[Any], tuple[int, ...]], Callable[[Any], NDArray[Any]]]
 
 
-def with_fill(codecs: tuple[Codec, ...], fills: Collection[bytes], /) -> tuple[Codec, ...]:
+def with_fill(codecs: tuple[Codec, ...], fills: Iterable[bytes], /) -> tuple[Codec, ...]:
     """Tell the codecs of an encoding the fill value of the array, where that is one and shards are among them.
 
     Parameters
@@ -41,11 +41,11 @@ def with_fill(codecs: tuple[Codec, ...], fills: Collection[bytes], /) -> tuple[C
         Bytes of the fill values that chunks of the array may have, in native byte order.
     """
     names = [codec.name for codec in codecs]
-    if SHARDS not in names or len(set(fills)) != 1:
+    if SHARDS not in names or len(distinct := set(fills)) != 1:
         return codecs
     if set(names[: names.index(SHARDS)]) - {"transpose"}:
         return codecs  # values in a shard are other ones
-    told = {_FILL: next(iter(fills)).hex()}
+    told = {_FILL: distinct.pop().hex()}
     return tuple(Codec.of(x.name, **x.options(), **told) if x.name == SHARDS else x for x in codecs)
 
 

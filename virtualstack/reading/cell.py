@@ -111,7 +111,7 @@ def _values(
     if low < 0 or high >= size:
         return None
     try:
-        codecs = with_fill(encoding.codecs, [x.raw for x in manifest.fills])
+        codecs = with_fill(encoding.codecs, (x.raw for x in manifest.fills))
         decoding = decoding_of(encoding.dtype, encoding.shape, codecs)
         if decoding.is_raw:
             itemsize = decoding.itemsize
