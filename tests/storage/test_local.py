@@ -13,7 +13,7 @@ import pytest
 
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
-from virtualstack.storage import LocalSource, LocalTarget, Source, local, open_source
+from virtualstack.storage import LocalSource, LocalTarget, Source, Storage, local, open_source
 from virtualstack.storage.local import open_local
 
 DATA = bytes(range(256)) * 40
@@ -82,7 +82,52 @@ def test_expectations_are_compared(path):
         open_source(path, expected=Location("", 7))
 
 
-def test_what_is_not_a_file(tmp_path):
+def read_one(path, offset=0, length=1, **version):
+    """Read one range, as single chunks are read."""
+    return Storage.of().read(offset, length, expected=Location(f"file://{path}", **version))
+
+
+def test_one_range(path):
+    """The version is compared, and the range must lie in the file that is there."""
+    status = path.stat()
+    known = {"size": len(DATA), "last_modified": status.st_mtime}
+    for version in ({}, {"size": len(DATA)}, known):
+        assert read_one(path, 5, 10, **version) == DATA[5:15]
+        assert read_one(path, len(DATA), 0, **version) == b""
+        for offset, length in ((10239, 2), (20000, 1), (-1, 1), (0, -1)):
+            with pytest.raises(StorageError, match=rf"has 10240 bytes, but {length} bytes from offset {offset} were"):
+                read_one(path, offset, length, **version)
+    with pytest.raises(SourceChangedError, match=r"its size was 7 and is 10240"):
+        read_one(path, size=7)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000_000))
+    with pytest.raises(SourceChangedError, match=r"its time of modification was"):
+        read_one(path, **known)
+
+
+def test_one_range_of_a_file_that_shrinks(path, monkeypatch):
+    """A short read is an error, never zeros."""
+    opened = os.open
+
+    def shrink(*args: object) -> int:
+        os.truncate(path, 100)
+        return opened(*args)
+
+    monkeypatch.setattr(os, "open", shrink)
+    with pytest.raises(StorageError, match=r"20 bytes were asked for, but 10 came. The source shrank"):
+        read_one(path, 90, 20)
+
+
+def test_one_range_leaves_nothing_open(path):
+    """Nor does it where reading fails."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    read_one(path)
+    with pytest.raises(StorageError):
+        read_one(path, 20000)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("open_source", [open_source, read_one])
+def test_what_is_not_a_file(tmp_path, open_source):
     """Missing, directory, FIFO and device each have their error; none waits."""
     with pytest.raises(SourceNotFoundError, match=r"there is no file at .*nope.*check the path"):
         open_source(tmp_path / "nope")
@@ -110,7 +155,8 @@ def test_what_is_not_a_file(tmp_path):
         (OSError(errno.EIO, "disk is broken"), "read failed: .*disk is broken. Check the file system"),
     ],
 )
-def test_errors_of_the_file_system(path, monkeypatch, error, message):
+@pytest.mark.parametrize("open_source", [open_source, read_one])
+def test_errors_of_the_file_system(path, monkeypatch, error, message, open_source):
     """As root no mode forbids reading, so the errors are made."""
 
     def fail(*args: object) -> int:

@@ -123,8 +123,7 @@ def _values(
         if code == INLINE:
             raw: Any = memoryview(manifest.inline)[offset : offset + length]
         else:
-            location = manifest.locations[code - FIRST]
-            raw = storage.source(location.url, expected=location).read(offset, length)
+            raw = storage.read(offset, length, expected=manifest.locations[code - FIRST])
         values = decoding.elementwise(strided(decoding.numbers(raw), base, shape, strides))
     except UnsupportedFeatureError:
         return None

@@ -24,7 +24,7 @@ from virtualstack.location import Location, local_path
 from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
 
-__all__ = ["LocalSource", "LocalTarget", "look_up_local", "open_local"]
+__all__ = ["LocalSource", "LocalTarget", "look_up_local", "open_local", "read_local"]
 
 _MAX_OPEN = 128  # descriptors kept; a process may have 1024, and an archive 10^5 files
 _TEMPORARY = ".virtualstack-"
@@ -41,9 +41,8 @@ class _Descriptor:
 
     def __init__(self, path: Path, url: str) -> None:
         self.number = -1
-        with _storage_errors(url, "read"):
-            self.status = path.stat()
-            _check_regular(self.status, url)  # before opening: a FIFO would wait for its writer
+        with _StorageErrors(url, "read"):
+            _check_regular(path.stat(), url)  # before opening: a FIFO would wait for its writer
             self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self.status = os.fstat(self.number)
 
@@ -92,11 +91,8 @@ class LocalSource:
         if not (offset >= 0 and 0 <= length <= self.size - offset):
             check_ranges([(offset, length)], url=self.location.url, size=self.size)  # says what is wrong
         file = self._descriptor()
-        try:
+        with _StorageErrors(self.location.url, "read"):
             data = _pread(file.number, offset, length)
-        except OSError:
-            with _storage_errors(self.location.url, "read"):
-                raise
         if len(data) != length:
             check_lengths([length], [data], url=self.location.url)
         return data
@@ -108,7 +104,7 @@ class LocalSource:
             check_ranges([(offset, length)], url=self.location.url, size=self.size)
         file = self._descriptor()
         done = 0
-        with _storage_errors(self.location.url, "read"):
+        with _StorageErrors(self.location.url, "read"):
             while done < length:  # Linux reads 2 GiB less a page at a time
                 n = os.preadv(file.number, [target[done:]], offset + done)
                 if not n:
@@ -121,7 +117,7 @@ class LocalSource:
         if not len(table):
             return []
         file = self._descriptor()
-        with _storage_errors(self.location.url, "read"):
+        with _StorageErrors(self.location.url, "read"):
             got: list[Bytes] = [_pread(file.number, offset, length) for offset, length in table.tolist()]
         check_lengths(table[:, 1].tolist(), got, url=self.location.url)
         return got
@@ -166,7 +162,7 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
     """
     path = local_path(url)
     if path is None:
-        raise StorageError(f"'{url}' is not the URL of a local file ('file:///...')", url=url)
+        raise _not_local(url)
     file = _Descriptor(path, url)
     source = LocalSource(_location(url, file.status), (file.status.st_ino, file.status.st_ctime_ns))
     check_version(expected, source.location)
@@ -174,17 +170,46 @@ def open_local(url: str, /, *, expected: Location | None = None) -> LocalSource:
     return source
 
 
+def read_local(url: str, offset: int, length: int, /, *, expected: Location) -> bytes:
+    """Read one range of a local file that nothing else is read of; errors are those of `open_local` and reading.
+
+    Which version it is, is seen just before the file is opened.
+    """
+    path = local_path(url)
+    if path is None:
+        raise _not_local(url)
+    with _StorageErrors(url, "read"):
+        status = path.stat()
+        if status.st_size != expected.size or status.st_mtime != expected.last_modified or expected.url != url:
+            check_version(expected, _location(url, status))
+        if not (stat.S_ISREG(status.st_mode) and offset >= 0 and 0 <= length <= status.st_size - offset):
+            _check_regular(status, url)
+            check_ranges([(offset, length)], url=url, size=status.st_size)  # says what is wrong
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = _pread(number, offset, length)
+        finally:
+            os.close(number)
+    if len(data) != length:
+        check_lengths([length], [data], url=url)
+    return data
+
+
 def look_up_local(url: str, /) -> Location:
     """Look at a local file, which is not opened; errors are those of `open_local`."""
     path = local_path(url)
     if path is None:
-        raise StorageError(f"'{url}' is not the URL of a local file ('file:///...')", url=url)
-    with _storage_errors(url, "read"):
+        raise _not_local(url)
+    with _StorageErrors(url, "read"):
         status = path.stat()
         _check_regular(status, url)
         if not os.access(path, os.R_OK):
             raise PermissionError(url)
     return _location(url, status)
+
+
+def _not_local(url: str) -> StorageError:
+    return StorageError(f"'{url}' is not the URL of a local file ('file:///...')", url=url)
 
 
 def _location(url: str, status: os.stat_result) -> Location:
@@ -212,25 +237,35 @@ def _check_regular(status: os.stat_result, url: str) -> None:
         )
 
 
-@contextlib.contextmanager
-def _storage_errors(url: str, verb: str) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise SourceNotFoundError(
-            f"there is no file at '{url}': check the path, and that its disk is mounted", url=url
-        ) from error
-    except IsADirectoryError as error:
-        raise StorageError(f"'{url}' is a directory, not a file: give the URL of one file", url=url) from error
-    except PermissionError as error:
-        raise StorageError(
-            f"'{url}' cannot be {'read' if verb == 'read' else 'written'}: permission denied. Change its mode or owner",
-            url=url,
-        ) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise StorageError(f"'{url}': {verb} failed: {error}. Check the file system", url=url) from error
+class _StorageErrors:
+    """Turns what the operating system raises into errors of storage."""
+
+    __slots__ = ("_url", "_verb")
+
+    def __init__(self, url: str, verb: str) -> None:
+        self._url = url
+        self._verb = verb
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, StorageError):
+            return
+        url = self._url
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise SourceNotFoundError(
+                f"there is no file at '{url}': check the path, and that its disk is mounted", url=url
+            ) from error
+        if isinstance(error, IsADirectoryError):
+            raise StorageError(f"'{url}' is a directory, not a file: give the URL of one file", url=url) from error
+        if isinstance(error, PermissionError):
+            done = "read" if self._verb == "read" else "written"
+            raise StorageError(
+                f"'{url}' cannot be {done}: permission denied. Change its mode or owner", url=url
+            ) from error
+        if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the path
+            raise StorageError(f"'{url}': {self._verb} failed: {error}. Check the file system", url=url) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +294,7 @@ class LocalTarget:
     def leftovers(self, prefix: str, before: float, /) -> list[str]:
         """List the keys of files in a folder and below it that writers were killed at, before a time (s since 1970)."""
         root, found = self._path(""), []
-        with _storage_errors(self.url, "read"):
+        with _StorageErrors(self.url, "read"):
             for folder, _, names in os.walk(self._path(prefix), onerror=_raise_unless_gone):
                 for path in (
                     Path(folder, name) for name in names if name.startswith(_TEMPORARY) and name != _LOCK_FILE
@@ -273,7 +308,7 @@ class LocalTarget:
         """List the files in the folder ``prefix`` and below it, sorted."""
         root = self._path("")
         top = self._path(prefix.rstrip("/")) if prefix else root
-        with _storage_errors(self.url, "read"):
+        with _StorageErrors(self.url, "read"):
             return sorted(
                 Path(folder, name).relative_to(root).as_posix()
                 for folder, _, names in os.walk(top, onerror=_raise_unless_gone)
@@ -285,7 +320,7 @@ class LocalTarget:
         """Give the first file in the folder ``prefix`` and below it, or ``None``; one look at the folder."""
         folder = self._path(prefix.rstrip("/"))
         try:
-            with _storage_errors(self.url + prefix, "read"):
+            with _StorageErrors(self.url + prefix, "read"):
                 every = os.listdir(folder)  # noqa: PTH208 - 10^5 names, no paths
             names = [name for name in every if not name.startswith(_TEMPORARY)]
         except SourceNotFoundError:
@@ -317,12 +352,12 @@ class LocalTarget:
 
     def delete(self, key: str, /) -> None:
         """Delete a file; nothing happens where there is none."""
-        with _storage_errors(self._url(key), "delete"):
+        with _StorageErrors(self._url(key), "delete"):
             self._own_path(key).unlink(missing_ok=True)
 
     def delete_folder(self, prefix: str, /) -> None:
         """Delete a folder and those in it, as far as they hold no files."""
-        with _storage_errors(self._url(prefix), "delete"):
+        with _StorageErrors(self._url(prefix), "delete"):
             for folder, _, _ in os.walk(
                 self._own_path(f"{prefix.rstrip('/')}/x").parent, topdown=False, onerror=_raise_unless_gone
             ):
@@ -332,7 +367,7 @@ class LocalTarget:
     @contextlib.contextmanager
     def _written(self, key: str, data: bytes | bytearray | memoryview) -> Iterator[tuple[Path, Path]]:
         path = self._own_path(key)
-        with _storage_errors(self._url(key), "write"):
+        with _StorageErrors(self._url(key), "write"):
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
             try:
