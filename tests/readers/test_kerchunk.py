@@ -1,4 +1,5 @@
 import base64
+import gzip
 import json
 
 import h5py
@@ -10,6 +11,7 @@ import zarr
 
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, absolute_url
+from virtualstack.readers import find_reader, kerchunk
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.kerchunk import Kerchunk, read_references
 from virtualstack.storage import Storage
@@ -32,7 +34,9 @@ def test_json_file(tmp_path):
     text = json.dumps(references(**{"v/0": ["data/a.nc", 5, 4], "v/1": ["/abs/b.nc", 6, 4]})).encode()
     (tmp_path / "refs.json").write_bytes(text)
     (tmp_path / "refs.json.zst").write_bytes(numcodecs.Zstd().encode(text))
-    for name in ("refs.json", "refs.json.zst"):
+    (tmp_path / "refs.json.gz").write_bytes(gzip.compress(text))
+    for name in ("refs.json", "refs.json.zst", "refs.json.gz"):
+        assert isinstance(find_reader(tmp_path / name, Storage.of()), Kerchunk)
         group = read(tmp_path / name)
         assert group.url == absolute_url(tmp_path / name)
         assert group["v"].in_memory().locations == (
@@ -40,6 +44,19 @@ def test_json_file(tmp_path):
             Location("file:///abs/b.nc"),
         )
         assert group["v"].in_memory().entries["offset"].tolist() == [5, 6]
+
+
+def test_compressed_json_that_is_damaged_or_endless(tmp_path, monkeypatch):
+    """Both are errors that name the file, and no more memory is used than the text may have."""
+    text = json.dumps(references(**{"v/0": ["/data/a.nc", 5, 4]})).encode()
+    path = tmp_path / "refs.json.gz"
+    path.write_bytes(gzip.compress(text)[:-20])
+    with pytest.raises(MalformedFileError, match=r"refs.json.gz' is damaged gzip"):
+        read(path)
+    monkeypatch.setattr(kerchunk, "_MAX_TEXT", 100_000)
+    path.write_bytes(gzip.compress(text + b" " * 100_000))
+    with pytest.raises(MalformedFileError, match=r"holds more than 100000 bytes"):
+        read(path)
 
 
 def test_long_json_file(tmp_path):

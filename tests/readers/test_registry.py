@@ -1,4 +1,5 @@
 import functools
+import os
 import subprocess
 import sys
 import threading
@@ -232,23 +233,75 @@ def test_an_error_page_with_status_200_is_recognised():
             server.shutdown()
 
 
-def test_a_broken_plugin_leaves_the_others(monkeypatch):
-    """A third-party reader that does not import is a warning, not the end of all readers."""
+INSTALLED = """
+from virtualstack.readers import Format
 
-    class Broken:
-        name = "broken"
+GOOD = Format(name="mine", title="Mine", target="my_plugin_reader:Mine", magic=((b"MINE", (0,)),), suffixes=(".mine",))
+TAKEN = Format(name="hdf5", title="Another", target="my_plugin_reader:Mine")
+NOT_ONE = 5
+"""
+READER = """
+from dataclasses import dataclass
+from typing import ClassVar
 
-        def load(self):
-            raise ImportError("no module named 'gone'")
+import numpy as np
 
-    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: [Broken()])
-    registry._plugins.cache_clear()
-    try:
-        with pytest.warns(UserWarning, match="'broken' cannot be loaded: no module named 'gone'"):
-            names = {row.name for row in registry.list_readers()}
-    finally:
-        registry._plugins.cache_clear()
-    assert "hdf5" in names
+from virtualstack.manifests import ManifestGroup, inline_array
+
+
+@dataclass(frozen=True)
+class Mine:
+    name: ClassVar[str] = "mine"
+
+    def read(self, url, storage, options):
+        value = np.frombuffer(storage.source(url).read(4, 4), "<i4")
+        return ManifestGroup(arrays={"v": inline_array(value, name="v", dims=("x",), attributes={})}, url=url)
+"""
+
+
+def test_an_installed_plugin(tmp_path):
+    """A distribution with entry points is listed, detected and used; those that are broken warn, and are left out."""
+    site = tmp_path / "site"
+    info = site / "my_plugin-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[virtualstack.readers]\ngood = my_plugin:GOOD\ntaken = my_plugin:TAKEN\nno_format = my_plugin:NOT_ONE\n"
+        "gone = my_plugin:GONE\nbroken = my_plugin_broken:ROW\nabsent = my_plugin_absent:ROW\n"
+    )
+    (site / "my_plugin.py").write_text(INSTALLED)
+    (site / "my_plugin_reader.py").write_text(READER)
+    (site / "my_plugin_broken.py").write_text("1 +")
+    (tmp_path / "x.dat").write_bytes(b"MINE" + bytes([7, 0, 0, 0]))
+    code = """if True:
+        import sys, warnings
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import virtualstack as vs
+            vds = vs.open_virtual_dataset(sys.argv[1])
+            assert "my_plugin_reader" in sys.modules
+            assert [row.name for row in vs.readers.list_readers()][-1] == "mine"
+            vs.open_virtual_dataset(sys.argv[1], reader="mine")
+        print(vds.virtual.open()["v"].values.tolist())
+        for line in sorted(str(x.message) for x in caught if "plugin" in str(x.message)):
+            print(line)
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "x.dat")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    values, *warned = run.stdout.splitlines()
+    assert values == "[7]"
+    told = ["'absent' cannot be loaded: ModuleNotFoundError", "'broken' cannot be loaded: SyntaxError"]
+    told += ["'gone' cannot be loaded: AttributeError", "'no_format' gives a int, no Format"]
+    told += ["'taken' has the name of another reader, 'hdf5'"]
+    assert len(warned) == len(told)
+    for line, expected in zip(warned, told, strict=True):
+        assert expected in line
 
 
 def test_a_group_that_is_no_path_is_refused():

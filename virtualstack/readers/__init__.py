@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from virtualstack.readers.dmrpp.reader import DMRPP
     from virtualstack.readers.grib.reader import GRIB
     from virtualstack.readers.hdf5.reader import HDF5
+    from virtualstack.readers.kerchunk import Kerchunk
+    from virtualstack.readers.kerchunk_driver import KerchunkDriver
     from virtualstack.readers.manifest_store import ManifestStore
     from virtualstack.readers.netcdf3.reader import NetCDF3
     from virtualstack.readers.tiff.reader import TIFF
@@ -26,6 +28,8 @@ __all__ = [
     "TIFF",
     "Assembler",
     "Format",
+    "Kerchunk",
+    "KerchunkDriver",
     "ManifestStore",
     "NetCDF3",
     "ReadOptions",
@@ -35,6 +39,7 @@ __all__ = [
 ]
 
 _CLASSES = {target.partition(":")[2]: target for row in BUILT_IN if (target := row.target) is not None}
+_CLASSES["KerchunkDriver"] = "virtualstack.readers.kerchunk_driver:KerchunkDriver"
 
 
 def __getattr__(name: str) -> Any:

@@ -26,15 +26,16 @@ from virtualstack.storage import Source, Storage
 __all__ = ["Kerchunk", "read_references"]
 
 _PARQUET = ".parq", ".parquet"
-_ZSTD = b"\x28\xb5\x2f\xfd"
+_PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 _MAX_TEXT = 1 << 33
+_PIECE = 1 << 24
 _LONG_TEXT = 1 << 16  # bytes; below, the JSON library alone is quicker
 _DEFAULTS = ReadOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kerchunk:
-    """Reads kerchunk references of version 0 and 1: a JSON file, also compressed with zstd, or a parquet directory.
+    """Reads kerchunk references of version 0 and 1: JSON, also compressed with zstd or gzip, or a parquet directory.
 
     Locations that are relative are taken from the folder that holds the references.
 
@@ -179,11 +180,9 @@ def _directory(url: str, storage: Storage) -> Source | None:
 
 
 def _parse(data: bytes, url: str) -> ReferenceTable:
-    if data.startswith(_ZSTD):
-        try:
-            data = pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(_MAX_TEXT)
-        except OSError as error:
-            raise MalformedFileError(f"'{url}' is damaged zstd: {error}; write the references anew", url=url) from error
+    packing = next((x for start, x in _PACKED.items() if data.startswith(start)), None)
+    if packing is not None:
+        data = _unpacked(data, packing, url)
     parts = split_text(data) if len(data) >= _LONG_TEXT else None
     if parts is not None:
         references, plain = parts
@@ -192,6 +191,23 @@ def _parse(data: bytes, url: str) -> ReferenceTable:
         return ReferenceTable.of(orjson.loads(data), where=url)
     except orjson.JSONDecodeError:
         return ReferenceTable.of(parse_json(data, where=url), where=url)  # NaN, which orjson refuses; or the reason
+
+
+def _unpacked(data: bytes, packing: str, url: str) -> bytes:
+    """Decompress, piece after piece: the library would make room for the most that there may be at once."""
+    pieces, left = [], _MAX_TEXT
+    try:
+        stream = pa.CompressedInputStream(pa.BufferReader(data), packing)
+        while left and (piece := stream.read(min(_PIECE, left))):
+            pieces.append(piece)
+            left -= len(piece)
+    except OSError as error:
+        raise MalformedFileError(
+            f"'{url}' is damaged {packing}: {error}; write the references anew", url=url
+        ) from error
+    if not left:
+        raise MalformedFileError(f"'{url}' holds more than {_MAX_TEXT} bytes of references: use parquet", url=url)
+    return b"".join(pieces)
 
 
 def _filter(options: ReadOptions) -> Callable[[str], bool]:

@@ -73,7 +73,7 @@ BUILT_IN = (
         target="virtualstack.readers.kerchunk:Kerchunk",
         magic=((b"{", (0,)),),
         children=((".zmetadata", b'"record_size"'),),
-        suffixes=(".json", ".json.zst", ".parq", ".parquet"),
+        suffixes=(".json", ".json.zst", ".json.gz", ".parq", ".parquet"),
     ),
     Format(
         name="netcdf3",
@@ -122,16 +122,24 @@ BUILT_IN = (
 )
 
 _HEAD = 4096
-_ZSTD = b"\x28\xb5\x2f\xfd"
+_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
+_PACKED = (_ZSTD, ".zst"), (_GZIP, ".gz")
 _HINTS = (
-    (b"\x1f\x8b", "it is compressed with gzip: unpack it first"),
+    (_GZIP, "it is compressed with gzip: unpack it first"),
     (b"BZh", "it is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\0", "it is compressed with xz: unpack it first"),
     (_ZSTD, "it is compressed with zstd: unpack it first"),
     (b"PK\x03\x04", "it is a zip archive: unpack it first"),
     (b"PAR1", "it is one parquet file; kerchunk references in parquet are a directory"),
-    (b"\x0e\x03\x13\x01", "it is HDF4, another format than HDF5: convert it with h4toh5"),
-    (b"SIMPLE  =", "it is FITS, which virtualstack does not read"),
+    (
+        b"\x0e\x03\x13\x01",
+        "it is HDF4, another format than HDF5: convert it with h4toh5, or read it with a driver of kerchunk, "
+        "reader=vs.readers.KerchunkDriver('kerchunk.hdf4:HDF4ToZarr')",
+    ),
+    (
+        b"SIMPLE  =",
+        "it is FITS, which a driver of kerchunk reads: reader=vs.readers.KerchunkDriver('kerchunk.fits:FitsToZarr')",
+    ),
     (b"version https://git-lfs", "it is a Git LFS pointer, not the file: run 'git lfs pull'"),
 )
 _HTML = (b"<!doctype html", b"<html", b"<?xml")
@@ -144,12 +152,19 @@ def list_readers() -> tuple[Format, ...]:
 
 @functools.cache
 def _plugins() -> tuple[Format, ...]:
-    found = []
+    found: list[Format] = []
     for entry in importlib.metadata.entry_points(group="virtualstack.readers"):
         try:
-            found.append(entry.load())
-        except (ImportError, AttributeError) as error:  # one plugin that is broken leaves all other formats as they are
-            warn(f"the reader plugin '{entry.name}' cannot be loaded: {error}")
+            row = entry.load()
+        except Exception as error:  # noqa: BLE001 - one plugin that is broken leaves all other formats as they are
+            warn(f"the reader plugin '{entry.name}' cannot be loaded: {type(error).__name__}: {error}")
+            continue
+        if not isinstance(row, Format):
+            warn(f"the reader plugin '{entry.name}' gives a {type(row).__name__}, no Format: it is left out")
+        elif row.name in {x.name for x in (*BUILT_IN, *found)}:
+            warn(f"the reader plugin '{entry.name}' has the name of another reader, '{row.name}': it is left out")
+        else:
+            found.append(row)
     return tuple(found)
 
 
@@ -288,7 +303,7 @@ def _by_magic(source: Source) -> Format | None:
                 return row
             if magic == b"{" and text.startswith(magic):
                 return row
-            if head.startswith(_ZSTD) and url.endswith(tuple(x for x in row.suffixes if x.endswith(".zst"))):
+            if any(head.startswith(x) and url.endswith(row.suffixes) and url.endswith(y) for x, y in _PACKED):
                 return row
     _refuse_known(head, text, url)
     return _by_far_magic(source)

@@ -1,0 +1,249 @@
+"""Drivers of kerchunk as readers; the oracles are the libraries of the formats."""
+
+import json
+import pickle
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.errors import MalformedFileError, MissingDependencyError, ReaderError, UnsupportedFeatureError
+from virtualstack.location import Location
+from virtualstack.readers import KerchunkDriver
+
+pytest.importorskip("kerchunk")
+FITS = KerchunkDriver("kerchunk.fits:FitsToZarr")
+HDF4 = KerchunkDriver("kerchunk.hdf4:HDF4ToZarr")
+RAW = np.arange(6, dtype=">i2").reshape(2, 3)
+
+
+def raw_references(url, storage_options=None, *, times=1):
+    """Refer to numbers that are a file of their own: what a third party's driver is."""
+    array = {"shape": [2, 3], "chunks": [2, 3], "dtype": ">i2", "compressor": None, "filters": None}
+    refs = {
+        ".zgroup": "{}",
+        "v/.zarray": json.dumps({**array, "fill_value": None, "order": "C", "zarr_format": 2}),
+        "v/.zattrs": json.dumps({"_ARRAY_DIMENSIONS": ["y", "x"], "times": times}),
+        "v/0.0": [url, 0, 12],
+    }
+    return {"version": 1, "refs": refs}
+
+
+def read_first_byte(url, storage_options=None):
+    """Read as drivers do, through fsspec."""
+    import fsspec
+
+    with fsspec.open(url, **storage_options) as file:
+        assert file.read(4) == RAW.tobytes()[:4]
+        file.seek(10)
+        assert file.read(4) == RAW.tobytes()[10:]
+    return raw_references(url)
+
+
+@pytest.fixture
+def raw(tmp_path):
+    path = tmp_path / "a file.raw"
+    path.write_bytes(RAW.tobytes())
+    return path
+
+
+def test_a_driver_of_a_third_party(raw):
+    """A function that gives references; the source has the version that was translated."""
+    reader = KerchunkDriver(raw_references, {"times": 7})
+    for each in (reader, pickle.loads(pickle.dumps(reader))):
+        vds = vs.open_virtual_dataset(raw, reader=each)
+        assert vds["v"].attrs == {"times": 7}
+        status = raw.stat()
+        expected = Location(f"file://{raw}", status.st_size, None, status.st_mtime)
+        assert vds["v"].variable._data.in_memory().locations == (expected,)
+        np.testing.assert_array_equal(vds.virtual.open()["v"], RAW)
+    named = KerchunkDriver(f"{__name__}:raw_references")
+    xr.testing.assert_identical(
+        vs.open_virtual_dataset(raw, reader=named).virtual.open().load(),
+        vs.open_virtual_dataset(raw, reader=KerchunkDriver(raw_references)).virtual.open().load(),
+    )
+    raw.write_bytes(RAW.tobytes() + b"0")
+    with pytest.raises(vs.errors.SourceChangedError):
+        vds.virtual.open()["v"].load()
+
+
+def test_sources_that_are_not_local(raw):
+    """A driver reads through the storage, and its references name the source as it is."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(raw.parent))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/a%20file.raw"
+            vds = vs.open_virtual_dataset(url, reader=KerchunkDriver(read_first_byte))
+            assert [x.url for x in vds["v"].variable._data.in_memory().locations] == [url]
+            np.testing.assert_array_equal(vds.virtual.open()["v"], RAW)
+        finally:
+            server.shutdown()
+    assert vs.open_virtual_dataset(raw, reader=KerchunkDriver(read_first_byte))["v"].shape == (2, 3)
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+def several(url, storage_options=None):
+    return [raw_references(url, times=n) for n in (1, 2)]
+
+
+def test_several_sets(raw):
+    """One of them is asked for by its number."""
+    with pytest.raises(ReaderError, match="gives 2 sets of references, and number=None says none of them"):
+        vs.open_virtual_dataset(raw, reader=KerchunkDriver(several))
+    with pytest.raises(ReaderError, match="number=2 says none"):
+        vs.open_virtual_dataset(raw, reader=KerchunkDriver(several, number=2))
+    assert vs.open_virtual_dataset(raw, reader=KerchunkDriver(several, number=1))["v"].attrs["times"] == 2
+
+
+def fails(url, storage_options=None):
+    raise AssertionError("no magic")
+
+
+@pytest.mark.parametrize(
+    ("reader", "error", "message"),
+    [
+        (KerchunkDriver("no_such_module:X"), MissingDependencyError, "no_such_module"),
+        (KerchunkDriver("kerchunk.hdf:Gone"), ReaderError, "there is no driver 'Gone'"),
+        (KerchunkDriver("kerchunk.fits:BITPIX2DTYPE"), ReaderError, "cannot be called"),
+        (KerchunkDriver(fails), MalformedFileError, "file.raw': the driver 'fails' cannot .*AssertionError: no magic"),
+        (KerchunkDriver(lambda url, storage_options: 5), MalformedFileError, "gives a int, no references"),
+        (KerchunkDriver(lambda url, storage_options: {}), MalformedFileError, "no set of kerchunk references"),
+        (KerchunkDriver(raw_references, {"n": 1}), MalformedFileError, "unexpected keyword argument 'n'"),
+        (HDF4, MalformedFileError, "cannot translate it"),
+    ],
+)
+def test_what_goes_wrong(reader, error, message, raw):
+    """Typed errors with the file and the driver."""
+    pytest.importorskip("astropy")
+    with pytest.raises(error, match=message) as caught:
+        vs.open_virtual_dataset(raw, reader=reader)
+    assert caught.value.url == f"file://{raw}"
+    with pytest.raises(TypeError, match="neither 'module:name' nor"):
+        KerchunkDriver("kerchunk.hdf4")
+
+
+# -- the drivers of kerchunk ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cards"),
+    [
+        ("u1", {}),
+        (">i2", {}),
+        (">i2", {"BSCALE": 0.1, "BZERO": 10.0, "BLANK": -3}),
+        (">i2", {"BZERO": 32768, "BSCALE": 1}),
+        (">i4", {"BSCALE": 2.0, "BLANK": 7}),
+        (">f4", {}),
+        (">f8", {"BSCALE": 0.25}),
+    ],
+)
+def test_fits_images(dtype, cards, tmp_path):
+    """Values are those of astropy: scaled by BSCALE and BZERO, NaN where BLANK, and 0 where 0."""
+    fits = pytest.importorskip("astropy.io.fits")
+    values = np.random.default_rng(0).integers(-5 if dtype != "u1" else 0, 50, (4, 5, 6)).astype(dtype)
+    values.flat[7:10] = cards.get("BLANK", 0), 0, 1
+    image = fits.PrimaryHDU(values)
+    image.header.update(cards)
+    image.writeto(tmp_path / "x.fits")
+    with fits.open(tmp_path / "x.fits") as file:
+        expected = np.array(file[0].data, np.float64)
+    got = vs.open_virtual_dataset(tmp_path / "x.fits", reader=FITS).virtual.open()["PRIMARY"]
+    assert got.dims == ("z", "y", "x")
+    # astropy scales numbers of 16 bits and fewer in float32
+    np.testing.assert_allclose(got.to_numpy(), expected, rtol=0 if "BSCALE" not in cards else 3e-7)
+    assert np.isnan(expected).any() == ("BLANK" in cards)
+
+
+def test_fits_tables_and_what_is_refused(tmp_path):
+    """A table is one array; bytes that are no pixels, and columns that would lack their scale, are no values."""
+    fits = pytest.importorskip("astropy.io.fits")
+    columns = [fits.Column("a", "J", array=np.arange(4)), fits.Column("b", "D", array=np.linspace(0, 1, 4))]
+    hdus = [
+        fits.PrimaryHDU(),
+        fits.BinTableHDU.from_columns(columns, name="T"),
+        fits.BinTableHDU.from_columns(columns, name="S"),
+        fits.CompImageHDU(np.arange(10_000, dtype="i2").reshape(100, 100), name="C"),
+    ]
+    hdus[2].header["TSCAL1"] = 0.5
+    path = tmp_path / "x.fits"
+    fits.HDUList(hdus).writeto(path)
+
+    def opened(extension):
+        reader = KerchunkDriver("kerchunk.fits:FitsToZarr", {"extension": extension})
+        return vs.open_virtual_dataset(path, reader=reader).virtual.open()
+
+    table = opened(1)["T"].to_numpy()
+    with fits.open(path) as file:
+        for name in ("a", "b"):
+            np.testing.assert_array_equal(table[name], file[1].data[name])
+    with pytest.raises(UnsupportedFeatureError, match=r"columns of the table 'S' are scaled \(TSCAL1\)"):
+        opened("S")
+    with pytest.raises(UnsupportedFeatureError, match="the image 'C' is compressed by tiles"):
+        opened("C")
+
+
+@pytest.mark.parametrize("kind", ["INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "FLOAT32", "FLOAT64"])
+def test_hdf4(kind, tmp_path):
+    """Values and attributes are those of the HDF4 library: numbers are big-endian."""
+    sd = pytest.importorskip("pyhdf.SD")
+    path = str(tmp_path / "x.hdf")
+    file = sd.SD(path, sd.SDC.WRITE | sd.SDC.CREATE)
+    data = file.create("v", getattr(sd.SDC, kind), (5, 7))
+    data.setcompress(sd.SDC.COMP_DEFLATE, 5)
+    values = np.arange(35).reshape(5, 7).astype(kind.lower())
+    data[:] = values
+    data.setfillvalue(9)
+    data.attr("scale_factor").set(sd.SDC.FLOAT64, 0.125)
+    data.endaccess()
+    file.end()
+    got = vs.open_virtual_dataset(path, reader=HDF4).virtual.open()["v"]
+    expected = np.where(values == 9, np.nan, values * 0.125)
+    np.testing.assert_array_equal(got.to_numpy(), expected)
+    import kerchunk.hdf4
+
+    assert kerchunk.hdf4.dtypes[6] == "f8"  # of others, and as it was
+
+
+def test_hdf4_of_another_byte_order(tmp_path):
+    """References do not say which numbers are so."""
+    sd = pytest.importorskip("pyhdf.SD")
+    path = str(tmp_path / "x.hdf")
+    file = sd.SD(path, sd.SDC.WRITE | sd.SDC.CREATE)
+    data = file.create("v", sd.SDC.INT16, (5,))
+    data.setcompress(sd.SDC.COMP_DEFLATE, 5)
+    data[:] = np.arange(5, dtype="i2")
+    data.endaccess()
+    file.end()
+    raw = (tmp_path / "x.hdf").read_bytes()
+    big = bytes([1, 22, 16, 1])  # version, type, bits, class
+    assert big in raw
+    (tmp_path / "x.hdf").write_bytes(raw.replace(big, bytes([1, 22, 16, 4])))
+    with pytest.raises(UnsupportedFeatureError, match="numbers that are not big-endian"):
+        vs.open_virtual_dataset(path, reader=HDF4)
+
+
+def test_netcdf(tmp_path):
+    """What the drivers of formats that we read ourselves say is what we say."""
+    path = tmp_path / "a.nc"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("v", data=np.arange(24.0).reshape(4, 6), chunks=(2, 3), compression="gzip")
+        data.attrs["_FillValue"] = np.array([7.0])
+    other = tmp_path / "b.nc"
+    with netCDF4.Dataset(other, "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("x", 6)
+        file.createVariable("v", "f8", ("x",), fill_value=3.0)[:] = np.arange(6.0)
+    for source, driver in ((path, "kerchunk.hdf:SingleHdf5ToZarr"), (other, "kerchunk.netCDF3:NetCDF3ToZarr")):
+        got = vs.open_virtual_dataset(source, reader=KerchunkDriver(driver)).virtual.open()["v"]
+        own = vs.open_virtual_dataset(source).virtual.open()["v"]
+        np.testing.assert_array_equal(got, own)
+        assert np.isnan(got).sum() == 1
