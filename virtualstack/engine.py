@@ -48,7 +48,11 @@ class _GroupDataStore(AbstractDataStore):
         return variables
 
     def get_attrs(self) -> dict[str, Any]:
-        return dict(self._group.attributes)
+        attributes = dict(self._group.attributes)
+        if self._group.coordinates:  # which readers may have taken out of the attributes
+            present = str(attributes.get("coordinates", "")).split()
+            attributes["coordinates"] = " ".join([*present, *sorted(self._group.coordinates - set(present))])
+        return attributes
 
     def get_encoding(self) -> dict[str, Any]:
         encoding: dict[str, Any] = {"unlimited_dims": set(self._group.unlimited)}

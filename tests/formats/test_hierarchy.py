@@ -86,7 +86,7 @@ def test_absent_chunks_are_empty():
     ("metadata", "path", "reason"),
     [
         ({"v/.zarray": {**ZARRAY, "dtype": "|O"}}, "/v", "holds Python objects"),
-        ({".zarray": ZARRAY}, "/", "is one array without a group"),
+        ({".zarray": ZARRAY}, "/", "is an array with others below it"),
         ({"v/zarr.json": {"node_type": "array", "shape": [1], "chunk_grid": "other"}}, "/v", "chunk grid 'other'"),
         ({"v/.zarray": {**ZARRAY, "shape": [2**40]}}, "/v", "has a grid of 1099511627776 chunks"),
     ],

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 import zarr
 
+import virtualstack as vs
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.location import Location, absolute_url
 from virtualstack.readers import find_reader, kerchunk
@@ -260,3 +261,50 @@ def test_references_of_xarray_attributes(tmp_path):
         assert group["v"].attributes["_FillValue"] == -9.0
         assert group["v"].dimension_names == ("t", "x")
         assert group.coordinates == {"lat"}
+
+
+@pytest.mark.parametrize("n", [3, 3000])
+@pytest.mark.parametrize("separator", [".", "/"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_one_array_without_a_group(n, separator, zarr_format, tmp_path):
+    """It is a variable, whose name is ours; short text and long text are read by different ways."""
+    values = np.arange(4 * n, dtype="<i4").reshape(2 * n, 2)
+    (tmp_path / "raw").write_bytes(values.tobytes())
+    options = {"filters": None, "compressors": None} if zarr_format == 2 else {"compressors": None}
+    key = {"name": "v2" if zarr_format == 2 else "default", "separator": separator}
+    store = zarr.storage.MemoryStore()
+    zarr.create_array(
+        store,
+        shape=values.shape,
+        chunks=(2, 2),
+        dtype="<i4",
+        fill_value=0,
+        zarr_format=zarr_format,
+        chunk_key_encoding=key,
+        **options,
+    )
+    refs = {name: value.to_bytes().decode() for name, value in store._store_dict.items()}
+    prefix = "" if zarr_format == 2 else f"c{separator}"
+    refs |= {f"{prefix}{i}{separator}0": [f"{tmp_path}/raw", 16 * i, 16] for i in range(n)}
+    (tmp_path / "refs.json").write_text(json.dumps(refs))
+    got = vs.open_virtual_dataset(tmp_path / "refs.json").virtual.open()
+    assert list(got) == ["data"]
+    np.testing.assert_array_equal(got["data"].fillna(0), values)
+
+
+def test_coordinates_of_the_whole_are_coordinates(tmp_path):
+    """The root's attribute ``coordinates`` is read as xarray reads it, by the engine too."""
+    refs = references(
+        **{"v/0": ["/data/a.nc", 5, 4], "lat/.zarray": json.dumps(ZARRAY), ".zattrs": '{"coordinates": "lat"}'}
+    )
+    (tmp_path / "refs.json").write_text(json.dumps(refs))
+    for opened in (
+        xr.open_dataset(tmp_path / "refs.json", engine="virtualstack"),
+        xr.open_dataset(refs, engine="virtualstack"),
+        vs.open_virtual_dataset(tmp_path / "refs.json"),
+        vs.open_virtual_dataset(tmp_path / "refs.json").virtual.open(),
+    ):
+        assert list(opened.coords) == ["lat"]
+        assert opened.attrs == {}
+    raw = xr.open_dataset(refs, engine="virtualstack", decode_coords=False)
+    assert raw.attrs == {"coordinates": "lat"}

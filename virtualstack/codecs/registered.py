@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -128,6 +129,19 @@ def _unknown(codec: Codec) -> MissingDependencyError | UnsupportedFeatureError:
     )
 
 
+def _is_registered(name: str) -> bool:
+    """Tell whether numcodecs knows a codec; imagecodecs registers its own only when it is asked to."""
+    known = numcodecs.registry.codec_registry, numcodecs.registry.entries
+    if any(name in table for table in known):
+        return True
+    if name.startswith("imagecodecs_"):
+        try:
+            importlib.import_module("imagecodecs.numcodecs").register_codecs(force=False, verbose=False)
+        except ImportError:
+            return False
+    return name in known[0]
+
+
 def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
     """Make a step of a numcodecs codec that zarr has no class for; it decodes bytes to a buffer.
 
@@ -137,7 +151,7 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
         As in `step_of`.
     """
     name = codec.name.removeprefix("numcodecs.")
-    if name not in numcodecs.registry.codec_registry and name not in numcodecs.registry.entries:
+    if not _is_registered(name):
         raise _unknown(codec)
     try:
         decoder = numcodecs.registry.get_codec({**codec.options(), "id": name})

@@ -31,7 +31,7 @@ def cells_of_keys(keys: pa.Array, path: str, metadata: ArrayMetadata, /, *, wher
     MalformedFileError
         A key is no index in a grid of that many axes.
     """
-    start = f"{path}/{metadata.key_prefix}"
+    start = f"{path}/{metadata.key_prefix}" if path else metadata.key_prefix
     if not metadata.shape:
         start = start.rstrip(metadata.separator) if metadata.key_prefix else f"{start}0"
     cells = [np.zeros(0, np.int64)]

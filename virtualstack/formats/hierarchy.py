@@ -12,10 +12,13 @@ from virtualstack.formats.zarr2 import parse_zarr2
 from virtualstack.formats.zarr3 import parse_zarr3
 from virtualstack.manifests import Manifest, ManifestArray, ManifestGroup, Refusal
 
-__all__ = ["ReadChunks", "array_paths", "build_group"]
+__all__ = ["NAMELESS", "ReadChunks", "array_paths", "build_group"]
 
 type ReadChunks = Callable[[str, ArrayMetadata], tuple[Manifest, int]]
 """Gives the chunks of the array at a path, and how many references lie outside of its grid."""
+
+NAMELESS = "data"
+"""Name of a variable that is an array without a group around it."""
 
 
 @dataclass(slots=True)
@@ -99,17 +102,19 @@ def build_group(
             node = root.at(path)
             node.attributes = {**node.attributes, **_object(attributes, f"{key}' of '{where}")}
     for path in filter(wanted, arrays):
-        node, name = root.at(_parent(path)), _leaf(path)
+        node, name = root.at(_parent(path)), _leaf(path) or NAMELESS
         at = f"{path}' of '{where}"
         try:
-            if not path:
-                raise UnsupportedFeatureError(f"'{where}' is one array without a group", feature="array at the root")
+            if not path and len(arrays) > 1:
+                raise UnsupportedFeatureError(
+                    f"'{where}' is an array with others below it", feature="array at the root"
+                )
             described = _describe(path, metadata, at, masks_fill_value)
             manifest, n_outside = read(path, described)
         except UnsupportedFeatureError as error:
             node.refusals.append(Refusal(path=f"/{path}", reason=str(error)))
             continue
-        node.arrays[name] = described.array(manifest, path=path)
+        node.arrays[name] = described.array(manifest, path=path or NAMELESS)
         if n_outside:
             reason = f"{n_outside} references lie outside of its grid of {manifest.shape} chunks"
             node.refusals.append(Refusal(path=f"/{path}", reason=reason, kind="noted"))
@@ -120,10 +125,11 @@ def build_group(
 
 
 def _describe(path: str, metadata: Mapping[str, Any], at: str, masks_fill_value: bool) -> ArrayMetadata:
-    if f"{path}/.zarray" in metadata:
-        zarray, zattrs = metadata[f"{path}/.zarray"], metadata.get(f"{path}/.zattrs", {})
+    prefix = f"{path}/" if path else ""
+    if f"{prefix}.zarray" in metadata:
+        zarray, zattrs = metadata[f"{prefix}.zarray"], metadata.get(f"{prefix}.zattrs", {})
         return parse_zarr2(_object(zarray, at), _object(zattrs, at), where=at, masks_fill_value=masks_fill_value)
-    return parse_zarr3(_object(metadata[f"{path}/zarr.json"], at), where=at)
+    return parse_zarr3(_object(metadata[f"{prefix}zarr.json"], at), where=at)
 
 
 def _object(value: object, where: str) -> Mapping[str, Any]:

@@ -80,7 +80,9 @@ class PlainReferences:
 
 
 def below(names: Sequence[str], path: str, /) -> slice:
-    """Give the part of sorted names that stand below a path."""
+    """Give the part of sorted names that stand below a path: all of them, below the root."""
+    if not path:
+        return slice(0, len(names))
     return slice(bisect_left(names, f"{path}/"), bisect_left(names, f"{path}0"))  # "0" follows "/"
 
 

@@ -95,8 +95,8 @@ class RecordFiles:
         StorageError
             It cannot be read.
         """
-        url = f"{self.url}/{self.path}/refs.{page}.parq"
-        where = f"{self.path}/refs.{page}.parq' of '{self.url}"
+        name = f"{self.path}/refs.{page}.parq" if self.path else f"refs.{page}.parq"
+        url, where = f"{self.url}/{name}", f"{name}' of '{self.url}"
         n_rows = min(self.record_size, math.prod(self.metadata.grid.shape) - page * self.record_size)
         try:
             data = self._bytes(url, where)
