@@ -1,5 +1,6 @@
 """What kerchunk's own tools write opens as its own engine opens it, or as the format's own library reads it."""
 
+import base64
 import json
 from copy import deepcopy
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_references_open_as_with_kerchunk(tool, translated, tmp_path):
     assert any(x.size for x in expected.values())
     xr.testing.assert_identical(xr.open_dataset(references, engine="virtualstack").load(), expected)
     path = tmp_path / "refs.json"
-    path.write_text(json.dumps(references, default=bytes.decode))
+    path.write_text(json.dumps(references, default=lambda raw: f"base64:{base64.b64encode(raw).decode()}"))
     xr.testing.assert_identical(xr.open_dataset(path, engine="virtualstack").load(), expected)
     xr.testing.assert_identical(vs.open_virtual_dataset(path).virtual.open().load(), expected)
 
