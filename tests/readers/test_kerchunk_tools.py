@@ -37,7 +37,7 @@ def translated(tmp_path_factory):
         path = folder / f"{i}.nc"
         encoding = {"v": {"chunksizes": (1, 4, 5), "zlib": True}, "time": {"units": "hours since 2020-01-01"}}
         dataset.to_netcdf(path, engine="netcdf4", encoding=encoding)
-        found.append(SingleHdf5ToZarr(str(path), inline_threshold=300).translate())
+        found.append(SingleHdf5ToZarr(str(path), inline_threshold=100).translate())
     return found
 
 
