@@ -42,8 +42,12 @@ class _Writers:
         fill_budget: int = 1 << 24,
         inline_limit: int = 1 << 20,
         rewrite: str | float | None = None,
+        append_dim: str | None = None,
+        ordered: bool = True,
+        join: Literal["exact", "left", "outer"] = "exact",
+        combine_options: Mapping[str, Any] | None = None,
     ) -> dict[str, Any] | None:
-        """Write kerchunk references, which ``xr.open_dataset(target, engine="kerchunk")`` opens.
+        """Write kerchunk references, which ``xr.open_dataset(target, engine="kerchunk")`` opens, or add to some.
 
         Parameters
         ----------
@@ -65,6 +69,12 @@ class _Writers:
             where kerchunk takes only a part of its chunks as they lie: ``"1%"`` or ``0.01`` of its stored bytes, or
             bytes as a number or such as ``"64 MiB"``. Counted before anything is read, and nothing is written where
             it does not suffice. By default chunks are referenced as they lie, or the variable is refused.
+        append_dim
+            Dimension along which this is put behind what the target refers to. Everything is checked before anything
+            is written: what is there must fit, and the two together must have a form in kerchunk. JSON is written anew;
+            record files of parquet that would be the same stay.
+        ordered, join, combine_options
+            As in :meth:`to_manifest_store`, where this is appended.
 
         Returns
         -------
@@ -76,19 +86,34 @@ class _Writers:
         WriterError
             Kerchunk cannot express a variable; the message names it and says why, how many of its chunks and bytes
             would be rewritten, and which budget would do.
+        CombineError
+            This does not fit to what the target refers to; the message has both.
         ValueError
-            ``rewrite`` is no budget.
+            ``rewrite`` is no budget, or options of appending are given without ``append_dim``.
         """
+        options: dict[str, Any] = {
+            "storage": storage,
+            "relative": relative,
+            "fill_budget": fill_budget,
+            "inline_limit": inline_limit,
+            "rewrite": rewrite,
+        }
+        if append_dim is not None:
+            repository = importlib.import_module("virtualstack.repository")
+            repository.append_references(
+                self.to_group(),
+                target,
+                append_dim,
+                ordered=ordered,
+                join=join,
+                combine_options=combine_options,
+                **options,
+            )
+            return None
+        if join != "exact" or not ordered or combine_options is not None:
+            raise ValueError("ordered=, join= and combine_options= say how append_dim= adds to references")
         writer = importlib.import_module("virtualstack.writers.kerchunk")
-        written: dict[str, Any] | None = writer.write_kerchunk(
-            self.to_group(),
-            target,
-            storage=storage,
-            relative=relative,
-            fill_budget=fill_budget,
-            inline_limit=inline_limit,
-            rewrite=rewrite,
-        )
+        written: dict[str, Any] | None = writer.write_kerchunk(self.to_group(), target, **options)
         return written
 
     def to_manifest_store(

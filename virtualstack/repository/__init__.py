@@ -1,6 +1,7 @@
 """The history of a manifest store."""
 
+from virtualstack.repository.references import append_references
 from virtualstack.repository.repository import Repository
 from virtualstack.repository.save import append, place, save
 
-__all__ = ["Repository", "append", "place", "save"]
+__all__ = ["Repository", "append", "append_references", "place", "save"]

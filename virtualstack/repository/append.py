@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from virtualstack.combine.concat import concat_parts
@@ -16,7 +17,14 @@ __all__ = ["appended"]
 
 
 def appended(
-    stored: ManifestGroup, group: ManifestGroup, dim: str, fitting: Fitting, /, *, ordered: bool
+    stored: ManifestGroup,
+    group: ManifestGroup,
+    dim: str,
+    fitting: Fitting,
+    /,
+    *,
+    ordered: bool,
+    bundled: Callable[[ManifestGroup], Collection[str]] = bundled_in,
 ) -> ManifestGroup:
     """Give what a store holds with a group behind it along a dimension.
 
@@ -34,6 +42,8 @@ def appended(
         What is done where they differ.
     ordered
         Whether labels must ascend.
+    bundled
+        Names the variables of a group whose values are compared and joined in memory.
 
     Raises
     ------
@@ -51,13 +61,15 @@ def appended(
             right=dim,
             left_url=stored.url,
         )
-    return each_node(stored, [group], lambda _, node, new: _appended(node, new[0], dim, fitting, ordered=ordered))
+    return each_node(
+        stored, [group], lambda _, node, new: _appended(node, new[0], dim, fitting, bundled(node), ordered=ordered)
+    )
 
 
 def _appended(
-    stored: ManifestGroup, group: ManifestGroup, dim: str, fitting: Fitting, *, ordered: bool
+    stored: ManifestGroup, group: ManifestGroup, dim: str, fitting: Fitting, names: Collection[str], *, ordered: bool
 ) -> ManifestGroup:
-    loaded = bundled_in(stored)
+    loaded = set(names)
     old = part_of(stored, fitting.storage, loaded)
     new = part_of(group, fitting.storage, loaded | group.loaded | {dim})
     if dim in old.sizes and dim not in new.sizes:

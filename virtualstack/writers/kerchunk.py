@@ -256,7 +256,8 @@ def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
     target = LocalTarget(absolute_url(aside))
     try:
         for key, data in files:
-            target.put(key, data)
+            if not _linked(path / key, aside / key, data):
+                target.put(key, data)
         try:
             if os.path.exists(path):
                 path.rename(old)
@@ -270,6 +271,18 @@ def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _linked(there: Path, name: Path, data: bytes) -> bool:
+    """Give a file another name where it has the bytes that are to be written; not where that cannot be done."""
+    try:
+        if there.stat().st_size != len(data) or there.read_bytes() != data:
+            return False
+        name.parent.mkdir(parents=True, exist_ok=True)
+        os.link(there, name)
+    except OSError:
+        return False
+    return True
 
 
 def _check_replaceable(path: Path) -> None:
@@ -286,7 +299,8 @@ def _write_objects(folder: Target, name: str, files: Iterable[tuple[str, bytes]]
     if stale and not _has_references(folder, f"{name}/.zmetadata"):
         raise _in_the_way(f"{folder.url}{name}", "a folder without kerchunk references")
     for key, data in _made_first(files):
-        folder.put(f"{name}/{key}", data)
+        if f"{name}/{key}" not in stale or key == ".zmetadata" or folder.get(f"{name}/{key}") != data:
+            folder.put(f"{name}/{key}", data)
         stale.discard(f"{name}/{key}")
     for key in sorted(stale):
         folder.delete(key)
