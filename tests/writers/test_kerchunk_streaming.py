@@ -232,7 +232,7 @@ def test_a_write_that_fails_is_seen_by_readers_and_can_be_repeated(tmp_path, mon
     put = MemoryTarget.put
 
     def fail(self, key, data):
-        if key.endswith("refs.4.parq"):  # those before it are as they were
+        if key.endswith("refs.2.parq"):  # those before it are as they were
             raise StorageError("no network")
         put(self, key, data)
 
