@@ -316,6 +316,67 @@ class VirtualAccessor(_Writers):
         labels = {**(indexers or {}), **indexers_kwargs}
         return reindex_dataset(self._dataset, labels, method=method, tolerance=tolerance, fill_value=fill_value)
 
+    def write(
+        self,
+        name: str,
+        region: Any,
+        values: Any,
+        /,
+        *,
+        to: str | os.PathLike[str],
+        raw: bool = False,
+        storage: StorageLike = None,
+    ) -> xr.Dataset:
+        """Give the dataset with other values of a virtual variable; the files that it refers to stay as they are.
+
+        New chunks go into a file beside them. Save the dataset that this gives under a new name, and the references
+        there were go on giving the old values.
+
+        They are stored as the variable's chunks are, so that kerchunk takes them, where these are all stored alike and
+        can hold the values without loss; else they are compressed with zstd. Chunks that the region covers in part are
+        read and written whole.
+
+        Parameters
+        ----------
+        name
+            Of the variable.
+        region
+            What is overwritten: ``{"time": slice(10, 20), "lat": 3}``, all of other dimensions, or a tuple of slices
+            and integers, or ``...``.
+        values
+            Of the region, as ``xr.open_dataset`` gives them, or one value. They are packed as the variable is: numbers
+            with a ``scale_factor`` are rounded to the nearest that it has, floats to their dtype, and what has no place
+            is an error.
+        to
+            Local path or URL of a new file for the chunks; anything but one that is there.
+        raw
+            Whether values are stored numbers, not to be packed.
+        storage
+            See :func:`virtualstack.open_virtual_dataset`.
+
+        Raises
+        ------
+        KeyError
+            There is no such variable.
+        ValueError, IndexError
+            The region is none of the variable's, or its values are loaded: change these as xarray does.
+        WriterError
+            Values have another shape, or no place in the variable; or there is a file already.
+        StorageError
+            Chunks cannot be read, or the file not be written.
+        """
+        array = self._arrays().get(name)
+        if array is None:
+            if name not in self._dataset.variables:
+                raise KeyError(f"no variable '{name}'; the virtual ones are {sorted(self._arrays())}")
+            raise ValueError(f"the values of variable '{name}' are loaded: change them as those of any xarray dataset")
+        overwrite = importlib.import_module("virtualstack.repository").overwrite
+        dims = tuple(map(str, self._dataset.variables[name].dims))
+        array = replace(array, dimension_names=dims)
+        dataset = self._dataset.copy()
+        dataset.variables[name].data = overwrite(array, name, region, values, to, raw=raw, storage=storage)
+        return dataset
+
     def rename_locations(self, change: Mapping[str, str] | Callable[[str], str], /) -> xr.Dataset:
         """Give the dataset with other URLs of its sources; chunks are not touched.
 
@@ -435,6 +496,16 @@ class VirtualTreeAccessor(_Writers):
     def to_group(self) -> ManifestGroup:
         """Give the tree as the plain group that writers and :class:`virtualstack.ManifestStore` take."""
         return _checked(_group_of_tree(self._tree))
+
+    def write(
+        self, path: str, region: Any, values: Any, /, *, to: str | os.PathLike[str], **options: Any
+    ) -> xr.DataTree:
+        """Give the tree with other values of ``"group/name"``: see :meth:`VirtualAccessor.write`."""
+        group, _, name = path.strip("/").rpartition("/")
+        tree: xr.DataTree = self._tree.copy()
+        node: Any = tree[group] if group else tree
+        node.dataset = node.to_dataset(inherit=False).virtual.write(name, region, values, to=to, **options)
+        return tree
 
     def open(self, *, chunks: Any = None, storage: StorageLike = None, **options: Any) -> xr.DataTree:
         """Give the tree as ordinary lazy datasets with values; parameters are those of :meth:`VirtualAccessor.open`."""

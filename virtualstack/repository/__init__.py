@@ -1,7 +1,8 @@
 """The history of a manifest store."""
 
+from virtualstack.repository.overwrite import overwrite
 from virtualstack.repository.references import append_references
 from virtualstack.repository.repository import Repository
 from virtualstack.repository.save import append, place, save
 
-__all__ = ["Repository", "append", "append_references", "place", "save"]
+__all__ = ["Repository", "append", "append_references", "overwrite", "place", "save"]
