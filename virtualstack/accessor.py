@@ -52,7 +52,8 @@ class _Writers:
         Parameters
         ----------
         target
-            ``"refs.json"`` or ``"refs.parq"``, a local path or URL: the suffix decides; ``None`` gives the dict.
+            ``"refs.json"``, ``"refs.json.gz"``, ``"refs.json.zst"`` or ``"refs.parq"``, a local path or URL: the suffix
+            decides; ``None`` gives the dict.
         storage
             See :func:`virtualstack.open_virtual_dataset`.
         relative

@@ -14,15 +14,15 @@ from virtualstack.repository import save
 from virtualstack.scan import scan
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import found_url
+from virtualstack.writers.kerchunk import SUFFIXES as REFERENCES
 from virtualstack.writers.kerchunk import write_kerchunk
 
 __all__ = ["STORE", "SUFFIXES", "convert"]
 
-_KERCHUNK = ".json", ".parq", ".parquet"
 STORE = ".vstack"
 """What a manifest store ends in where something else could be meant."""
 
-SUFFIXES = (STORE, *_KERCHUNK)
+SUFFIXES = (STORE, *REFERENCES)
 """What says in which form references are written."""
 
 
@@ -52,8 +52,8 @@ def convert(
     source
         Local path or URL of a manifest store, of kerchunk references, or of a file that a reader knows.
     target
-        Local path or URL that ends in ``.vstack``, ``.json``, ``.parq`` or ``.parquet``. What is converted becomes the
-        newest snapshot of a store that is there; references that are there are replaced.
+        Local path or URL that ends in ``.vstack``, or as ``vds.virtual.to_kerchunk`` takes it. What is converted
+        becomes the newest snapshot of a store that is there; references that are there are replaced.
     reader
         Name of a reader, or a reader: :class:`~virtualstack.readers.ManifestStore` has the snapshot to be read.
     storage

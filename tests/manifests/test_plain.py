@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 
 from tests.amount import examples
-from virtualstack.manifests import PlainArray, describe, unpack, why_not_plain
-from virtualstack.manifests.plain import ArrayForm
+from virtualstack.manifests import ChunkEncoding, PlainArray, describe, unpack, why_not_plain
+from virtualstack.manifests.plain import ArrayForm, match_axes
 from virtualstack.testing.strategies import ZLIB, in_pages, known_arrays, store_array
 
 
@@ -132,3 +132,10 @@ def test_tables_tell_no_form_where_there_is_none():
     arrays += [one[:, ::-1], stored((4, 2), (2, 2), "none", holes=np.array([[1], [1]], np.uint8))]
     for array in arrays:
         assert PlainArray.of_tables(array) is None
+
+
+@pytest.mark.parametrize("chunks", [(1, 2, 1), (2, 1, 1), (1, 1, 2), (2, 1, 3, 1)])
+def test_axes_of_one_element_take_nothing_from_those_beside_them(chunks):
+    """Chunks that are longer than the array have the shape that they are stored in."""
+    encoding = ChunkEncoding.of("i2", chunks)
+    assert match_axes(encoding, (1,) * len(chunks)) == (chunks, None)

@@ -55,6 +55,17 @@ def test_files_are_appended(tmp_path, target):
             assert (array == other.arrays[name]).all(), name
 
 
+def test_compressed_references(tmp_path):
+    """They are written anew, compressed."""
+    target = tmp_path / "refs.json.zst"
+    for i in range(2):
+        part = virtual(write(tmp_path / f"{i}.nc", dataset(range(4 * i, 4 * i + 4), seed=i)))
+        part.virtual.to_kerchunk(target, **({"append_dim": "time"} if i else {}))
+    assert target.read_bytes()[:4] == b"\x28\xb5\x2f\xfd"
+    wanted = joined(*(xr.load_dataset(tmp_path / f"{i}.nc") for i in range(2)))
+    xr.testing.assert_identical(xr.open_dataset(str(target), engine="virtualstack").load(), wanted)
+
+
 def test_uneven_lengths_are_refused_before_anything_is_written(tmp_path, target):
     """A chunk that is not full would stand in the middle; encoding it anew is allowed for, where it is asked for."""
     virtual(write(tmp_path / "0.nc", dataset(range(5)))).virtual.to_kerchunk(target)

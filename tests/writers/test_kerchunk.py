@@ -1,10 +1,13 @@
+import gzip
 import json
 
+import numcodecs
 import numpy as np
 import pytest
 
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.location import Location
+from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.storage import Storage
 from virtualstack.writers.kerchunk import write_kerchunk
 
@@ -28,6 +31,38 @@ def test_suffix_decides(tmp_path):
         write_kerchunk(group(), tmp_path / f"refs.{suffix}")
         assert sorted(x.name for x in (tmp_path / f"refs.{suffix}").iterdir()) == [".zmetadata", "v"]
     assert sorted(x.name for x in tmp_path.iterdir()) == ["refs.json", "refs.parq", "refs.parquet"]
+
+
+def test_json_is_compressed(tmp_path):
+    """By its suffix; equal references give equal bytes."""
+    write_kerchunk(group(), tmp_path / "refs.json")
+    text = (tmp_path / "refs.json").read_bytes()
+    for suffix, decode in ((".json.gz", gzip.decompress), (".json.zst", numcodecs.Zstd().decode)):
+        written = []
+        for _ in range(2):
+            write_kerchunk(group(), tmp_path / f"refs{suffix}")
+            written.append((tmp_path / f"refs{suffix}").read_bytes())
+        assert written[0] == written[1]
+        assert bytes(decode(written[0])) == text
+
+
+def test_parquet_is_compact(tmp_path):
+    """Offsets that repeat from file to file take a few bits, and such as have noise less than five bytes."""
+    rng, n = np.random.default_rng(0), (100, 1000)
+    for lengths, most in ((np.full(n, 40_000), 0.06), (rng.integers(40_000, 60_000, n), 4.8)):
+        manifest = ChunkManifest.from_arrays(
+            20_000 + lengths.cumsum(1) - lengths,
+            lengths,
+            location=[Location(f"s3://bucket/archive/precipitation/{i:08d}.nc") for i in range(n[0])],
+            encoding=ChunkEncoding.of("i4", (1, 1)),
+            fill=Fill.zero("i4"),
+            location_codes=np.broadcast_to(np.arange(n[0])[:, None] + FIRST, n),
+        )
+        array = ManifestArray(
+            manifest=manifest, grid=ChunkGrid.regular(n, (1, 1)), dtype=np.dtype("i4"), dimension_names=("y", "x")
+        )
+        write_kerchunk(ManifestGroup(arrays={"v": array}), tmp_path / "refs.parq")
+        assert sum(x.stat().st_size for x in tmp_path.rglob("*.parq") if x.is_file()) / lengths.size < most
 
 
 def test_other_suffixes_are_refused(tmp_path):

@@ -110,6 +110,19 @@ def test_engine_kerchunk_gives_what_xarray_gives_on_the_source(source, suffix, t
         np.testing.assert_array_equal(got["v"].values, expected["v"].values)
 
 
+def test_engine_kerchunk_opens_compressed_references(tmp_path):
+    """It has to be told that they are compressed; fsspec's gzip needs nothing else, and zstd a library."""
+    path = tmp_path / "a.nc"
+    netcdf(path, "f4")
+    write_kerchunk(virtual_group(path), tmp_path / "refs.json.gz")
+    options = {"target_options": {"compression": "gzip"}}
+    with (
+        xr.open_dataset(path, engine="h5netcdf") as expected,
+        xr.open_dataset(str(tmp_path / "refs.json.gz"), engine="kerchunk", storage_options=options) as got,
+    ):
+        xr.testing.assert_identical(got.load(), expected.load())
+
+
 def test_packing_by_float32_decodes_in_float64(tmp_path):
     """JSON has no float32, so xarray unpacks in float64: the stored numbers are the same, the results nearly."""
     packing = {"scale_factor": np.float32(0.1), "add_offset": np.float32(273.15)}

@@ -139,13 +139,16 @@ def match_axes(
         The chunk shape on array axes, and the order of storage if it is not C; ``None`` where cells show the stored
         chunk with steps, reversed, repeated, or through a part of its axes.
     """
-    stored = [(n, step) for n, step in zip(encoding.shape, c_strides(encoding.shape), strict=True) if n != 1]
+    steps = c_strides(encoding.shape)
     chunks, taken = [1] * len(longest), []
-    for n, step in stored:
+    for own, (n, step) in enumerate(zip(encoding.shape, steps, strict=True)):
+        if n == 1:
+            continue
         candidates = [i for i, s in enumerate(encoding.strides) if s == step and i not in taken]
         if not candidates:
             return None
-        axis = max(candidates, key=lambda i: (longest[i], i))
+        likely = own if encoding.strides == steps else -1  # unit axes beside it may have the same step
+        axis = max(candidates, key=lambda i: (longest[i], i == likely, i))
         chunks[axis] = n
         taken.append(axis)
     if any(longest[i] > 1 for i in range(len(chunks)) if i not in taken):

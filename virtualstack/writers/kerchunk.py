@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import posixpath
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
+
+from numcodecs.zstd import Zstd
 
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
 from virtualstack.formats.kerchunk import reference_dict, reference_json
@@ -33,9 +36,16 @@ from virtualstack.writers.plan import RewritePlan, plan_rewrite
 from virtualstack.writers.rewrite import Budget, check_missing
 from virtualstack.writers.rewrite import rewrite as rewrite_chunks
 
-__all__ = ["how_taken", "write_kerchunk"]
+__all__ = ["SUFFIXES", "how_taken", "write_kerchunk"]
 
 _PARQUET = ".parq", ".parquet"
+_JSON: dict[str, Callable[[bytes], bytes]] = {
+    ".json": bytes,
+    ".json.gz": lambda text: gzip.compress(text, 6, mtime=0),
+    ".json.zst": lambda text: bytes(Zstd(3).encode(text)),
+}
+SUFFIXES = (*_JSON, *_PARQUET)
+"""What says in which form references are written."""
 _UNFINISHED = b'{"metadata":{},"record_size":0}'
 
 
@@ -74,8 +84,8 @@ def write_kerchunk(
         An array that is not plain (:func:`~virtualstack.manifests.why_not_plain`) must be made so within ``rewrite``,
         or be no larger than ``inline_limit``.
     target
-        URL or local path ending in ``.json``, ``.parq`` or ``.parquet``; ``None`` for a dict. A file, and a directory
-        of kerchunk references, are replaced.
+        URL or local path ending in ``.json``, ``.json.gz``, ``.json.zst``, ``.parq`` or ``.parquet``; ``None`` for a
+        dict. A file, and a directory of kerchunk references, are replaced.
     storage
         As in :meth:`~virtualstack.storage.Storage.of`.
     relative
@@ -111,13 +121,15 @@ def write_kerchunk(
             raise ValueError("relative=True needs a target: locations are relative to its folder")
         return reference_dict(hierarchy_of(group, fill_budget=fill_budget))
     root, _, name = absolute_url(target).rstrip("/").rpartition("/")
-    is_parquet = name.endswith(_PARQUET)
-    if not is_parquet and not name.endswith(".json"):
+    suffix = next((x for x in SUFFIXES if name.endswith(x)), None)
+    if suffix is None:
         raise WriterError(
-            f"'{os.fspath(target)}' does not say how to write references: end it in '.json' for one file, or in "
-            "'.parq' for a directory of parquet files, which opens faster from 10^5 chunks on",
+            f"'{os.fspath(target)}' does not say how to write references: end it in '.json' for one file (or "
+            "'.json.gz', '.json.zst'), or in '.parq' for a directory of parquet files, which is smaller and opens "
+            "faster from 10^5 chunks on",
             feature="suffix",
         )
+    is_parquet = suffix in _PARQUET
     url = _relative_to(f"{root}/") if relative else str
     hierarchy = hierarchy_of(group, fill_budget=fill_budget, shares_chunks=is_parquet)
     folder = Storage.of(storage).target(f"{root}/")
@@ -125,7 +137,7 @@ def write_kerchunk(
     if not is_parquet:
         if local is not None and os.path.isdir(local):
             raise _in_the_way(f"{root}/{name}", "a directory")
-        folder.put(name, reference_json(hierarchy, url=url))
+        folder.put(name, _JSON[suffix](reference_json(hierarchy, url=url)))
     elif local is not None:
         _write_directory(local, parquet_files(hierarchy, url=url))
     else:

@@ -1,0 +1,129 @@
+"""How small references are, and how fast they open; run with VIRTUALSTACK_BENCHMARK=full for 10^6.
+
+An archive of 1,000 files with 1,000 chunks each and URLs of 112 characters, whose chunks are of one length, or not.
+Generators of kerchunk are timed on a hundredth of it: fsspec renders each with jinja.
+"""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import virtualstack as vs
+from virtualstack.codecs.metadata import Codec
+from virtualstack.location import Location
+from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.writers.kerchunk import write_kerchunk
+
+sys.path.insert(0, str(Path(__file__).parent))
+from timing import IS_FULL, interleaved
+
+FILES, GRID = (1000, (100, 10)) if IS_FULL else (20, (5, 4))
+URL = "s3://noaa-nwm-retrospective-3-0-pds/CONUS/netcdf/FORCING/precip/2011/{:08d}.LDASIN_DOMAIN1.some_longer_name.nc"
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("kerchunk") is None, reason="kerchunk is not installed"),
+    pytest.mark.filterwarnings("ignore"),  # of fastparquet and pandas
+]
+
+
+def archive(lengths):
+    shape = (FILES, *GRID)
+    offsets = 20_000 + lengths.cumsum(1) - lengths
+    manifest = ChunkManifest.from_arrays(
+        offsets.reshape(shape),
+        lengths.reshape(shape),
+        location=[Location(URL.format(i)) for i in range(FILES)],
+        encoding=ChunkEncoding.of("<f4", (1, 100, 1000), [Codec.of("numcodecs.zlib", level=1)]),
+        fill=Fill.of(np.nan, "f4"),
+        location_codes=np.broadcast_to(np.arange(FILES)[:, None, None] + FIRST, shape),
+    )
+    grid = ChunkGrid.regular((FILES, GRID[0] * 100, GRID[1] * 1000), (1, 100, 1000))
+    array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), dimension_names=("t", "y", "x"))
+    return ManifestGroup(arrays={"v": array})
+
+
+def with_templates(references):
+    urls = dict.fromkeys(x[0] for x in references["refs"].values() if isinstance(x, list))
+    names = {url: f"u{i:x}" for i, url in enumerate(urls)}
+    refs = {
+        key: ["{{" + names[x[0]] + "}}", *x[1:]] if isinstance(x, list) else x for key, x in references["refs"].items()
+    }
+    return {"version": 1, "templates": {name: url for url, name in names.items()}, "refs": refs}
+
+
+def generator(references):
+    before, after = URL.split("{:08d}")
+    return {
+        "version": 1,
+        "refs": {key: x for key, x in references["refs"].items() if isinstance(x, str)},
+        "gen": [
+            {
+                "key": "v/{{i}}.{{j}}.{{k}}",
+                "url": before + "{{'%08d' % i}}" + after,
+                "offset": "{{20000 + (j * " + str(GRID[1]) + " + k) * 50000}}",
+                "length": "50000",
+                "dimensions": {
+                    "i": {"stop": max(FILES // 100, 1)},
+                    "j": {"stop": GRID[0]},
+                    "k": {"stop": GRID[1]},
+                },
+            }
+        ],
+    }
+
+
+def size(path):
+    return path.stat().st_size if path.is_file() else sum(x.stat().st_size for x in path.rglob("*") if x.is_file())
+
+
+def first_with_fsspec(path):
+    from fsspec.implementations.reference import ReferenceFileSystem
+
+    options = {"target_options": {"compression": "gzip"}} if path.suffix == ".gz" else {}
+    if path.name == "gen.json":
+        options["simple_templates"] = False
+    files = ReferenceFileSystem(fo=str(path), remote_protocol="memory", skip_instance_cache=True, **options)
+    return [int(x) for x in files.references["v/0.1.1"][1:]]
+
+
+def first_with_ours(path):
+    vds = vs.open_virtual_dataset(str(path), loadable_variables=[])
+    entry = vds["v"].variable._data[:1, 100:101, 1000:1001].in_memory().entries.reshape(-1)[0]
+    return [int(entry["offset"]), int(entry["length"])]
+
+
+@pytest.mark.parametrize("kind", ["of one length", "of any length"])
+def test_forms(kind, tmp_path):
+    """The same references in each form, opened up to the first chunk."""
+    from kerchunk.df import refs_to_dataframe
+
+    n = GRID[0] * GRID[1]
+    rng = np.random.default_rng(0)
+    lengths = np.full((FILES, n), 50_000) if kind == "of one length" else rng.integers(40_000, 60_000, (FILES, n))
+    group = archive(lengths)
+    names = ["refs.parq", "refs.json", "refs.json.gz", "refs.json.zst"]
+    for name in names:
+        write_kerchunk(group, tmp_path / name)
+    references = json.loads((tmp_path / "refs.json").read_bytes())
+    (tmp_path / "templates.json").write_text(json.dumps(with_templates(references), separators=(",", ":")))
+    refs_to_dataframe(references, str(tmp_path / "kerchunk.parq"), record_size=100_000)
+    others = ["kerchunk.parq", "templates.json"]
+    if kind == "of one length":
+        (tmp_path / "gen.json").write_text(json.dumps(generator(references)))
+        others.append("gen.json")
+    print(f"\n{lengths.size} references to chunks {kind}, bytes each")
+    for name in names + others:
+        print(f"  {name:<16} {size(tmp_path / name) / lengths.size:9.3f}")
+    wanted = [20_000 + int(lengths[0, : GRID[1] + 1].sum()), int(lengths[0, GRID[1] + 1])]
+    for what, first, left_out in (
+        ("fsspec", first_with_fsspec, "refs.json.zst"),
+        ("ours", first_with_ours, "gen.json"),
+    ):
+        rivals = {
+            name: (lambda path=tmp_path / name, first=first: first(path)) for name in names + others if name != left_out
+        }
+        for name, timing in interleaved(f"open them with {what}", rivals, repeats=2).items():
+            assert timing.result == wanted, name
