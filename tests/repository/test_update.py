@@ -1,6 +1,7 @@
 """``Repository.update``: files find their places by their labels."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.repository.growing import dataset, n_snapshots, objects, values, virtual, write
-from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, StorageError
+from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceChangedError, StorageError
 from virtualstack.formats.manifest_store.history import archive_of
 
 
@@ -76,7 +77,7 @@ def test_many_files_are_placed_at_once(tmp_path, url, first):
 def test_what_is_there_is_left_alone(tmp_path, url, first):
     """No snapshot, and no object; though other times of modification, by which a mirror differs."""
     path = write(tmp_path / "1.nc", dataset([20, 21], seed=1))
-    store = opened(url).update(path, dim="time")
+    store = opened(url).update(path, dim="time", relative=True)
     before = objects(url)
     os.utime(tmp_path / "1.nc", ns=(1, 1))
     again = store.update([path, str(tmp_path / "0.nc")], dim="time")
@@ -115,6 +116,26 @@ def test_a_replaced_file_is_seen(tmp_path, url, first):
         values(url)
     opened(url).update(str(tmp_path / "0.nc"), dim="time")
     xr.testing.assert_equal(values(url), xr.load_dataset(tmp_path / "0.nc"))
+
+
+@pytest.mark.parametrize("n_mask", [1, 2])
+def test_a_replaced_file_of_the_same_size_is_seen(tmp_path, url, n_mask):
+    """Local files have times of modification, by which the store would refuse what it has."""
+    made = [dataset([10, 11], seed=i) for i in range(2)]
+    if n_mask == 1:
+        made = [x.drop_vars("mask") for x in made]
+    path = write(tmp_path / "0.nc", made[0], t={"zlib": False}, rain={"zlib": False})
+    size = Path(path).stat().st_size
+    virtual(path).virtual.to_manifest_store(url)
+    write(path, made[1], t={"zlib": False}, rain={"zlib": False})
+    os.utime(path, (1e9, 1e9))
+    assert Path(path).stat().st_size == size
+    with pytest.raises(SourceChangedError):
+        values(url)
+    store = opened(url).update(path, dim="time")
+    assert store.snapshot.number == 1
+    xr.testing.assert_equal(values(url), xr.load_dataset(path))
+    assert store.update(path, dim="time").snapshot is store.snapshot
 
 
 def test_labels_that_should_be_there_are_missing(tmp_path, url, first):

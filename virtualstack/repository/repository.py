@@ -186,8 +186,9 @@ class Repository:
     ) -> Repository:
         """Place files by their labels: new ones where they belong, in any order, others over those that are there.
 
-        A label that is there with the same sources (URL, size and etag) is left alone; where all are, there is no new
-        snapshot. No reference in the store is written again.
+        A label that is there with the same sources (URL, size and etag; of local files the time of the last
+        modification too, unless they were relocated or are written relative to the store) is left alone; where all
+        are, there is no new snapshot. No reference in the store is written again.
 
         Parameters
         ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -17,13 +17,15 @@ from virtualstack.combine.labels import check_kinds
 from virtualstack.combine.part import Part, over_index
 from virtualstack.combine.same import the_same
 from virtualstack.dataset import virtual_array
-from virtualstack.errors import ChunkAlignmentError, CombineError
+from virtualstack.errors import ChunkAlignmentError, CombineError, SourceChangedError
+from virtualstack.location import Location
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.repository.boxes import Side
 from virtualstack.repository.fitting import Fitting, check_presence, fitted, lacking, part_of
 from virtualstack.repository.nodes import bundled_in, each_node, group_from
 from virtualstack.repository.region import overlay_on, with_dims
 from virtualstack.storage.concurrently import concurrently
+from virtualstack.storage.source import check_version
 from virtualstack.writers.manifest_store.write import Overlay
 
 __all__ = ["updated"]
@@ -359,8 +361,10 @@ def _keep_same(
         if number < 0:
             continue
         at = int(place[begin])
-        mine = _without_times(array[_along(axis, at, at + end - begin)])
-        its = _without_times(cast(ManifestArray, members[number])[_along(axis, first, first + end - begin)])
+        mine = array[_along(axis, at, at + end - begin)]
+        its = cast(ManifestArray, members[number])[_along(axis, first, first + end - begin)]
+        changed = {now.url for then, now in _in_both(mine, its) if _is_changed(then, now)}
+        mine, its = _without_times(mine, changed), _without_times(its, changed)
         for a, b in _same_runs(mine, its, axis, 0, end - begin):
             owner[begin + a : begin + b] = 0
             element[begin + a : begin + b] = at + np.arange(a, b)
@@ -371,16 +375,28 @@ def _is_newer(variable: xr.Variable, old: xr.Variable) -> bool:
     mine, its = virtual_array(variable), virtual_array(old)
     if mine is None or its is None:
         return False
-    known = {x.url: x for x in mine.in_memory().compact().locations}
-    pairs = [(x, known[x.url]) for x in its.in_memory().compact().locations if x.url in known]
-    versions = [pair for a, b in pairs for pair in ((a.size, b.size), (a.etag, b.etag))]
-    return any(a is not None and b is not None and a != b for a, b in versions)
+    return any(_is_changed(then, now) for then, now in _in_both(its, mine))
 
 
-def _without_times(array: ManifestArray) -> ManifestArray:
-    """Leave out when sources were modified: size and etag tell whether they are the same."""
+def _in_both(old: ManifestArray, new: ManifestArray) -> list[tuple[Location, Location]]:
+    """Give what two arrays say of the sources that both refer to."""
+    known = {x.url: x for x in new.in_memory().compact().locations}
+    return [(x, known[x.url]) for x in old.in_memory().compact().locations if x.url in known]
+
+
+def _is_changed(then: Location, now: Location) -> bool:
+    """Whether a source is no more what a store says of it, so that the store cannot be read."""
+    try:
+        check_version(then, now)
+    except SourceChangedError:
+        return True
+    return False
+
+
+def _without_times(array: ManifestArray, but: Collection[str]) -> ManifestArray:
+    """Leave out when sources were modified, but for some URLs: size and etag tell whether others are the same."""
     manifest = array.in_memory()
-    locations = tuple(replace(x, last_modified=None) for x in manifest.locations)
+    locations = tuple(x if x.url in but else replace(x, last_modified=None) for x in manifest.locations)
     return replace(array, manifest=replace(manifest, locations=locations))
 
 
