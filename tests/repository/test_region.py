@@ -209,3 +209,13 @@ def test_groups_of_trees_are_overwritten(tmp_path, url):
     found = xr.open_datatree(url, engine="virtualstack")
     for name in ("a", "b"):
         xr.testing.assert_equal(found[name].to_dataset().load(), xr.open_datatree(paths[1])[name].to_dataset().load())
+
+
+@pytest.mark.parametrize("region", ["auto", {"site": slice(1, 3)}])
+def test_longer_text_is_not_cut(tmp_path, url, region):
+    """In variables whose values stand in the store, text has the length of the longest."""
+    made = xr.Dataset({"name": ("site", ["a", "b", "c"]), "v": ("site", [1.0, 2.0, 3.0])}, {"site": [1, 2, 3]})
+    made.virtual.to_manifest_store(url)
+    part = made.isel(site=[1, 2]).assign(name=("site", ["a long name", "z"]))
+    place(url, part, region)
+    check(url, made.assign(name=("site", ["a", "a long name", "z"])))

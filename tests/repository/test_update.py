@@ -386,3 +386,30 @@ def test_groups_are_placed_by_labels_that_they_inherit(tmp_path, url):
     labelled = store.update((), dim="time", labels=[9])
     assert labelled.snapshot.number == 2
     assert np.isnan(xr.open_datatree(url, engine="virtualstack")["q/r/v"].values[-1]).all()
+
+
+def texts(path, labels, names):
+    made = xr.Dataset({"v": ("site", np.arange(len(labels), dtype="f4")), "name": ("site", names)}, {"site": labels})
+    made.to_netcdf(path, engine="netcdf4")
+    return path
+
+
+@pytest.mark.parametrize("dtype", [object, "U"])
+def test_longer_text_is_not_cut(tmp_path, url, dtype):
+    """Neither in labels that files or ``labels=`` add, nor in values."""
+    first = texts(tmp_path / "0.nc", np.array(["b", "d"], dtype), np.array(["x", "y"], dtype))
+    virtual(first, loadable_variables=["site", "name"]).virtual.to_manifest_store(url)
+    fill = {"fill_value": {"name": ""}}
+    part = texts(tmp_path / "1.nc", np.array(["aardvark", "b"], dtype), np.array(["a long name", "z"], dtype))
+    opened(url).update(part, dim="site", labels=np.array(["crocodile"], dtype), combine_options=fill)
+    found = values(url)
+    assert found["site"].values.tolist() == ["aardvark", "b", "crocodile", "d"]
+    assert found["name"].values.tolist() == ["a long name", "z", "", "y"]
+    assert opened(url).update(part, dim="site").snapshot.number == 1
+
+
+def test_labels_that_are_none_are_refused(tmp_path, url, first):
+    """They have no place among others, and no other update would be possible."""
+    with pytest.raises(CombineError, match="labels= has NaN or NaT"):
+        opened(url).update((), dim="time", labels=np.array(["2000-01-01", "NaT"], "M8[ns]"))
+    assert n_snapshots(url) == 1

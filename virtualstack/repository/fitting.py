@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,9 +21,9 @@ from virtualstack.manifests import ChunkAxis, ManifestArray, ManifestGroup, othe
 from virtualstack.manifests.indexing import refine
 from virtualstack.storage import Storage
 
-__all__ = ["Fitting", "check_presence", "cut_like", "fitted", "lacking", "part_of"]
+__all__ = ["TEXT", "Fitting", "check_presence", "cut_like", "fitted", "joint_dtype", "lacking", "part_of"]
 
-_TEXT = "OSTU"
+TEXT = "OSTU"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ def _fitted_variable(name: str, part: Part, stored: Part, storage: Storage) -> x
         return loaded_variable(name, mine, storage, url=part.source)
     if its is None:
         raise TypeError("not virtual")
-    encoding = {**its.cf, **({} if its.dtype.kind in _TEXT else {"dtype": its.dtype})}
+    encoding = {**its.cf, **({} if its.dtype.kind in TEXT else {"dtype": its.dtype})}
     encoded = xr.Variable(variable.dims, variable.values, variable.attrs, encoding)
     return virtual_variable(to_group(xr.Dataset({name: encoded})).arrays[name])
 
@@ -141,7 +141,7 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
     """Check that numbers mean the same in one dtype."""
     left, right = stored.variables[name], part.variables[name]
     kinds = {left.dtype.kind, right.dtype.kind}
-    is_same = left.dtype == right.dtype or kinds in ({"m"}, {"M"}) or kinds <= set(_TEXT)
+    is_same = left.dtype == right.dtype or kinds in ({"m"}, {"M"}) or kinds <= set(TEXT)
     if not is_same or (virtual_array(left) is not None and left.dtype != right.dtype):
         remedy = "open it with unpack=True as the store was written, or cast it with astype"
         raise _clash(name, "dtype", left.dtype, right.dtype, stored, part, f"the store's does not change: {remedy}")
@@ -156,6 +156,16 @@ def _check_alike(name: str, stored: Part, part: Part) -> None:
     if set(left.dims) != set(right.dims):
         why = "they must be the same: use expand_dims or squeeze, or leave the variable out with drop_vars"
         raise _clash(name, "dimensions", left.dims, right.dims, stored, part, why)
+
+
+def joint_dtype(dtypes: Sequence[np.dtype[Any]], /) -> np.dtype[Any]:
+    """Give the dtype that holds values of loaded variables which are alike: text of the longest, times of the finest.
+
+    >>> joint_dtype([np.dtype("U1"), np.dtype("U12")])
+    dtype('<U12')
+    """
+    kinds = {dtype.kind for dtype in dtypes}
+    return np.result_type(*dtypes) if len(kinds) == 1 else np.dtype(object)
 
 
 def _clash(name: str, key: str, a: object, b: object, stored: Part, part: Part, why: str) -> CombineError:
@@ -266,7 +276,7 @@ def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /
         It has no missing value in this dtype.
     """
     variable, fill_value = like.variables[name], fitting.rules.fill(name)
-    is_text = variable.dtype.kind in _TEXT
+    is_text = variable.dtype.kind in TEXT
     if is_text and virtual_array(variable) is None:
         has_place = isinstance(fill_value, str | bytes)
     else:

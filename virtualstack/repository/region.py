@@ -16,7 +16,7 @@ from virtualstack.dataset import virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError
 from virtualstack.manifests import ChunkAxis, ManifestArray, ManifestGroup
 from virtualstack.repository.boxes import Side, cells_of, side_of
-from virtualstack.repository.fitting import Fitting, check_presence, cut_like, fitted, part_of
+from virtualstack.repository.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, part_of
 from virtualstack.repository.nodes import bundled_in, each_node, group_from
 from virtualstack.writers.manifest_store.write import Overlay
 
@@ -186,7 +186,7 @@ def _of_shape(name: str, variable: xr.Variable, box: Part, new: Part) -> xr.Vari
 
 
 def _patched(target: xr.Variable, variable: xr.Variable, sides: Mapping[str, Side]) -> xr.Variable:
-    values = np.array(target.values)
+    values = np.array(target.values, joint_dtype([target.dtype, variable.dtype]))
     values[tuple(sides[str(dim)].slice if dim in sides else slice(None) for dim in target.dims)] = variable.values
     return xr.Variable(target.dims, values, target.attrs, target.encoding)
 

@@ -21,7 +21,7 @@ from virtualstack.errors import ChunkAlignmentError, CombineError, SourceChanged
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.repository.boxes import Side
-from virtualstack.repository.fitting import Fitting, check_presence, fitted, lacking, part_of
+from virtualstack.repository.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, lacking, part_of
 from virtualstack.repository.nodes import bundled_in, each_node, group_from
 from virtualstack.repository.region import overlay_on, with_dims
 from virtualstack.storage.concurrently import concurrently
@@ -146,7 +146,7 @@ def _updated(
             elif over:
                 overlays[name] = over
     if not plan.is_same:
-        index = PandasIndex(plan.labels, dim, coord_dtype=old.indexes[dim].coord_dtype)
+        index = PandasIndex(plan.labels, dim, coord_dtype=plan.dtype)
         changed[dim] = over_index(dim, index, old.variables[dim])
         old = replace(old, sizes={**old.sizes, dim: len(plan.labels)}, indexes={**old.indexes, dim: index})
     return _group(old, changed, stored), overlays
@@ -213,6 +213,8 @@ class _Plan:
         What the store has, and then what is placed.
     labels
         Of the result.
+    dtype
+        Of these in xarray.
     at
         For each part, the elements of the result that it has.
     """
@@ -220,6 +222,7 @@ class _Plan:
     dim: str
     parts: Sequence[Part]
     labels: _Index
+    dtype: np.dtype[Any]
     at: Sequence[NDArray[np.intp]]
 
     @classmethod
@@ -228,8 +231,17 @@ class _Plan:
         own = old.indexes[dim].index
         indexes = [own, *(part.indexes[dim].index for part in parts)]
         wanted = [*indexes]
+        dtypes = [part.variables[dim].dtype for part in (old, *parts)]
         if more is not None:
             wanted.append(_index_of(dim, more))
+            dtypes.append(np.asarray(more).dtype)
+            if wanted[-1].hasnans:
+                raise CombineError(
+                    f"labels= has NaN or NaT, which has no place among the labels of '{dim}': leave it out",
+                    variable=dim,
+                    property="labels",
+                    left_url=old.source,
+                )
             check_kinds(dim, [old, replace(old, source="labels=")], [own, wanted[-1]])
         labels = own.append(wanted[1:]).unique().sort_values()
         labels = labels if labels.dtype == own.dtype else labels.astype(own.dtype)
@@ -241,7 +253,9 @@ class _Plan:
                 left=own.dtype,
                 left_url=old.source,
             )
-        return cls(dim=dim, parts=[old, *parts], labels=labels, at=[labels.get_indexer(x) for x in indexes])
+        dtype = joint_dtype(dtypes) if dtypes[0].kind in TEXT else old.indexes[dim].coord_dtype
+        at = [labels.get_indexer(x) for x in indexes]
+        return cls(dim=dim, parts=[old, *parts], labels=labels, dtype=dtype, at=at)
 
     @property
     def is_same(self) -> bool:
