@@ -177,6 +177,14 @@ def test_a_url_of_another_scheme():
         LocalSource(Location("file:///x"))
 
 
+def test_the_root_is_a_folder_too(tmp_path):
+    """As in containers, where people put files there."""
+    target = LocalTarget("file:///")
+    target.put(f"{str(tmp_path)[1:]}/a", b"here")
+    assert (target.url, (tmp_path / "a").read_bytes()) == ("file:///", b"here")
+    assert target.get(f"{str(tmp_path)[1:]}/a") == b"here"
+
+
 def test_short_preads_are_continued(path, monkeypatch):
     """Linux gives at most 2 GiB at a time, network file systems less."""
     pread = os.pread

@@ -281,9 +281,9 @@ class LocalTarget:
     url: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "url", self.url.rstrip("/") + "/")
         if local_path(self.url) is None:
             raise StorageError(f"'{self.url}' is not the URL of a local directory ('file:///...')", url=self.url)
+        object.__setattr__(self, "url", f"file://{self.url.removeprefix('file://').rstrip('/')}/")
 
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole file."""
