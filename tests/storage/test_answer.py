@@ -31,6 +31,7 @@ def test_regions_named_in_errors():
     assert named_region("<Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region>") == "eu-west-1"
     assert named_region("the region 'us-east-1' is wrong; expecting 'eu-west-2'") == "eu-west-2"
     assert named_region("nothing") is None
+    assert named_region(f"<Region>{'r' * 65}</Region>") is None
 
 
 def test_regions_told_by_headers():

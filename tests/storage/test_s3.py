@@ -1,7 +1,9 @@
 """Buckets, against moto's S3 server, and who may read them."""
 
+import itertools
 import pickle
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
@@ -154,6 +156,33 @@ def test_the_region_is_found_out(monkeypatch):
         assert server.n_requests == 1
         with pytest.raises(StorageError, match=r"as S3 does for a bucket of another region. Name its region: storage="):
             open_source("s3://b/k", storage=make(server))
+
+
+def test_the_region_is_found_out_by_many_at_once(monkeypatch):
+    """Who asked with the wrong one, while another found it out, asks again."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    keys = [f"b/k{i}" for i in range(8)]
+    with RangeServer(dict.fromkeys(keys, DATA), mode="other_region", latency=0.05) as server:
+        storage = Storage.of(make(server, key="k", secret="s"))
+        with ThreadPoolExecutor(len(keys)) as pool:
+            found = list(pool.map(lambda key: storage.source(f"s3://{key}").read(0, 2), keys))
+    assert [bytes(x) for x in found] == [DATA[:2]] * len(keys)
+
+
+def test_regions_without_end_are_not_tried(monkeypatch):
+    """A server that names another region each time, or one that is none, gets few requests."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    body = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>%s</Region></Error>"
+    names = itertools.cycle([b"a-1", b"b-2"])
+    with RangeServer({}, mode="status", status=400) as server:
+
+        def fault(path):
+            server.body = body % next(names)
+
+        server.fault = fault
+        with pytest.raises(StorageError, match="as S3 does for a bucket of another region"):
+            open_source("s3://b/k", storage=make(server, key="k", secret="s"))
+        assert server.n_requests <= 4
 
 
 def test_half_a_key():

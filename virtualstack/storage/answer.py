@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import urllib.error
 import urllib.request
 
 __all__ = ["find_region", "named_region", "what_was_answered"]
 
+_REGION = "[a-z0-9-]{1,64}"
 _SIGNS = (
     ("dns error", "its host name is not known"),
     ("kind: Connect", "the connection was refused"),
@@ -40,7 +42,7 @@ def what_was_answered(text: str, /) -> str:
 
 def named_region(text: str, /) -> str | None:
     """Find the region that an S3 error names as the right one, or ``None``."""
-    found = re.search(r"<Region>([a-z0-9-]+)</Region>|expecting '([a-z0-9-]+)'", text)
+    found = re.search(rf"<Region>({_REGION})</Region>|expecting '({_REGION})'", text)
     return None if found is None else found.group(1) or found.group(2)
 
 
@@ -57,6 +59,6 @@ def find_region(root: str, endpoint: str | None, /) -> str | None:
     except urllib.error.HTTPError as error:
         with error:
             region = error.headers.get("x-amz-bucket-region")
-    except OSError:
+    except (OSError, http.client.HTTPException, ValueError):  # the last ones: what is no URL, or no answer
         return None
-    return None if region is None else str(region)
+    return region if isinstance(region, str) and re.fullmatch(_REGION, region) else None

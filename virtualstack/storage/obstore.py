@@ -39,6 +39,7 @@ SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
 _SORTED = {"S3Store", "GCSStore", "AzureStore"}
 _MAX_CONNECTIONS = 256
+_REGIONS = 3  # that are tried, as servers name them: a hostile one never ends
 _FEW_KEYS = 50  # servers give 1000 and more at once
 _LISTED = 1000  # keys that one answer has
 _FREE_LISTINGS = 4
@@ -268,20 +269,24 @@ class Connection:
         ) from PermissionError(url)
 
     def _ask_as[T](self, identity: Identity, url: str, ask: Callable[[ObjectStore], T]) -> T:
-        try:
-            return _honest(url, lambda: ask(self._store(identity, url)))
-        except _WrongRegionError as error:
-            region = error.region or (find_region(self.root, self._endpoint()) if self._service == "s3" else None)
-            if region is not None and region != self._region:
-                with self._lock:
+        for _ in range(_REGIONS):
+            used = self._region
+            try:
+                return _honest(url, lambda: ask(self._store(identity, url)))
+            except _WrongRegionError as error:
+                wrong = error
+            region = wrong.region or (find_region(self.root, self._endpoint()) if self._service == "s3" else None)
+            if region is None or region == used:
+                break
+            with self._lock:
+                if self._region == used:  # others who asked at the same time may have found it out
                     self._region = region
                     self._stores.clear()
-                return self._ask_as(identity, url, ask)
-            raise StorageError(
-                f"'{url}': the server answered a redirect without a place, as S3 does for a bucket of another region. "
-                f'Name its region: storage={{"{self.root}": {{"region": "..."}}}}',
-                url=url,
-            ) from error
+        raise StorageError(
+            f"'{url}': the server answered a redirect without a place, as S3 does for a bucket of another region. "
+            f'Name its region: storage={{"{self.root}": {{"region": "..."}}}}',
+            url=url,
+        ) from wrong
 
     def _endpoint(self) -> str | None:
         environ = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
