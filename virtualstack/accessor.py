@@ -117,6 +117,65 @@ class _Writers:
         written: dict[str, Any] | None = writer.write_kerchunk(self.to_group(), target, **options)
         return written
 
+    def to_icechunk(
+        self,
+        store: Any,
+        /,
+        *,
+        group: str | None = None,
+        mode: Literal["w-", "w"] = "w-",
+        storage: StorageLike = None,
+        inline_limit: int = 1 << 20,
+        rewrite: str | float | None = None,
+        missing: Literal["raise", "fill"] = "raise",
+    ) -> None:
+        """Write references into a session of an Icechunk repository, which ``xr.open_zarr(session.store)`` opens.
+
+        Commit the session then. Everything is checked before anything is written: an error leaves the session as it
+        was. Each reference has a checksum where one is known (the etag of S3, else the time of the last modification),
+        so that Icechunk does not read from files that changed. Loaded variables become chunks of the repository.
+
+        Files whose chunks differ in length become a rectilinear grid, which zarr opens where
+        ``zarr.config.set({"array.rectilinear_chunks": True})``.
+
+        Parameters
+        ----------
+        store
+            ``session.store``, where ``session = repo.writable_session("main")``. The repository needs a virtual chunk
+            container for each place where chunks lie; the error names those that it lacks.
+        group
+            Path of the group in the repository; the root by default.
+        mode
+            ``"w-"`` for a new group; ``"w"`` to put this in the place of one, and of all below it.
+        storage
+            See :func:`virtualstack.open_virtual_dataset`.
+        inline_limit, rewrite
+            As in :meth:`to_kerchunk`; what is encoded anew is stored in the repository.
+        missing
+            MISSING chunks cannot be told from those that were never written there: they are an error (``"raise"``), or
+            read as the fill value (``"fill"``).
+
+        Raises
+        ------
+        WriterError
+            Icechunk cannot hold a variable, a container is lacking, or the group is there already.
+        ValueError
+            An option is none of its words, or ``rewrite`` is no budget.
+        MissingDependencyError
+            Icechunk is not installed.
+        """
+        writer = importlib.import_module("virtualstack.writers.icechunk")
+        writer.write_icechunk(
+            self.to_group(),
+            store,
+            path=group,
+            mode=mode,
+            storage=storage,
+            inline_limit=inline_limit,
+            rewrite=rewrite,
+            missing=missing,
+        )
+
     def to_manifest_store(
         self,
         target: str | os.PathLike[str],

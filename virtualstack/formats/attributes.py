@@ -11,7 +11,10 @@ import numpy as np
 
 from virtualstack.errors import WriterError
 
-__all__ = ["attribute_dtypes", "json_attributes", "restore_cf", "restore_dtypes"]
+__all__ = ["ATTRIBUTE_DTYPES", "EXTRA", "attribute_dtypes", "json_attributes", "restore_cf", "restore_dtypes"]
+
+EXTRA, ATTRIBUTE_DTYPES = "virtualstack", "attribute_dtypes"
+"""Keys in the metadata of an array, and in what stands there, that readers of zarr do not know and ignore."""
 
 
 def json_attributes(attributes: Mapping[str, Any], /, *, variable: str) -> dict[str, Any]:

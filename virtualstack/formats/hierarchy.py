@@ -66,6 +66,7 @@ def build_group(
     wanted: Callable[[str], bool] = lambda path: True,
     masks_fill_value: bool = True,
     refusals: Iterable[Refusal] = (),
+    rectilinear: bool = False,
 ) -> ManifestGroup:
     """Make the group that zarr metadata describes.
 
@@ -87,6 +88,8 @@ def build_group(
         See :func:`~virtualstack.formats.zarr2.parse_zarr2`.
     refusals
         Of the root, found by the caller.
+    rectilinear
+        Whether ``read`` places chunks on rectilinear grids.
 
     Raises
     ------
@@ -109,7 +112,7 @@ def build_group(
                 raise UnsupportedFeatureError(
                     f"'{where}' is an array with others below it", feature="array at the root"
                 )
-            described = _describe(path, metadata, at, masks_fill_value)
+            described = _describe(path, metadata, at, masks_fill_value, rectilinear)
             manifest, n_outside = read(path, described)
         except UnsupportedFeatureError as error:
             node.refusals.append(Refusal(path=f"/{path}", reason=str(error)))
@@ -124,12 +127,14 @@ def build_group(
         raise MalformedFileError(f"'{where}' contradicts itself: {error}", url=url) from error
 
 
-def _describe(path: str, metadata: Mapping[str, Any], at: str, masks_fill_value: bool) -> ArrayMetadata:
+def _describe(
+    path: str, metadata: Mapping[str, Any], at: str, masks_fill_value: bool, rectilinear: bool
+) -> ArrayMetadata:
     prefix = f"{path}/" if path else ""
     if f"{prefix}.zarray" in metadata:
         zarray, zattrs = metadata[f"{prefix}.zarray"], metadata.get(f"{prefix}.zattrs", {})
         return parse_zarr2(_object(zarray, at), _object(zattrs, at), where=at, masks_fill_value=masks_fill_value)
-    return parse_zarr3(_object(metadata[f"{prefix}zarr.json"], at), where=at)
+    return parse_zarr3(_object(metadata[f"{prefix}zarr.json"], at), where=at, rectilinear=rectilinear)
 
 
 def _object(value: object, where: str) -> Mapping[str, Any]:

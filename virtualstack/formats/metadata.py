@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, Fill, Manifest, ManifestArray, value_changing
+from virtualstack.manifests import ChunkAxis, ChunkEncoding, ChunkGrid, Fill, Manifest, ManifestArray, value_changing
 
 __all__ = ["ArrayMetadata", "lengths_of", "ordered_encoding"]
 
@@ -22,9 +24,9 @@ class ArrayMetadata:
     Parameters
     ----------
     shape, chunks
-        In elements.
+        In elements; of chunks that are not all equal, the longest along each axis.
     encoding
-        Of every chunk.
+        Of every chunk, or of one that is as long as the longest along each axis.
     fill
         What absent chunks read as.
     dimension_names
@@ -33,6 +35,10 @@ class ArrayMetadata:
         Without those that hold dimension names.
     key_prefix, separator
         Chunk keys are the prefix, then the indexes in the grid joined by the separator.
+    edges
+        For each axis, where chunks are not all equal: their lengths as they are stored, in elements; else ``None``.
+    order
+        Of the axes in a stored chunk, or ``None`` for C order; only given with ``edges``.
     """
 
     shape: tuple[int, ...]
@@ -43,11 +49,34 @@ class ArrayMetadata:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     key_prefix: str = ""
     separator: str = "."
+    edges: tuple[NDArray[np.int64], ...] | None = None
+    order: tuple[int, ...] | None = None
 
     @property
     def grid(self) -> ChunkGrid:
         """Lines between chunks."""
-        return ChunkGrid.regular(self.shape, self.chunks)
+        if self.edges is None:
+            return ChunkGrid.regular(self.shape, self.chunks)
+        return ChunkGrid(tuple(_cut(edges, length) for edges, length in zip(self.edges, self.shape, strict=True)))
+
+    def encodings(self) -> tuple[ChunkEncoding, ...]:
+        """Give the encodings of chunks, one for each shape that they may have."""
+        if self.edges is None:
+            return (self.encoding,)
+        lengths = [np.unique(edges).tolist() for edges in self.edges]
+        return tuple(
+            ordered_encoding(self.encoding.dtype, chunks, self.encoding.codecs, self.order)
+            for chunks in itertools.product(*lengths)
+        )
+
+    def encoding_rows(self) -> NDArray[np.int64]:
+        """Give, for each cell of the grid, the row of its encoding."""
+        shape = self.grid.shape
+        rows = np.zeros((1,) * len(shape), np.int64)
+        for axis, edges in enumerate(self.edges or ()):
+            lengths, row = np.unique(edges, return_inverse=True)
+            rows = rows * len(lengths) + row[: shape[axis]].reshape((-1,) + (1,) * (len(shape) - axis - 1))
+        return np.broadcast_to(rows, shape)
 
     def array(self, manifest: Manifest, /, *, path: str) -> ManifestArray:
         """Put the chunks in."""
@@ -62,6 +91,16 @@ class ArrayMetadata:
             attributes=self.attributes,
             cf=value_changing(self.attributes),
         )
+
+
+def _cut(edges: NDArray[np.int64], length: int) -> ChunkAxis:
+    """Make an axis of chunks; what they have beyond its end is cut."""
+    ends = np.cumsum(edges)
+    n = int(np.searchsorted(ends, length)) + 1 if length else 0
+    lengths = edges[:n].copy()
+    if n:
+        lengths[-1] -= ends[n - 1] - length
+    return ChunkAxis.from_lengths(lengths)
 
 
 def ordered_encoding(

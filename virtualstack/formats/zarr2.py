@@ -10,7 +10,14 @@ import numpy as np
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, WriterError
-from virtualstack.formats.attributes import attribute_dtypes, json_attributes, restore_cf, restore_dtypes
+from virtualstack.formats.attributes import (
+    ATTRIBUTE_DTYPES,
+    EXTRA,
+    attribute_dtypes,
+    json_attributes,
+    restore_cf,
+    restore_dtypes,
+)
 from virtualstack.formats.holes import (
     FillBudget,
     can_hold_fill,
@@ -24,12 +31,18 @@ from virtualstack.formats.zarr2_codecs import codecs_from_zarr2, codecs_to_zarr2
 from virtualstack.formats.zarr2_values import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
 from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup, PlainArray
 
-__all__ = ["DIMENSIONS", "Zarr2Hierarchy", "hierarchy_of", "parse_zarr2", "takes_holes", "takes_holes_of"]
+__all__ = [
+    "DIMENSIONS",
+    "Zarr2Hierarchy",
+    "group_attributes",
+    "hierarchy_of",
+    "parse_zarr2",
+    "takes_holes",
+    "takes_holes_of",
+]
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute that holds the names of dimensions, as xarray writes it to zarr v2."""
-
-_EXTRA, _DTYPES = "virtualstack", "attribute_dtypes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +88,7 @@ def hierarchy_of(
     for path, node in group.walk():
         prefix = f"{path[1:]}/" if path else ""
         metadata[f"{prefix}.zgroup"] = {"zarr_format": 2}
-        metadata[f"{prefix}.zattrs"] = _group_attributes(node, path or "/")
+        metadata[f"{prefix}.zattrs"] = group_attributes(node, path or "/")
         for name, array in node.arrays.items():
             key = prefix + name
             _check_name(name, key)
@@ -96,7 +109,14 @@ def _check_name(name: str, key: str) -> None:
         )
 
 
-def _group_attributes(group: ManifestGroup, path: str) -> dict[str, Any]:
+def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
+    """Give the attributes of a group as JSON values; they name coordinates that nothing else names.
+
+    Raises
+    ------
+    WriterError
+        One has no JSON form.
+    """
     attributes = json_attributes(group.attributes, variable=path)
     named = {name for x in group.arrays.values() for name in str(x.attributes.get("coordinates", "")).split()}
     dims = {name for x in group.arrays.values() for name in x.dimension_names or ()}
@@ -163,7 +183,7 @@ def _array(
     }
     dtypes = attribute_dtypes(raw)
     if dtypes:  # readers of zarr v2 ignore keys that they do not know
-        zarray[_EXTRA] = {_DTYPES: dtypes}
+        zarray[EXTRA] = {ATTRIBUTE_DTYPES: dtypes}
     return zarray, attributes, manifest
 
 
@@ -232,8 +252,8 @@ def parse_zarr2(
     dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)
     fill = fill_from_zarr2(zarray.get("fill_value"), dtype, where=where)
     attributes = {name: value for name, value in zattrs.items() if name != DIMENSIONS}
-    extra = zarray.get(_EXTRA)
-    attributes = restore_dtypes(attributes, extra.get(_DTYPES) if isinstance(extra, Mapping) else None)
+    extra = zarray.get(EXTRA)
+    attributes = restore_dtypes(attributes, extra.get(ATTRIBUTE_DTYPES) if isinstance(extra, Mapping) else None)
     if masks_fill_value and zarray.get("fill_value") is not None:
         attributes["_FillValue"] = fill.value
     reverse = tuple(range(len(shape)))[::-1] if order == "F" and len(shape) > 1 else None

@@ -8,20 +8,29 @@ import math
 import struct
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from zarr.dtype import data_type_registry
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.formats.attributes import ATTRIBUTE_DTYPES, EXTRA, restore_dtypes
 from virtualstack.formats.metadata import ArrayMetadata, lengths_of, ordered_encoding
 from virtualstack.manifests import Fill
 
 __all__ = ["parse_zarr3"]
 
 
-def parse_zarr3(data: Mapping[str, Any], /, *, where: str) -> ArrayMetadata:
+_MOST_EDGES = 1 << 26
+"""Chunks along one axis of a rectilinear grid: few bytes may say any number of them."""
+
+_MOST_SHAPES = 1 << 12
+"""Chunk shapes of one array."""
+
+
+def parse_zarr3(data: Mapping[str, Any], /, *, where: str, rectilinear: bool = False) -> ArrayMetadata:
     """Read ``zarr.json`` of an array.
 
     Parameters
@@ -30,6 +39,8 @@ def parse_zarr3(data: Mapping[str, Any], /, *, where: str) -> ArrayMetadata:
         As parsed.
     where
         File and array, for messages.
+    rectilinear
+        Whether the caller places chunks on a rectilinear grid.
 
     Raises
     ------
@@ -40,9 +51,13 @@ def parse_zarr3(data: Mapping[str, Any], /, *, where: str) -> ArrayMetadata:
     """
     shape = lengths_of(data, "shape", least=0, where=where)
     grid = _named(data.get("chunk_grid"), "chunk_grid", where)
-    if grid[0] != "regular":
+    if grid[0] != "regular" and not (rectilinear and grid[0] == "rectilinear"):
         raise _unsupported(where, f"chunk grid '{grid[0]}'")
-    chunks = lengths_of(grid[1], "chunk_shape", least=1, where=where)
+    edges = None if grid[0] == "regular" else _edges(grid[1], shape, where)
+    if edges is None:
+        chunks = lengths_of(grid[1], "chunk_shape", least=1, where=where)
+    else:
+        chunks = tuple(int(x.max(initial=1)) for x in edges)
     if len(shape) != len(chunks):
         raise MalformedFileError(
             f"'{where}' has shape {shape} and chunks {chunks}; as many chunks as axes are asked for"
@@ -56,9 +71,58 @@ def parse_zarr3(data: Mapping[str, Any], /, *, where: str) -> ArrayMetadata:
         encoding=ordered_encoding(dtype, chunks, codecs, order),
         fill=fill,
         dimension_names=_names(data.get("dimension_names"), len(shape)),
-        attributes=_attributes(data.get("attributes") or {}, native, where),
+        attributes=_attributes(_with_dtypes(data), native, where),
         key_prefix=prefix,
         separator=separator,
+        edges=edges,
+        order=None if edges is None else order,
+    )
+
+
+def _edges(grid: Mapping[str, Any], shape: Sequence[int], where: str) -> tuple[NDArray[np.int64], ...]:
+    """Read the chunk lengths of a rectilinear grid, one array an axis."""
+    listed = grid.get("chunk_shapes")
+    if grid.get("kind") != "inline" or not isinstance(listed, list) or len(listed) != len(shape):
+        raise MalformedFileError(
+            f"'{where}' has a rectilinear grid of kind {grid.get('kind')!r} with chunk_shapes {str(listed)[:100]}; "
+            f"kind 'inline' and {len(shape)} items are asked for"
+        )
+    edges = tuple(_axis_edges(item, length, where) for item, length in zip(listed, shape, strict=True))
+    if math.prod(np.unique(x).size for x in edges) > _MOST_SHAPES:
+        raise _unsupported(where, f"grid of chunks in more than {_MOST_SHAPES} shapes")
+    return edges
+
+
+def _axis_edges(item: object, length: int, where: str) -> NDArray[np.int64]:
+    runs: list[tuple[int, int]] = []
+    if _is_count(item):
+        runs.append((item, -(-length // item)))
+    elif isinstance(item, list):
+        for part in item:
+            if _is_count(part):
+                runs.append((part, 1))
+            elif isinstance(part, list) and len(part) == 2 and all(map(_is_count, part)):
+                runs.append((part[0], part[1]))
+    n_items = len(item) if isinstance(item, list) else 1
+    if not item or len(runs) != n_items or sum(n * count for n, count in runs) < length:
+        raise MalformedFileError(
+            f"'{where}' has chunk lengths {str(item)[:100]} along an axis of {length} elements; whole numbers, or "
+            "pairs of length and count, that reach its end are asked for"
+        )
+    if sum(count for _, count in runs) > _MOST_EDGES:
+        raise _unsupported(where, f"rectilinear grid of more than {_MOST_EDGES} chunks along one axis")
+    return np.repeat(*np.array(runs, np.int64).T)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << 63
+
+
+def _with_dtypes(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Give attributes with the dtypes that stand beside them."""
+    extra = data.get(EXTRA)
+    return restore_dtypes(
+        data.get("attributes") or {}, extra.get(ATTRIBUTE_DTYPES) if isinstance(extra, Mapping) else None
     )
 
 

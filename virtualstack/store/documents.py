@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,17 +21,30 @@ from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import n_array_codecs, split_elementwise, stored_dtype
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, WriterError
 from virtualstack.formats.attributes import json_attributes
-from virtualstack.manifests import EMPTY, MISSING, ChunkManifest, ManifestArray, ManifestGroup, PlainArray
+from virtualstack.manifests import (
+    EMPTY,
+    MISSING,
+    ChunkEncoding,
+    ChunkManifest,
+    ManifestArray,
+    ManifestGroup,
+    PlainArray,
+    value_changing,
+)
 from virtualstack.reading.uniform import UniformArray
 from virtualstack_chunk_keys import ManifestKeys
 
 __all__ = [
     "ServedArray",
     "attributes_document",
+    "codec_documents",
     "decoded_document",
+    "dump_document",
     "encode_chunk",
+    "fill_attribute",
     "group_document",
     "serve",
+    "stored_document",
     "virtual_document",
     "why_refused",
 ]
@@ -116,6 +131,31 @@ def virtual_document(array: ManifestArray, /, *, name: str) -> dict[str, Any]:
     else:
         document = _document(array, zdtype, plain.chunks, codecs)
     return {**document, "chunk_key_encoding": {"name": ManifestKeys.name}}
+
+
+def stored_document(
+    array: ManifestArray, /, *, name: str, chunks: tuple[int, ...], codecs: list[dict[str, Any]] | None
+) -> dict[str, Any]:
+    """Give ``zarr.json`` of an array whose chunks lie as they are stored under keys of zarr.
+
+    Parameters
+    ----------
+    array
+        Its entries are not looked at.
+    name
+        For messages.
+    chunks
+        In elements.
+    codecs
+        Of :func:`codec_documents`; ``None`` where there is no chunk.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Zarr has no data type for its values.
+    """
+    dtype, zdtype = _dtypes(array, name)
+    return _document(array, zdtype, chunks, _decoded_codecs(dtype) if codecs is None else codecs)
 
 
 def encode_chunk(values: NDArray[Any], /) -> bytes:
@@ -207,19 +247,37 @@ def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any
     """Give the codecs of zarr metadata, or ``None`` where zarr would not decode the chunks as `reading` does."""
     if plain.encoding is None:
         return _decoded_codecs(dtype)
-    stored, codecs = plain.encoding.dtype, plain.codecs()
+    return _codecs_of(plain.encoding, plain.chunks, plain.codecs(), dtype)
+
+
+def codec_documents(
+    encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, /
+) -> list[dict[str, Any]] | None:
+    """Give the codecs of zarr metadata for chunks of an encoding, as :class:`PlainArray` describes them.
+
+    ``None`` where zarr would not decode them as they are decoded here.
+    """
+    codecs = encoding.codecs if order is None else (Codec.of("transpose", order=list(order)), *encoding.codecs)
+    stored = encoding.dtype
+    return _codecs_of(encoding, chunks, codecs, _packed(stored if stored.kind == "T" else stored.newbyteorder("=")))
+
+
+def _codecs_of(
+    encoding: ChunkEncoding, chunks: tuple[int, ...], codecs: tuple[Codec, ...], dtype: np.dtype[Any]
+) -> list[dict[str, Any]] | None:
+    stored = encoding.dtype
     if dtype.kind != "T" and stored not in (dtype, dtype.newbyteorder(">")):
         return None
     if dtype.kind in "mM" and split_elementwise(codecs, stored).steps:
         return None  # numbers beyond the edge of the array need not be dates, and zarr would decode them
     try:
-        first = stored_dtype(codecs, stored, plain.chunks)
-        n_first, is_listed = n_array_codecs(codecs, stored, plain.chunks)
+        first = stored_dtype(codecs, stored, chunks)
+        n_first, is_listed = n_array_codecs(codecs, stored, chunks)
         for codec in codecs:
             get_codec_class(codec.name)
     except (UnknownCodecError, UnsupportedFeatureError, MissingDependencyError):
         return None  # decoding it ourselves tells what is missing, when it is read
-    if not _shuffles_as_in_zarr(codecs, plain.encoding.size * first.itemsize):
+    if not _shuffles_as_in_zarr(codecs, encoding.size * first.itemsize):
         return None
     documents = [codec.to_json() for codec in codecs]
     if not is_listed:
@@ -271,7 +329,7 @@ def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None) -> d
     written: dict[str, Any] = {}
     for name, value in attributes.items():
         if name == "_FillValue" and dtype is not None:
-            if (coded := _fill_attribute(value, dtype)) is not None:
+            if (coded := fill_attribute(value, dtype)) is not None:
                 written[name] = coded
             continue
         try:
@@ -281,7 +339,7 @@ def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None) -> d
     return written
 
 
-def _fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
+def fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
     """Write ``_FillValue`` as xarray does; ``None`` where xarray could not read it back, or it equals no value."""
     array = np.asarray(value)
     if array.size != 1:
@@ -304,3 +362,31 @@ def group_document(group: ManifestGroup, /) -> dict[str, Any]:
     if extra := sorted(x for x in group.coordinates & group.arrays.keys() if x not in named | dims and " " not in x):
         attributes["coordinates"] = " ".join([*present, *(name for name in extra if name not in present)])
     return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+
+
+def dump_document(document: Mapping[str, Any], /) -> bytes:
+    """Write a document as JSON that every parser takes: NaN and infinities among the attributes are text, as fills are.
+
+    Those that change values stay as they are, since as text they would change them in another way, and strict parsers
+    refuse the document; but a NaN in ``missing_value`` changes nothing, and is left out.
+    """
+    attributes = dict(document["attributes"])
+    if isinstance(missing := attributes.get("missing_value"), float | list):
+        kept = [x for x in (missing if isinstance(missing, list) else [missing]) if x == x]
+        attributes["missing_value"] = kept if isinstance(missing, list) else kept[0] if kept else None
+        if not kept:
+            del attributes["missing_value"]
+    changing = value_changing(attributes)
+    written = {name: value if name in changing else _finite(value) for name, value in attributes.items()}
+    return json.dumps({**document, "attributes": written}).encode()
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case list():
+            return [_finite(x) for x in value]
+        case dict():
+            return {key: _finite(x) for key, x in value.items()}
+    return value

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numcodecs.zstd import Zstd
 
-from virtualstack.manifests import ChunkGrid, ManifestArray, ManifestGroup, value_changing
+from virtualstack.manifests import ChunkGrid, ManifestArray, ManifestGroup
 from virtualstack.reading import read_array
 from virtualstack.reading.uniform import UniformArray
 from virtualstack.storage import StorageLike
-from virtualstack.store.documents import decoded_document, encode_chunk, group_document, virtual_document, why_refused
+from virtualstack.store.documents import (
+    decoded_document,
+    dump_document,
+    encode_chunk,
+    group_document,
+    virtual_document,
+    why_refused,
+)
 
 __all__ = ["is_inline", "left_out", "view_of"]
 
@@ -99,12 +104,12 @@ class _View:
                 chunks = _chunk_shape(node.shape, node.dtype.itemsize)
                 self.loaded[path] = UniformArray(node, ChunkGrid.regular(node.shape, chunks), chunks)
                 document = decoded_document(node, name=path, chunks=chunks, compressors=[_ZSTD])
-                self.documents[f"{path}/zarr.json"] = _dump(document)
+                self.documents[f"{path}/zarr.json"] = dump_document(document)
             elif isinstance(node, ManifestArray):
-                self.documents[f"{path}/zarr.json"] = _dump(virtual_document(node, name=path))
+                self.documents[f"{path}/zarr.json"] = dump_document(virtual_document(node, name=path))
         for path, node in nodes:
             if isinstance(node, ManifestGroup):
-                self.documents[f"{path}/zarr.json".lstrip("/")] = _dump(group_document(node))
+                self.documents[f"{path}/zarr.json".lstrip("/")] = dump_document(group_document(node))
 
     def chunk_keys(self) -> set[str]:
         return {_key(path, cell) for path, array in self.loaded.items() for cell in np.ndindex(array.grid.shape)}
@@ -177,31 +182,3 @@ def _chunks(path: str, array: UniformArray, n_kept: int, storage: StorageLike) -
 
 def _key(path: str, cell: tuple[int, ...]) -> str:
     return "/".join((path, "c", *map(str, cell)))
-
-
-def _dump(document: Mapping[str, Any]) -> bytes:
-    """Write a document as JSON that every parser takes: NaN and infinities among the attributes are text, as fills are.
-
-    Those that change values stay as they are, since as text they would change them in another way, and strict parsers
-    refuse the document; but a NaN in ``missing_value`` changes nothing, and is left out.
-    """
-    attributes = dict(document["attributes"])
-    if isinstance(missing := attributes.get("missing_value"), float | list):
-        kept = [x for x in (missing if isinstance(missing, list) else [missing]) if x == x]
-        attributes["missing_value"] = kept if isinstance(missing, list) else kept[0] if kept else None
-        if not kept:
-            del attributes["missing_value"]
-    changing = value_changing(attributes)
-    written = {name: value if name in changing else _finite(value) for name, value in attributes.items()}
-    return json.dumps({**document, "attributes": written}).encode()
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case float() if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        case list():
-            return [_finite(x) for x in value]
-        case dict():
-            return {key: _finite(x) for key, x in value.items()}
-    return value

@@ -1,0 +1,170 @@
+"""How Icechunk names places, and the columns in which it gives the chunks of an array."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from virtualstack.errors import MalformedFileError
+from virtualstack.formats.metadata import ArrayMetadata
+from virtualstack.location import Location
+from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
+
+__all__ = ["NATIVE", "Batch", "checksum_of", "place_batches", "url_from_icechunk", "url_to_icechunk"]
+
+type Batch = tuple[NDArray[Any], NDArray[Any], list[str], NDArray[Any], NDArray[Any], dict[int, bytes]]
+"""Chunks as ``IcechunkStore.array_chunk_iterator`` gives them: cells, kinds, paths, offsets, lengths, inline bytes."""
+
+NATIVE = "icechunk-chunk://"
+"""Root of the URLs of chunks of a repository whose place is not known; nothing can be read there."""
+
+_KIND_NATIVE, _KIND_VIRTUAL, _KIND_INLINE = 1, 2, 3
+
+_KEPT = "/!$&'()*+,;=:@~[]|^-._"
+"""Characters that the path of a URL has as they are; prefixes of Icechunk's containers have them so too."""
+
+_WEB = "http://", "https://"
+
+
+def url_to_icechunk(url: str, /) -> str:
+    """Give the URL of a source as Icechunk has it: percent-encoded, as those at web servers are already.
+
+    >>> url_to_icechunk("file:///data/a b#1.nc")
+    'file:///data/a%20b%231.nc'
+    """
+    if url.startswith(_WEB):
+        return url
+    root = re.match(r"[^:]+://[^/]*", url)
+    start = root.end() if root else 0
+    return url[:start] + quote(url[start:], safe=_KEPT)
+
+
+def url_from_icechunk(url: str, /) -> str:
+    """Give the URL of a source as it is here: percent-encoded at web servers alone.
+
+    >>> url_from_icechunk("s3://bucket/a%20b.nc")
+    's3://bucket/a b.nc'
+
+    Raises
+    ------
+    MalformedFileError
+        What it encodes is no UTF-8.
+    """
+    if url.startswith(_WEB):
+        return url
+    try:
+        return unquote(url, errors="strict")
+    except UnicodeDecodeError as error:
+        raise MalformedFileError(f"'{url}' encodes no UTF-8; write the reference anew") from error
+
+
+def checksum_of(location: Location, /) -> str | datetime | None:
+    """Give what Icechunk compares before it reads from a source, where that is known.
+
+    Of S3 it is the etag; elsewhere Icechunk quotes etags in other ways than servers do. Times are whole seconds there,
+    so those of the source are rounded up.
+
+    >>> checksum_of(Location("s3://bucket/a.nc", etag='"9a"', last_modified=7.5))
+    '"9a"'
+    >>> checksum_of(Location("file:///a.nc", last_modified=7.5))
+    datetime.datetime(1970, 1, 1, 0, 0, 8, tzinfo=datetime.timezone.utc)
+    """
+    if location.etag and location.url.startswith(("s3://", "s3a://")) and not location.etag.startswith("W/"):
+        return location.etag
+    if location.last_modified is None or location.last_modified <= 0:
+        return None
+    return datetime.fromtimestamp(math.ceil(location.last_modified), UTC)
+
+
+def place_batches(
+    batches: Iterable[Batch],
+    metadata: ArrayMetadata,
+    /,
+    *,
+    locate: Callable[[str], Location],
+    locate_native: Callable[[str], Location],
+    where: str,
+) -> ChunkManifest:
+    """Make the manifest of an array, of one axis: its cells in C order.
+
+    Chunks outside of the grid are left out: of an array that became shorter Icechunk keeps them, and nobody reads them.
+
+    Parameters
+    ----------
+    batches
+        All chunks of the array.
+    metadata
+        Of the array.
+    locate, locate_native
+        Give the place of a virtual chunk by its URL, and of a native one by its id.
+    where
+        Repository and array, for messages.
+
+    Raises
+    ------
+    MalformedFileError
+        Cells have another number of axes than the array, or an offset is no place in a file.
+    """
+    grid = metadata.grid.shape
+    entries = np.zeros(math.prod(grid), ENTRY)
+    locations: dict[Location, int] = {}
+    heap: list[bytes] = []
+    end = 0
+    for cells, kinds, paths, offsets, lengths, inlined in batches:
+        rows, kept = _rows(cells, grid, where)
+        if max(int(offsets.max(initial=0)), int(lengths.max(initial=0))) >= 1 << 62:
+            raise MalformedFileError(f"'{where}' has a chunk at or of {1 << 62} bytes or more; write it anew")
+        found = np.zeros(len(kinds), ENTRY)
+        found["offset"], found["length"] = offsets, lengths
+        for kind, place in ((_KIND_VIRTUAL, locate), (_KIND_NATIVE, locate_native)):
+            at = np.flatnonzero(kinds == kind)
+            if at.size:
+                found["location"][at] = _codes(paths, at, len(kinds), place, locations)
+        for row, data in inlined.items():
+            found[row] = (INLINE, 0, end, len(data))
+            heap.append(data)
+            end += len(data)
+        found[found["location"] < INLINE] = np.zeros((), ENTRY)
+        entries[rows[kept]] = found[kept]
+    written = entries["location"] >= INLINE
+    entries["encoding"][written] = metadata.encoding_rows().reshape(-1)[written]
+    return ChunkManifest(
+        entries=entries,
+        fills=(metadata.fill,),
+        encodings=metadata.encodings(),
+        locations=tuple(locations),
+        inline=b"".join(heap),
+    )
+
+
+def _rows(cells: NDArray[Any], grid: Sequence[int], where: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Count cells in C order, and tell which of them are in the grid."""
+    if cells.ndim != 2 or cells.shape[1] != len(grid):
+        raise MalformedFileError(f"'{where}' has chunks at cells of shape {cells.shape}, and a grid of {tuple(grid)}")
+    rows, kept = np.zeros(len(cells), np.int64), np.ones(len(cells), np.bool_)
+    for axis, n in enumerate(grid):
+        rows = rows * n + cells[:, axis]
+        kept &= cells[:, axis] < n
+    return rows, kept
+
+
+def _codes(
+    paths: list[str],
+    at: NDArray[np.int64],
+    n_rows: int,
+    place: Callable[[str], Location],
+    locations: dict[Location, int],
+) -> NDArray[np.int64]:
+    """Give location codes of some rows; new locations are added to the table."""
+    names = np.array(paths, object)
+    codes, unique = pd.factorize(names if at.size == n_rows else names[at])
+    table = [locations.setdefault(place(url), len(locations) + FIRST) for url in unique]
+    return np.array(table, np.int64)[codes]
