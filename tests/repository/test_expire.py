@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,8 +26,9 @@ from tests.repository.stores import (
 from virtualstack.errors import MalformedFileError, SourceNotFoundError
 from virtualstack.formats.manifest_store import names
 from virtualstack.formats.manifest_store.moments import seconds_of
+from virtualstack.reading import read_array
 from virtualstack.repository import Repository
-from virtualstack.storage import LocalTarget
+from virtualstack.storage import LocalTarget, Storage
 from virtualstack.writers.manifest_store import commit as commits
 
 DAY = timedelta(days=1)
@@ -250,3 +252,14 @@ def test_what_is_no_object_of_the_store_stays(url, clock):
     for options in ({"keep": 0}, {"grace": timedelta(-1)}, {"older_than": "soon"}):
         with pytest.raises(ValueError, match=r"newest snapshot always stays|give how long|is no time"):
             Repository.open(url).expire(**options)
+
+
+def test_who_opened_what_was_expired_is_told_so(tmp_path):
+    """And not to look for a disk: what is read later is gone."""
+    url = tmp_path / "y.vstack"
+    create(url, {"v": virtual(tmp_path, [0])})
+    old = opened(url)[2].arrays["v"]
+    Change(url, lambda group: replace(group, arrays={"v": virtual(tmp_path, [5])})).commit()
+    Repository.open(url).expire(keep=1, grace=timedelta(0))
+    with pytest.raises(SourceNotFoundError, match="old snapshots have been expired since: open it again"):
+        read_array(old, ..., Storage.of(None))

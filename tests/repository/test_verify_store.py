@@ -291,6 +291,15 @@ def test_sources_of_no_known_format_are_not_compared(tmp_path, archive):
     assert "not compared: variable" in repr(found)
 
 
+def test_values_that_were_written_into_the_store_are_not_compared(tmp_path, archive):
+    """There is no file that holds them; the message does not ask for one."""
+    join(archive).virtual.to_manifest_store(tmp_path / "y.vstack")
+    found = vs.Repository.open(tmp_path / "y.vstack").write("t", {"time": 0}, 1.0).verify(sample=1.0)
+    odd = [x for x in found.chunks if x.status != "equal"]
+    assert {(x.status, x.variable) for x in odd} == {("not compared", "t")}
+    assert all(x.cell[0] == 0 and "were written into the store" in x.reason for x in odd)
+
+
 @pytest.mark.parametrize("sample", [-1, 1.5, True])
 def test_a_sample_is_a_number_or_a_fraction(tmp_path, archive, sample):
     """Nothing else."""

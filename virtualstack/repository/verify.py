@@ -9,6 +9,7 @@ import pandas as pd
 
 from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import archive_of, group_of
+from virtualstack.formats.manifest_store.names import SEGMENTS
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.repository.freshness import SourceProblem, stale_sources
 from virtualstack.repository.sample import STATUSES, SampledChunk, compare_sample
@@ -105,5 +106,9 @@ def verify(
         n_sources=stale.n_sources,
         n_touched=stale.n_touched,
         problems=stale.problems,
-        chunks=compare_sample(group, storage, sample=sample, seed=seed, leaving_out=bad) if sample else (),
+        chunks=(
+            compare_sample(group, storage, sample=sample, seed=seed, leaving_out=bad, own=objects.url + SEGMENTS)
+            if sample
+            else ()
+        ),
     )

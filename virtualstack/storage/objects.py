@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from virtualstack.errors import SourceNotFoundError
 from virtualstack.location import Location
 from virtualstack.storage.permission import Allow, Permission
 from virtualstack.storage.registry import Storage
@@ -51,7 +52,10 @@ class ObjectStore:
     def get(self, key: str, /, *, most: int) -> bytes:
         """Read a whole object of ``most`` bytes or fewer, with one request; `SourceNotFoundError` where none is."""
         self._permission.check_object(self.url + key)
-        return self.target.get(key, most=most)
+        try:
+            return self.target.get(key, most=most)
+        except SourceNotFoundError as error:
+            raise self._gone(key, error) from error
 
     def first(self, prefix: str, /) -> str | None:
         """Give the least key in a folder; see :meth:`Target.first`."""
@@ -62,7 +66,17 @@ class ObjectStore:
         """Read ranges of an object of ``size`` bytes, which is checked; nothing else is asked for."""
         url = self.url + key
         self._permission.check_object(url)
-        return self.storage.source(url, expected=Location(url, size)).read_ranges(ranges)
+        try:
+            return self.storage.source(url, expected=Location(url, size)).read_ranges(ranges)
+        except SourceNotFoundError as error:
+            raise self._gone(key, error) from error
+
+    def _gone(self, key: str, error: SourceNotFoundError) -> SourceNotFoundError:
+        return SourceNotFoundError(
+            f"{error}. Where it was there when '{self.url.rstrip('/')}' was opened, old snapshots have been expired "
+            "since: open it again",
+            url=self.url + key,
+        )
 
     def list(self, prefix: str, /) -> list[str]:
         """List the keys in a folder and below it, sorted."""
