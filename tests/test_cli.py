@@ -702,7 +702,10 @@ def test_the_version_is_that_of_the_package(capsys):
         (["biuld"], "invalid choice: 'biuld'"),
         (["build", "-o", "refs.json"], "the following arguments are required: FILE"),
         (["build", "a.nc"], "the following arguments are required: -o/--output"),
-        (["build", "a.nc", "-o", "refs.zarr"], "'refs.zarr' ends in none of .vstack, .json, .parq, .parquet"),
+        (
+            ["build", "a.nc", "-o", "refs.zarr"],
+            "'refs.zarr' ends in none of .vstack, .json, .json.gz, .json.zst, .parq, .parquet",
+        ),
         (["build", "a.nc", "-o", "refs.json", "--unsupported", "drop"], "invalid choice: 'drop'"),
         (["build", "a.nc", "-o", "refs.json", "--rewrite", "much"], "rewrite='much'"),
     ],
