@@ -17,6 +17,7 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
+from virtualstack.manifests.manifest import check_count
 
 __all__ = ["NATIVE", "Batch", "checksum_of", "place_batches", "url_from_icechunk", "url_to_icechunk"]
 
@@ -110,10 +111,13 @@ def place_batches(
 
     Raises
     ------
+    ManifestError
+        The grid has more than 2^28 cells.
     MalformedFileError
         Cells have another number of axes than the array, or an offset is no place in a file.
     """
     grid = metadata.grid.shape
+    check_count(math.prod(grid), where)
     entries = np.zeros(math.prod(grid), ENTRY)
     locations: dict[Location, int] = {}
     heap: list[bytes] = []

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from virtualstack.readers.dmrpp.reader import DMRPP
     from virtualstack.readers.grib.reader import GRIB
     from virtualstack.readers.hdf5.reader import HDF5
+    from virtualstack.readers.icechunk import Icechunk
     from virtualstack.readers.kerchunk import Kerchunk
     from virtualstack.readers.kerchunk_driver import KerchunkDriver
     from virtualstack.readers.manifest_store import ManifestStore
@@ -28,6 +29,7 @@ __all__ = [
     "TIFF",
     "Assembler",
     "Format",
+    "Icechunk",
     "Kerchunk",
     "KerchunkDriver",
     "ManifestStore",

@@ -106,6 +106,14 @@ BUILT_IN = (
         suffixes=(".vstack",),
     ),
     Format(
+        name="icechunk",
+        title="Icechunk",
+        target="virtualstack.readers.icechunk:Icechunk",
+        children=(("repo", "ICE\N{ICE CUBE}CHUNK".encode()),),
+        suffixes=(".icechunk",),
+        extra="icechunk",
+    ),
+    Format(
         name="zarr",
         title="zarr",
         target=None,
@@ -254,7 +262,7 @@ def _open_file(url: str, storage: Storage) -> Source | None:
         return storage.source(url)
     except SourceNotFoundError:
         # Object stores have no directories: there is nothing at the URL itself, but there may be below it.
-        if path is None and any(_child(url, key, storage) for key in (".zmetadata", "zarr.json")):
+        if path is None and any(_child(url, key, storage) for key in (".zmetadata", "zarr.json", "repo")):
             return None
         raise
 

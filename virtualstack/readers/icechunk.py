@@ -1,0 +1,354 @@
+"""Icechunk repositories become groups."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import orjson
+from zarr.core.buffer import cpu
+from zarr.core.sync import sync
+
+from virtualstack.errors import (
+    MalformedFileError,
+    ManifestError,
+    MissingDependencyError,
+    ReaderError,
+    SourceNotFoundError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from virtualstack.formats.hierarchy import build_group
+from virtualstack.formats.icechunk import NATIVE, place_batches, url_from_icechunk
+from virtualstack.formats.metadata import ArrayMetadata
+from virtualstack.location import Location, local_path, split_url
+from virtualstack.manifests import FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup, PagedManifest
+from virtualstack.readers.base import ReadOptions
+from virtualstack.storage import Storage
+from virtualstack.storage.options import normalise
+
+__all__ = ["Icechunk", "read_session"]
+
+_BATCH = 1 << 17  # chunks that Icechunk gives at a time
+_AT_ONCE = 32
+_MOST_NATIVE = 64 << 20
+"""Bytes of chunks of one variable that are taken out of a session, where their files are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Icechunk:
+    """Reads an Icechunk repository: a branch, a tag or a snapshot of it.
+
+    Virtual chunks refer to their files, chunks of the repository to its own; those that are in its manifests are in the
+    manifest here. The chunks of a variable are looked up when they are asked for.
+
+    Icechunk keeps checksums of the files to itself: reading through it compares them, reading here does not.
+
+    Parameters
+    ----------
+    branch, tag, snapshot
+        One of them, or none for the branch ``"main"``; a snapshot by its id.
+    """
+
+    name: ClassVar[str] = "icechunk"
+
+    branch: str | None = None
+    tag: str | None = None
+    snapshot: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("branch", "tag", "snapshot") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} each name a snapshot of the repository: give one of them")
+
+    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        """Describe a repository; chunks are not looked up.
+
+        Raises
+        ------
+        MissingDependencyError
+            Icechunk is not installed.
+        SourceNotFoundError
+            There is no repository, or no such branch, tag or snapshot.
+        MalformedFileError
+            Its metadata contradict themselves.
+        StorageError
+            It cannot be reached.
+        """
+        url = url.rstrip("/")
+        icechunk = _icechunk(url)
+        place = _place(icechunk, url, storage)
+        try:
+            if not icechunk.Repository.exists(place):
+                raise SourceNotFoundError(f"'{url}' is no Icechunk repository; check the URL", url=url)
+            repository = icechunk.Repository.open(place)
+        except icechunk.IcechunkError as error:
+            raise StorageError(f"'{url}' cannot be opened by Icechunk: {_first(error)}", url=url) from error
+        try:
+            session = repository.readonly_session(**self._version())
+        except (icechunk.IcechunkError, ValueError) as error:
+            which = ", ".join(f"{key} '{value}'" for key, value in self._version().items())
+            raise SourceNotFoundError(
+                f"'{url}' has no {which}: {_first(error)}; it has the branches {sorted(repository.list_branches())} "
+                f"and tags {sorted(repository.list_tags())}",
+                url=url,
+            ) from error
+        try:
+            return _group(session.store, "", url, url, options)
+        except icechunk.IcechunkError as error:
+            raise StorageError(f"'{url}' cannot be read by Icechunk: {_first(error)}", url=url) from error
+        except ReaderError as error:
+            error.url = error.url or url
+            raise
+
+    def _version(self) -> dict[str, str]:
+        if self.snapshot is not None:
+            return {"snapshot_id": self.snapshot}
+        return {"tag": self.tag} if self.tag is not None else {"branch": self.branch or "main"}
+
+
+def read_session(store: Any, path: str, /) -> ManifestGroup:
+    """Describe a group as a session has it, with what is not committed yet.
+
+    Chunks of the repository that take little are taken out of it; others have places where nothing can be read, since a
+    session does not tell where its files are.
+
+    Parameters
+    ----------
+    store
+        Of the session.
+    path
+        Of the group, without slashes at its ends.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is no such group.
+    MalformedFileError
+        Metadata contradict themselves.
+    """
+    return _group(store, path, f"icechunk session, group /{path}", None, ReadOptions())
+
+
+def _icechunk(url: str) -> Any:
+    try:
+        return importlib.import_module("icechunk")
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("reading Icechunk", extra="icechunk", url=url) from error
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _place(icechunk: Any, url: str, storage: Storage) -> Any:
+    """Tell Icechunk how to reach a repository: by what is known for its URL."""
+    path = local_path(url)
+    if path is not None:
+        if not path.is_dir():
+            raise SourceNotFoundError(f"'{url}' is no directory, and no Icechunk repository; check the URL", url=url)
+        return icechunk.local_filesystem_storage(str(path))
+    scheme = url.partition("://")[0]
+    root, key = split_url(url)
+    _, backend = storage.find(url)
+    if scheme not in ("s3", "s3a") or not (backend is None or isinstance(backend, dict)):
+        what = f"'{scheme}://'" if scheme not in ("s3", "s3a") else f"a {type(backend).__name__} as storage="
+        raise UnsupportedFeatureError(
+            f"'{url}': Icechunk repositories are read from local directories and from S3 with options, not {what}; "
+            "copy it, or open it by icechunk and xr.open_zarr",
+            url=url,
+            feature=what,
+        )
+    options = normalise("s3", backend or {})
+    known = {
+        "access_key_id": options.get("access_key_id"),
+        "secret_access_key": options.get("secret_access_key"),
+        "session_token": options.get("session_token", options.get("token")),
+        "region": options.get("region"),
+        "endpoint_url": options.get("endpoint"),
+        "anonymous": True if _is_true(options.get("skip_signature")) else None,
+    }
+    given = {name: value for name, value in known.items() if value is not None}
+    endpoint = str(options.get("endpoint") or "")
+    if _is_true(options.get("allow_http")) or endpoint.startswith("http://"):
+        given["allow_http"] = True
+    if endpoint and not _is_true(options.get("virtual_hosted_style_request")):
+        given["force_path_style"] = True
+    if not given.keys() & {"access_key_id", "anonymous"}:
+        given["from_env"] = True
+    return icechunk.s3_storage(bucket=root.partition("://")[2].rstrip("/"), prefix=key, **given)
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("1", "true")
+
+
+# -- metadata -------------------------------------------------------------------------------------------------
+
+
+def _group(store: Any, path: str, where: str, url: str | None, options: ReadOptions) -> ManifestGroup:
+    documents: dict[str, bytes] = {}
+    sync(_documents(store, path, "", documents))
+    if "zarr.json" not in documents:
+        if url is None or documents:
+            raise SourceNotFoundError(f"there is no group '/{path}' in the {where}", url=url)
+        documents["zarr.json"] = b'{"node_type": "group"}'  # of a repository in which nothing was written yet
+    metadata = {}
+    for key, data in documents.items():
+        try:
+            metadata[key] = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise MalformedFileError(f"'{key}' of '{where}' is no JSON: {error}", url=url) from error
+
+    def read(below: str, described: ArrayMetadata) -> tuple[Manifest, int]:
+        at = "/".join(filter(None, (path, below)))
+        return ChunkPages(store=store, path=at, metadata=described, where=where, url=url).manifest(), 0
+
+    return build_group(metadata, read, where=where, url=url, wanted=_filter(options), rectilinear=True)
+
+
+async def _documents(store: Any, path: str, below: str, found: dict[str, bytes]) -> None:
+    """Find the metadata of a node and of all below it."""
+    key = "/".join(filter(None, (path, below, "zarr.json")))
+    data = await store.get(key, prototype=cpu.buffer_prototype)
+    if data is None:
+        return
+    raw = bytes(data.to_bytes())
+    found[f"{below}/zarr.json".lstrip("/")] = raw
+    if b'"array"' in raw and _is_array(raw):
+        return
+    listed: AsyncIterator[str] = store.list_dir("/".join(filter(None, (path, below))))
+    names = [name async for name in listed if name != "zarr.json"]
+    await asyncio.gather(*(_documents(store, path, f"{below}/{name}".lstrip("/"), found) for name in names))
+
+
+def _is_array(raw: bytes) -> bool:
+    document = orjson.loads(raw)
+    return isinstance(document, dict) and document.get("node_type") == "array"
+
+
+def _filter(options: ReadOptions) -> Callable[[str], bool]:
+    prefix = f"{options.group.strip('/')}/" if options.group and options.group.strip("/") else ""
+
+    def wanted(path: str) -> bool:
+        names = {path, f"/{path}", path.rpartition("/")[2]}
+        return path.startswith(prefix) and not names & options.drop_variables
+
+    return wanted
+
+
+# -- chunks ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkPages:
+    """The chunks of one array, in one page: Icechunk gives all of them, or none.
+
+    Parameters
+    ----------
+    store
+        Of a session; it pickles where that only reads.
+    path
+        Of the array.
+    metadata
+        Of the array.
+    where
+        Repository, for messages.
+    url
+        Of the repository; ``None`` of a session, which does not tell.
+    """
+
+    store: Any
+    path: str
+    metadata: ArrayMetadata
+    where: str
+    url: str | None
+
+    def manifest(self) -> PagedManifest:
+        """Give the manifest; no chunk is looked up.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The grid has more chunks than can be counted.
+        """
+        metadata, shape = self.metadata, self.metadata.grid.shape
+        tables = ChunkManifest.empty((0,), metadata.fill)
+        try:
+            return PagedManifest(
+                source=self,
+                shape=shape,
+                page_size=max(math.prod(shape), 1),
+                tables=ChunkManifest(entries=tables.entries, fills=tables.fills, encodings=metadata.encodings()),
+                url=f"{self.where}/{self.path}",
+            )
+        except ManifestError as error:
+            raise UnsupportedFeatureError(
+                f"'{self.path}' of '{self.where}': {error}", variable=self.path, feature="chunk grid"
+            ) from error
+
+    def read(self, page: int, /) -> ChunkManifest:
+        """Look all chunks up.
+
+        Raises
+        ------
+        MalformedFileError
+            They do not fit the metadata.
+        StorageError
+            Icechunk cannot read them.
+        """
+        icechunk = _icechunk(self.where)
+        where = f"{self.path}' of '{self.where}"
+        root = NATIVE if self.url is None else f"{self.url}/chunks/"
+        try:
+            manifest = place_batches(
+                self.store.array_chunk_iterator(f"/{self.path}", _BATCH),
+                self.metadata,
+                locate=lambda url: Location(url_from_icechunk(url)),
+                locate_native=lambda name: Location(f"{root}{name}"),
+                where=where,
+            )
+            return manifest if self.url is not None else self._with_native(manifest)
+        except icechunk.IcechunkError as error:
+            raise StorageError(f"chunks of '{where}' cannot be looked up: {_first(error)}", url=self.url) from error
+
+    def complete(self, entries: ChunkManifest, rows: Any, /) -> ChunkManifest:
+        """Give the entries: there is nothing to add."""
+        return entries
+
+    def _with_native(self, manifest: ChunkManifest) -> ChunkManifest:
+        """Take the chunks of the repository out of it, if they are few bytes."""
+        native = [FIRST + i for i, x in enumerate(manifest.locations) if x.url.startswith(NATIVE)]
+        rows = np.flatnonzero(np.isin(manifest.entries["location"], native))
+        entries = manifest.entries.copy()
+        if not rows.size or int(entries["length"][rows].sum()) > _MOST_NATIVE:
+            return manifest
+        cells = np.stack(np.unravel_index(rows, self.metadata.grid.shape), 1) if self.metadata.shape else rows[:, :0]
+        chunks = sync(_chunks(self.store, self.path, cells.tolist()))
+        lengths = np.array([len(chunk) for chunk in chunks], np.int64)
+        entries["location"][rows] = INLINE
+        entries["offset"][rows] = len(manifest.inline) + np.cumsum(lengths) - lengths
+        entries["length"][rows] = lengths
+        return ChunkManifest(
+            entries=entries,
+            fills=manifest.fills,
+            encodings=manifest.encodings,
+            locations=manifest.locations,
+            inline=b"".join([manifest.inline, *chunks]),
+        )
+
+
+async def _chunks(store: Any, path: str, cells: Sequence[Sequence[int]]) -> list[bytes]:
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def get(cell: Sequence[int]) -> bytes:
+        async with limit:
+            data = await store.get("/".join((path, "c", *map(str, cell))), prototype=cpu.buffer_prototype)
+        return b"" if data is None else bytes(data.to_bytes())
+
+    return list(await asyncio.gather(*map(get, cells)))
