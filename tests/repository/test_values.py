@@ -1,5 +1,7 @@
 """``Repository.write``: new values go into the store, the originals and older snapshots stay."""
 
+from datetime import timedelta
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -247,3 +249,17 @@ def test_times_of_any_unit_are_written_as_nanoseconds(tmp_path, unit):
     vs.Repository.open(url).write("when", {"x": 1}, np.datetime64("1999-12-31", unit))
     with xr.open_dataset(url, engine="virtualstack") as found:
         assert found["when"].values.tolist() == [946684800000000001, 946598400000000000]
+
+
+def test_values_stay_that_are_named_through_a_link(tmp_path):
+    """Who opened the store by another path names its values by that; to expire finds them all the same."""
+    url, link = tmp_path / "y.vstack", tmp_path / "link.vstack"
+    made = xr.Dataset({"v": ("x", np.arange(4.0))})
+    made.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_manifest_store(url)
+    vs.Repository.open(url).write("v", ..., 7.0)
+    link.symlink_to(url)
+    vs.open_virtual_dataset(link).isel(x=slice(1, 4)).virtual.to_manifest_store(url, mode="w")
+    vs.Repository.open(url).expire(keep=1, grace=timedelta(0))
+    with xr.open_dataset(url, engine="virtualstack") as found:
+        assert found["v"].values.tolist() == [7.0] * 3

@@ -25,7 +25,6 @@ from virtualstack.formats.manifest_store.names import (
     snapshot_key,
 )
 from virtualstack.formats.manifest_store.snapshot import Snapshot, Uses, read_document, uses_of
-from virtualstack.formats.manifest_store.sources import STORE
 from virtualstack.formats.manifest_store.tables import PageRef, Table
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.concurrently import concurrently
@@ -213,16 +212,19 @@ def _segments_in(rows: Iterable[Sequence[object]], objects: ObjectStore) -> Iter
 
 
 def _names_of(archive: Archive, head: Snapshot, number: int) -> set[str]:
-    """Give the name of a segment, and of those that hold bytes which its sources name."""
+    """Give the name of a segment, and of those that hold bytes which its sources name.
+
+    These count whatever the store is called there: it may have been opened through a link, or another scheme.
+    """
     segment = archive.segment(number)
     names = {segment.name}
-    if any(head.prefixes[i].startswith(STORE) for i in segment.prefixes if i < len(head.prefixes)):
-        for page in range(segment.n_pages):
-            for prefix, suffix, *_ in archive.source_rows(segment, page):
-                begin = segment.prefixes[prefix] if prefix < len(segment.prefixes) else -1
-                path = head.prefixes[begin] + suffix if 0 <= begin < len(head.prefixes) else ""
-                if path.startswith(STORE) and (name := _name_in(path.removeprefix(STORE))):
-                    names.add(name)
+    for page in range(segment.n_pages):
+        for prefix, suffix, *_ in archive.source_rows(segment, page):
+            begin = segment.prefixes[prefix] if prefix < len(segment.prefixes) else -1
+            path = head.prefixes[begin] + suffix if 0 <= begin < len(head.prefixes) else ""
+            at = path.rfind(f"{SEGMENTS}/")
+            if at >= 0 and (name := _name_in(path[at:])):
+                names.add(name)
     return names
 
 
