@@ -124,12 +124,17 @@ class _Writers:
         *,
         group: str | None = None,
         mode: Literal["w-", "w"] = "w-",
+        append_dim: str | None = None,
+        region: Any = None,
         storage: StorageLike = None,
         inline_limit: int = 1 << 20,
         rewrite: str | float | None = None,
         missing: Literal["raise", "fill"] = "raise",
+        ordered: bool = True,
+        join: Literal["exact", "left", "outer"] = "exact",
+        combine_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write references into a session of an Icechunk repository, which ``xr.open_zarr(session.store)`` opens.
+        """Write references into a session of Icechunk, which ``xr.open_zarr(session.store)`` opens, or add to some.
 
         Commit the session then. Everything is checked before anything is written: an error leaves the session as it
         was. Each reference has a checksum where one is known (the etag of S3, else the time of the last modification),
@@ -147,6 +152,11 @@ class _Writers:
             Path of the group in the repository; the root by default.
         mode
             ``"w-"`` for a new group; ``"w"`` to put this in the place of one, and of all below it.
+        append_dim
+            Dimension along which this is put behind what the group holds. What is there must fit, and the two together
+            must have a form in Icechunk. Chunks that are there are not written again.
+        region
+            What this is put over of what the group holds: as in :meth:`to_manifest_store`.
         storage
             See :func:`virtualstack.open_virtual_dataset`.
         inline_limit, rewrite
@@ -155,25 +165,54 @@ class _Writers:
             MISSING chunks cannot be told from those that were never written there: they are an error (``"raise"``), or
             read as the fill value (``"fill"``).
 
+        ordered, join, combine_options
+            As in :meth:`to_manifest_store`, where this is appended.
+
         Raises
         ------
         WriterError
             Icechunk cannot hold a variable, a container is lacking, or the group is there already.
+        CombineError
+            This does not fit to what the group holds; the message has both.
+        ChunkAlignmentError
+            Its chunks end elsewhere than those of the group, beside or in a region.
         ValueError
             An option is none of its words, or ``rewrite`` is no budget.
         MissingDependencyError
             Icechunk is not installed.
         """
-        writer = importlib.import_module("virtualstack.writers.icechunk")
-        writer.write_icechunk(
+        options: dict[str, Any] = {
+            "path": group,
+            "storage": storage,
+            "inline_limit": inline_limit,
+            "rewrite": rewrite,
+            "missing": missing,
+        }
+        if append_dim is None and (join != "exact" or not ordered):
+            raise ValueError(f"join={join!r} and ordered={ordered} say how append_dim= adds, which is not given")
+        if append_dim is None and region is None:
+            if combine_options is not None:
+                raise ValueError("combine_options say how append_dim= or region= add, and neither is given")
+            writer = importlib.import_module("virtualstack.writers.icechunk")
+            writer.write_icechunk(self.to_group(), store, mode=mode, **options)
+            return
+        if mode != "w-" or (append_dim is not None and region is not None):
+            raise ValueError(
+                f"append_dim={append_dim!r} and region={region!r} each add to the group, and mode='w' replaces it "
+                f"(mode={mode!r}): give one of them"
+            )
+        repository = importlib.import_module("virtualstack.repository")
+        if append_dim is None:
+            repository.place_icechunk(self.to_group(), store, region, combine_options=combine_options, **options)
+            return
+        repository.append_icechunk(
             self.to_group(),
             store,
-            path=group,
-            mode=mode,
-            storage=storage,
-            inline_limit=inline_limit,
-            rewrite=rewrite,
-            missing=missing,
+            append_dim,
+            ordered=ordered,
+            join=join,
+            combine_options=combine_options,
+            **options,
         )
 
     def to_manifest_store(

@@ -1,8 +1,18 @@
 """The history of a manifest store."""
 
+from virtualstack.repository.icechunk import append_icechunk, place_icechunk
 from virtualstack.repository.overwrite import overwrite
 from virtualstack.repository.references import append_references
 from virtualstack.repository.repository import Repository
 from virtualstack.repository.save import append, place, save
 
-__all__ = ["Repository", "append", "append_references", "overwrite", "place", "save"]
+__all__ = [
+    "Repository",
+    "append",
+    "append_icechunk",
+    "append_references",
+    "overwrite",
+    "place",
+    "place_icechunk",
+    "save",
+]

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
 from virtualstack.errors import MissingDependencyError, WriterError
-from virtualstack.manifests import ChunkManifest, ManifestGroup
+from virtualstack.formats.icechunk import NATIVE
+from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.storage import StorageLike
 from virtualstack.writers.icechunk.forms import Form, FormOptions, form_of, group_document_of
 from virtualstack.writers.icechunk.places import Containers
@@ -151,7 +153,7 @@ def write_group(
     /,
     *,
     replaces: bool,
-    previous: Mapping[str, ChunkManifest] | None = None,
+    previous: Mapping[str, ManifestArray] | None = None,
 ) -> None:
     """Write a group, once all of it is known to have a form.
 
@@ -166,7 +168,8 @@ def write_group(
     replaces
         Whether what is there goes before.
     previous
-        Chunks that are there, by path of the array: of these arrays only what differs is written.
+        Arrays that are there, by path: of these only what differs is written, and nothing of those that are the same
+        objects.
 
     Raises
     ------
@@ -183,9 +186,9 @@ def write_group(
             _check_name(name, at)
         for name, array in node.arrays.items():
             where = f"{at}/{name}".lstrip("/")
-            planned[where] = _planned(
-                form_of(array, options, path=where), (previous or {}).get(where), where, containers
-            )
+            old = (previous or {}).get(where)
+            if old is not array:
+                planned[where] = _planned(form_of(array, options, path=where), old, where, containers)
     arrays = {where: x.form.document for where, x in planned.items()}
     _rehearse(arrays)
     sync(_prepare(store, path, documents, arrays, replaces=replaces))
@@ -203,17 +206,29 @@ def _rehearse(documents: Mapping[str, bytes]) -> None:
             sync(_put(store, f"{i}/zarr.json", document))
         except icechunk.IcechunkError as error:
             raise WriterError(
-                f"Icechunk refuses the metadata of variable '{path}': {str(error).partition('\n')[0]}; leave it "
-                "out, or write a manifest store",
+                f"Icechunk refuses the metadata of variable '{path}': {str(error).partition('\n')[0]}; leave it out, "
+                "or write a manifest store",
                 variable=path,
                 feature="metadata",
             ) from error
 
 
-def _planned(form: Form, old: ChunkManifest | None, where: str, containers: Containers) -> _Planned:
-    urls = containers.urls(form.manifest.locations, variable=where)
-    old_urls = [containers.url(x) or x.url for x in old.locations] if old is not None else []
-    return _Planned(form=form, urls=urls, changes=changes_between(old, old_urls, form.manifest, urls))
+def _planned(form: Form, old: ManifestArray | None, where: str, containers: Containers) -> _Planned:
+    manifest = form.manifest
+    urls = containers.urls(manifest.locations, variable=where)
+    there = None if old is None else old.in_memory()
+    old_urls = [containers.url(x) or x.url for x in there.locations] if there is not None else []
+    changes = changes_between(there, old_urls, manifest, urls)
+    unknown = [FIRST + i for i, url in enumerate(urls) if url.startswith(NATIVE)]
+    if unknown and bool((changes.virtual & np.isin(manifest.entries["location"], unknown)).any()):
+        raise WriterError(
+            f"variable '{where}' has chunks in the repository that would have to be stored in other cells of its grid, "
+            "and a session does not tell where they are: commit it, and write what vs.open_virtual_dataset gives of "
+            "the repository, joined with what is new, into another one",
+            variable=where,
+            feature="chunks that move",
+        )
+    return _Planned(form=form, urls=urls, changes=changes)
 
 
 def _check_name(name: str, path: str) -> None:
