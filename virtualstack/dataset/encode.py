@@ -122,21 +122,27 @@ def _restored(name: str, variable: xr.Variable, array: ManifestArray) -> Manifes
 def _inline_array(name: str, variable: xr.Variable) -> ManifestArray:
     encoded = _encoded_variable(name, variable)
     values = np.asarray(encoded.values)
-    if values.dtype.kind in "OU":
+    if values.dtype.kind in "OUT":
         values = _text(name, values)
     return inline_array(values, name=name, dims=encoded.dims, attributes=encoded.attrs)
 
 
 def _text(name: str, values: NDArray[Any]) -> NDArray[Any]:
     flat = values.reshape(-1).tolist()
-    odd = next((x for x in flat if not isinstance(x, str)), None)
-    if odd is not None:
+    for odd in (x for x in flat if not isinstance(x, str)):
         raise WriterError(
             f"loaded variable '{name}' holds objects such as {odd!r}; only numbers, dates and strings can be written",
             variable=name,
             feature="object dtype",
         )
-    return np.array(flat, np.dtypes.StringDType()).reshape(values.shape)
+    try:
+        return np.array(flat, np.dtypes.StringDType()).reshape(values.shape)
+    except UnicodeEncodeError as error:
+        raise WriterError(
+            f"loaded variable '{name}' holds a string that is no text: {error}; replace the character",
+            variable=name,
+            feature="surrogate",
+        ) from error
 
 
 _CF_ENCODING = ("_FillValue", "missing_value", "scale_factor", "add_offset", "units", "calendar", "dtype", "_Unsigned")

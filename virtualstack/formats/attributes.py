@@ -109,8 +109,10 @@ def _value(value: Any, where: str) -> Any:
             return str(value) if isinstance(value, np.str_) else float(value) if isinstance(value, float) else value
         case bytes():
             return _text(value)
-        case np.bool_() | np.integer() | np.floating():
+        case np.bool_() | np.integer():
             return value.item()
+        case np.floating():
+            return float(value)  # long doubles too, which are their own item
         case complex() | np.complexfloating():
             return [float(value.real), float(value.imag)]
         case np.datetime64() | np.timedelta64():

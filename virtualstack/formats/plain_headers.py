@@ -14,6 +14,7 @@ from virtualstack.errors import ManifestError
 from virtualstack.formats.plain_values import (
     Heap,
     Json,
+    UnstorableError,
     cut_heap,
     from_dtype,
     from_value,
@@ -165,24 +166,24 @@ def _to_fill(dtype: np.dtype[Any], raw: memoryview) -> Fill:
 def same_header(a: ArrayHeader, b: ArrayHeader, /) -> bool:
     """Tell whether two arrays differ in their chunks at most, and in what codes of chunks point into.
 
-    Raises
-    ------
-    UnstorableError
-        An attribute or dtype has no plain form.
+    One with an attribute or dtype that has no plain form is the same as none.
     """
-    return _plain(a) == _plain(b)
+    try:
+        return _plain(a) == _plain(b)
+    except UnstorableError:
+        return False
 
 
 def same_group_header(a: ManifestGroup, b: ManifestGroup, /) -> bool:
     """Tell whether two groups differ in their arrays and children at most, or where they are from.
 
-    Raises
-    ------
-    UnstorableError
-        An attribute has no plain form.
+    One with an attribute that has no plain form is the same as none.
     """
     heaps = Heap(), Heap()
-    x, y = (from_group_header(group, heap) for group, heap in zip((a, b), heaps, strict=True))
+    try:
+        x, y = (from_group_header(group, heap) for group, heap in zip((a, b), heaps, strict=True))
+    except UnstorableError:
+        return False
     return json.dumps(x) == json.dumps(y) and heaps[0].parts == heaps[1].parts
 
 
@@ -271,7 +272,10 @@ def _to_axis(length: Json, chunks: Json, heap: memoryview) -> ChunkAxis:
 
 
 def _from_attributes(attributes: Mapping[str, Any], heap: Heap) -> Json:
-    return {name: from_value(value, heap) for name, value in attributes.items()}
+    try:
+        return {name: from_value(value, heap) for name, value in attributes.items()}
+    except RecursionError as error:
+        raise UnstorableError("lists too deep in each other") from error
 
 
 def _to_attributes(data: Json, heap: memoryview) -> dict[str, Any]:

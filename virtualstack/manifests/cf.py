@@ -59,7 +59,14 @@ def same_value(a: object, b: object, /) -> bool:
     """
     if a is None or b is None:
         return a is b
-    x, y = np.asarray(a), np.asarray(b)
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(same_value(value, b[key]) for key, value in a.items())
+    try:
+        x, y = np.asarray(a), np.asarray(b)
+    except ValueError:  # lists of lists that are no array: of other lengths, or deep
+        if not (isinstance(a, list | tuple) and isinstance(b, list | tuple)):
+            return False
+        return len(a) == len(b) and all(map(same_value, a, b))
     if x.shape != y.shape:
         return False
     both_nan = (x != x) & (y != y)

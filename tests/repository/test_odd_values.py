@@ -1,0 +1,73 @@
+"""Loaded variables and attributes that are no plain numbers or text."""
+
+from datetime import datetime
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.errors import WriterError
+
+
+def cube(labels=(1, 2, 3), **attributes):
+    return xr.Dataset({"v": ("x", [1.0, 2.0, 3.0], attributes)}, {"x": list(labels)}, attributes)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.array([None, None], object), "holds objects such as None"),
+        (np.array(None, object), "holds objects such as None"),
+        (np.array(["a", np.nan], np.dtypes.StringDType(na_object=np.nan)), "holds objects such as nan"),
+        (np.array(["a", "\ud800"]), "holds a string that is no text"),
+    ],
+)
+def test_what_is_no_text_is_refused(tmp_path, values, message):
+    """And does not become text such as 'None'."""
+    ds = xr.Dataset({"v": xr.Variable(("x",)[: values.ndim], values)})
+    with pytest.raises(WriterError, match=message):
+        ds.virtual.to_manifest_store(tmp_path / "x.vstack")
+    assert not (tmp_path / "x.vstack").exists()
+
+
+def test_texts_that_may_be_missing_and_are_not(tmp_path):
+    """Are texts as others."""
+    values = np.array(["a", "bc"], np.dtypes.StringDType(na_object=np.nan))
+    xr.Dataset({"v": ("x", values)}).virtual.to_manifest_store(tmp_path / "x.vstack")
+    assert xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack")["v"].values.tolist() == ["a", "bc"]
+
+
+def nested(depth):
+    found = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize("value", [datetime(2000, 1, 1), nested(3000)])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_attributes_without_a_form_are_refused(tmp_path, value, is_there):
+    """Whether there is a store of other ones already or not."""
+    if is_there:
+        cube().virtual.to_manifest_store(tmp_path / "x.vstack")
+    with pytest.raises(WriterError, match="has an attribute or dtype that a manifest store has no form for"):
+        cube(q=value).virtual.to_manifest_store(tmp_path / "x.vstack", mode="w")
+
+
+@pytest.mark.parametrize("value", [[[1], [2, 3]], nested(100), {"a": [1, [2, 3]], "b": [np.nan]}])
+def test_lists_that_are_no_arrays_are_compared(tmp_path, value):
+    """When a store grows."""
+    cube(q=value).virtual.to_manifest_store(tmp_path / "x.vstack")
+    cube([4, 5, 6], q=value).virtual.to_manifest_store(tmp_path / "x.vstack", append_dim="x")
+    vs.Repository.open(tmp_path / "x.vstack").update([cube([7, 8, 9], q=value)], dim="x")
+    stored = vs.open_virtual_dataset(tmp_path / "x.vstack")
+    assert stored.sizes["x"] == 9
+    assert str(stored.attrs["q"]) == str(stored["v"].attrs["q"]) == str(value)
+
+
+def test_long_doubles_are_shown_to_zarr(tmp_path):
+    """As doubles; the store has them as they are."""
+    cube(q=np.longdouble("1.1")).virtual.to_manifest_store(tmp_path / "x.vstack")
+    assert vs.open_virtual_dataset(tmp_path / "x.vstack").attrs["q"] == np.longdouble("1.1")
+    assert xr.open_zarr(tmp_path / "x.vstack", consolidated=False).attrs["q"] == 1.1
