@@ -65,7 +65,7 @@ def absolute_url(path: str | bytes | os.PathLike[str], /) -> str:
     Raises
     ------
     StorageError
-        The name has bytes that are no UTF-8.
+        The name has bytes that are no UTF-8, or a NUL.
 
     >>> absolute_url("s3://bucket/key.nc")
     's3://bucket/key.nc'
@@ -74,6 +74,8 @@ def absolute_url(path: str | bytes | os.PathLike[str], /) -> str:
     """
     text = os.fsdecode(path)
     url = _url_of(text)
+    if url is None and "\0" in text:
+        raise StorageError(f"{text!r} has a NUL, which no path has: name another file")
     return "file://" + Path(os.path.abspath(os.path.expanduser(text))).as_posix() if url is None else url
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -12,7 +13,7 @@ import zarr
 import virtualstack as vs
 from tests.repository.stores import Change, added, appended, create, objects_of, opened, removed, values_of, virtual
 from tests.servers import RangeServer
-from virtualstack.errors import SourceNotFoundError
+from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.formats.manifest_store.history import hint, number_at
 from virtualstack.formats.manifest_store.moments import seconds_of, text_of
 from virtualstack.formats.manifest_store.names import SNAPSHOTS, snapshot_key
@@ -48,6 +49,11 @@ def url(tmp_path, monkeypatch):
         ("2000-01-05T02:00+03:00", 3),
         ("2000-01-10", 9),
         ("2031-01-01", 9),
+        (np.int64(3), 3),
+        (np.datetime64("2000-01-04"), 3),
+        (np.datetime64("2000-01-04T12:00:00.123456789"), 3),
+        (np.datetime64("9999-01-01", "Y"), 9),
+        (pd.Timestamp("2000-01-04", tz="UTC"), 3),
         (datetime(2000, 1, 6, tzinfo=UTC), 5),
         (datetime(2000, 1, 6, tzinfo=timezone(timedelta(hours=1))), 4),
     ],
@@ -72,10 +78,48 @@ def test_what_never_was(url):
             Repository.open(url, at=at)
     with pytest.raises(ValueError, match="'yesterday' is no time"):
         Repository.open(url, at="yesterday")
+    for at in (np.datetime64("NaT", "s"), pd.NaT):
+        with pytest.raises(ValueError, match=r"NaT.* is no time"):
+            Repository.open(url, at=at)
     with pytest.raises(ValueError, match="has no time zone"):
         Repository.open(url, at=datetime(2000, 1, 1))
     with pytest.raises(SourceNotFoundError, match="is no manifest store"):
         Repository.open(url.parent / "none", at="2000-01-01")
+
+
+@pytest.mark.parametrize("at", [4.0, True, date(2000, 1, 4), [0], b"0"])
+def test_what_is_neither_a_number_nor_a_time(url, at):
+    """Is told in words."""
+    with pytest.raises(TypeError, match="is no snapshot: give its number, or a time"):
+        Repository.open(url, at=at)
+    with pytest.raises(TypeError, match="is no snapshot: give its number, or a time"):
+        xr.open_dataset(url, engine="virtualstack", at=at)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: x.log("3"), "limit='3': give how many"),
+        (lambda x: x.log(1.5), "limit=1.5: give how many"),
+        (lambda x: x.expire(keep=1.5, dry_run=True), "keep=1.5: give how many"),
+        (lambda x: x.expire(grace=1, dry_run=True), "grace=1: give a timedelta"),
+        (lambda x: x.expire(older_than=3, dry_run=True), "3 is no time"),
+        (lambda x: x.compact(3), "names of variables, not 3"),
+        (lambda x: x.compact([3]), r"names of variables, not \[3\]"),
+        (lambda x: x.relocate("data"), "a mapping of old to new folders, not 'data'"),
+        (lambda x: Repository.open(x.objects.url, allow=3), "URLs or paths of files and folders, not 3"),
+    ],
+)
+def test_arguments_of_other_types(url, call, message):
+    """Are told in words, too."""
+    with pytest.raises(TypeError, match=message):
+        call(Repository.open(url))
+
+
+def test_a_path_with_a_nul():
+    """Is none."""
+    with pytest.raises(StorageError, match="has a NUL, which no path has"):
+        Repository.open("x.vstack\0")
 
 
 def test_a_time_whose_snapshot_was_expired(url):

@@ -192,6 +192,7 @@ def test_all_chunks_are_equal(tmp_path, archive):
     assert total >= 4 * (4 + 1)
     assert len(verified(tmp_path, sample=0.5).chunks) == -(-total // 2)
     assert len(verified(tmp_path, sample=3).chunks) == 3
+    assert len(verified(tmp_path, sample=np.float32(0.5)).chunks) == -(-total // 2)
     assert verified(tmp_path, sample=5, seed=1).chunks == verified(tmp_path, sample=5, seed=1).chunks
     assert "chunks compared with their sources: 5 equal" in repr(verified(tmp_path, sample=5))
 
@@ -300,7 +301,7 @@ def test_values_that_were_written_into_the_store_are_not_compared(tmp_path, arch
     assert all(x.cell[0] == 0 and "were written into the store" in x.reason for x in odd)
 
 
-@pytest.mark.parametrize("sample", [-1, 1.5, True])
+@pytest.mark.parametrize("sample", [-1, 1.5, True, np.nan, "3", None, np.True_])
 def test_a_sample_is_a_number_or_a_fraction(tmp_path, archive, sample):
     """Nothing else."""
     with pytest.raises(ValueError, match="is neither a number of chunks nor a fraction"):

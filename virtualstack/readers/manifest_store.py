@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+import numpy as np
+
 from virtualstack.errors import SourceNotFoundError, UnsupportedFeatureError
 from virtualstack.formats.manifest_store.history import archive_of, group_of, newest, number_at, read_snapshot
-from virtualstack.formats.manifest_store.moments import seconds_of
+from virtualstack.formats.manifest_store.moments import Moment, seconds_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.manifests import ManifestGroup
@@ -34,7 +36,7 @@ __all__ = [
 MAX_LABELS = 1 << 32
 """Bytes of the labels along dimensions that are read when a store is opened."""
 
-type At = int | str | datetime
+type At = int | Moment
 """A snapshot by its number, or by a time at which it was the newest."""
 
 
@@ -46,7 +48,8 @@ class ManifestStore:
     ----------
     at
         Number of the snapshot, ``-1`` for the newest, ``-2`` for the one before it; or a time, for the one that was the
-        newest then: ISO 8601 (UTC where it has no time zone) or a `datetime`. The newest by default.
+        newest then: ISO 8601 or `numpy.datetime64` (UTC where there is no time zone), or a `datetime` that has one. The
+        newest by default.
     allow
         URLs of folders and files that chunks may be read from, beyond what a store may name without:
         see :mod:`~virtualstack.storage.permission`.
@@ -126,9 +129,10 @@ def number_of(objects: ObjectStore, at: At | None, /) -> int:
         There is no store, or none that was the newest at a time.
     ValueError
         A text is no time.
+    TypeError
+        It is neither a number nor a time.
     """
-    moment = seconds_of(at) if isinstance(at, str | datetime) else None
-    count = -1 if at is None or isinstance(at, str | datetime) else operator.index(at)
+    count, moment = _counted(at)
     if count >= 0:
         return count
     url, last = objects.url.rstrip("/"), newest(objects)
@@ -142,6 +146,23 @@ def number_of(objects: ObjectStore, at: At | None, /) -> int:
     if number < 0:
         raise _no_snapshot(url, f"{at}, counted from the newest, {last}" if moment is None else f"as old as {at}")
     return number
+
+
+def _counted(at: At | None) -> tuple[int, float | None]:
+    """Give a number, from the newest where it is negative, or a time in seconds since 1970."""
+    if at is None:
+        return -1, None
+    if isinstance(at, str | datetime | np.datetime64):
+        return -1, seconds_of(at)
+    try:
+        if not isinstance(at, bool):
+            return operator.index(at), None
+    except TypeError:
+        pass
+    raise TypeError(
+        f"{at!r} is no snapshot: give its number, or a time at which it was the newest, as a text such as "
+        "'2026-01-31T12:00:00Z' or a datetime"
+    )
 
 
 def read_numbered(objects: ObjectStore, number: int, /) -> Snapshot:

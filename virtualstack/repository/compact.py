@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,10 @@ def compact(
 def _chosen(base: Snapshot, variables: Iterable[str] | None, objects: ObjectStore) -> dict[str, ArrayNode]:
     if variables is None:
         return dict(base.arrays)
-    names = [variables] if isinstance(variables, str) else variables
+    several = isinstance(variables, Iterable) and not isinstance(variables, str)
+    names: list[Any] = list(variables) if several else [variables]
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"compact() takes names of variables, not {variables!r}")
     paths = [name if name.startswith("/") else f"/{name}" for name in names]
     for path in paths:
         if path not in base.arrays:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
+
+import numpy as np
 
 from virtualstack.errors import MalformedFileError, SourceNotFoundError
 from virtualstack.formats.manifest_store.archive import Archive, Permission
 from virtualstack.formats.manifest_store.documents import MAX_DOCUMENT
 from virtualstack.formats.manifest_store.history import archive_of, listed_numbers, number_at, read_snapshot
-from virtualstack.formats.manifest_store.moments import seconds_of
+from virtualstack.formats.manifest_store.moments import Moment, seconds_of
 from virtualstack.formats.manifest_store.names import (
     BUNDLES,
     FOLDER,
@@ -73,7 +75,7 @@ def expire(
     /,
     *,
     keep: int | None,
-    older_than: timedelta | str | datetime | None,
+    older_than: timedelta | Moment | None,
     grace: timedelta,
     dry_run: bool,
 ) -> Expired:
@@ -100,6 +102,10 @@ def expire(
     StorageError
         It cannot be read, listed or written.
     """
+    if keep is not None and not isinstance(keep, int | np.integer):
+        raise TypeError(f"keep={keep!r}: give how many snapshots stay")
+    if not isinstance(grace, timedelta):
+        raise TypeError(f"grace={grace!r}: give a timedelta")
     if keep is not None and keep < 1:
         raise ValueError(f"keep={keep}: the newest snapshot always stays")
     if grace < timedelta(0):
@@ -127,7 +133,7 @@ def _first_wanted(
     objects: ObjectStore,
     numbers: Sequence[int],
     keep: int | None,
-    older_than: timedelta | str | datetime | None,
+    older_than: timedelta | Moment | None,
     now: float,
 ) -> int:
     """Give the number of the oldest snapshot that stays."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import overload
 
+import numpy as np
+
 from virtualstack.errors import StorageError
 from virtualstack.formats.manifest_store.history import LogEntry, listed_numbers, newest, read_entry
 from virtualstack.formats.manifest_store.moments import text_of
@@ -72,6 +74,8 @@ def log_of(objects: ObjectStore, limit: int | None, /) -> Log:
     StorageError
         The store cannot be read.
     """
+    if limit is not None and not isinstance(limit, int | np.integer):
+        raise TypeError(f"limit={limit!r}: give how many snapshots to show, or None for all")
     if limit is not None and limit < 0:
         raise ValueError(f"limit={limit}: give how many snapshots to show, or None for all")
     last = newest(objects)

@@ -32,6 +32,8 @@ def relocate(
     message: str | None = None,
 ) -> Snapshot:
     """Make the snapshot whose sources lie in other folders; see :meth:`Repository.relocate`."""
+    if not isinstance(folders, Mapping):
+        raise TypeError(f"relocate() takes a mapping of old to new folders, not {folders!r}")
     if not folders:
         raise ValueError("relocate() takes a mapping of old to new folders, and this one is empty")
     pairs = sorted(((_old(old), _folder(new)) for old, new in folders.items()), key=lambda x: -len(x[0]))

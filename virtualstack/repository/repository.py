@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import EllipsisType
 from typing import Any, Literal
 
 from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import archive_of
+from virtualstack.formats.manifest_store.moments import Moment
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.location import absolute_url
 from virtualstack.readers.base import Reader
@@ -71,7 +72,7 @@ class Repository:
             Local path or URL of the store.
         at
             A snapshot by its number (``-1`` for the newest, ``-2`` for the one before it), or by a time at which it was
-            the newest: ISO 8601, in UTC where it has no time zone, or a `datetime` that has one.
+            the newest: ISO 8601 or `numpy.datetime64`, in UTC where it has no time zone, or a `datetime` that has one.
         allow
             URLs of folders and files that chunks may be read from, beyond those that a store may name.
         storage
@@ -282,7 +283,7 @@ class Repository:
         self,
         *,
         keep: int | None = None,
-        older_than: timedelta | str | datetime | None = None,
+        older_than: timedelta | Moment | None = None,
         grace: timedelta = timedelta(seconds=GRACE),
         dry_run: bool = False,
     ) -> Expired:

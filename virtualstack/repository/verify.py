@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from virtualstack.formats.manifest_store.archive import Permission
@@ -93,7 +94,9 @@ def verify(
     objects: ObjectStore, snapshot: Snapshot, permission: Permission, /, *, sample: int | float, seed: int | None
 ) -> StoreVerification:
     """Look up the sources of a snapshot, and compare a sample of its chunks; see :meth:`Repository.verify`."""
-    if isinstance(sample, bool) or sample < 0 or (isinstance(sample, float) and sample > 1):
+    sample = sample.item() if isinstance(sample, np.number) else sample
+    is_number = isinstance(sample, int | float) and not isinstance(sample, bool)
+    if not (is_number and sample >= 0) or (isinstance(sample, float) and sample > 1):
         raise ValueError(f"sample={sample!r} is neither a number of chunks nor a fraction of them up to 1.0")
     archive = archive_of(snapshot, objects, permission)
     group = group_of(snapshot, archive)

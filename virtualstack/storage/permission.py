@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from virtualstack.errors import ForbiddenLocationError
 from virtualstack.location import absolute_url, split_url
@@ -99,7 +99,8 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         is_trusted
             See `Permission`.
         """
-        given = [] if allow is None else [allow] if isinstance(allow, str | os.PathLike) else list(allow)
+        given: list[Any] = list(allow) if isinstance(allow, Iterable) and not isinstance(allow, str) else [allow]
+        given = [] if allow is None else given
         if not all(isinstance(x, str | os.PathLike) and os.fspath(x) for x in given):
             raise TypeError(f"allow= takes URLs or paths of files and folders, not {allow!r}")
         allowed = tuple(_canonical(absolute_url(x)) for x in given)

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["seconds_of", "text_of"]
+import numpy as np
+
+__all__ = ["Moment", "seconds_of", "text_of"]
+
+type Moment = str | datetime | np.datetime64
+"""A time: ISO 8601, in UTC where it has no time zone; a `datetime` that has one; or one of numpy, which is in UTC."""
 
 
-def seconds_of(moment: str | datetime, /) -> float:
-    """Give the seconds since 1970 of a moment; a text without a time zone is in UTC, as those of a log are.
+def seconds_of(moment: Moment, /) -> float:
+    """Give the seconds since 1970 of a moment; what has no time zone is in UTC, as the times of a log are.
 
-    >>> seconds_of("1970-01-02")
-    86400.0
+    >>> seconds_of("1970-01-02"), seconds_of(np.datetime64("1970-01-02T00:00:00.5"))
+    (86400.0, 86400.5)
 
     Raises
     ------
     ValueError
         The text is no time of ISO 8601; or a `datetime` has no time zone, so that it could be of any.
+    TypeError
+        It is something else.
     """
+    if not isinstance(moment, str | datetime | np.datetime64):
+        raise TypeError(f"{moment!r} is no time: give a text such as '2026-01-31T12:00:00Z', or a datetime")
+    if moment != moment:
+        raise ValueError(f"{moment!r} is no time")
+    if isinstance(moment, np.datetime64):
+        return float((moment - np.datetime64(0, "s")) / np.timedelta64(1, "s"))
     if isinstance(moment, str):
         try:
             moment = datetime.fromisoformat(moment.strip())
