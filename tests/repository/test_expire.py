@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -49,6 +50,8 @@ def clock(monkeypatch):
     clock = Clock()
     for module in (commits, expiry, names):
         monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(expiry, "_clock", lambda _: clock.now)
+    monkeypatch.setattr(expiry, "_written", lambda _, keys: [None for _ in keys])
     return clock
 
 
@@ -263,3 +266,60 @@ def test_who_opened_what_was_expired_is_told_so(tmp_path):
     Repository.open(url).expire(keep=1, grace=timedelta(0))
     with pytest.raises(SourceNotFoundError, match="old snapshots have been expired since: open it again"):
         read_array(old, ..., Storage.of(None))
+
+
+@pytest.mark.parametrize("whose", ["writer", "expirer"])
+def test_clocks_that_are_off(tmp_path, monkeypatch, whose):
+    """What a writer is about to commit stays, though it is old by the clock of the one or the other."""
+    url = tmp_path / "x.vstack"
+    clock = Clock()
+    clock.now = time.time() + (-3 if whose == "writer" else 3) * DAY.total_seconds()
+    for module in (commits, names) if whose == "writer" else (expiry,):
+        monkeypatch.setattr(module, "time", clock)
+    create(url, {"v": virtual(tmp_path, [0])})
+    Change(url, appended([0, 1], v=virtual(tmp_path, [1]))).commit()
+    change = Change(url, appended([0, 1, 2], v=virtual(tmp_path, [2])))
+    put = LocalTarget.put_if_absent
+
+    def expiring(self, key, data):
+        monkeypatch.setattr(LocalTarget, "put_if_absent", put)
+        assert not Repository.open(url).expire(keep=1).objects
+        return put(self, key, data)
+
+    monkeypatch.setattr(LocalTarget, "put_if_absent", expiring)
+    change.commit()
+    assert values_of(url) == [0, 1, 2]
+    assert values_of(url, "time") == [0, 1, 2]
+    if whose == "expirer":
+        assert numbers(url) == [2, 1, 0]  # which were the newest a moment ago
+    assert not [x for x in files(url) if "bundles" in x and (url / x).read_bytes() == b"clock"]
+
+
+def test_what_is_left_goes_by_the_clock_of_the_store(tmp_path, monkeypatch):
+    """Where a writer was killed whose own clock is right or wrong."""
+    url = tmp_path / "x.vstack"
+    create(url, {"v": virtual(tmp_path, [0])})
+    left = url / ".vstack/bundles/7fffffffffff0123456789ab"  # of the year 6429
+    left.parent.mkdir(exist_ok=True)
+    left.write_bytes(b"left")
+    assert not Repository.open(url).expire().objects
+    then = time.time() - 2 * DAY.total_seconds()
+    os.utime(left, (then, then))
+    assert Repository.open(url).expire().objects == (left.relative_to(url).as_posix(),)
+    assert not left.exists()
+
+
+def test_a_bucket(tmp_path, s3_server):
+    """It tells whole seconds, and a grace period of none is none."""
+    storage = {"s3://bucket": s3_server.options}
+    url = "s3://bucket/expire/x.vstack"
+    create(url, {"v": virtual(tmp_path, [0])}, storage)
+    for n in range(1, 4):
+        Change(url, appended(range(n + 1), v=virtual(tmp_path, [n])), storage=storage).commit()
+    repository = Repository.open(url, storage=storage, allow="file:///")
+    assert not repository.expire(keep=1).snapshots
+    done = repository.expire(keep=1, grace=timedelta(0))
+    assert done.snapshots == (0, 1, 2)
+    assert len(done.objects) == 2
+    assert not repository.expire(keep=1, grace=timedelta(0)).objects
+    assert values_of(url, storage=storage) == [0, 1, 2, 3]

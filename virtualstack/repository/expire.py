@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from virtualstack.errors import MalformedFileError, SourceNotFoundError
+from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.formats.manifest_store.archive import Archive, Permission
 from virtualstack.formats.manifest_store.documents import MAX_DOCUMENT
 from virtualstack.formats.manifest_store.history import archive_of, listed_numbers, number_at, read_snapshot
@@ -22,6 +22,7 @@ from virtualstack.formats.manifest_store.names import (
     SEGMENTS,
     bundle_key,
     made_at,
+    new_id,
     page_key,
     segment_folder,
     snapshot_key,
@@ -110,23 +111,48 @@ def expire(
         raise ValueError(f"keep={keep}: the newest snapshot always stays")
     if grace < timedelta(0):
         raise ValueError(f"grace={grace}: give how long readers and writers take, timedelta(days=1) for one")
-    now = time.time()
     numbers = listed_numbers(objects)
     if not numbers:
         raise SourceNotFoundError(
             f"'{objects.url.rstrip('/')}' is no manifest store: it has no snapshot. Check the URL"
         )
+    clock = time.time() if dry_run else _clock(objects)
+    now = min(time.time(), clock + _SLACK)
     wanted = _first_wanted(objects, numbers, keep, older_than, now)
     first = min(wanted, number_at(objects, numbers[0], now - grace.total_seconds()))
     gone = sorted(number for number in numbers if number < first)
     spared = sorted(number for number in numbers if first <= number < wanted)
-    keys = _unused(objects, permission, [n for n in numbers if n >= first], now - grace.total_seconds())
+    keys = _unused(objects, permission, [n for n in numbers if n >= first], clock - grace.total_seconds())
     if not dry_run:
         _delete(objects, [snapshot_key(number) for number in gone])
         _delete(objects, keys)
         _clear_folders(objects, keys)
     url = objects.url.rstrip("/")
     return Expired(url=url, snapshots=tuple(gone), objects=tuple(keys), spared=tuple(spared), dry_run=dry_run)
+
+
+_SLACK = 2.0
+"""Seconds that clocks may differ by: object stores tell whole seconds."""
+
+
+def _clock(objects: ObjectStore) -> float:
+    """Give the time by the clock that objects get their times of: that of this computer may be off.
+
+    What asks for it is an object that no snapshot uses, so that the next run deletes what a killed one left.
+    """
+    key = bundle_key(new_id())
+    objects.target.put(key, b"clock")
+    try:
+        (written,) = _written(objects, [key])
+    finally:
+        objects.target.delete(key)
+    return time.time() if written is None else written
+
+
+def _written(objects: ObjectStore, keys: Sequence[str]) -> list[float | None]:
+    """Say when objects were written, by the clock of where they are; ``None`` where that is not known."""
+    found = objects.storage.look_up([objects.url + key for key in keys])
+    return [None if isinstance(x, StorageError) else x.last_modified for x in found]
 
 
 def _first_wanted(
@@ -150,11 +176,20 @@ def _first_wanted(
 
 
 def _unused(objects: ObjectStore, permission: Permission, numbers: Sequence[int], before: float) -> list[str]:
-    """Give the keys of objects from before a time that no snapshot uses: of those of some numbers, and newer ones."""
+    """Give the keys of objects from before a time that no snapshot uses: of those of some numbers, and newer ones.
+
+    The names say when writers began, by their own clocks, which count where nothing else is known.
+    """
     listed = list(concurrently(objects.list, [SEGMENTS, PAGES, BUNDLES], urls=[objects.url]))
-    old = [(key, name) for keys in listed for key in keys if (name := _name_in(key)) and made_at(name) < before]
-    used = _used(objects, permission, numbers) if old else set()
-    found = [key for key, name in old if name not in used]
+    named = {key: name for keys in listed for key in keys if (name := _name_in(key))}
+    used = _used(objects, permission, numbers) if named else set()
+    unused = [key for key, name in named.items() if name not in used]
+    written = _written(objects, unused)
+    found = [
+        key
+        for key, seconds in zip(unused, written, strict=True)
+        if (made_at(named[key]) if seconds is None else seconds) <= before
+    ]
     if isinstance(objects.target, LocalTarget):
         found += objects.target.leftovers(FOLDER, before)
     return found
