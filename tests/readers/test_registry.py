@@ -26,7 +26,7 @@ STORAGE = Storage.of(None)
 def write(tmp_path):
     def write(name, data):
         path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         return path
 
@@ -66,7 +66,6 @@ def test_tiff_is_found_by_its_signature(data, write):
         (b"BZh91AY", "compressed with bzip2"),
         (b"\xfd7zXZ\0\0", "compressed with xz"),
         (b"\x28\xb5\x2f\xfd\0", "compressed with zstd"),
-        (b"PK\x03\x04\0", "zip archive"),
         (b"PAR1\x15\x04", "one parquet file"),
         (b"\x0e\x03\x13\x01", "HDF4"),
         (b"SIMPLE  =    T", "FITS"),
@@ -108,8 +107,11 @@ def test_directories_are_found_by_what_is_in_them(write, tmp_path):
     write("refs/.zmetadata", b'{"metadata": {}, "record_size": 100}')
     assert find_reader(tmp_path / "refs", STORAGE).name == "kerchunk"
     write("store/.zmetadata", b'{"metadata": {}}')
-    with pytest.raises(UnsupportedFeatureError, match="is zarr, which virtualstack cannot read yet"):
-        find_reader(tmp_path / "store", STORAGE)
+    assert find_reader(tmp_path / "store", STORAGE).name == "zarr"
+    write("store.zarr/.vstack/zarr.json", b'"virtualstack"')
+    assert find_reader(tmp_path / "store.zarr", STORAGE).name == "manifest_store"
+    assert find_reader("s3://bucket/store.zarr", STORAGE).name == "zarr"
+    assert find_reader(write("a.zip", b"PK\3\4"), STORAGE).name == "zarr"
     write("other/readme", b"")
     with pytest.raises(UnknownFormatError, match=r"is a directory with none of.*'\.zmetadata'.*in it"):
         find_reader(tmp_path / "other", STORAGE)
@@ -148,8 +150,6 @@ def test_the_reader_asked_for_is_given(tmp_path):
     assert find_reader(nowhere, STORAGE, reader) is reader
     with pytest.raises(UnknownFormatError, match="there is no reader 'hdf6'; there are 'hdf5'"):
         find_reader(nowhere, STORAGE, "hdf6")
-    with pytest.raises(UnsupportedFeatureError, match="zarr, which virtualstack cannot read yet"):
-        find_reader(nowhere, STORAGE, "zarr")
 
 
 @pytest.fixture
@@ -158,6 +158,12 @@ def plugins(monkeypatch):
         monkeypatch.setattr(registry, "_plugins", lambda: rows)
 
     return install
+
+
+def test_a_format_that_is_known_and_not_read_is_named(plugins, write):
+    plugins(Format(name="x", title="X", target=None, magic=((b"XXX", (0,)),)))
+    with pytest.raises(UnsupportedFeatureError, match="is X, which virtualstack cannot read yet"):
+        find_reader(write("a", b"XXX"), STORAGE)
 
 
 def test_plugins_are_found_by_signature_and_by_suffix(plugins, write):

@@ -123,7 +123,7 @@ def test_one_range_leaves_nothing_open(path):
     read_one(path)
     with pytest.raises(StorageError):
         read_one(path, 20000)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before  # others of the process may close theirs
 
 
 @pytest.mark.parametrize("open_source", [open_source, read_one])

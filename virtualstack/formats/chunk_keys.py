@@ -43,7 +43,7 @@ def cells_of_keys(keys: pa.Array, path: str, metadata: ArrayMetadata, /, *, wher
             raise MalformedFileError(
                 f"'{key}' of '{where}' is no chunk of an array of {len(metadata.shape)} axes: write the references anew"
             )
-        cells.append(_ravel(index, metadata.grid.shape))
+        cells.append(_ravel(index, metadata.object_grid))
     return np.concatenate(cells)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.formats.metadata import ArrayMetadata
-from virtualstack.formats.zarr2 import parse_zarr2
+from virtualstack.formats.zarr2 import is_nczarr, parse_zarr2
 from virtualstack.formats.zarr3 import parse_zarr3
 from virtualstack.manifests import Manifest, ManifestArray, ManifestGroup, Refusal
 
@@ -67,6 +67,7 @@ def build_group(
     masks_fill_value: bool = True,
     refusals: Iterable[Refusal] = (),
     rectilinear: bool = False,
+    sharded: bool = False,
 ) -> ManifestGroup:
     """Make the group that zarr metadata describes.
 
@@ -90,6 +91,8 @@ def build_group(
         Of the root, found by the caller.
     rectilinear
         Whether ``read`` places chunks on rectilinear grids.
+    sharded
+        Whether ``read`` looks chunks up in shards.
 
     Raises
     ------
@@ -103,7 +106,8 @@ def build_group(
         if path not in arrays and _leaf(key) in (".zgroup", ".zattrs", "zarr.json"):
             attributes = metadata[key] if _leaf(key) == ".zattrs" else _group_attributes(metadata[key])
             node = root.at(path)
-            node.attributes = {**node.attributes, **_object(attributes, f"{key}' of '{where}")}
+            given = _object(attributes, f"{key}' of '{where}")
+            node.attributes = {**node.attributes, **{x: value for x, value in given.items() if not is_nczarr(x)}}
     for path in filter(wanted, arrays):
         node, name = root.at(_parent(path)), _leaf(path) or NAMELESS
         at = f"{path}' of '{where}"
@@ -112,7 +116,7 @@ def build_group(
                 raise UnsupportedFeatureError(
                     f"'{where}' is an array with others below it", feature="array at the root"
                 )
-            described = _describe(path, metadata, at, masks_fill_value, rectilinear)
+            described = _describe(path, metadata, at, masks_fill_value, rectilinear, sharded)
             manifest, n_outside = read(path, described)
         except UnsupportedFeatureError as error:
             node.refusals.append(Refusal(path=f"/{path}", reason=str(error)))
@@ -128,13 +132,13 @@ def build_group(
 
 
 def _describe(
-    path: str, metadata: Mapping[str, Any], at: str, masks_fill_value: bool, rectilinear: bool
+    path: str, metadata: Mapping[str, Any], at: str, masks_fill_value: bool, rectilinear: bool, sharded: bool
 ) -> ArrayMetadata:
     prefix = f"{path}/" if path else ""
     if f"{prefix}.zarray" in metadata:
         zarray, zattrs = metadata[f"{prefix}.zarray"], metadata.get(f"{prefix}.zattrs", {})
         return parse_zarr2(_object(zarray, at), _object(zattrs, at), where=at, masks_fill_value=masks_fill_value)
-    return parse_zarr3(_object(metadata[f"{prefix}zarr.json"], at), where=at, rectilinear=rectilinear)
+    return parse_zarr3(_object(metadata[f"{prefix}zarr.json"], at), where=at, rectilinear=rectilinear, sharded=sharded)
 
 
 def _object(value: object, where: str) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError
+from virtualstack.formats.shards import Shards
 from virtualstack.manifests import ChunkAxis, ChunkEncoding, ChunkGrid, Fill, Manifest, ManifestArray, value_changing
 
 __all__ = ["ArrayMetadata", "lengths_of", "ordered_encoding"]
@@ -39,6 +40,8 @@ class ArrayMetadata:
         For each axis, where chunks are not all equal: their lengths as they are stored, in elements; else ``None``.
     order
         Of the axes in a stored chunk, or ``None`` for C order; only given with ``edges``.
+    shards
+        How chunks lie in the objects that keys name, where those are shards: ``chunks`` are the ones in them.
     """
 
     shape: tuple[int, ...]
@@ -51,6 +54,12 @@ class ArrayMetadata:
     separator: str = "."
     edges: tuple[NDArray[np.int64], ...] | None = None
     order: tuple[int, ...] | None = None
+    shards: Shards | None = None
+
+    @property
+    def object_grid(self) -> tuple[int, ...]:
+        """Objects along each axis, which chunk keys name: chunks, or shards."""
+        return self.grid.shape if self.shards is None else self.shards.shape
 
     @property
     def grid(self) -> ChunkGrid:

@@ -36,6 +36,7 @@ __all__ = [
     "Zarr2Hierarchy",
     "group_attributes",
     "hierarchy_of",
+    "is_nczarr",
     "parse_zarr2",
     "takes_holes",
     "takes_holes_of",
@@ -251,7 +252,7 @@ def parse_zarr2(
     codecs = codecs_from_zarr2(zarray.get("filters"), zarray.get("compressor"), where=where, chunks=chunks)
     dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)
     fill = fill_from_zarr2(zarray.get("fill_value"), dtype, where=where)
-    attributes = {name: value for name, value in zattrs.items() if name != DIMENSIONS}
+    attributes = {name: value for name, value in zattrs.items() if name != DIMENSIONS and not is_nczarr(name)}
     extra = zarray.get(EXTRA)
     attributes = restore_dtypes(attributes, extra.get(ATTRIBUTE_DTYPES) if isinstance(extra, Mapping) else None)
     if masks_fill_value and zarray.get("fill_value") is not None:
@@ -262,10 +263,25 @@ def parse_zarr2(
         chunks=chunks,
         encoding=ordered_encoding(dtype, chunks, codecs, reverse),
         fill=fill,
-        dimension_names=_dimension_names(zattrs.get(DIMENSIONS), len(shape), where),
+        dimension_names=_dimension_names(zattrs.get(DIMENSIONS, _nczarr_names(zarray, zattrs)), len(shape), where),
         attributes=attributes,
         separator=separator,
     )
+
+
+def is_nczarr(name: str, /) -> bool:
+    """Tell whether an attribute, or key of ``.zarray``, is what netCDF's own zarr (NCZarr) keeps its model in."""
+    return name.lower().startswith(("_nczarr", "_ncproperties"))
+
+
+def _nczarr_names(zarray: Mapping[str, Any], zattrs: Mapping[str, Any]) -> list[str] | None:
+    """Give the names of dimensions as NCZarr has them: paths such as ``"/group/x"``; keys differ between versions."""
+    for key, value in (*zarray.items(), *zattrs.items()):
+        if is_nczarr(key) and isinstance(value, Mapping):
+            for references in (value.get("dimrefs"), value.get("dimension_references")):
+                if isinstance(references, list) and all(isinstance(x, str) for x in references):
+                    return [x.rpartition("/")[2] for x in references]
+    return None
 
 
 def _dimension_names(value: object, ndim: int, where: str) -> tuple[str, ...] | None:

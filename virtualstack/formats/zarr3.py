@@ -18,6 +18,7 @@ from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.formats.attributes import ATTRIBUTE_DTYPES, EXTRA, restore_dtypes
 from virtualstack.formats.metadata import ArrayMetadata, lengths_of, ordered_encoding
+from virtualstack.formats.shards import Shards
 from virtualstack.manifests import Fill
 
 __all__ = ["parse_zarr3"]
@@ -26,11 +27,15 @@ __all__ = ["parse_zarr3"]
 _MOST_EDGES = 1 << 26
 """Chunks along one axis of a rectilinear grid: few bytes may say any number of them."""
 
+_SHARDING = "sharding_indexed"
+
 _MOST_SHAPES = 1 << 12
 """Chunk shapes of one array."""
 
 
-def parse_zarr3(data: Mapping[str, Any], /, *, where: str, rectilinear: bool = False) -> ArrayMetadata:
+def parse_zarr3(
+    data: Mapping[str, Any], /, *, where: str, rectilinear: bool = False, sharded: bool = False
+) -> ArrayMetadata:
     """Read ``zarr.json`` of an array.
 
     Parameters
@@ -41,13 +46,15 @@ def parse_zarr3(data: Mapping[str, Any], /, *, where: str, rectilinear: bool = F
         File and array, for messages.
     rectilinear
         Whether the caller places chunks on a rectilinear grid.
+    sharded
+        Whether the caller looks chunks up in shards.
 
     Raises
     ------
     MalformedFileError
         Something is not as zarr v3 asks.
     UnsupportedFeatureError
-        Sharding, a grid that is not regular, or a data type that has no form here.
+        Sharding, or a grid that is not regular, where the caller does not take it; a data type without a form here.
     """
     shape = lengths_of(data, "shape", least=0, where=where)
     grid = _named(data.get("chunk_grid"), "chunk_grid", where)
@@ -63,7 +70,12 @@ def parse_zarr3(data: Mapping[str, Any], /, *, where: str, rectilinear: bool = F
             f"'{where}' has shape {shape} and chunks {chunks}; as many chunks as axes are asked for"
         )
     native, fill = _dtype_and_fill(data, where)
-    dtype, codecs, order = _codecs(data, native, len(shape), where)
+    listed = _listed(data.get("codecs"), where)
+    shards = None
+    if sharded and len(listed) == 1 and listed[0][0] == _SHARDING:
+        chunks, listed, shards = _shards(listed[0][1], shape, chunks, edges, where)
+        edges = None
+    dtype, codecs, order = _codecs(listed, native, len(shape), where)
     prefix, separator = _keys(data, where)
     return ArrayMetadata(
         shape=shape,
@@ -76,7 +88,46 @@ def parse_zarr3(data: Mapping[str, Any], /, *, where: str, rectilinear: bool = F
         separator=separator,
         edges=edges,
         order=None if edges is None else order,
+        shards=shards,
     )
+
+
+def _shards(
+    options: Mapping[str, Any],
+    shape: tuple[int, ...],
+    outer: tuple[int, ...],
+    edges: tuple[NDArray[np.int64], ...] | None,
+    where: str,
+) -> tuple[tuple[int, ...], list[tuple[str, dict[str, Any]]], Shards]:
+    """Read the configuration of ``sharding_indexed``: lengths of chunks in shards, their codecs, and the shards."""
+    chunks = lengths_of(options, "chunk_shape", least=1, where=where)
+    counts = [-(-n // length) for n, length in zip(shape, outer, strict=True)]
+    if edges is None and max(counts, default=0) > _MOST_EDGES:
+        raise _unsupported(where, f"grid of more than {_MOST_EDGES} shards along one axis")
+    if edges is None:
+        edges = tuple(np.full(count, length, np.int64) for count, length in zip(counts, outer, strict=True))
+    if len(chunks) != len(shape) or any((x % n).any() for x, n in zip(edges, chunks, strict=True)):
+        raise MalformedFileError(
+            f"'{where}' has shards of {outer} with chunks of {chunks}; lengths that divide those are asked for"
+        )
+    names = [(name, config.get("endian")) for name, config in _listed(options.get("index_codecs"), where)]
+    if names[:1] != [("bytes", "little")] or names[1:] not in ([], [("crc32c", None)]):
+        raise _unsupported(where, f"index of shards with the codecs {options.get('index_codecs')!r}")
+    location = options.get("index_location", "end")
+    if location not in ("start", "end"):
+        raise MalformedFileError(f"'{where}' has index_location {location!r}; 'start' or 'end' is asked for")
+    shards = Shards(
+        edges=tuple(_within(x, length) // n for x, length, n in zip(edges, shape, chunks, strict=True)),
+        grid=tuple(-(-length // n) for length, n in zip(shape, chunks, strict=True)),
+        is_index_first=location == "start",
+        is_checked=len(names) == 2,
+    )
+    return chunks, _listed(options.get("codecs"), where), shards
+
+
+def _within(edges: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Leave out what begins beyond the end of an axis."""
+    return edges[: int(np.searchsorted(np.cumsum(edges), length)) + 1] if length else edges[:0]
 
 
 def _edges(grid: Mapping[str, Any], shape: Sequence[int], where: str) -> tuple[NDArray[np.int64], ...]:
@@ -158,17 +209,20 @@ def _dtype_and_fill(data: Mapping[str, Any], where: str) -> tuple[np.dtype[Any],
         ) from error
 
 
-def _codecs(
-    data: Mapping[str, Any], native: np.dtype[Any], ndim: int, where: str
-) -> tuple[np.dtype[Any], tuple[Codec, ...], tuple[int, ...] | None]:
-    listed = data.get("codecs")
+def _listed(listed: object, where: str) -> list[tuple[str, dict[str, Any]]]:
+    """Give names and configurations of codecs."""
     if not isinstance(listed, Sequence) or isinstance(listed, str):
         raise MalformedFileError(f"'{where}' has codecs {listed!r}; a list is asked for")
+    return [_named(value, "codec", where) for value in listed]
+
+
+def _codecs(
+    listed: Sequence[tuple[str, dict[str, Any]]], native: np.dtype[Any], ndim: int, where: str
+) -> tuple[np.dtype[Any], tuple[Codec, ...], tuple[int, ...] | None]:
     dtype, order, codecs = native, None, []
-    for position, value in enumerate(listed):
-        name, options = _named(value, "codec", where)
-        if name == "sharding_indexed":
-            raise _unsupported(where, "codec 'sharding_indexed'")
+    for position, (name, options) in enumerate(listed):
+        if name == _SHARDING:
+            raise _unsupported(where, f"codec '{_SHARDING}'")
         if name == "bytes":
             if native.kind != "T" and options.get("endian") == "big":
                 dtype = native.newbyteorder(">")

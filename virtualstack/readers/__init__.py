@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from virtualstack.readers.manifest_store import ManifestStore
     from virtualstack.readers.netcdf3.reader import NetCDF3
     from virtualstack.readers.tiff.reader import TIFF
+    from virtualstack.readers.zarr.reader import Zarr
 
 __all__ = [
     "DMRPP",
@@ -36,6 +37,7 @@ __all__ = [
     "NetCDF3",
     "ReadOptions",
     "Reader",
+    "Zarr",
     "find_reader",
     "list_readers",
 ]

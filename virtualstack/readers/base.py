@@ -46,6 +46,12 @@ class ReadOptions:
         if not isinstance(self.group, str | None):
             raise TypeError(f"group={self.group!r} is no path of a group, such as 'science/grids'")
 
+    def wants(self, path: str, /) -> bool:
+        """Tell whether an array is looked at, by its path: it is in the group or below it, and not dropped."""
+        group = (self.group or "").strip("/")
+        names = {path, f"/{path}", path.rpartition("/")[2]}
+        return path.startswith(f"{group}/" if group else "") and not names & self.drop_variables
+
 
 class Reader(Protocol):
     """Turns a source into a group; fields of the dataclass are options of the format.

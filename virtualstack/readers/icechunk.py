@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +15,6 @@ from zarr.core.sync import sync
 
 from virtualstack.errors import (
     MalformedFileError,
-    ManifestError,
     MissingDependencyError,
     ReaderError,
     SourceNotFoundError,
@@ -26,6 +24,7 @@ from virtualstack.errors import (
 from virtualstack.formats.hierarchy import build_group
 from virtualstack.formats.icechunk import NATIVE, place_batches, url_from_icechunk
 from virtualstack.formats.metadata import ArrayMetadata
+from virtualstack.formats.one_page import one_page
 from virtualstack.location import Location, local_path, split_url
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup, PagedManifest
 from virtualstack.readers.base import ReadOptions
@@ -209,7 +208,7 @@ def _group(store: Any, path: str, where: str, url: str | None, options: ReadOpti
         at = "/".join(filter(None, (path, below)))
         return ChunkPages(store=store, path=at, metadata=described, where=where, url=url).manifest(), 0
 
-    return build_group(metadata, read, where=where, url=url, wanted=_filter(options), rectilinear=True)
+    return build_group(metadata, read, where=where, url=url, wanted=options.wants, rectilinear=True)
 
 
 async def _documents(store: Any, path: str, below: str, found: dict[str, bytes]) -> None:
@@ -230,16 +229,6 @@ async def _documents(store: Any, path: str, below: str, found: dict[str, bytes])
 def _is_array(raw: bytes) -> bool:
     document = orjson.loads(raw)
     return isinstance(document, dict) and document.get("node_type") == "array"
-
-
-def _filter(options: ReadOptions) -> Callable[[str], bool]:
-    prefix = f"{options.group.strip('/')}/" if options.group and options.group.strip("/") else ""
-
-    def wanted(path: str) -> bool:
-        names = {path, f"/{path}", path.rpartition("/")[2]}
-        return path.startswith(prefix) and not names & options.drop_variables
-
-    return wanted
 
 
 # -- chunks ---------------------------------------------------------------------------------------------------
@@ -277,20 +266,7 @@ class ChunkPages:
         UnsupportedFeatureError
             The grid has more chunks than can be counted.
         """
-        metadata, shape = self.metadata, self.metadata.grid.shape
-        tables = ChunkManifest.empty((0,), metadata.fill)
-        try:
-            return PagedManifest(
-                source=self,
-                shape=shape,
-                page_size=max(math.prod(shape), 1),
-                tables=ChunkManifest(entries=tables.entries, fills=tables.fills, encodings=metadata.encodings()),
-                url=f"{self.where}/{self.path}",
-            )
-        except ManifestError as error:
-            raise UnsupportedFeatureError(
-                f"'{self.path}' of '{self.where}': {error}", variable=self.path, feature="chunk grid"
-            ) from error
+        return one_page(self, self.metadata, path=self.path, where=self.where)
 
     def read(self, page: int, /) -> ChunkManifest:
         """Look all chunks up.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -95,7 +95,7 @@ class Kerchunk:
             read,
             where=url,
             url=url,
-            wanted=_filter(options),
+            wanted=options.wants,
             masks_fill_value=self.masks_fill_value,
         )
 
@@ -131,7 +131,7 @@ class Kerchunk:
             read,
             where=table.where,
             url=url,
-            wanted=_filter(options),
+            wanted=options.wants,
             masks_fill_value=self.masks_fill_value,
             refusals=[
                 Refusal(path=f"/{folder}", reason=f"{n} references belong to no array", kind="noted")
@@ -208,13 +208,3 @@ def _unpacked(data: bytes, packing: str, url: str) -> bytes:
     if not left:
         raise MalformedFileError(f"'{url}' holds more than {_MAX_TEXT} bytes of references: use parquet", url=url)
     return b"".join(pieces)
-
-
-def _filter(options: ReadOptions) -> Callable[[str], bool]:
-    prefix = f"{options.group.strip('/')}/" if options.group and options.group.strip("/") else ""
-
-    def wanted(path: str) -> bool:
-        names = {path, f"/{path}", path.rpartition("/")[2]}
-        return path.startswith(prefix) and not names & options.drop_variables
-
-    return wanted

@@ -17,9 +17,10 @@ from virtualstack.errors import (
     UnknownFormatError,
     UnsupportedFeatureError,
 )
-from virtualstack.location import absolute_url, local_path
+from virtualstack.location import absolute_url, is_remote, local_path
 from virtualstack.readers.base import Reader
 from virtualstack.storage import Source, Storage
+from virtualstack.storage.source import DirectoryError
 from virtualstack.warning import warn
 
 __all__ = ["BUILT_IN", "Format", "find_reader", "list_readers", "load_reader"]
@@ -116,9 +117,16 @@ BUILT_IN = (
     Format(
         name="zarr",
         title="zarr",
-        target=None,
+        target="virtualstack.readers.zarr.reader:Zarr",
         children=(("zarr.json", b""), (".zmetadata", b""), (".zgroup", b""), (".zarray", b"")),
         suffixes=(".zarr",),
+    ),
+    Format(
+        name="zarr_zip",
+        title="zarr in a zip archive",
+        target="virtualstack.readers.zarr.reader:Zarr",
+        magic=((b"PK\x03\x04", (0,)), (b"PK\x05\x06", (0,))),
+        suffixes=(".zarr.zip", ".zip"),
     ),
     Format(
         name="dmrpp",
@@ -129,6 +137,9 @@ BUILT_IN = (
     ),
 )
 
+_ANY_ZARR = ".zarr"
+_CHILDREN_OF_KEYS = ".zmetadata", "zarr.json", "repo", ".zgroup"  # the first two also at web servers
+
 _HEAD = 4096
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _PACKED = (_ZSTD, ".zst"), (_GZIP, ".gz")
@@ -137,7 +148,6 @@ _HINTS = (
     (b"BZh", "it is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\0", "it is compressed with xz: unpack it first"),
     (_ZSTD, "it is compressed with zstd: unpack it first"),
-    (b"PK\x03\x04", "it is a zip archive: unpack it first"),
     (b"PAR1", "it is one parquet file; kerchunk references in parquet are a directory"),
     (
         b"\x0e\x03\x13\x01",
@@ -260,11 +270,17 @@ def _open_file(url: str, storage: Storage) -> Source | None:
         return None
     try:
         return storage.source(url)
+    except DirectoryError:
+        return None
     except SourceNotFoundError:
         # Object stores have no directories: there is nothing at the URL itself, but there may be below it.
-        if path is None and any(_child(url, key, storage) for key in (".zmetadata", "zarr.json", "repo")):
+        if path is None and any(_child(url, key, storage) for key in _children_to_ask(url)):
             return None
         raise
+
+
+def _children_to_ask(url: str) -> tuple[str, ...]:
+    return _CHILDREN_OF_KEYS[:2] if url.startswith(("http://", "https://")) else _CHILDREN_OF_KEYS
 
 
 def _child(url: str, key: str, storage: Storage) -> Source | None:
@@ -277,6 +293,8 @@ def _child(url: str, key: str, storage: Storage) -> Source | None:
 def _by_suffix_of_folder(url: str) -> Format | None:
     """Give the format of a name that only folders have, without asking: they are opened with few requests."""
     name = url.rstrip("/").rpartition("/")[2].lower()
+    if name.endswith(_ANY_ZARR) and not is_remote(url):
+        return None  # all that zarr reads in part is called so, and to look is cheap
     rows = (row for row in BUILT_IN if row.target is not None and not row.magic)
     return next((row for row in rows if name.endswith(row.suffixes)), None)
 

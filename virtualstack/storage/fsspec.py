@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NoReturn
@@ -18,7 +18,7 @@ from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage.asked import Asked
 from virtualstack.storage.concurrently import concurrently
-from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
+from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import UnlistableError, check_key, check_most
 
 __all__ = ["FsspecSource", "FsspecTarget", "look_up", "open_source", "open_target"]
@@ -108,12 +108,32 @@ class FsspecTarget:
     def first(self, prefix: str = "", /) -> str | None:
         """Give the first key in the folder ``prefix`` and below it, or ``None``; all are listed."""
         if _is_web(self._filesystem):
-            raise UnlistableError(
-                f"'{self.url}': a web server has no list of its files that could be trusted, so that the first cannot "
-                "be known. Give the URL of a file, or use an object store",
-                url=self.url,
-            )
+            raise UnlistableError.at(self.url)
         return next(iter(self.list(prefix)), None)
+
+    def folders(self, prefix: str = "", /) -> Sequence[str]:
+        """List the names of the folders in the folder ``prefix``, sorted."""
+        if _is_web(self._filesystem):
+            raise UnlistableError.at(self.url)
+        with _storage_errors(self.url), contextlib.suppress(FileNotFoundError):
+            self._filesystem.invalidate_cache()
+            rows = self._filesystem.ls(_path(self._filesystem, self.url + prefix).rstrip("/"), detail=True)
+            return sorted(
+                str(row["name"]).rstrip("/").rpartition("/")[2] for row in rows if row.get("type") == "directory"
+            )
+        return []
+
+    def contents(self, prefix: str = "", /) -> dict[str, Location]:
+        """List the objects in the folder ``prefix`` and below it, with size, etag and time of each."""
+        if _is_web(self._filesystem):
+            raise UnlistableError.at(self.url)
+        root = _path(self._filesystem, self.url).rstrip("/") + "/"
+        with _storage_errors(self.url), contextlib.suppress(FileNotFoundError):
+            self._filesystem.invalidate_cache()
+            rows = self._filesystem.find(root + prefix.rstrip("/"), detail=True)
+            keys = [path.removeprefix(root) for path in rows]
+            return {key: _row_location(self.url + key, row) for key, row in zip(keys, rows.values(), strict=True)}
+        return {}
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object, replacing the one that is there; atomic only where the filesystem is."""
@@ -158,7 +178,7 @@ def open_source(url: str, backend: AbstractFileSystem, prefix: str, expected: Lo
     with _storage_errors(url):
         info = backend.info(_path(backend, url))
     if info.get("type") == "directory":
-        raise StorageError(f"'{url}' is a directory, not a file: give the URL of one file", url=url)
+        raise DirectoryError.at(url)
     if info.get("size") is None:
         raise StorageError(f"'{url}': its server does not tell its size. Download it first", url=url)
     found = Location(url, int(info["size"]), info.get("ETag") or info.get("etag"), _modified(info))
@@ -191,10 +211,14 @@ def _listed(backend: AbstractFileSystem, folder: str, urls: Sequence[str]) -> di
         return {}
     paths = {url: rows.get(_path(backend, url)) for url in urls}
     return {
-        url: Location(url, int(row["size"]), row.get("ETag") or row.get("etag"), _modified(row))
+        url: _row_location(url, row)
         for url, row in paths.items()
         if row is not None and row.get("type") == "file" and row.get("size") is not None
     }
+
+
+def _row_location(url: str, row: Mapping[str, Any]) -> Location:
+    return Location(url, int(row["size"]), row.get("ETag") or row.get("etag"), _modified(dict(row)))
 
 
 def _is_web(backend: AbstractFileSystem) -> bool:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
 from virtualstack.forks import in_forked_children
 from virtualstack.location import Location, local_path
-from virtualstack.storage.source import ByteRange, Bytes, check_lengths, check_ranges, check_version
+from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
 
 __all__ = ["LocalSource", "LocalTarget", "look_up_local", "open_local", "read_local"]
@@ -230,7 +230,7 @@ def _pread(number: int, offset: int, length: int) -> bytes:
 
 def _check_regular(status: os.stat_result, url: str) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise StorageError(f"'{url}' is a directory, not a file: give the URL of one file", url=url)
+        raise DirectoryError.at(url)
     if not stat.S_ISREG(status.st_mode):
         raise StorageError(
             f"'{url}' is a pipe, socket or device, which has no byte ranges: copy it to a file first", url=url
@@ -258,7 +258,7 @@ class _StorageErrors:
                 f"there is no file at '{url}': check the path, and that its disk is mounted", url=url
             ) from error
         if isinstance(error, IsADirectoryError):
-            raise StorageError(f"'{url}' is a directory, not a file: give the URL of one file", url=url) from error
+            raise DirectoryError.at(url) from error
         if isinstance(error, PermissionError):
             done = "read" if self._verb == "read" else "written"
             raise StorageError(
@@ -331,6 +331,28 @@ class LocalTarget:
         if least.is_dir():  # its files may come after others, and it may be empty
             return next(iter(self.list(prefix)), None)
         return least.relative_to(self._path("")).as_posix()
+
+    def folders(self, prefix: str = "", /) -> Sequence[str]:
+        """List the names of the folders in the folder ``prefix``, sorted; none where there is no such folder."""
+        with _StorageErrors(self.url + prefix, "read"):
+            try:
+                with os.scandir(self._path(prefix.rstrip("/"))) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_dir())
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def contents(self, prefix: str = "", /) -> dict[str, Location]:
+        """List the files in the folder ``prefix`` and below it, with size and time of each."""
+        top, found = str(self._path(prefix.rstrip("/"))), {}
+        below = f"{prefix.rstrip('/')}/" if prefix else ""
+        with _StorageErrors(self.url + prefix, "read"):
+            for folder, _, names in os.walk(top, onerror=_raise_unless_gone):
+                at = below + (folder[len(top) :].lstrip("/") + "/").lstrip("/")
+                for name in names:
+                    if not name.startswith(_TEMPORARY):
+                        status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - 10^6 files
+                        found[at + name] = _location(self.url + at + name, status)
+        return found
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write a file beside the old one, then rename it."""

@@ -91,6 +91,15 @@ class MemoryTarget:
         """Give the first key in the folder ``prefix`` and below it, or ``None``."""
         return next(iter(self.list(prefix)), None)
 
+    def folders(self, prefix: str = "", /) -> Sequence[str]:
+        """List the names of the folders in the folder ``prefix``, sorted."""
+        start = len(prefix.rstrip("/")) + 1 if prefix else 0
+        return sorted({name for name, slash, _ in (key[start:].partition("/") for key in self.list(prefix)) if slash})
+
+    def contents(self, prefix: str = "", /) -> dict[str, Location]:
+        """List the objects in the folder ``prefix`` and below it, with size and etag of each."""
+        return {key: open_memory(self.url + key).location for key in self.list(prefix)}
+
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object, replacing the one that is there."""
         url = self._url(key)

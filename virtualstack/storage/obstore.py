@@ -169,16 +169,33 @@ class Connection:
         """List the keys in the folder ``prefix`` and below it."""
         return self._ask(url, lambda store: [item["path"] for item in library().list(store, prefix or None).collect()])
 
+    def folders(self, url: str, prefix: str) -> Sequence[str]:
+        """List the folders in the folder ``prefix``, by their paths."""
+
+        def ask(store: ObjectStore) -> Sequence[str]:
+            if kind(store) == "HTTPStore":
+                raise UnlistableError.at(url)
+            return list(library().list_with_delimiter(store, prefix or None)["common_prefixes"])
+
+        return self._ask(url, ask)
+
+    def contents(self, url: str, prefix: str) -> Sequence[Location]:
+        """List the objects in the folder ``prefix`` and below it; in the place of URLs stand their keys."""
+
+        def ask(store: ObjectStore) -> Sequence[Location]:
+            if kind(store) == "HTTPStore":
+                raise UnlistableError.at(url)
+            pages = library().list(store, prefix or None, chunk_size=_LISTED)
+            return [_location(item["path"], item) for page in pages for item in page]
+
+        return self._ask(url, ask)
+
     def first(self, url: str, prefix: str) -> str | None:
         """Give the first key in the folder ``prefix`` and below it: one request where the server sorts its keys."""
 
         def ask(store: ObjectStore) -> str | None:
             if kind(store) == "HTTPStore":
-                raise UnlistableError(
-                    f"'{url}': a web server has no list of its files, so that the first cannot be known. "
-                    "Give the URL of a file, or use an object store",
-                    url=url,
-                )
+                raise UnlistableError.at(url)
             pages = iter(library().list(store, prefix or None, chunk_size=_FEW_KEYS))
             keys = [item["path"] for item in next(pages, ())]
             is_sorted = kind(store) in _SORTED and keys == sorted(keys)

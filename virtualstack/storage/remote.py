@@ -249,6 +249,20 @@ class RemoteTarget:
         key = connection.first(self.url, path.rstrip("/"))
         return None if key is None else key.removeprefix(self._root()).lstrip("/")
 
+    def folders(self, prefix: str = "", /) -> Sequence[str]:
+        """List the names of the folders in the folder ``prefix``, sorted."""
+        connection, path = self._connect(self.url + prefix.rstrip("/"))
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in connection.folders(self.url, path.rstrip("/")))
+
+    def contents(self, prefix: str = "", /) -> dict[str, Location]:
+        """List the objects in the folder ``prefix`` and below it, with size, etag and time of each."""
+        connection, path = self._connect(self.url + prefix.rstrip("/"))
+        root, found = self._root(), {}
+        for location in connection.contents(self.url, path.rstrip("/")):
+            key = location.url.removeprefix(root).lstrip("/")
+            found[key] = Location(self.url + key, location.size, location.etag, location.last_modified)
+        return found
+
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write an object, replacing the one that is there."""
         url = self._url(key)

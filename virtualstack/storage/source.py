@@ -16,6 +16,7 @@ __all__ = [
     "ByteRange",
     "Bytes",
     "DirectSource",
+    "DirectoryError",
     "Source",
     "SourceChangedWarning",
     "WatchfulSource",
@@ -32,6 +33,15 @@ type ByteRange = tuple[int, int]
 """Offset and length in bytes."""
 
 _LIMIT = np.iinfo(np.int64).max
+
+
+class DirectoryError(StorageError):
+    """A URL is that of a directory, and a file was asked for."""
+
+    @classmethod
+    def at(cls, url: str, /) -> DirectoryError:
+        """Give the error for a URL."""
+        return cls(f"'{url}' is a directory, not a file: give the URL of one file", url=url)
 
 
 class SourceChangedWarning(UserWarning):

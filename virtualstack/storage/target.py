@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from virtualstack.errors import StorageError
+from virtualstack.location import Location
 
 __all__ = ["Target", "UnlistableError", "check_key", "check_most"]
 
 
 class UnlistableError(StorageError):
     """A server has no list of what is there, as web servers do not: nothing is known of it."""
+
+    @classmethod
+    def at(cls, url: str, /) -> UnlistableError:
+        """Give the error for a URL."""
+        return cls(
+            f"'{url}': a web server has no list of its files that could be trusted, so that what there is cannot be "
+            "known. Give the URL of a file, or use an object store",
+            url=url,
+        )
 
 
 @runtime_checkable
@@ -41,6 +52,24 @@ class Target(Protocol):
 
         On S3, Google and Azure it takes one request, however many keys there are, and on a local disk one look at the
         folder. Others list all.
+
+        Raises
+        ------
+        UnlistableError
+            It is a web server.
+        """
+
+    def folders(self, prefix: str = "", /) -> Sequence[str]:
+        """List the names of the folders in the folder ``prefix``, sorted; empty where there are none.
+
+        Raises
+        ------
+        UnlistableError
+            It is a web server.
+        """
+
+    def contents(self, prefix: str = "", /) -> dict[str, Location]:
+        """List what `list` lists, in any order, with size, etag and time of each object.
 
         Raises
         ------

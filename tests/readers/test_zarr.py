@@ -1,0 +1,523 @@
+"""Zarr stores of both versions, in folders and archives, beside what zarr and xarray read of them."""
+
+import io
+import json
+import pickle
+import shutil
+import struct
+import warnings
+import zipfile
+from pathlib import Path
+
+import dask
+import netCDF4
+import numcodecs
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from fsspec.implementations.memory import MemoryFileSystem
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
+
+import virtualstack as vs
+from tests.amount import examples
+from tests.servers import RangeServer
+from virtualstack.errors import (
+    MalformedFileError,
+    ReaderError,
+    SourceChangedError,
+    SourceNotFoundError,
+    StorageError,
+    UnknownFormatError,
+    UnsupportedFeatureError,
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*not part of the Zarr format 3 spec"),
+    pytest.mark.filterwarnings("ignore:.*in the Zarr version 3 spec"),
+    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
+    pytest.mark.filterwarnings("ignore:Duplicate name"),
+    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
+]
+
+
+@pytest.fixture
+def dataset():
+    """Coordinates, packed values, missing chunks, times and texts."""
+    random = np.random.default_rng(0)
+    t = random.random((4, 6, 5)).astype("f4")
+    t[0, 0, 0] = np.nan
+    ds = xr.Dataset(
+        {
+            "t": (("time", "y", "x"), t, {"units": "K"}),
+            "packed": (("time", "y"), random.integers(0, 100, (4, 6)).astype("f8") / 2),
+            "count": (("y", "x"), random.integers(0, 9, (6, 5), dtype="i8")),
+            "flag": ("x", np.array([True, False, True, True, False])),
+            "name": ("y", np.array(["a", "bc", "", "d", "é", "f"], dtype=object)),
+            "scalar": ((), 3),
+        },
+        {"time": np.array(["2020-01-01", "2020-01-02", "2020-02-01", "2021-01-01"], "M8[ns]"), "y": np.arange(6.0)},
+        {"title": "zarr"},
+    )
+    ds["packed"].encoding = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}
+    ds["t"].encoding = {"chunks": (1, 4, 5)}
+    return ds
+
+
+def theirs(path, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return xr.open_zarr(path, chunks=None, **options).load()
+
+
+def ours(path, **options):
+    return vs.open_virtual_dataset(path, loadable_variables=[], **options).virtual.open().load()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("consolidated", [True, False])
+def test_equals_xarray(dataset, tmp_path, version, consolidated):
+    path = tmp_path / "a.zarr"
+    dataset.to_zarr(path, zarr_format=version, consolidated=consolidated)
+    xr.testing.assert_identical(ours(path), theirs(path, consolidated=consolidated))
+    vds = vs.open_virtual_dataset(path)
+    xr.testing.assert_identical(vds.virtual.open().load(), theirs(path, consolidated=consolidated))
+    assert vds["t"].variable._data.manifest.shape == (4, 2, 1)
+    for wanted in (True, False):
+        reader = vs.readers.Zarr(consolidated=wanted)
+        if wanted and not consolidated:
+            with pytest.raises(MalformedFileError, match="no consolidated metadata"):
+                vs.open_virtual_dataset(path, reader=reader)
+        else:
+            xr.testing.assert_identical(ours(path, reader=reader), theirs(path, consolidated=consolidated))
+
+
+@pytest.mark.parametrize("separator", [".", "/"])
+@pytest.mark.parametrize("keys", ["default", "v2", None])
+@pytest.mark.parametrize("shape", [(7, 5), (), (0, 3), (1,)])
+def test_keys_of_every_kind(tmp_path, separator, keys, shape):
+    """Chunks are found under any separator, in version 2 (None) and 3."""
+    kind = {"name": keys, "separator": separator} if keys else {"name": "v2", "separator": separator}
+    array = zarr.create_array(
+        tmp_path / "a.zarr",
+        name="v",
+        shape=shape,
+        chunks=tuple(min(3, max(1, n)) for n in shape),
+        dtype="i4",
+        chunk_key_encoding=kind,
+        zarr_format=3 if keys else 2,
+        fill_value=7,
+        **(
+            {"dimension_names": list("xy"[: len(shape)])}
+            if keys
+            else {"attributes": {"_ARRAY_DIMENSIONS": list("xy"[: len(shape)])}}
+        ),
+    )
+    zarr.open_group(tmp_path / "a.zarr", mode="a", zarr_format=3 if keys else 2)
+    array[...] = np.arange(array.size).reshape(shape)
+    if shape == (7, 5):
+        array[:3, :3] = 7  # an absent chunk
+    np.testing.assert_array_equal(
+        ours(tmp_path / "a.zarr", reader=vs.readers.Zarr(masks_fill_value=False))["v"], array[...]
+    )
+
+
+CODECS = {
+    "none": {"compressors": None},
+    "zstd": {"compressors": ZstdCodec(level=3)},
+    "gzip+crc": {"compressors": [GzipCodec(level=1), Crc32cCodec()]},
+    "blosc": {"compressors": BloscCodec(cname="lz4", shuffle="bitshuffle", typesize=4)},
+    "transposed": {"filters": [TransposeCodec(order=(2, 0, 1))], "compressors": ZstdCodec()},
+    "big": {"serializer": BytesCodec(endian="big"), "compressors": None},
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("shards", [None, (4, 6, 6)])
+@pytest.mark.parametrize("dtype", ["f4", "i8", "c16", "M8[s]"])
+def test_codecs_within_shards_and_without(tmp_path, codec, shards, dtype):
+    """Each codec gives the values that zarr gives, chunk by chunk and in shards."""
+    array = zarr.create_array(
+        tmp_path / "a.zarr", name="v", shape=(9, 6, 10), chunks=(2, 3, 3), shards=shards, dtype=dtype,
+        dimension_names=["a", "b", "c"], **CODECS[codec],
+    )  # fmt: skip
+    zarr.open_group(tmp_path / "a.zarr", mode="a")
+    array[:5, 2:, :] = np.random.default_rng(1).integers(0, 100, (5, 4, 10)).astype(dtype)
+    vds = vs.open_virtual_dataset(tmp_path / "a.zarr", decode_times=False)
+    assert vds["v"].variable._data.manifest.shape == (5, 2, 4)
+    np.testing.assert_array_equal(vds.virtual.open()["v"].values, array[...])
+
+
+def _sharded(path, *, shape, chunks, shards, location, index_codecs, rng, edges=None):
+    codec = ShardingCodec(
+        chunk_shape=chunks, codecs=[BytesCodec(), ZstdCodec()], index_codecs=index_codecs, index_location=location
+    )
+    array = zarr.create_array(
+        path, name="v", shape=shape, chunks=edges or shards, dtype="i4", fill_value=3, serializer=codec,
+        compressors=None, filters=None, dimension_names=[f"d{i}" for i in range(len(shape))],
+    )  # fmt: skip
+    zarr.open_group(path, mode="a")
+    for _ in range(3):
+        box = tuple(slice(*sorted(rng.integers(0, n + 1, 2))) for n in shape)
+        array[box] = rng.integers(0, 100, array[box].shape)
+    return array
+
+
+@pytest.mark.parametrize("seed", range(examples(30)))
+def test_shards_of_any_shape(tmp_path, seed):
+    """Absent chunks, absent shards, shards beyond the end, an index at either end, with and without checksum."""
+    rng = np.random.default_rng(seed)
+    ndim = int(rng.integers(1, 4))
+    shape = tuple(rng.integers(1, 13, ndim).tolist())
+    chunks = tuple(rng.integers(1, 4, ndim).tolist())
+    shards = tuple(int(n * rng.integers(1, 4)) for n in chunks)
+    array = _sharded(
+        tmp_path / "a.zarr",
+        shape=shape,
+        chunks=chunks,
+        shards=shards,
+        location=("start", "end")[int(rng.integers(2))],
+        index_codecs=[BytesCodec()] + [Crc32cCodec()] * int(rng.integers(2)),
+        rng=rng,
+    )
+    vds = vs.open_virtual_dataset(tmp_path / "a.zarr")
+    assert vds["v"].variable._data.manifest.shape == tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
+    np.testing.assert_array_equal(vds.virtual.open()["v"].values, array[...])
+    again = pickle.loads(pickle.dumps(vds))
+    np.testing.assert_array_equal(again.virtual.open()["v"].values, array[...])
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_rectilinear_grids(tmp_path, sharded):
+    """Chunks of several lengths along an axis, also as shards."""
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        options = {"shards": [[4, 8, 2], [6, 3]], "chunks": (2, 3)} if sharded else {"chunks": [[4, 8, 2], [6, 3]]}
+        try:
+            array = zarr.create_array(
+                tmp_path / "a.zarr", name="v", shape=(14, 9), dtype="f8", dimension_names=["x", "y"], **options
+            )
+        except (ValueError, TypeError, NotImplementedError) as error:
+            pytest.skip(f"zarr does not write it: {error}")
+        zarr.open_group(tmp_path / "a.zarr", mode="a")
+        array[...] = np.random.default_rng(0).random((14, 9))
+        np.testing.assert_array_equal(ours(tmp_path / "a.zarr")["v"], array[...])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_trees(tmp_path, version, dataset):
+    """Groups below groups, and one group by its path."""
+    tree = xr.DataTree.from_dict({"/": dataset[["t"]], "/a": dataset[["count"]], "/a/b c": dataset[["packed"]]})
+    tree.to_zarr(tmp_path / "a.zarr", zarr_format=version, consolidated=version == 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = xr.open_datatree(tmp_path / "a.zarr", engine="zarr", chunks=None).load()
+    found = vs.open_virtual_datatree(tmp_path / "a.zarr").virtual.open().load()
+    xr.testing.assert_identical(found, expected)
+    xr.testing.assert_identical(ours(tmp_path / "a.zarr", group="a/b c"), expected["a/b c"].to_dataset(inherit=False))
+    xr.testing.assert_identical(ours(tmp_path / "a.zarr" / "a"), theirs(tmp_path / "a.zarr" / "a", consolidated=False))
+
+
+def test_what_is_no_chunk_is_left_out(tmp_path):
+    """Other files, keys outside of the grid, and numbers with a zero in front: zarr does not look at them either."""
+    array = zarr.create_array(
+        tmp_path / "a.zarr", name="v", shape=(4, 4), chunks=(2, 2), dtype="i4", dimension_names=["x", "y"]
+    )
+    zarr.open_group(tmp_path / "a.zarr", mode="a")
+    array[...] = 5
+    folder = tmp_path / "a.zarr" / "v"
+    for name in (
+        "c/0/7",
+        "c/00/1",
+        "c/1/1.tmp",
+        "c/1/x",
+        ".DS_Store",
+        "c/9999999999999999999999/0",
+        "c/0/99999999999999999999",
+    ):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"junk")
+    (folder / "c/1/0").unlink()
+    np.testing.assert_array_equal(ours(tmp_path / "a.zarr")["v"], array[...])
+
+
+def test_an_array_alone_and_netcdf_s_own_zarr(tmp_path):
+    zarr.create_array(tmp_path / "b.zarr", shape=(3,), dtype="i4", dimension_names=["x"])[...] = [1, 2, 3]
+    np.testing.assert_array_equal(ours(tmp_path / "b.zarr")["data"], [1, 2, 3])
+    for mode in ("nczarr", "zarr"):
+        with netCDF4.Dataset(f"file://{tmp_path}/{mode}.zarr#mode={mode},file", "w") as file:
+            file.createDimension("x", 5)
+            variable = file.createVariable("t", "f4", ("x",), fill_value=-1.0)
+            variable[:3] = [1, 2, 3]
+            variable.units, file.title = "K", "nczarr"
+        xr.testing.assert_identical(ours(tmp_path / f"{mode}.zarr"), theirs(tmp_path / f"{mode}.zarr"))
+        for name in ("zattrs", "zarray"):  # as older versions wrote it
+            path = tmp_path / f"{mode}.zarr" / "t" / f".{name}"
+            document = json.loads(path.read_text())
+            document.pop("_ARRAY_DIMENSIONS", None), document.pop("_nczarr_array", None)
+            path.write_text(
+                json.dumps({**document, **({"_NCZARR_ARRAY": {"dimrefs": ["/x"]}} if name == "zarray" else {})})
+            )
+        assert ours(tmp_path / f"{mode}.zarr")["t"].dims == ("x",)
+
+
+# -- archives -------------------------------------------------------------------------------------------------
+
+
+def pack(folder, path, *, prefix="", compression=zipfile.ZIP_STORED, extra=b"", reverse=False):
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted((x for x in Path(folder).rglob("*") if x.is_file()), reverse=reverse):
+            info = zipfile.ZipInfo(prefix + file.relative_to(folder).as_posix())
+            info.compress_type, info.extra = compression, extra
+            archive.writestr(info, file.read_bytes())
+    return path
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("consolidated", [True, False])
+def test_archives(dataset, tmp_path, version, consolidated):
+    dataset.to_zarr(tmp_path / "a.zarr", zarr_format=version, consolidated=consolidated)
+    expected = theirs(tmp_path / "a.zarr", consolidated=consolidated)
+    mark = b"UT" + struct.pack("<HBI", 5, 1, 0)
+    packed = {
+        "plain": pack(tmp_path / "a.zarr", tmp_path / "plain.zarr.zip"),
+        "extra fields": pack(tmp_path / "a.zarr", tmp_path / "extra.zarr.zip", extra=mark, reverse=True),
+        "a folder": pack(tmp_path / "a.zarr", tmp_path / "folder.zip", prefix="ä/"),
+        "another name": pack(tmp_path / "a.zarr", tmp_path / "data.bin"),
+    }
+    (tmp_path / "junk.zarr.zip").write_bytes(b"PK\3\4 in front" + packed["plain"].read_bytes())
+    packed["bytes in front"] = tmp_path / "junk.zarr.zip"
+    for path in packed.values():
+        xr.testing.assert_identical(ours(path), expected)
+    vds = vs.open_virtual_dataset(packed["plain"], loadable_variables=[])
+    assert [x.url for x in vds["t"].variable._data.in_memory().locations] == [f"file://{packed['plain']}"]
+    xr.testing.assert_identical(pickle.loads(pickle.dumps(vds)).virtual.open().load(), expected)
+
+
+def test_archives_written_by_zarr_and_as_streams(dataset, tmp_path):
+    """Members written over, and members whose size stands behind them."""
+    store = zarr.storage.ZipStore(tmp_path / "z.zarr.zip", mode="w")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset.to_zarr(store)
+    store.close()
+    dataset.to_zarr(tmp_path / "a.zarr")
+    expected = theirs(tmp_path / "a.zarr")
+    xr.testing.assert_identical(ours(tmp_path / "z.zarr.zip"), expected)
+
+    class Stream(io.RawIOBase):
+        def __init__(self, file):
+            self.file = file
+
+        def writable(self):
+            return True
+
+        def write(self, data):
+            return self.file.write(data)
+
+    with (tmp_path / "s.zarr.zip").open("wb") as file:
+        pack(tmp_path / "a.zarr", io.BufferedWriter(Stream(file)))
+    xr.testing.assert_identical(ours(tmp_path / "s.zarr.zip"), expected)
+
+
+def test_compressed_members_are_refused_by_name(dataset, tmp_path):
+    dataset[["t", "count"]].to_zarr(tmp_path / "a.zarr")
+    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip", compression=zipfile.ZIP_DEFLATED)
+    with pytest.raises(UnsupportedFeatureError, match=r"zip -0"):
+        vs.open_virtual_dataset(path)
+
+
+@pytest.mark.parametrize("consolidated", [True, False])
+def test_an_archive_takes_few_requests(tmp_path, consolidated):
+    """336 members behind a network: the size and first bytes, the index, and perhaps the metadata."""
+    ds = xr.Dataset({"t": (("time", "x"), np.random.default_rng(0).random((333, 3000)))})
+    ds.to_zarr(
+        tmp_path / "a.zarr", encoding={"t": {"chunks": (1, 3000), "compressors": None}}, consolidated=consolidated
+    )
+    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    with zipfile.ZipFile(path) as archive:
+        assert len(archive.namelist()) == 335
+    with RangeServer(tmp_path) as server:
+        vds = vs.open_virtual_dataset(server.url("a.zarr.zip"))
+        manifest = vds["t"].variable._data.in_memory()
+        assert server.n_requests <= (3 if consolidated else 4)
+        assert (manifest.entries["location"] > 0).all()
+        xr.testing.assert_identical(vds.virtual.open().isel(time=[0, 332]).load(), ds.isel(time=[0, 332]))
+
+
+@pytest.mark.parametrize("damage", ["no archive", "cut", "index", "headers", "no store"])
+def test_damaged_archives(tmp_path, dataset, damage):
+    """A typed error, at opening or where values are read; no bare one and no wrong value."""
+    dataset.to_zarr(tmp_path / "a.zarr")
+    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip", extra=b"XX\0\0")
+    data = bytearray(path.read_bytes())
+    if damage == "no archive":
+        data = bytearray(b"nothing at all")
+    elif damage == "cut":
+        data = data[: len(data) // 2]
+    elif damage == "index":
+        at = data.rindex(b"PK\1\2")
+        data[at + 42 : at + 46] = b"\xff\xff\xff\x7f"
+    elif damage == "headers":
+        data = bytearray(bytes(data).replace(b"PK\3\4", b"PK\3\5"))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.txt", "text")
+        data = bytearray(path.read_bytes())
+    path.write_bytes(data)
+    with pytest.raises(ReaderError):
+        ours(path)
+
+
+# -- stores elsewhere -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("consolidated", [True, False])
+def test_object_stores(s3, dataset, tmp_path, version, consolidated):
+    dataset.to_zarr(tmp_path / "a.zarr", zarr_format=version, consolidated=consolidated)
+    expected = theirs(tmp_path / "a.zarr", consolidated=consolidated)
+    files = {
+        x.relative_to(tmp_path).as_posix(): x.read_bytes() for x in (tmp_path / "a.zarr").rglob("*") if x.is_file()
+    }
+    for key, data in files.items():
+        s3.put(key, data)
+        s3.put(key.replace("a.zarr", f"plain{version}"), data)
+        MemoryFileSystem().pipe(f"/fs/{key}", data)
+        vs.storage.Storage.of(None).target("memory://test").put(key, data)
+    storage = {"s3://bucket": s3.options}
+    xr.testing.assert_identical(ours("s3://bucket/a.zarr", storage=storage), expected)
+    xr.testing.assert_identical(ours(f"s3://bucket/plain{version}", storage=storage), expected)
+    xr.testing.assert_identical(ours("memory://fs/a.zarr", storage={"memory://fs": MemoryFileSystem()}), expected)
+    xr.testing.assert_identical(ours("memory://test/a.zarr"), expected)
+    with pytest.raises(SourceNotFoundError):
+        ours("s3://bucket/nothing.zarr", storage=storage)
+
+
+def test_web_servers(tmp_path):
+    """Chunks are asked for one by one; without consolidated metadata only arrays can be found."""
+    array = zarr.create_array(
+        tmp_path / "a.zarr", name="t ö", shape=(4, 6), chunks=(2, 2), dtype="f4", dimension_names=["x", "y"]
+    )
+    zarr.open_group(tmp_path / "a.zarr", mode="a")
+    array[:2] = np.random.default_rng(0).random((2, 6))
+    with RangeServer(tmp_path) as server:
+        with pytest.raises(StorageError, match="consolidate"):
+            ours(server.url("a.zarr"))
+        np.testing.assert_array_equal(ours(server.url("a.zarr") + "/t%20%C3%B6")["data"], array[...])
+        zarr.consolidate_metadata(tmp_path / "a.zarr")
+        np.testing.assert_array_equal(ours(server.url("a.zarr"))["t ö"], array[...])
+
+
+# -- errors ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_store(tmp_path, dataset):
+    (tmp_path / "empty.zarr").mkdir()
+    with pytest.raises(UnknownFormatError):
+        ours(tmp_path / "empty.zarr")
+    with pytest.raises(SourceNotFoundError, match="no zarr store"):
+        ours(tmp_path / "empty.zarr", reader="zarr")
+    with pytest.raises(SourceNotFoundError):
+        ours(tmp_path / "nothing.zarr")
+    dataset[["count"]].to_netcdf(tmp_path / "a.nc")
+    vds = vs.open_virtual_dataset(tmp_path / "a.nc", loadable_variables=[])
+    vds.virtual.to_kerchunk(tmp_path / "a.parq")
+    vds.virtual.to_manifest_store(tmp_path / "a.vstack")
+    with pytest.raises(MalformedFileError, match="kerchunk"):
+        ours(tmp_path / "a.parq", reader="zarr")
+    with pytest.raises(MalformedFileError, match="manifest_store"):
+        ours(tmp_path / "a.vstack", reader="zarr")
+    with pytest.raises(MalformedFileError, match="neither"):
+        ours(tmp_path / "a.nc", reader="zarr")
+    shutil.move(tmp_path / "a.vstack", tmp_path / "b.zarr")
+    xr.testing.assert_identical(ours(tmp_path / "b.zarr"), vds.virtual.open().load())
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"node_type": "group", "consolidated_metadata": {}}', '{"node_type": "array"}']
+)
+def test_damaged_metadata(tmp_path, text):
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zarr" / "zarr.json").write_text(text)
+    with pytest.raises(MalformedFileError):
+        ours(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("damage", ["short", "checksum", "beyond"])
+def test_damaged_shards(tmp_path, damage):
+    checks = damage == "checksum"
+    _sharded(
+        tmp_path / "a.zarr", shape=(8, 8), chunks=(2, 2), shards=(8, 8), location="end",
+        index_codecs=[BytesCodec()] + [Crc32cCodec()] * checks, rng=np.random.default_rng(3),
+    )  # fmt: skip
+    path = tmp_path / "a.zarr/v/c/0/0"
+    data = bytearray(path.read_bytes())
+    if damage == "short":
+        data = data[:20]
+    elif damage == "checksum":
+        data[-30] ^= 1
+    else:
+        data[-256:] = struct.pack("<2Q", len(data) - 1, 2) + data[-240:]
+    path.write_bytes(data)
+    with pytest.raises(MalformedFileError, match="write it anew"):
+        ours(tmp_path / "a.zarr")
+
+
+def test_chunks_that_change_are_seen(tmp_path):
+    array = zarr.create_array(tmp_path / "a.zarr", name="v", shape=(4,), chunks=(2,), dtype="i4", dimension_names=["x"])
+    zarr.open_group(tmp_path / "a.zarr", mode="a")
+    array[...] = [1, 2, 3, 4]
+    vds = vs.open_virtual_dataset(tmp_path / "a.zarr", loadable_variables=[])
+    vds["v"].variable._data.in_memory()
+    array[...] = [12345, 678910, 3, 4]
+    with pytest.raises(SourceChangedError):
+        vds.virtual.open().load()
+
+
+def test_a_link_to_a_folder_above_ends(tmp_path):
+    zarr.open_group(tmp_path / "a.zarr", mode="w").create_group("g")
+    (tmp_path / "a.zarr" / "g" / "h").symlink_to(tmp_path / "a.zarr")
+    with pytest.raises(ReaderError):
+        vs.open_virtual_datatree(tmp_path / "a.zarr", reader=vs.readers.Zarr(consolidated=False))
+
+
+# -- together with other formats ------------------------------------------------------------------------------
+
+
+def test_one_cube_of_every_form(tmp_path):
+    """netCDF-3, netCDF-4, zarr of both versions, shards, an archive and references join as xarray's own does."""
+    parts = [
+        xr.Dataset(
+            {"t": (("time", "x"), np.random.default_rng(i).random((3, 8)).astype("f4"))},
+            {"time": np.arange(3) + 3 * i, "x": np.arange(8)},
+        )
+        for i in range(7)
+    ]
+    paths = [tmp_path / name for name in ("0.nc", "1.nc", "2.zarr", "3.zarr", "4.zarr", "5.zarr.zip", "6.json")]
+    parts[0].to_netcdf(paths[0], format="NETCDF3_CLASSIC")
+    parts[1].to_netcdf(paths[1], encoding={"t": {"zlib": True, "chunksizes": (2, 5)}})
+    parts[2].to_zarr(paths[2], zarr_format=2, encoding={"t": {"compressors": numcodecs.Zlib(1), "chunks": (3, 4)}})
+    parts[3].to_zarr(paths[3], zarr_format=3, encoding={"t": {"chunks": (1, 8)}})
+    parts[4].to_zarr(paths[4], zarr_format=3, encoding={"t": {"chunks": (1, 2), "shards": (3, 4)}})
+    parts[5].to_zarr(tmp_path / "5", zarr_format=2)
+    pack(tmp_path / "5", paths[5])
+    parts[6].to_netcdf(tmp_path / "6.nc")
+    vs.open_virtual_dataset(tmp_path / "6.nc").virtual.to_kerchunk(paths[6])
+    cube = xr.combine_nested([vs.open_virtual_dataset(path) for path in paths], concat_dim="time")
+    expected = xr.combine_nested(parts, concat_dim="time")
+    xr.testing.assert_equal(cube.virtual.open().load(), expected)
+    cube.virtual.to_manifest_store(tmp_path / "cube.vstack")
+    lazy = xr.open_dataset(tmp_path / "cube.vstack", engine="virtualstack", chunks={})
+    with dask.config.set(scheduler="threads"):
+        xr.testing.assert_equal(lazy.load(), expected)
+
+
+@pytest.mark.parametrize("form", ["json", "parq", "vstack", "icechunk"])
+def test_conversion(tmp_path, dataset, form):
+    """What a zarr store holds is the same in each form of references."""
+    if form == "icechunk":
+        pytest.importorskip("icechunk")
+    dataset = dataset.drop_vars("name") if form == "icechunk" else dataset
+    dataset.to_zarr(tmp_path / "a.zarr", zarr_format=2)
+    vs.convert(tmp_path / "a.zarr", tmp_path / f"b.{form}")
+    xr.testing.assert_identical(ours(tmp_path / f"b.{form}"), theirs(tmp_path / "a.zarr"))
