@@ -165,6 +165,14 @@ def test_decoded_chunks_have_ranges_too():
         get(store, "cut/zarr.json", (0, 3))
 
 
+@pytest.mark.parametrize("part", [RangeByteRequest(-5, 3), OffsetByteRequest(-4), SuffixByteRequest(-3)])
+@pytest.mark.parametrize("key", ["plain/c/0/1", "cut/c/0/0", "zarr.json"])
+def test_no_range_reaches_before_a_value(key, part):
+    """What lies before a stored chunk in its source is not handed on."""
+    with pytest.raises(ValueError, match="not below zero"):
+        get(ManifestStore(a_group()[0]), key, part)
+
+
 def test_listing_names_what_is_there():
     """Keys that are listed exist, and no others do; EMPTY chunks are absent."""
     group, _ = a_group()
@@ -185,7 +193,10 @@ def test_listing_names_what_is_there():
     assert names(store, "plain/c/1") == ["0", "1", "2"]
     assert names(store, "holey/c/0/") == ["0"]
     assert names(store, "empty") == ["zarr.json"]
-    for prefix in ("plain/c/0/0", "plain/d", "plain/c/9", "plain/c/x", "nothing"):
+    for part in ("²", "9" * 5000):
+        assert not run(store.exists(f"plain/c/0/{part}"))
+        assert get(store, f"plain/c/0/{part}") is None
+    for prefix in ("plain/c/0/0", "plain/d", "plain/c/9", "plain/c/x", "nothing", "plain/c/²", "plain/c/" + "9" * 5000):
         assert names(store, prefix) == []
     assert listed(store, "inner/deep/c/1/") == [f"inner/deep/c/1/{i}" for i in range(3)]
     assert listed(store, "scalar") == ["scalar/zarr.json", "scalar/c"]

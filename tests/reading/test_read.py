@@ -200,6 +200,8 @@ def test_strings_read_through_any_view():
         ((np.zeros((1, 1), int),), "has 2 axes"),
         (([True, False],), "has 2 elements; the axis has 4"),
         ((True,), "has 0 axes"),
+        ((2**70,), f"index {2**70} is out of bounds for axis 0 with size 4"),
+        ((0, np.uint64(2**63)), f"index {2**63} is out of bounds for axis 1 with size 6"),
     ],
 )
 def test_keys_that_do_not_fit(key, message):
@@ -207,6 +209,14 @@ def test_keys_that_do_not_fit(key, message):
     array, _ = known(np.zeros((4, 6)), (2, 2))
     with pytest.raises(IndexError, match=message):
         read_array(array, key)
+
+
+@pytest.mark.parametrize("chunks", [(2, 2), (4, 6)])
+def test_steps_longer_than_can_be_counted(chunks):
+    """They select one element, as numpy has it."""
+    array, values = known(np.arange(24.0).reshape(4, 6), chunks)
+    key = (slice(1, None, 2**70), slice(None, 2**70, -(2**70)))
+    np.testing.assert_array_equal(read_array(array, key), values[key])
 
 
 def test_boolean_arrays_select():

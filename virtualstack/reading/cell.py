@@ -77,7 +77,8 @@ def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
             picked = range(n)[item]
             if not picked:
                 return
-            yield picked
+            # the step of a single element may be longer than can be counted
+            yield picked if len(picked) > 1 else range(picked[0], picked[0] + 1)
         elif isinstance(item, int | np.integer) and not isinstance(item, bool) and -n <= item < n:
             at = int(item) % n
             yield range(at, at + 1)

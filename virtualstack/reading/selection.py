@@ -106,7 +106,9 @@ def select(grid: ChunkGrid, items: list[Any], /) -> Selection:
     axes, kept = [], []
     for number, (axis, item) in enumerate(zip(grid.axes, items, strict=True)):
         if isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_)):
-            at = int(_in_bounds(np.array([item], np.int64), number, axis.length)[0])
+            if not -axis.length <= item < axis.length:
+                raise _out_of_bounds(int(item), number, axis.length)
+            at = int(item) % axis.length
             axes.append(_of_range(axis, range(at, at + 1)))
             continue
         kept.append(number)
@@ -187,8 +189,12 @@ def _index_array(item: Any, axis: int, length: int) -> NDArray[np.int64]:
 def _in_bounds(index: NDArray[np.int64], axis: int, length: int) -> NDArray[np.int64]:
     bad = (index < -length) | (index >= length)
     if bad.any():
-        raise IndexError(f"index {int(index[bad][0])} is out of bounds for axis {axis} with size {length}")
+        raise _out_of_bounds(int(index[bad][0]), axis, length)
     return np.where(index < 0, index + length, index)
+
+
+def _out_of_bounds(index: int, axis: int, length: int) -> IndexError:
+    return IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
 
 
 def _of_range(axis: ChunkAxis, picked: range) -> Segments:
@@ -196,6 +202,8 @@ def _of_range(axis: ChunkAxis, picked: range) -> Segments:
     if not picked:
         none = np.zeros(0, np.int64)
         return Segments(none, none, none, none, (), (), 0)
+    if len(picked) == 1:  # its step may be longer than can be counted
+        picked = range(picked[0], picked[0] + 1)
     cells, first, count, at = axis.pieces(picked)
     target = [slice(i, i + n) for i, n in zip(at.tolist(), count.tolist(), strict=True)]
     step = np.full(cells.size, picked.step, np.int64)

@@ -207,9 +207,10 @@ class ManifestStore(Store):
         """Give the chunk that a key means, where it is there."""
         if isinstance(node, ManifestGroup) or rest[:1] != ["c"] or len(rest) != node.ndim + 1:
             return None
-        if not all(part.isascii() and part.isdigit() and str(int(part)) == part for part in rest[1:]):
+        cell = _numbers(rest[1:])
+        if cell is None:
             return None
-        served, cell = self._serve(path, node), tuple(int(part) for part in rest[1:])
+        served = self._serve(path, node)
         if any(i >= n for i, n in zip(cell, served.present.shape, strict=True)):
             return None
         return (served, cell) if served.present[cell] else None
@@ -304,8 +305,8 @@ class ManifestStore(Store):
         present = self._serve(path, node).present
         if not rest:
             return ["zarr.json", "c"] if present.any() else ["zarr.json"]
-        cell = tuple(int(part) for part in rest[1:] if part.isdigit())
-        if rest[0] != "c" or len(cell) != len(rest) - 1 or len(cell) >= present.ndim:
+        cell = _numbers(rest[1:])
+        if rest[0] != "c" or cell is None or len(cell) >= present.ndim:
             return []
         if any(i >= n for i, n in zip(cell, present.shape, strict=False)):
             return []
@@ -327,6 +328,15 @@ class ManifestStore(Store):
 
 
 _MANY_SOURCES = 1024
+_MOST_DIGITS = 19  # of a number of chunks that can be counted
+
+
+def _numbers(parts: Sequence[str]) -> tuple[int, ...] | None:
+    """Read the numbers of a chunk; ``None`` where zarr would write them in another way, or they are none."""
+    if not all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts):
+        return None
+    numbers = tuple(map(int, parts))
+    return numbers if [*map(str, numbers)] == [*parts] else None
 
 
 @in_forked_children
@@ -340,14 +350,14 @@ def _span(byte_range: ByteRequest | None, length: int) -> tuple[int, int]:
     match byte_range:
         case None:
             return 0, length
-        case RangeByteRequest(start, end):
+        case RangeByteRequest(start, end) if start >= 0 and end >= 0:
             start, end = min(start, length), min(end, length)
             return start, max(start, end)
-        case OffsetByteRequest(offset):
+        case OffsetByteRequest(offset) if offset >= 0:
             return min(offset, length), length
-        case SuffixByteRequest(suffix):
+        case SuffixByteRequest(suffix) if suffix >= 0:
             return max(length - suffix, 0), length
-    raise ValueError(f"{byte_range!r} is no byte range of zarr")
+    raise ValueError(f"{byte_range!r} is no byte range of zarr, which are not below zero")
 
 
 def _cut(value: bytes, byte_range: ByteRequest | None) -> Bytes:
