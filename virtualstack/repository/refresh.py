@@ -26,7 +26,7 @@ from virtualstack.manifests import (
     ChunkManifest,
     ManifestGroup,
 )
-from virtualstack.readers.base import Reader
+from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.repository.cells import Cells, boxes_of, cells_of_sources
 from virtualstack.repository.fitting import Fitting, fitted
 from virtualstack.repository.freshness import SourceProblem, stale_sources
@@ -117,7 +117,7 @@ def refresh(
             overlays.setdefault(path, []).extend(_masks(each))
     refreshed: list[str] = []
     left = [(x.url, x.reason) for x in stale.problems if x.url not in wanted]
-    for url, group in _scanned([url for url in cells if url not in masked], storage, how):
+    for url, group in _scanned({url: cells[url] for url in cells if url not in masked}, storage, how):
         made = group if isinstance(group, str) else _made(store, group, cells[url], storage, how)
         if isinstance(made, str):
             left.append((url, made))
@@ -138,15 +138,69 @@ def _said(told: Mapping[str, SourceProblem], refreshed: list[str], masked: list[
     return ", ".join(parts + ([f"masked {len(masked)} missing sources"] if masked else []))
 
 
-def _scanned(urls: list[str], storage: Storage, how: Rescan) -> Iterator[tuple[str, ManifestGroup | str]]:
-    """Scan sources; give the group of each, or why there is none."""
-    if not urls:
-        return
-    found = scan(urls, reader=how.reader, storage=storage, executor=how.executor, on_error="skip")
-    groups: dict[str, ManifestGroup | str] = {url: str(error) for url, error in found.errors}
-    groups |= zip(found.urls, found.groups, strict=True)
-    for url in urls:
-        yield url, groups[url]
+@dataclass(frozen=True, slots=True)
+class _Scanned:
+    """A source that was scanned.
+
+    Parameters
+    ----------
+    tree
+        Its groups; of a format without groups of its own, one for each kind of fields.
+    alone
+        The same as one dataset, where it makes one and paths in the store are none of the tree.
+    """
+
+    tree: ManifestGroup
+    alone: ManifestGroup | None = None
+
+    def group_of(self, path: str, stored: ManifestGroup, /) -> ManifestGroup:
+        """Find the group that has a variable: by its path in the store, else by its name, where one alone has it."""
+        own, _, name = path.rpartition("/")
+        nodes = dict(self.tree.walk())
+        if own in nodes and name in nodes[own].arrays:
+            return nodes[own]
+        having = [node for node in nodes.values() if name in node.arrays]
+        alone = None if own or self.alone is None else self.alone
+        if alone is not None and name in alone.arrays:
+            was_so = any(x.path == f"/{name}" for x in stored.refusals)  # of several fields the store has this one
+            if len(having) < 2 or was_so or not _stands_for_others(name, alone):
+                return alone
+        if len(having) != 1:
+            raise CombineError(f"variable '{name}' is in {len(having)} of its groups: write what it holds anew")
+        return having[0]
+
+
+def _stands_for_others(name: str, group: ManifestGroup) -> bool:
+    """Tell whether a variable has one of several fields, so that its name does not say which."""
+    return any(x.path == f"/{name}" for x in group.refusals)
+
+
+def _scanned(
+    cells: Mapping[str, Mapping[str, Cells]], storage: Storage, how: Rescan
+) -> Iterator[tuple[str, _Scanned | str]]:
+    """Scan the sources of cells; give the groups of each, or why there are none."""
+
+    def scanned(urls: list[str], *, is_tree: bool | None) -> dict[str, ManifestGroup | str]:
+        if not urls:
+            return {}
+        options = ReadOptions(is_tree=is_tree)
+        found = scan(urls, reader=how.reader, storage=storage, executor=how.executor, on_error="skip", options=options)
+        groups: dict[str, ManifestGroup | str] = {url: str(error) for url, error in found.errors}
+        return groups | dict(zip(found.urls, found.groups, strict=True))
+
+    trees = scanned(list(cells), is_tree=True)
+    elsewhere = [
+        url for url, tree in trees.items() if not isinstance(tree, str) and any(not _has(tree, x) for x in cells[url])
+    ]
+    datasets = scanned(elsewhere, is_tree=None)
+    for url in cells:
+        tree, alone = trees[url], datasets.get(url)
+        yield url, tree if isinstance(tree, str) else _Scanned(tree, None if isinstance(alone, str) else alone)
+
+
+def _has(group: ManifestGroup, path: str) -> bool:
+    own, _, name = path.rpartition("/")
+    return any(own == at and name in node.arrays for at, node in group.walk())
 
 
 def _masks(cells: Cells) -> Iterator[Overlay]:
@@ -160,37 +214,26 @@ def _masks(cells: Cells) -> Iterator[Overlay]:
 
 
 def _made(
-    store: Stored, source: ManifestGroup, cells: Mapping[str, Cells], storage: Storage, how: Rescan
+    store: Stored, source: _Scanned, cells: Mapping[str, Cells], storage: Storage, how: Rescan
 ) -> dict[str, list[Overlay]] | str:
     """Give the new chunks of a source in the place of the old ones, or why they do not fit, or may not be read."""
     made: dict[str, list[Overlay]] = {}
     try:
-        by_groups: dict[tuple[str, str], dict[str, Cells]] = {}
+        nodes = dict(store.group.walk())
+        by_groups: dict[tuple[str, int], tuple[ManifestGroup, dict[str, Cells]]] = {}
         for path, each in cells.items():
-            own = path.rpartition("/")[0]
-            by_groups.setdefault((own, _group_of(source, path)), {})[path.rpartition("/")[2]] = each
-        for (own, its), each_name in by_groups.items():
-            node, other = store.group[own], source[its]
-            if isinstance(node, ManifestGroup) and isinstance(other, ManifestGroup):
-                for name, over in _placed(node, other, each_name, storage, how).items():
-                    made[f"{own}/{name}"] = over
+            own, _, name = path.rpartition("/")
+            other = source.group_of(path, nodes[own])
+            by_groups.setdefault((own, id(other)), (other, {}))[1][name] = each
+        for (own, _), (other, each_name) in by_groups.items():
+            for name, over in _placed(nodes[own], other, each_name, storage, how).items():
+                made[f"{own}/{name}"] = over
         manifests = [over.manifest for each in made.values() for over in each]
         found = {x.url for manifest in manifests if isinstance(manifest, ChunkManifest) for x in manifest.locations}
         store.permission.check(sorted(found))  # others than the source itself, which a document of references names
     except (CombineError, ReaderError, StorageError) as error:
         return str(error)
     return made
-
-
-def _group_of(source: ManifestGroup, path: str) -> str:
-    """Find the group of a source that has a variable: by its path in the store, else by its name, where one has it."""
-    own, _, name = path.rpartition("/")
-    having = [group for group, node in source.walk() if name in node.arrays]
-    if own in having:
-        return own
-    if len(having) != 1:
-        raise CombineError(f"variable '{name}' is in {len(having)} of its groups: write what it holds anew")
-    return having[0]
 
 
 def _placed(

@@ -1,0 +1,77 @@
+"""GRIB files that are scanned again: fields of one name and several kinds stay apart."""
+
+import os
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.data.make_grib import message, write
+
+PERCENTILES = (10, 50, 90)
+
+
+def forecast(path, level=0.0):
+    """One field of each percentile, which differ."""
+    keys = {"productDefinitionTemplateNumber": 10, "stepRange": "0-6"}
+    fields = [
+        message({**keys, "percentileValue": p}, values=np.arange(24.0) + 100 * p + level, after={"bitsPerValue": 24})
+        for p in PERCENTILES
+    ]
+    return write(path, fields)
+
+
+def rewritten(path, level=0.0):
+    before = path.stat().st_mtime
+    forecast(path, level)
+    os.utime(path, (before + 10, before + 10))
+
+
+def fields_of(store):
+    tree = xr.open_datatree(store, engine="virtualstack")
+    return {f"{node.path}/{name}": x.values for node in tree.subtree for name, x in node.data_vars.items()}
+
+
+@pytest.mark.parametrize("level", [0.0, 7.0])
+def test_a_tree_of_kinds(tmp_path, level):
+    """Each gets its own field."""
+    path = forecast(tmp_path / "a.grib2")
+    vs.open_virtual_datatree(path).virtual.to_manifest_store(tmp_path / "x.vstack")
+    before = fields_of(tmp_path / "x.vstack")
+    rewritten(path, level)
+    found = vs.Repository.open(tmp_path / "x.vstack").refresh()
+    assert (len(found.refreshed), found.left) == (1, ())
+    after = fields_of(tmp_path / "x.vstack")
+    assert len(before) == len(PERCENTILES)
+    assert sorted(int(x.min()) // 100 for x in after.values()) == list(PERCENTILES)
+    for name, values in after.items():
+        np.testing.assert_allclose(values, before[name] + level, atol=0.01)
+
+
+def test_one_dataset_that_has_one_of_them(tmp_path):
+    """It has the same one as before."""
+    path = forecast(tmp_path / "a.grib2")
+    vs.open_virtual_dataset(path).virtual.to_manifest_store(tmp_path / "x.vstack")
+    before = fields_of(tmp_path / "x.vstack")
+    rewritten(path)
+    assert not vs.Repository.open(tmp_path / "x.vstack").refresh().left
+    ((name, values),) = before.items()
+    np.testing.assert_array_equal(fields_of(tmp_path / "x.vstack")[name], values)
+
+
+def test_a_group_that_became_a_dataset(tmp_path):
+    """Its name does not say which field it was: that is told, and nothing is put in its place."""
+    path = forecast(tmp_path / "a.grib2")
+    groups = vs.open_virtual_datatree(path)
+    chosen = next(node for node in groups.subtree if node.data_vars and node.path.endswith("_90"))
+    chosen.to_dataset().virtual.to_manifest_store(tmp_path / "x.vstack")
+    rewritten(path)
+    found = vs.Repository.open(tmp_path / "x.vstack").refresh()
+    assert not found.refreshed
+    assert "is in 3 of its groups" in found.left[0][1]
+    assert vs.Repository.open(tmp_path / "x.vstack").snapshot.number == 0
+    only = vs.readers.GRIB(filter_by_keys={"percentileValue": 90})
+    assert not vs.Repository.open(tmp_path / "x.vstack").refresh(reader=only).left
+    ((_, values),) = fields_of(tmp_path / "x.vstack").items()
+    assert int(values.min()) // 100 == 90
