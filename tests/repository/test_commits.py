@@ -361,3 +361,14 @@ def test_changes_in_any_order(tmp_path_factory, data):
                 assert values_of(url) == rows
                 assert values_of(url, "time") == list(range(len(rows)))
                 assert opened(url)[2].arrays["v"].attributes == attributes
+
+
+def test_dask_tells_two_snapshots_apart(url):
+    """Xarray names dask's chunks by the time of modification of what it opens: each commit is another one."""
+    pytest.importorskip("dask")
+    before = xr.open_dataset(url, engine="virtualstack", chunks={})
+    was = before["v"].values
+    Repository.open(url).write("v", {"time": slice(0, 2)}, was[:2] + 1)
+    after = xr.open_dataset(url, engine="virtualstack", chunks={})
+    np.testing.assert_array_equal((after["v"] - before["v"]).values, after["v"].values - was)
+    assert (after["v"].values != was).any()

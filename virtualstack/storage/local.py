@@ -400,6 +400,8 @@ class LocalTarget:
                 yield temporary, path
             finally:
                 temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # xarray takes it for the version of a directory
+                os.utime(self._path(""))
 
     def _own_path(self, key: str) -> Path:
         """Give the path of a file that is written or deleted; no link is followed out of the directory.
