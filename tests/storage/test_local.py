@@ -141,7 +141,7 @@ def test_what_is_not_a_file(tmp_path, open_source):
         open_source(tmp_path / "fifo")
     with pytest.raises(StorageError, match=r"is a pipe, socket or device"):
         open_source("/dev/zero")
-    with pytest.raises(StorageError, match=r"read failed: .*null"):
+    with pytest.raises(StorageError, match=r"read failed: .*null|has a NUL, which no path has"):
         open_source("/a\0b")
     with pytest.raises(StorageError, match=r"read failed: .*File name too long"):
         open_source("/" + "x" * 300)
