@@ -363,8 +363,8 @@ class Repository:
         ----------
         sample
             How many chunks, or which fraction of them (up to ``1.0``), are chosen at random, read, and compared with
-            what h5netcdf, netCDF4 or scipy read from their sources. Cells without a source, and those in sources that
-            have changed, are left out of it.
+            what h5netcdf, netCDF4, scipy, eccodes or tifffile read from their sources. Cells without a source, and
+            those in sources that have changed, are left out of it.
         seed
             Of the choice.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from virtualstack.errors import ManifestError, MissingDependencyError, ReaderErr
 from virtualstack.formats.manifest_store.manifest import StoredManifest
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkAxis, ChunkEncoding, ManifestArray, ManifestGroup
+from virtualstack.readers.base import ReadOptions
+from virtualstack.repository.independent import as_opened, decoder_of
 from virtualstack.scan import scan
 from virtualstack.storage import Storage
 from virtualstack.storage.concurrently import concurrently
@@ -161,23 +164,28 @@ def _compare(url: str, chunks: list[_Chunk], storage: Storage, own: str) -> list
     if url.startswith(f"{own}/"):
         reason = "its values were written into the store, and are in no file of another format"
     else:
-        scanned = scan([url], storage=storage, on_error="skip")
+        scanned = scan([url], storage=storage, on_error="skip", options=ReadOptions(is_tree=True))
         reason = str(scanned.errors[0][1]) if scanned.errors else ""
         source = None if reason else scanned[0]
     with ExitStack() as stack:
         opened: dict[str, xr.Dataset] = {}
+        decoder = None if source is None else decoder_of(storage.source(url))
 
-        def dataset(group: str) -> xr.Dataset:
+        def read(found: _Chunk) -> xr.Variable:
+            if decoder is not None:
+                whole = decoder(found.encoding, found.offset, found.length).reshape(-1)
+                return as_opened(found.array, whole[found.positions()])
+            group, _, name = found.path.rpartition("/")
             if group not in opened:
                 options = {"concat_characters": False, "decode_times": False}  # these need more than a chunk
                 opened[group] = stack.enter_context(open_independently(url, group or None, storage, **options))
-            return opened[group]
+            return opened[group].variables[name][found.box()]
 
-        return [_compared(chunk, source, reason, dataset, storage) for chunk in chunks]
+        return [_compared(chunk, source, reason, read, storage) for chunk in chunks]
 
 
 def _compared(
-    chunk: _Chunk, source: ManifestGroup | None, reason: str, dataset: Callable[[str], xr.Dataset], storage: Storage
+    chunk: _Chunk, source: ManifestGroup | None, reason: str, read: Callable[[_Chunk], xr.Variable], storage: Storage
 ) -> SampledChunk:
     def result(status: _Status, why: str = "") -> SampledChunk:
         return SampledChunk(variable=chunk.path, cell=chunk.cell, url=chunk.location.url, status=status, reason=why)
@@ -194,17 +202,16 @@ def _compared(
     found = next(_same_chunks(chunk, source), None)
     if found is None:
         return result("not compared", "no variable of the source has a chunk there")
-    group, _, name = found.path.rpartition("/")
     try:
-        variable = dataset(group).variables[name][found.box()]
+        variable = read(found)
         if ours.dtype.kind in "mM":  # unpacked when the store was written
-            variable = conventions.decode_cf_variable(name, variable)
+            variable = conventions.decode_cf_variable(found.path, variable)
         theirs = variable.values
     except MissingDependencyError:
         raise
     except ReaderError as error:
         return result("not compared", str(error))
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:  # of the library
+    except (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, struct.error) as error:
         return result("not compared", f"the other library cannot read it: {error}")
     whole = np.zeros(math.prod(found.encoding.shape), theirs.dtype)
     is_known = np.zeros(whole.shape, np.bool_)
