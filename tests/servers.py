@@ -22,6 +22,7 @@ Mode = Literal[
     "ignore_ranges",  # 200 and the whole body where a range was asked for
     "short_body",  # 206 whose body is one byte shorter than its Content-Range says; Content-Length agrees with the body
     "short_range",  # 206 that says in all headers that it is one byte shorter than what was asked for
+    "long_body",  # 206 with the whole file as its body, whatever its Content-Range says
     "cut_body",  # 206 that promises more bytes than it sends, then hangs up
     "no_total",  # Content-Range with '*' for the size
     "no_head",  # 405 to HEAD
@@ -235,7 +236,8 @@ class _Handler(BaseHTTPRequestHandler):
         total = "*" if owner.mode == "no_total" else str(len(data))
         headers["Content-Range"] = f"bytes {start}-{stop - 1 - (owner.mode == 'short_range')}/{total}"
         short = owner.mode in ("short_body", "short_range")
-        self._answer(206, data[start : stop - short], cut=cut, **headers)
+        body = data if owner.mode == "long_body" else data[start : stop - short]
+        self._answer(206, body, cut=cut, **headers)
 
     def _answer(self, status: int, body: bytes, *, chunked: bool = False, cut: bool = False, **headers: str) -> None:
         self.send_response(status)

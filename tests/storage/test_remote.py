@@ -168,6 +168,38 @@ def test_a_source_that_was_replaced_by_a_shorter_one(server, mode):
         source.read(150_000, 10)
 
 
+@pytest.mark.parametrize(("n", "n_before"), [(1, 0), (2, 1), (5, 2), (12, 11), (13, 1), (13, 12), (60, 30), (60, 59)])
+def test_a_source_that_is_replaced_while_it_is_read(server, monkeypatch, n, n_before):
+    """Whichever of the requests are answered with the new version, of the same size: values are never mixed."""
+    monkeypatch.setattr(remote, "MAX_GAP", 0)
+    url = server.url("a/b%20c.nc")
+    ranges = [(20_000 + 1000 * i, 10) for i in range(n)]
+    source = Storage.of().source(url, expected=open_source(url).location)
+    server.reset()
+    assert source.read_ranges(ranges) == answers(ranges)
+    assert server.n_requests == n
+    server.reset()
+
+    def replace_in_time(path):
+        if server.n_requests > n_before:
+            server.files = {"a/b c.nc": DATA[::-1]}
+
+    server.fault = replace_in_time
+    with pytest.raises(SourceChangedError, match="its etag was"):
+        source.read_ranges(ranges)
+
+
+@pytest.mark.parametrize("n", [1, 3, 30])
+def test_bodies_that_are_longer_than_what_was_asked_for(server, monkeypatch, n):
+    """A server that says 206 and sends the whole file is no source: obstore would take its first bytes."""
+    monkeypatch.setattr(remote, "MAX_GAP", 0)
+    url = server.url("a/b%20c.nc")
+    source = Storage.of().source(url, expected=open_source(url).location)
+    server.mode = "long_body"
+    with pytest.raises(StorageError, match="10 bytes were asked for, but 200000 came"):
+        source.read_ranges([(20_000 + 1000 * i, 10) for i in range(n)])
+
+
 def test_a_range_past_the_end_is_refused_before_it_is_asked_for(server):
     """Obstore would give short bytes, or panic."""
     source = open_source(server.url("a/b%20c.nc"))
@@ -183,7 +215,7 @@ def test_short_bodies_are_noticed_and_asked_for_once_more(server):
     server.mode = "short_body"
     source = open_source(url)
     server.reset()
-    with pytest.raises(StorageError, match=r"10 bytes were asked for, but 9 came.*server sends short answers"):
+    with pytest.raises(StorageError, match=r"10 bytes were asked for, but 9 came.*answers of another length"):
         source.read(5, 10)
     assert server.n_requests == 2
     server.mode = "ignore_ranges"

@@ -30,6 +30,7 @@ ENOUGH = 8 * 1024 * 1024  # a request this long is not extended
 MAX_LENGTH = 32 * 1024 * 1024  # a longer one is cut, so that its parts come side by side
 _PER_CALL = 10  # obstore keeps this many requests of one call in flight
 _CALLS = 12  # on a server that takes 0.1 s to answer, 2,700 requests take 3.0 s instead of 4.2 s with 8 of them
+_THREADS = 8 * _CALLS  # few requests have a thread each, of all sources that are read side by side
 
 _POOL: ThreadPoolExecutor | None = None
 _POOL_LOCK = threading.Lock()
@@ -56,8 +57,8 @@ class RemoteSource:
     first
         The first bytes, where they are known.
     is_checked
-        Whether the server has said size and etag just now. Otherwise they are what somebody expects, and the answer to
-        the first request of each read is compared with them.
+        Whether the server has said size and etag just now. Otherwise they are what somebody expects, and what comes is
+        compared with them: the answers to few requests of a read, or the first and the last of many.
     """
 
     def __init__(
@@ -116,17 +117,18 @@ class RemoteSource:
         def ask(part: slice) -> list[memoryview]:
             return connection.get_ranges(url, key, starts[part], sizes[part])
 
-        def ask_first() -> list[memoryview]:
-            data, found = connection.get(url, key, starts[0], starts[0] + sizes[0])
-            check_version(self.location, found)
-            return [data]
+        def ask_one(n: int) -> memoryview:
+            data, found = connection.get(url, key, starts[n], starts[n] + sizes[n])
+            if not self._is_checked:
+                check_version(self.location, found)
+            return data
 
         touching = len(starts) > 1 and bool((offsets[1:] == offsets[:-1] + lengths[:-1]).any())
         try:
-            parts = _side_by_side(ask, len(starts), None if self._is_checked else ask_first, touching=touching)
-            short = [n for n, part in enumerate(parts) if len(part) != sizes[n]]
+            parts = _side_by_side(ask, ask_one, len(starts), is_checked=self._is_checked, touching=touching)
+            short = [n for n, part in enumerate(parts) if len(part) < sizes[n]]
             for n in short:  # a cut connection, perhaps: once more
-                parts[n] = ask(slice(n, n + 1))[0]
+                parts[n] = ask_one(n)
         except UnsatisfiableError as error:
             raise StorageError(
                 f"'{url}' is shorter than the {self.size} bytes it had. Scan it again, or restore what was indexed",
@@ -160,32 +162,39 @@ class RemoteSource:
 
 def _side_by_side(
     ask: Callable[[slice], list[memoryview]],
+    ask_one: Callable[[int], memoryview],
     n: int,
-    ask_first: Callable[[], list[memoryview]] | None,
     *,
+    is_checked: bool,
     touching: bool,
 ) -> list[memoryview]:
-    """Share ``n`` requests out over calls, each of which keeps some in flight; the first one may be special.
+    """Send ``n`` requests: few each by itself, many shared out over calls, each of which keeps some in flight.
+
+    Those of calls do not tell the version of what they answer. So the last request is sent when all others have been
+    answered: where it and the first are of one version, what came in between is.
 
     Neighbours go to different calls: even with ``coalesce=0`` obstore makes one request of ranges that touch.
     """
-    done = 0 if ask_first is None else 1
-    n_calls = max(min(_CALLS, -(-(n - done) // _PER_CALL)), min(2, n - done) if touching else 1)
-    shares = [slice(begin, n, n_calls) for begin in range(done, min(n, done + n_calls))]
-    calls = [functools.partial(ask, share) for share in shares]
-    if ask_first is None and len(calls) == 1:
-        return calls[0]()
-    if ask_first is not None and not calls:
-        return ask_first()
-    head = [] if ask_first is None else [_pool().submit(ask_first)]
-    futures = [_pool().submit(call) for call in calls]
+    if n == 1:
+        return [ask_one(0)]
+    alone = range(n) if n <= _CALLS else range(0 if is_checked else 1)
+    end = n if is_checked or n <= _CALLS else n - 1
+    rest = end - len(alone)
+    n_calls = max(min(_CALLS, -(-rest // _PER_CALL)), min(2, rest) if touching else 1)
+    shares = [slice(begin, end, n_calls) for begin in range(len(alone), min(end, len(alone) + n_calls))]
+    ones = [_pool().submit(ask_one, i) for i in alone]
+    futures = [_pool().submit(ask, share) for share in shares]
     try:
-        parts: list[memoryview] = [part for future in head for part in future.result()] + [memoryview(b"")] * (n - done)
+        parts = [one.result() for one in ones] + [memoryview(b"")] * (n - len(alone))
         for share, future in zip(shares, futures, strict=True):
             parts[share] = future.result()
     finally:
-        for future in (*head, *futures):
+        for one in ones:
+            one.cancel()
+        for future in futures:
             future.cancel()
+    if end < n:
+        parts[end] = ask_one(end)
     return parts
 
 
@@ -193,7 +202,7 @@ def _pool() -> ThreadPoolExecutor:
     global _POOL
     with _POOL_LOCK:
         if _POOL is None:
-            _POOL = ThreadPoolExecutor(4 * _CALLS, thread_name_prefix="virtualstack-storage")
+            _POOL = ThreadPoolExecutor(_THREADS, thread_name_prefix="virtualstack-storage")
         return _POOL
 
 
