@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import xarray as xr
 
 from virtualstack.manifests import ManifestGroup
+from virtualstack.readers.base import ReadOptions
 from virtualstack.scan import scan
 from virtualstack.storage import Storage
 
@@ -16,16 +17,26 @@ __all__ = ["Part", "groups_of"]
 type Part = xr.Dataset | xr.DataTree | str | os.PathLike[str]
 """A virtual dataset or tree, or the URL of a file."""
 
+_ONE = xr.Dataset, xr.DataTree, str, os.PathLike
 
-def groups_of(parts: Part | Iterable[Part], storage: Storage, /) -> Sequence[ManifestGroup]:
-    """Give the groups of parts, in their order; files are opened, many at once.
+
+def groups_of(
+    parts: Part | Iterable[Part], storage: Storage, /, *, is_tree: bool | None = None
+) -> Sequence[ManifestGroup]:
+    """Give the groups of parts, in their order; files are opened, many at once, as trees where these are wanted.
 
     Raises
     ------
+    TypeError
+        One is no part.
     ReaderError, StorageError
         A file cannot be described, or not be read.
     """
-    listed = [parts] if isinstance(parts, (xr.Dataset, xr.DataTree, str, os.PathLike)) else list(parts)
+    listed = list(parts) if isinstance(parts, Iterable) and not isinstance(parts, _ONE) else [parts]
+    for x in listed:
+        if not isinstance(x, _ONE):
+            raise TypeError(f"{x!r} is neither a virtual dataset or tree nor the URL of a file")
     urls = [x for x in listed if isinstance(x, (str, os.PathLike))]
-    scanned = iter(scan(urls, storage=storage) if urls else ())
+    options = ReadOptions(is_tree=is_tree)
+    scanned = iter(scan(urls, storage=storage, options=options) if urls else ())
     return [next(scanned) if isinstance(x, (str, os.PathLike)) else x.virtual.to_group() for x in listed]

@@ -1,4 +1,4 @@
-"""GRIB files that are scanned again: fields of one name and several kinds stay apart."""
+"""GRIB files that are scanned again, or placed: fields of one name and several kinds stay apart."""
 
 import os
 
@@ -75,3 +75,22 @@ def test_a_group_that_became_a_dataset(tmp_path):
     assert not vs.Repository.open(tmp_path / "x.vstack").refresh(reader=only).left
     ((_, values),) = fields_of(tmp_path / "x.vstack").items()
     assert int(values.min()) // 100 == 90
+
+
+def test_files_are_placed_kind_by_kind(tmp_path):
+    """Those that are given by their URLs are opened as trees, as the store is one."""
+    keys = {"productDefinitionTemplateNumber": 10, "stepRange": "0-6"}
+    for name, days in (("a", (1, 2)), ("b", (3, 4))):
+        fields = [
+            message({**keys, "percentileValue": p, "dataDate": 20000100 + day}, values=np.full(24, p + 100.0 * day))
+            for p in PERCENTILES
+            for day in days
+        ]
+        write(tmp_path / f"{name}.grib2", fields)
+    vs.open_virtual_datatree(tmp_path / "a.grib2").virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.Repository.open(tmp_path / "x.vstack").update(tmp_path / "b.grib2", dim="time")
+    found = sorted(x[:, 0, 0].tolist() for x in fields_of(tmp_path / "x.vstack").values())
+    assert found == [[p + 100.0 * day for day in (1, 2, 3, 4)] for p in PERCENTILES]
+    for odd in (3, [None]):
+        with pytest.raises(TypeError, match="is neither a virtual dataset or tree nor the URL of a file"):
+            vs.Repository.open(tmp_path / "x.vstack").update(odd, dim="time")
