@@ -16,7 +16,7 @@ from tests.servers import RangeServer
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.formats.manifest_store.history import hint, number_at
 from virtualstack.formats.manifest_store.moments import seconds_of, text_of
-from virtualstack.formats.manifest_store.names import SNAPSHOTS, snapshot_key
+from virtualstack.formats.manifest_store.names import HINT, SNAPSHOTS, bundle_key, snapshot_key
 from virtualstack.repository import Repository
 from virtualstack.writers.manifest_store import commit as commits
 
@@ -233,3 +233,15 @@ def test_zarr_sees_other_metadata_of_the_same_chunks(tmp_path, change):
     assert seen.shape == wanted["t"].shape
     assert seen.metadata.dimension_names == wanted["t"].dims
     assert seen.attrs["units"] == wanted["t"].attrs["units"]
+
+
+def test_a_view_of_a_damaged_snapshot(url, tmp_path):
+    """What was committed is there, though zarr's view cannot be changed to it: that is a warning."""
+    objects = objects_of(url)
+    objects.target.put(HINT, hint(3))  # a writer was killed behind its commit
+    name = opened(url, 3)[1].bundle.name
+    objects.target.put(bundle_key(name), b"damaged")
+    change = Change(url, added(w=virtual(tmp_path, [1], "w")))
+    with pytest.warns(UserWarning, match="snapshot 10 .* is committed, but zarr's view of it is not there"):
+        assert change.commit().number == 10
+    assert values_of(url, "w") == [1]

@@ -8,7 +8,7 @@ from itertools import groupby
 
 import orjson
 
-from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.errors import SourceNotFoundError, VirtualStackError
 from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.documents import MAX_DOCUMENT
 from virtualstack.formats.manifest_store.history import archive_of, group_of, hint, newest, read_snapshot
@@ -44,7 +44,7 @@ def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission:
         while (number := newest(objects) or 0) > made.number:
             head, made = made, read_snapshot(objects, number)
             _write_all(objects, [head], made, permission)
-    except StorageError as error:
+    except VirtualStackError as error:
         warn(
             f"snapshot {made.number} of '{objects.url}' is committed, but zarr's view of it is not there: {error}. The "
             "next commit writes it",
