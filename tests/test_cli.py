@@ -52,7 +52,7 @@ def error_of(capsys):
 # -- build ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", ["json", "parq", "vstack"])
+@pytest.mark.parametrize("suffix", ["json", "parq", "vstack", "icechunk"])
 def test_build_writes_a_cube_and_shows_it(files, tmp_path, capsys, suffix):
     """The unlimited dimension is found; values equal those of the files."""
     output = str(tmp_path / f"refs.{suffix}")
@@ -704,7 +704,7 @@ def test_the_version_is_that_of_the_package(capsys):
         (["build", "a.nc"], "the following arguments are required: -o/--output"),
         (
             ["build", "a.nc", "-o", "refs.zarr"],
-            "'refs.zarr' ends in none of .vstack, .json, .json.gz, .json.zst, .parq, .parquet",
+            "'refs.zarr' ends in none of .vstack, .icechunk, .json, .json.gz, .json.zst, .parq, .parquet",
         ),
         (["build", "a.nc", "-o", "refs.json", "--unsupported", "drop"], "invalid choice: 'drop'"),
         (["build", "a.nc", "-o", "refs.json", "--rewrite", "much"], "rewrite='much'"),

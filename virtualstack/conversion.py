@@ -1,4 +1,4 @@
-"""References of one form become references of another: kerchunk JSON and parquet, and manifest stores."""
+"""References of one form become references of another: kerchunk JSON and parquet, manifest stores, and Icechunk."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from virtualstack.api import account_for
 from virtualstack.errors import WriterError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
-from virtualstack.repository import save
+from virtualstack.repository import save, save_icechunk
 from virtualstack.scan import scan
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import found_url
 from virtualstack.writers.kerchunk import SUFFIXES as REFERENCES
 from virtualstack.writers.kerchunk import write_kerchunk
 
-__all__ = ["STORE", "SUFFIXES", "convert"]
+__all__ = ["ICECHUNK", "STORE", "SUFFIXES", "convert"]
 
 STORE = ".vstack"
 """What a manifest store ends in where something else could be meant."""
 
-SUFFIXES = (STORE, *REFERENCES)
+ICECHUNK = ".icechunk"
+"""What an Icechunk repository ends in."""
+
+SUFFIXES = (STORE, ICECHUNK, *REFERENCES)
 """What says in which form references are written."""
 
 
@@ -50,10 +53,11 @@ def convert(
     Parameters
     ----------
     source
-        Local path or URL of a manifest store, of kerchunk references, or of a file that a reader knows.
+        Local path or URL of anything that a reader knows: references, a store, a repository or a file.
     target
-        Local path or URL that ends in ``.vstack``, or as ``vds.virtual.to_kerchunk`` takes it. What is converted
-        becomes the newest snapshot of a store that is there; references that are there are replaced.
+        Local path or URL that ends in ``.vstack``, in ``.icechunk``, or as ``vds.virtual.to_kerchunk`` takes it. What
+        is converted becomes the newest snapshot of a store or repository that is there; references that are there are
+        replaced.
     reader
         Name of a reader, or a reader: :class:`~virtualstack.readers.ManifestStore` has the snapshot to be read.
     storage
@@ -65,8 +69,8 @@ def convert(
     relative
         Write the locations of sources relative to the target.
     fill_budget, inline_limit, rewrite
-        What kerchunk references may hold where they cannot point: as in ``vds.virtual.to_kerchunk``. A manifest store
-        takes all chunks as they lie.
+        What kerchunk references and Icechunk may hold where they cannot point: as in ``vds.virtual.to_kerchunk``. A
+        manifest store takes all chunks as they lie.
     message
         What the snapshot is, for the log of a store.
 
@@ -90,7 +94,11 @@ def convert(
     options = ReadOptions(drop_variables=dropped)
     (group,) = scan([found_url(source)], reader=reader, storage=reached, options=options)
     account_for(group, unsupported, with_children=True)
-    if suffix != STORE:
+    if suffix == ICECHUNK:
+        if relative:
+            raise WriterError("Icechunk has no relative locations: leave out relative=True", feature="relative")
+        save_icechunk(group, target, storage=reached, message=message, inline_limit=inline_limit, rewrite=rewrite)
+    elif suffix != STORE:
         write_kerchunk(
             group,
             target,
@@ -111,7 +119,7 @@ def _suffix(target: str | os.PathLike[str]) -> str:
         if name.endswith(suffix):
             return suffix
     raise WriterError(
-        f"'{name}' does not say in which form to write: end it in '{STORE}' for a manifest store, in '.json' or "
-        "'.parq' for kerchunk references",
+        f"'{name}' does not say in which form to write: end it in '{STORE}' for a manifest store, in '{ICECHUNK}' for "
+        "an Icechunk repository, in '.json' or '.parq' for kerchunk references",
         feature="suffix",
     )

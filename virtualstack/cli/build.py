@@ -16,12 +16,13 @@ from virtualstack.api.parts import as_one, open_whole
 from virtualstack.cli.options import AddCommand, add_reader, add_rewrite, output, scanning
 from virtualstack.cli.output import progress_bar, say, show
 from virtualstack.combine import How, combine_datasets
-from virtualstack.conversion import STORE
+from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import groups_of, refusals_of
 from virtualstack.engine import VirtualStackBackendEntrypoint
 from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError, VirtualStackError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
+from virtualstack.repository import save_icechunk
 from virtualstack.sample import SAMPLES, sample_files
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import require_library, verify_against_files
@@ -96,6 +97,8 @@ def _build(options: argparse.Namespace) -> int:
         joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
     if options.output.rstrip("/").endswith(STORE):
         joined.virtual.to_manifest_store(options.output, mode="w")
+    elif options.output.rstrip("/").endswith(ICECHUNK):
+        save_icechunk(joined.virtual.to_group(), options.output, rewrite=options.rewrite)
     else:
         joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite)
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):

@@ -1,4 +1,4 @@
-"""``virtualstack convert``: kerchunk references to a manifest store, and back."""
+"""``virtualstack convert``: references of any form to any other."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ __all__ = ["add_commands"]
 
 def add_commands(add: AddCommand, /) -> None:
     """Add ``convert``."""
-    command = add("convert", _convert, help="write references in another form: kerchunk JSON, parquet, manifest store")
-    command.add_argument("source", metavar="SOURCE", help="refs.json, refs.parq or cube.vstack; path or URL")
-    command.add_argument("target", metavar="TARGET", type=output, help="the same; the suffix decides")
+    command = add(
+        "convert", _convert, help="write references in another form: kerchunk JSON, parquet, manifest store, Icechunk"
+    )
+    command.add_argument(
+        "source", metavar="SOURCE", help="refs.json, refs.parq, cube.vstack, cube.icechunk or any file; path or URL"
+    )
+    command.add_argument("target", metavar="TARGET", type=output, help="refs.json, refs.parq, cube.vstack or cube.icechunk: the suffix decides")
     add_reader(command)
     add_at(command)
     command.add_argument(
@@ -36,7 +40,7 @@ def add_commands(add: AddCommand, /) -> None:
     )
     add_rewrite(command)
     command.add_argument(
-        "-m", "--message", metavar="TEXT", help="what the snapshot of a manifest store is, for its log"
+        "-m", "--message", metavar="TEXT", help="what the snapshot of a store or repository is, for its log"
     )
 
 

@@ -31,7 +31,7 @@ from virtualstack.readers.base import ReadOptions
 from virtualstack.storage import Storage
 from virtualstack.storage.options import normalise
 
-__all__ = ["Icechunk", "read_session"]
+__all__ = ["Icechunk", "options_of_s3", "read_session", "repository_storage"]
 
 _BATCH = 1 << 17  # chunks that Icechunk gives at a time
 _AT_ONCE = 32
@@ -81,7 +81,7 @@ class Icechunk:
         """
         url = url.rstrip("/")
         icechunk = _icechunk(url)
-        place = _place(icechunk, url, storage)
+        place = repository_storage(icechunk, url, storage)
         try:
             if not icechunk.Repository.exists(place):
                 raise SourceNotFoundError(f"'{url}' is no Icechunk repository; check the URL", url=url)
@@ -145,21 +145,54 @@ def _first(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _place(icechunk: Any, url: str, storage: Storage) -> Any:
-    """Tell Icechunk how to reach a repository: by what is known for its URL."""
+def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:
+    """Tell Icechunk how to reach a repository: by what is known for its URL.
+
+    Parameters
+    ----------
+    icechunk
+        The module.
+    url
+        Absolute, without a slash at its end.
+    storage
+        What is known.
+    create
+        Whether there need not be one.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is no such directory.
+    UnsupportedFeatureError
+        It is neither a local directory nor in S3.
+    """
     path = local_path(url)
     if path is not None:
-        if not path.is_dir():
+        if not create and not path.is_dir():
             raise SourceNotFoundError(f"'{url}' is no directory, and no Icechunk repository; check the URL", url=url)
         return icechunk.local_filesystem_storage(str(path))
-    scheme = url.partition("://")[0]
+    given = options_of_s3(url, storage)
+    if not given.keys() & {"access_key_id", "anonymous"}:
+        given["from_env"] = True
     root, key = split_url(url)
+    return icechunk.s3_storage(bucket=root.partition("://")[2].rstrip("/"), prefix=key, **given)
+
+
+def options_of_s3(url: str, storage: Storage, /) -> dict[str, Any]:
+    """Give what is known of a place in S3, in Icechunk's words.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is not in S3, or a store or filesystem serves it.
+    """
+    scheme = url.partition("://")[0]
     _, backend = storage.find(url)
     if scheme not in ("s3", "s3a") or not (backend is None or isinstance(backend, dict)):
         what = f"'{scheme}://'" if scheme not in ("s3", "s3a") else f"a {type(backend).__name__} as storage="
         raise UnsupportedFeatureError(
-            f"'{url}': Icechunk repositories are read from local directories and from S3 with options, not {what}; "
-            "copy it, or open it by icechunk and xr.open_zarr",
+            f"'{url}': Icechunk repositories are in local directories and in S3 with options here, not {what}; "
+            "copy it, or use icechunk itself",
             url=url,
             feature=what,
         )
@@ -178,9 +211,7 @@ def _place(icechunk: Any, url: str, storage: Storage) -> Any:
         given["allow_http"] = True
     if endpoint and not _is_true(options.get("virtual_hosted_style_request")):
         given["force_path_style"] = True
-    if not given.keys() & {"access_key_id", "anonymous"}:
-        given["from_env"] = True
-    return icechunk.s3_storage(bucket=root.partition("://")[2].rstrip("/"), prefix=key, **given)
+    return given
 
 
 def _is_true(value: object) -> bool:

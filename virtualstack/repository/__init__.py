@@ -1,6 +1,7 @@
 """The history of a manifest store."""
 
 from virtualstack.repository.icechunk import append_icechunk, place_icechunk
+from virtualstack.repository.icechunk_repositories import save_icechunk
 from virtualstack.repository.overwrite import overwrite
 from virtualstack.repository.references import append_references
 from virtualstack.repository.repository import Repository
@@ -15,4 +16,5 @@ __all__ = [
     "place",
     "place_icechunk",
     "save",
+    "save_icechunk",
 ]

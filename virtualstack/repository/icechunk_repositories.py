@@ -1,0 +1,147 @@
+"""Whole groups as Icechunk repositories, which are made where there are none."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from virtualstack.errors import MissingDependencyError, StorageError, WriterError
+from virtualstack.formats.icechunk import url_to_icechunk
+from virtualstack.location import Location, absolute_url, local_path, split_url
+from virtualstack.manifests import ManifestGroup
+from virtualstack.readers.icechunk import options_of_s3, repository_storage
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage.local import LocalTarget
+from virtualstack.writers.icechunk import write_icechunk
+
+__all__ = ["save_icechunk"]
+
+_BRANCH = "main"
+
+
+def save_icechunk(
+    group: ManifestGroup,
+    target: str | os.PathLike[str],
+    /,
+    *,
+    storage: StorageLike = None,
+    message: str | None = None,
+    **options: Any,
+) -> str:
+    """Commit a group to the branch ``"main"`` of a repository, in the place of what it holds.
+
+    A repository that is made has a virtual chunk container for the folder that holds all local sources, and for each
+    bucket and web server; where nothing is committed, nothing is left of it.
+
+    Parameters
+    ----------
+    group
+        To be written.
+    target
+        Local directory, or a URL in S3.
+    storage
+        As in :meth:`~virtualstack.storage.Storage.of`.
+    message
+        Of the commit.
+    options
+        Of :func:`~virtualstack.writers.icechunk.write_icechunk`.
+
+    Returns
+    -------
+    str
+        Id of the snapshot.
+
+    Raises
+    ------
+    WriterError
+        Icechunk cannot hold a variable, or a repository that is there has no container for a source.
+    StorageError
+        The repository cannot be opened or written.
+    MissingDependencyError
+        Icechunk is not installed.
+    """
+    try:
+        icechunk: Any = importlib.import_module("icechunk")
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("writing Icechunk", extra="icechunk") from error
+    reached = Storage.of(storage)
+    url = absolute_url(target).rstrip("/")
+    place = repository_storage(icechunk, url, reached, create=True)
+    is_new = False
+    try:
+        if icechunk.Repository.exists(place):
+            repository = icechunk.Repository.open(place)
+        else:
+            _check_empty(url, reached)
+            is_new = True
+            config = icechunk.RepositoryConfig.default()
+            for prefix, store in _containers(icechunk, _sources(group), reached).items():
+                config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
+            repository = icechunk.Repository.create(place, config)
+            repository.save_config()
+        session = repository.writable_session(_BRANCH)
+        write_icechunk(group, session.store, mode="w", storage=reached, **options)
+        return str(session.commit(message or "virtualstack", rebase_with=icechunk.ConflictDetector()))
+    except BaseException as error:
+        if is_new:
+            _delete(url, reached)
+        if isinstance(error, icechunk.IcechunkError):
+            reason = str(error).strip().partition("\n")[0]
+            raise StorageError(f"'{url}' cannot be written by Icechunk: {reason}", url=url) from error
+        raise
+
+
+def _check_empty(url: str, storage: Storage) -> None:
+    first = storage.target(url).first()
+    if first is not None:
+        raise WriterError(
+            f"'{url}' holds '{first}', and is no Icechunk repository: give another place, or delete what is there",
+            feature="existing files",
+        )
+
+
+def _delete(url: str, storage: Storage) -> None:
+    target = storage.target(url)
+    for key in target.list():
+        target.delete(key)
+    if isinstance(target, LocalTarget):
+        target.delete_folder("")
+
+
+def _sources(group: ManifestGroup) -> set[Location]:
+    return {x for _, node in group.walk() for array in node.arrays.values() for x in array.in_memory().locations}
+
+
+def _containers(icechunk: Any, sources: Iterable[Location], storage: Storage) -> dict[str, Any]:
+    """Give a container for each place of sources, by its prefix; none where Icechunk knows no such place."""
+    found: dict[str, Any] = {}
+    folders = set()
+    for url in {source.url for source in sources}:
+        path = local_path(url)
+        if path is not None:
+            folders.add(str(path.parent))
+            continue
+        prefix = split_url(url_to_icechunk(url))[0]
+        if prefix not in found:
+            store = _store(icechunk, url, storage)
+            if store is not None:
+                found[prefix] = store
+    if folders:
+        folder = os.path.commonpath(folders).rstrip("/") + "/"
+        found[url_to_icechunk(f"file://{folder}")] = icechunk.local_filesystem_store(folder)
+    return found
+
+
+def _store(icechunk: Any, url: str, storage: Storage) -> Any:
+    match url.partition("://")[0]:
+        case "s3" | "s3a":
+            known = options_of_s3(url, storage)
+            names = "region", "endpoint_url", "allow_http", "anonymous", "force_path_style"
+            return icechunk.s3_store(**{name: known[name] for name in names if name in known})
+        case "gs" | "gcs":
+            return icechunk.gcs_store()
+        case "http" | "https":
+            return icechunk.http_store()
+    return None
