@@ -42,6 +42,7 @@ class _Writers:
         fill_budget: int = 1 << 24,
         inline_limit: int = 1 << 20,
         rewrite: str | float | None = None,
+        missing: Literal["raise", "fill"] = "fill",
         append_dim: str | None = None,
         ordered: bool = True,
         join: Literal["exact", "left", "outer"] = "exact",
@@ -70,6 +71,8 @@ class _Writers:
             where kerchunk takes only a part of its chunks as they lie: ``"1%"`` or ``0.01`` of its stored bytes, or
             bytes as a number or such as ``"64 MiB"``. Counted before anything is read, and nothing is written where
             it does not suffice. By default chunks are referenced as they lie, or the variable is refused.
+        missing
+            Whether chunks that should be there and are not are refused, or left out as those that were never written.
         append_dim
             Dimension along which this is put behind what the target refers to. Everything is checked before anything
             is written: what is there must fit, and the two together must have a form in kerchunk. JSON is written anew;
@@ -98,6 +101,7 @@ class _Writers:
             "fill_budget": fill_budget,
             "inline_limit": inline_limit,
             "rewrite": rewrite,
+            "missing": missing,
         }
         if append_dim is not None:
             repository = importlib.import_module("virtualstack.repository")

@@ -16,6 +16,7 @@ from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import found_url
 from virtualstack.writers.kerchunk import SUFFIXES as REFERENCES
 from virtualstack.writers.kerchunk import write_kerchunk
+from virtualstack.writers.missing import Missing
 
 __all__ = ["ICECHUNK", "STORE", "SUFFIXES", "convert"]
 
@@ -42,6 +43,7 @@ def convert(
     fill_budget: int = 1 << 24,
     inline_limit: int = 1 << 20,
     rewrite: str | float | None = None,
+    missing: Missing = "raise",
     message: str | None = None,
 ) -> ManifestGroup:
     """Write the references of one form in another: chunks stay where they are, and what is read is the same.
@@ -71,6 +73,9 @@ def convert(
     fill_budget, inline_limit, rewrite
         What kerchunk references and Icechunk may hold where they cannot point: as in ``vds.virtual.to_kerchunk``. A
         manifest store takes all chunks as they lie.
+    missing
+        Whether chunks that are MISSING are refused, or read as the fill value (``"fill"``), in forms that cannot tell
+        them from chunks that were never written: all but manifest stores.
     message
         What the snapshot is, for the log of a store.
 
@@ -97,7 +102,15 @@ def convert(
     if suffix == ICECHUNK:
         if relative:
             raise WriterError("Icechunk has no relative locations: leave out relative=True", feature="relative")
-        save_icechunk(group, target, storage=reached, message=message, inline_limit=inline_limit, rewrite=rewrite)
+        save_icechunk(
+            group,
+            target,
+            storage=reached,
+            message=message,
+            inline_limit=inline_limit,
+            rewrite=rewrite,
+            missing=missing,
+        )
     elif suffix != STORE:
         write_kerchunk(
             group,
@@ -107,6 +120,7 @@ def convert(
             fill_budget=fill_budget,
             inline_limit=inline_limit,
             rewrite=rewrite,
+            missing=missing,
         )
     else:
         save(group, target, storage=reached, mode="w", message=message, relative=relative)

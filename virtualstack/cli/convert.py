@@ -15,13 +15,14 @@ __all__ = ["add_commands"]
 
 def add_commands(add: AddCommand, /) -> None:
     """Add ``convert``."""
-    command = add(
-        "convert", _convert, help="write references in another form: kerchunk JSON, parquet, manifest store, Icechunk"
-    )
+    command = add("convert", _convert, help="write references in another form, such as kerchunk's or Icechunk's")
+    command.add_argument("source", metavar="SOURCE", help="references of any form, a store or a file; path or URL")
     command.add_argument(
-        "source", metavar="SOURCE", help="refs.json, refs.parq, cube.vstack, cube.icechunk or any file; path or URL"
+        "target",
+        metavar="TARGET",
+        type=output,
+        help="refs.json, refs.parq, cube.vstack or cube.icechunk: the suffix decides",
     )
-    command.add_argument("target", metavar="TARGET", type=output, help="refs.json, refs.parq, cube.vstack or cube.icechunk: the suffix decides")
     add_reader(command)
     add_at(command)
     command.add_argument(
@@ -40,6 +41,13 @@ def add_commands(add: AddCommand, /) -> None:
     )
     add_rewrite(command)
     command.add_argument(
+        "--missing",
+        choices=["raise", "fill"],
+        default="raise",
+        help="what to do with chunks that should be there and are not, where the form has no place for that: an error, "
+        "or the fill value (default: raise)",
+    )
+    command.add_argument(
         "-m", "--message", metavar="TEXT", help="what the snapshot of a store or repository is, for its log"
     )
 
@@ -54,6 +62,7 @@ def _convert(options: argparse.Namespace) -> int:
         unsupported=options.unsupported,
         relative=options.relative,
         rewrite=options.rewrite,
+        missing=options.missing,
         message=options.message,
     )
     nodes = [node for _, node in group.walk()]

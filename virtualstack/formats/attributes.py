@@ -11,7 +11,14 @@ import numpy as np
 
 from virtualstack.errors import WriterError
 
-__all__ = ["ATTRIBUTE_DTYPES", "EXTRA", "attribute_dtypes", "json_attributes", "restore_cf", "restore_dtypes"]
+__all__ = [
+    "attribute_dtypes",
+    "extra_of",
+    "json_attributes",
+    "restore_cf",
+    "restore_dtypes",
+    "with_dtypes",
+]
 
 EXTRA, ATTRIBUTE_DTYPES = "virtualstack", "attribute_dtypes"
 """Keys in the metadata of an array, and in what stands there, that readers of zarr do not know and ignore."""
@@ -66,6 +73,21 @@ def restore_dtypes(attributes: Mapping[str, Any], dtypes: object, /) -> dict[str
             continue
         restored[name] = array if array.ndim else array[()]
     return restored
+
+
+def with_dtypes(attributes: Mapping[str, Any], document: Mapping[str, Any], /) -> dict[str, Any]:
+    """Give attributes the dtypes that stand in the metadata of their array or group, if any do."""
+    extra = document.get(EXTRA)
+    return restore_dtypes(attributes, extra.get(ATTRIBUTE_DTYPES) if isinstance(extra, Mapping) else None)
+
+
+def extra_of(attributes: Mapping[str, Any], /) -> dict[str, Any]:
+    """Give what is to stand in the metadata of an array or group beside attributes; nothing where JSON holds them.
+
+    It has the key ``must_understand``, without which readers of zarr v3 refuse what they do not know.
+    """
+    dtypes = attribute_dtypes(attributes)
+    return {EXTRA: {"must_understand": False, ATTRIBUTE_DTYPES: dtypes}} if dtypes else {}
 
 
 def restore_cf(attributes: Mapping[str, Any], cf: Mapping[str, Any], /, *, variable: str) -> dict[str, Any]:

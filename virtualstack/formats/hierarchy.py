@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.formats.attributes import with_dtypes
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.zarr2 import is_nczarr, parse_zarr2
 from virtualstack.formats.zarr3 import parse_zarr3
@@ -108,6 +109,10 @@ def build_group(
             node = root.at(path)
             given = _object(attributes, f"{key}' of '{where}")
             node.attributes = {**node.attributes, **{x: value for x, value in given.items() if not is_nczarr(x)}}
+    for key, document in metadata.items():
+        if _parent(key) not in arrays and _leaf(key) in (".zgroup", "zarr.json") and isinstance(document, Mapping):
+            node = root.at(_parent(key))
+            node.attributes = with_dtypes(node.attributes, document)
     for path in filter(wanted, arrays):
         node, name = root.at(_parent(path)), _leaf(path) or NAMELESS
         at = f"{path}' of '{where}"

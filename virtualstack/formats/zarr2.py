@@ -11,12 +11,10 @@ import numpy as np
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, WriterError
 from virtualstack.formats.attributes import (
-    ATTRIBUTE_DTYPES,
-    EXTRA,
-    attribute_dtypes,
+    extra_of,
     json_attributes,
     restore_cf,
-    restore_dtypes,
+    with_dtypes,
 )
 from virtualstack.formats.holes import (
     FillBudget,
@@ -88,7 +86,7 @@ def hierarchy_of(
     manifests: dict[str, Manifest] = {}
     for path, node in group.walk():
         prefix = f"{path[1:]}/" if path else ""
-        metadata[f"{prefix}.zgroup"] = {"zarr_format": 2}
+        metadata[f"{prefix}.zgroup"] = {"zarr_format": 2} | extra_of(node.attributes)
         metadata[f"{prefix}.zattrs"] = group_attributes(node, path or "/")
         for name, array in node.arrays.items():
             key = prefix + name
@@ -182,10 +180,7 @@ def _array(
         "fill_value": None if fill is None else fill_to_zarr2(fill, stored),
         "dimension_separator": ".",
     }
-    dtypes = attribute_dtypes(raw)
-    if dtypes:  # readers of zarr v2 ignore keys that they do not know
-        zarray[EXTRA] = {ATTRIBUTE_DTYPES: dtypes}
-    return zarray, attributes, manifest
+    return zarray | extra_of(raw), attributes, manifest  # readers of zarr v2 ignore keys that they do not know
 
 
 def _stored_form(
@@ -253,8 +248,7 @@ def parse_zarr2(
     dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)
     fill = fill_from_zarr2(zarray.get("fill_value"), dtype, where=where)
     attributes = {name: value for name, value in zattrs.items() if name != DIMENSIONS and not is_nczarr(name)}
-    extra = zarray.get(EXTRA)
-    attributes = restore_dtypes(attributes, extra.get(ATTRIBUTE_DTYPES) if isinstance(extra, Mapping) else None)
+    attributes = with_dtypes(attributes, zarray)
     if masks_fill_value and zarray.get("fill_value") is not None:
         attributes["_FillValue"] = fill.value
     reverse = tuple(range(len(shape)))[::-1] if order == "F" and len(shape) > 1 else None

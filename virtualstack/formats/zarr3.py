@@ -16,7 +16,7 @@ from zarr.dtype import data_type_registry
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
-from virtualstack.formats.attributes import ATTRIBUTE_DTYPES, EXTRA, restore_dtypes
+from virtualstack.formats.attributes import with_dtypes
 from virtualstack.formats.metadata import ArrayMetadata, lengths_of, ordered_encoding
 from virtualstack.formats.shards import Shards
 from virtualstack.manifests import Fill
@@ -83,7 +83,7 @@ def parse_zarr3(
         encoding=ordered_encoding(dtype, chunks, codecs, order),
         fill=fill,
         dimension_names=_names(data.get("dimension_names"), len(shape)),
-        attributes=_attributes(_with_dtypes(data), native, where),
+        attributes=_attributes(with_dtypes(data.get("attributes") or {}, data), native, where),
         key_prefix=prefix,
         separator=separator,
         edges=edges,
@@ -169,14 +169,6 @@ def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << 63
 
 
-def _with_dtypes(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Give attributes with the dtypes that stand beside them."""
-    extra = data.get(EXTRA)
-    return restore_dtypes(
-        data.get("attributes") or {}, extra.get(ATTRIBUTE_DTYPES) if isinstance(extra, Mapping) else None
-    )
-
-
 def _named(value: object, what: str, where: str) -> tuple[str, dict[str, Any]]:
     """Give name and configuration of an extension point, such as a codec."""
     if isinstance(value, str):
@@ -256,6 +248,8 @@ def _names(value: object, ndim: int) -> tuple[str, ...] | None:
 def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str) -> dict[str, Any]:
     """Give attributes with ``_FillValue`` as a value: xarray writes it to zarr v3 as base64 of a double."""
     value = attributes.get("_FillValue")
+    if isinstance(value, int) and dtype.kind in "iu":
+        return {**attributes, "_FillValue": _typed(value, dtype)}
     if value is None or not isinstance(value, (str, list)) or dtype.kind not in "fcS":
         return dict(attributes)
     try:
@@ -266,7 +260,17 @@ def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str)
             decoded = complex(*parts) if dtype.kind == "c" else parts[0]
     except (binascii.Error, struct.error, TypeError, ValueError, IndexError) as error:
         raise MalformedFileError(f"'{where}' has _FillValue {value!r}, which is no base64 of a double") from error
-    return {**attributes, "_FillValue": decoded}
+    return {**attributes, "_FillValue": decoded if dtype.kind == "S" else _typed(decoded, dtype)}
+
+
+def _typed(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Give a number in the dtype of the values, where it has a place there."""
+    try:
+        with np.errstate(all="ignore"):
+            typed = dtype.type(value)
+    except OverflowError:
+        return value
+    return typed if typed == value or value != value else value
 
 
 def _double(text: str) -> float:

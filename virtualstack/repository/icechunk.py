@@ -17,8 +17,9 @@ from virtualstack.repository.fitting import Fitting
 from virtualstack.repository.nodes import bundled_in
 from virtualstack.repository.region import Region, placed
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.writers.icechunk.write import Missing, check_store, form_options, group_path, write_group
+from virtualstack.writers.icechunk.write import check_store, form_options, group_path, write_group
 from virtualstack.writers.manifest_store.write import Overlay
+from virtualstack.writers.missing import Missing
 
 __all__ = ["append_icechunk", "place_icechunk"]
 

@@ -378,11 +378,10 @@ class LocalTarget:
             self._own_path(key).unlink(missing_ok=True)
 
     def delete_folder(self, prefix: str, /) -> None:
-        """Delete a folder and those in it, as far as they hold no files."""
-        with _StorageErrors(self._url(prefix), "delete"):
-            for folder, _, _ in os.walk(
-                self._own_path(f"{prefix.rstrip('/')}/x").parent, topdown=False, onerror=_raise_unless_gone
-            ):
+        """Delete a folder (``""``: the root) and those in it, as far as they hold no files."""
+        with _StorageErrors(self.url + prefix, "delete"):
+            top = self._own_path(f"{prefix.rstrip('/')}/x".lstrip("/")).parent
+            for folder, _, _ in os.walk(top, topdown=False, onerror=_raise_unless_gone):
                 with contextlib.suppress(FileNotFoundError, OSError):
                     os.rmdir(folder)  # noqa: PTH106 - a text
 

@@ -30,8 +30,10 @@ from virtualstack.manifests import (
     inline_array,
     repack,
 )
+from virtualstack.manifests.counted import CountedManifest
 from virtualstack.reading import read_array
 from virtualstack.storage import LocalTarget, Storage, StorageLike, Target
+from virtualstack.writers.missing import Missing, check_word, refuse_missing
 from virtualstack.writers.plan import RewritePlan, plan_rewrite
 from virtualstack.writers.rewrite import Budget, check_missing
 from virtualstack.writers.rewrite import rewrite as rewrite_chunks
@@ -59,6 +61,7 @@ def write_kerchunk(
     fill_budget: int = 1 << 24,
     inline_limit: int = 1 << 20,
     rewrite: Budget | str | float | None = None,
+    missing: Missing = "fill",
 ) -> dict[str, Any] | None:
     """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
 
@@ -101,6 +104,8 @@ def write_kerchunk(
     rewrite
         How much of a variable may be encoded anew and written into the references, where kerchunk takes only a part of
         its chunks as they lie (:meth:`~virtualstack.writers.rewrite.Budget.of`); nothing by default.
+    missing
+        Whether MISSING chunks are refused, or left out as EMPTY ones are.
 
     Returns
     -------
@@ -112,10 +117,15 @@ def write_kerchunk(
     WriterError
         Kerchunk cannot express an array, named with the feature; or something else stands at the target.
     ValueError
-        ``relative`` without a target, or ``rewrite`` is no budget.
+        ``relative`` without a target, ``rewrite`` is no budget, or ``missing`` is none of its words.
     """
+    check_word(missing)
     budget = None if rewrite is None else Budget.of(rewrite)
     group = group.map_arrays(lambda array: _expressible(array, inline_limit, budget, storage))
+    if missing == "raise":
+        for path, node in group.walk():
+            for name, array in node.arrays.items():
+                refuse_missing(_n_missing(array), variable=f"{path}/{name}".lstrip("/"), target="kerchunk")
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target: locations are relative to its folder")
@@ -170,6 +180,11 @@ def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None,
         return _inlined(array, storage)
     # Holes may read as what no stored number unpacks to, and so the packing be none of attributes.
     return _inlined(array, storage) if is_small and not _is_expressible(changed) else changed
+
+
+def _n_missing(array: ManifestArray) -> int:
+    manifest = array.manifest
+    return manifest.n_missing if isinstance(manifest, CountedManifest) else array.in_memory().summary().n_missing
 
 
 def _is_small(array: ManifestArray, inline_limit: int) -> bool:

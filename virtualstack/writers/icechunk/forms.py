@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import UnsupportedFeatureError, WriterError
-from virtualstack.formats.attributes import ATTRIBUTE_DTYPES, EXTRA, attribute_dtypes, json_attributes, restore_cf
+from virtualstack.formats.attributes import extra_of, json_attributes, restore_cf
 from virtualstack.formats.zarr2 import group_attributes
 from virtualstack.manifests import (
     MISSING,
@@ -29,6 +29,7 @@ from virtualstack.manifests.plain import longest_cells, match_axes
 from virtualstack.reading import read_array
 from virtualstack.storage import StorageLike
 from virtualstack.store.documents import codec_documents, dump_document, fill_attribute, stored_document
+from virtualstack.writers.missing import Missing, refuse_missing
 from virtualstack.writers.plan import RewritePlan, plan_rewrite
 from virtualstack.writers.rewrite import Budget, check_missing
 from virtualstack.writers.rewrite import rewrite as rewrite_chunks
@@ -52,7 +53,7 @@ class FormOptions:
 
     inline_limit: int
     rewrite: Budget | None
-    missing: Literal["raise", "fill"]
+    missing: Missing
     storage: StorageLike
 
 
@@ -114,14 +115,8 @@ def form_of(array: ManifestArray, options: FormOptions, /, *, path: str) -> Form
     changed, grid = _expressible(repack(array.whole()), options)
     manifest = grid.manifest
     n_missing = int(np.count_nonzero(manifest.entries["location"] == MISSING))
-    if n_missing and options.missing == "raise":
-        raise WriterError(
-            f"variable '{path}' has {n_missing:,} MISSING chunks, which Icechunk cannot tell from those never "
-            "written: restore their sources, leave the variable out, write a manifest store, or say missing='fill' to "
-            "let them read as the fill value",
-            variable=path,
-            feature="MISSING chunks",
-        )
+    if options.missing == "raise":
+        refuse_missing(n_missing, variable=path, target="Icechunk")
     return Form(document=_document(changed, grid, path), manifest=manifest)
 
 
@@ -134,7 +129,8 @@ def group_document_of(group: ManifestGroup, /, *, path: str) -> bytes:
         An attribute has no JSON form.
     """
     attributes = group_attributes(group, path or "/")
-    return _dump({"zarr_format": 3, "node_type": "group", "attributes": attributes}, path or "/")
+    document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    return _dump(document | extra_of(group.attributes), path or "/")
 
 
 # -- how chunks lie -------------------------------------------------------------------------------------------
@@ -299,10 +295,7 @@ def _document(array: ManifestArray, grid: _Grid, path: str) -> bytes:
         document["chunk_grid"] = {"name": "rectilinear", "configuration": configuration}
     raw = restore_cf(array.attributes, array.cf, variable=path)
     document["attributes"] = _attributes(raw, array.dtype, path)
-    dtypes = attribute_dtypes({name: value for name, value in raw.items() if name != "_FillValue"})
-    if dtypes:
-        document[EXTRA] = {"must_understand": False, ATTRIBUTE_DTYPES: dtypes}
-    return _dump(document, path)
+    return _dump(document | extra_of({name: x for name, x in raw.items() if name != "_FillValue"}), path)
 
 
 def _attributes(raw: Mapping[str, Any], dtype: np.dtype[Any], path: str) -> dict[str, Any]:

@@ -20,15 +20,13 @@ from virtualstack.storage import StorageLike
 from virtualstack.writers.icechunk.forms import Form, FormOptions, form_of, group_document_of
 from virtualstack.writers.icechunk.places import Containers
 from virtualstack.writers.icechunk.references import Changes, changes_between, inline_chunks, set_references
+from virtualstack.writers.missing import Missing, check_word
 from virtualstack.writers.rewrite import Budget
 
-__all__ = ["MODES", "Missing", "check_store", "form_options", "group_path", "write_group", "write_icechunk"]
+__all__ = ["MODES", "check_store", "form_options", "group_path", "write_group", "write_icechunk"]
 
 MODES = "w-", "w"
 _AT_ONCE = 32
-
-type Missing = Literal["raise", "fill"]
-"""Whether MISSING chunks are refused, or left out as EMPTY ones are."""
 
 
 def write_icechunk(
@@ -94,8 +92,7 @@ def form_options(
     *, storage: StorageLike, inline_limit: int, rewrite: Budget | str | float | None, missing: Missing
 ) -> FormOptions:
     """Check what a user gives."""
-    if missing not in ("raise", "fill"):
-        raise ValueError(f"missing={missing!r}; MISSING chunks are refused ('raise'), or left out ('fill')")
+    check_word(missing)
     budget = None if rewrite is None else Budget.of(rewrite)
     return FormOptions(inline_limit=inline_limit, rewrite=budget, missing=missing, storage=storage)
 

@@ -1,0 +1,188 @@
+"""Every form becomes every other and comes back: the same references, or an error that says what has no place."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.amount import ALL
+from virtualstack.errors import ReaderError, WriterError
+from virtualstack.manifests import EMPTY, INLINE, MISSING
+from virtualstack.readers import ReadOptions, find_reader
+from virtualstack.repository import save
+from virtualstack.storage import Storage
+
+pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of files that are odd, and of zarr's data types
+]
+
+CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
+FILES = sorted(path for path in (CORPUS / "hdf5").glob("*.nc*")) + sorted((CORPUS / "netcdf3").glob("*.nc"))
+FORMS = "json", "parq", "vstack", "icechunk"
+PAIRS = [pair for pair in itertools.product(FORMS, FORMS) if pair[0] != pair[1]]
+
+
+def read(path):
+    """Give the group that a form holds."""
+    storage = Storage.of(None)
+    return find_reader(path, storage).read(Path(path).absolute().as_uri().replace("%20", " "), storage, ReadOptions())
+
+
+def references(array):
+    """Give what each cell is: its place and codecs, its bytes, or what it reads as."""
+    manifest = array.in_memory()
+    starts = np.zeros(manifest.shape, np.int64) if manifest.starts is None else manifest.starts
+    found = []
+    for entry, start in zip(manifest.entries.reshape(-1).tolist(), starts.reshape(-1).tolist(), strict=True):
+        location, encoding, offset, length = entry
+        if location in (EMPTY, MISSING):
+            found.append((location, str(manifest.fills[encoding if location == EMPTY else 0])))
+            continue
+        codecs = str(manifest.encodings[encoding])
+        data = manifest.inline[offset : offset + length] if location == INLINE else None
+        place = None if data is not None else (manifest.locations[location - len((EMPTY, MISSING, INLINE))].url, offset)
+        found.append((place, data, length, codecs, start))
+    return found
+
+
+def as_texts(attributes):
+    """Give dtypes and values, in which NaN is NaN."""
+    return {name: (str(np.asarray(x).dtype), str(np.asarray(x).tolist())) for name, x in attributes.items()}
+
+
+def effective(node):
+    """Give attributes and coordinates, which a group's attribute ``coordinates`` may name, too."""
+    attributes = as_texts(node.attributes)
+    _, listed = attributes.pop("coordinates", (None, ""))
+    names = {name for x in node.arrays.values() for name in str(x.attributes.get("coordinates", "")).split()}
+    names = (node.coordinates | names | {*listed.split()}) & node.arrays.keys()
+    return attributes, names
+
+
+def assert_same(got, expected):
+    """Compare groups: dims, grids, attributes, and each reference."""
+    nodes, others = dict(got.walk()), dict(expected.walk())
+    assert nodes.keys() == others.keys()
+    for path, node in nodes.items():
+        other = others[path]
+        assert node.arrays.keys() == other.arrays.keys(), path
+        assert effective(node) == effective(other), path
+        for name, array in node.arrays.items():
+            known = other.arrays[name]
+            assert (array.shape, array.dtype, array.grid) == (known.shape, known.dtype, known.grid)
+            assert array.dimension_names == known.dimension_names
+            assert as_texts(array.attributes) == as_texts(known.attributes), name
+            for i, (found, wanted) in enumerate(zip(references(array), references(known), strict=True)):
+                if len(wanted) == 2 and len(found) == 5:  # an absent chunk that kerchunk must write out
+                    fill, dtype = known.manifest.tables.fill.value, known.dtype
+                    assert not array.in_memory().encodings[0].codecs, name
+                    np.testing.assert_array_equal(np.frombuffer(found[1], dtype), fill)
+                else:
+                    assert found == wanted, (name, i)
+
+
+def there_and_back(source, first, second, folder):
+    """Give what the first form holds before and after it was the second one; or the error that refused it."""
+    a, b, c = (folder / f"{name}.{form}" for name, form in zip("abc", (first, second, first), strict=True))
+    vs.convert(source, a, unsupported="skip")
+    before = read(a)
+    vs.convert(a, b)
+    vs.convert(b, c)
+    return before, read(c), c
+
+
+@pytest.fixture(scope="module")
+def cube(tmp_path_factory):
+    """Files that differ as much as references of every form can hold: holes, inline chunks, groups, texts, scalars."""
+    folder = tmp_path_factory.mktemp("cube")
+    for i in range(3):
+        with netCDF4.Dataset(folder / f"{i} ä.nc", "w") as file:
+            for name, length in (("time", None), ("y", 7), ("x", 5)):
+                file.createDimension(name, length)
+            time = file.createVariable("time", "f8", ("time",))
+            time.units = "hours since 2000-01-01"
+            time[:] = np.arange(4) + 4 * i
+            t = file.createVariable("t", "i2", ("time", "y", "x"), zlib=True, chunksizes=(2, 3, 5), fill_value=-7)
+            t.scale_factor, t.add_offset = 0.5, 10.0
+            if i != 1:  # of the second file nothing is written
+                t[:] = np.random.default_rng(i).integers(0, 50, (4, 7, 5))
+            raw = file.createVariable("raw", ">f4", ("time", "x"), endian="big", chunksizes=(1, 5))
+            raw[:] = np.random.default_rng(i).random((4, 5))
+            half = file.createVariable("half", "f8", ("time", "y"), chunksizes=(2, 7), fill_value=np.nan)
+            half[:2] = i
+            file.createVariable("mask", "u1", ("y", "x"), zlib=True, shuffle=True)[:] = 1
+            file.createVariable("crs", "i4", ())[...] = 3
+            file.title = "one of three"
+    files = sorted(folder.glob("*.nc"))
+    parts = [vs.open_virtual_dataset(file, loadable_variables=["time"]) for file in files]
+    vds = xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="override", combine_attrs="override")
+    expected = xr.concat(
+        [xr.open_dataset(file).load() for file in files],
+        "time", data_vars="minimal", coords="minimal", compat="override", combine_attrs="override",
+    )  # fmt: skip
+    return vds, expected
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_a_cube_comes_back(cube, first, second, tmp_path):
+    """Joined files, with chunks that are absent, inline, and of odd names."""
+    vds, expected = cube
+    vds.virtual.to_manifest_store(tmp_path / "cube.vstack")
+    before, after, path = there_and_back(tmp_path / "cube.vstack", first, second, tmp_path)
+    assert_same(after, before)
+    found = vs.open_virtual_dataset(path).virtual.open().load()
+    xr.testing.assert_equal(found, expected)
+    assert found["t"].attrs == expected["t"].attrs
+
+
+@pytest.mark.parametrize("target", FORMS)
+def test_missing_chunks_come_back_or_are_refused(tmp_path, target):
+    """Only a manifest store tells MISSING from EMPTY: the others refuse by name, or take the fill value if told to."""
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 6)
+        file.createVariable("t", "f4", ("x",), chunksizes=(2,), fill_value=-1.0)[:] = np.arange(6)
+    group = read(tmp_path / "a.nc")
+    entries = group.arrays["t"].in_memory().entries.copy()
+    entries[1] = (MISSING, 0, 0, 0)
+    array = replace(group.arrays["t"], manifest=replace(group.arrays["t"].in_memory(), entries=entries))
+    source, path = tmp_path / "source.vstack", tmp_path / f"target.{target}"
+    save(replace(group, arrays={"t": array}), source)
+    assert references(read(source).arrays["t"])[1][0] == MISSING
+    if target == "vstack":
+        vs.convert(source, path)
+        assert_same(read(path), read(source))
+        return
+    with pytest.raises(WriterError, match="variable 't' has 1 MISSING chunks") as caught:
+        vs.convert(source, path)
+    assert (caught.value.variable, caught.value.feature) == ("t", "MISSING chunks")
+    assert not path.exists()
+    vs.convert(source, path, missing="fill")
+    found = vs.open_virtual_dataset(path).virtual.open().load()
+    np.testing.assert_array_equal(found["t"], [0, 1, np.nan, np.nan, 4, 5])
+
+
+def _pairs_of(i):
+    return PAIRS if ALL else [PAIRS[i % len(PAIRS)]]
+
+
+@pytest.mark.skipif(not FILES, reason="the shared corpus is not here: ../shared/corpus")
+@pytest.mark.parametrize(
+    ("path", "first", "second"),
+    [(path, *pair) for i, path in enumerate(FILES) for pair in _pairs_of(i)],
+    ids=lambda x: x.name if isinstance(x, Path) else x,
+)
+def test_real_files_come_back(path, first, second, tmp_path):
+    """By one pair of forms each, and with VIRTUALSTACK_TESTS=all by every pair."""
+    try:
+        before, after, _ = there_and_back(path, first, second, tmp_path)
+    except (WriterError, ReaderError) as error:
+        assert getattr(error, "variable", None) or getattr(error, "feature", None) or error.url
+        pytest.skip(f"refused by name: {str(error)[:300]}")
+    assert_same(after, before)
