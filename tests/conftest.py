@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import boto3
+import hypothesis
 import pytest
 from moto.server import ThreadedMotoServer
 
 from virtualstack.storage import registry
+
+hypothesis.settings.register_profile(
+    "virtualstack", deadline=None
+)  # how long an example takes depends on who else runs
+hypothesis.settings.load_profile("virtualstack")
 
 DATA = bytes(range(256)) * 400
 BUCKET = "bucket"
