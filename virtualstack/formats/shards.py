@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import google_crc32c
@@ -17,6 +17,7 @@ __all__ = ["Shards"]
 _ABSENT = np.uint64((1 << 64) - 1)
 _CHECKSUM = 4  # bytes behind the index
 _PLACE = 16  # bytes of offset and length
+_AT_ONCE = 1 << 20  # chunks that are looked at together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,26 +104,31 @@ class Shards:
         MalformedFileError
             A checksum is wrong, or a chunk lies outside of its shard.
         """
-        starts = [np.cumsum(edges) - edges for edges in self.edges]
-        index = self._index(shards)
-        columns = []
-        for row, data in enumerate(indexes):
-            corner = [int(axis[i[row]]) for axis, i in zip(starts, index, strict=True)]
-            shape = [int(edges[i[row]]) for edges, i in zip(self.edges, index, strict=True)]
-            table = np.frombuffer(self._checked(data, shards[row], where), "<u8").reshape(-1, 2)
-            offsets, lengths = table[:, 0], table[:, 1]
-            there = np.flatnonzero((offsets != _ABSENT) | (lengths != _ABSENT))
-            offsets, lengths = offsets[there], lengths[there]
-            size = np.uint64(sizes[row])
-            if ((offsets > size) | (lengths > size - np.minimum(offsets, size))).any():
-                raise self._damaged(shards[row], where, f"has {size} bytes, and a chunk beyond them")
-            inner = [i + n for i, n in zip(np.unravel_index(there, shape or (1,)), corner or [0], strict=True)]
-            inside = np.all([i < n for i, n in zip(inner, self.grid or (1,), strict=True)], axis=0)
-            cells = np.ravel_multi_index([i[inside] for i in inner], self.grid or (1,))
-            rows = np.full(cells.size, row, np.int64)
-            columns.append((cells, rows, offsets[inside].astype(np.int64), lengths[inside].astype(np.int64)))
-        if not columns:
-            return (np.zeros(0, np.int64),) * 4
+        edges = self.edges or (np.ones(1, np.int64),)  # an array of no axes is one of one chunk
+        grid = self.grid or (1,)
+        index = np.unravel_index(shards, self.shape or (1,))
+        shapes = np.stack([lengths[i] for lengths, i in zip(edges, index, strict=True)], 1)
+        columns = [tuple(np.zeros((4, 0), np.int64))]
+        for some in _alike(shapes):
+            tables = [self._checked(indexes[row], shards[row], where) for row in some.tolist()]
+            table = np.frombuffer(b"".join(tables), "<u8").reshape(some.size, -1, 2)
+            shard, place = np.nonzero((table != _ABSENT).any(2))
+            offsets, lengths = table[shard, place].T
+            rows = some[shard]
+            ends = sizes[rows].astype(np.uint64)
+            outside = (offsets > ends) | (lengths > ends - np.minimum(offsets, ends))
+            if outside.any():
+                row = rows[int(outside.argmax())]
+                raise self._damaged(shards[row], where, f"has {sizes[row]} bytes, and a chunk beyond them")
+            cell = [
+                (np.cumsum(lengths) - lengths)[i[rows]] + inner
+                for lengths, i, inner in zip(
+                    edges, index, np.unravel_index(place, shapes[some[0]].tolist()), strict=True
+                )
+            ]
+            inside = np.all([i < n for i, n in zip(cell, grid, strict=True)], axis=0)
+            cells = np.ravel_multi_index([i[inside] for i in cell], grid)
+            columns.append((cells, rows[inside], offsets[inside].astype(np.int64), lengths[inside].astype(np.int64)))
         cells, rows, offsets, lengths = (np.concatenate(parts) for parts in zip(*columns, strict=True))
         return cells, rows, offsets, lengths
 
@@ -140,3 +146,12 @@ class Shards:
     def _damaged(self, shard: int, where: str, reason: str) -> MalformedFileError:
         cell = tuple(int(i) for i in np.unravel_index(int(shard), self.shape)) if math.prod(self.shape) > 1 else ()
         return MalformedFileError(f"shard {cell} of '{where}' {reason}: it is damaged; write it anew")
+
+
+def _alike(shapes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Give the rows of shards of one shape, some at a time."""
+    kinds, kind_of = np.unique(shapes, axis=0, return_inverse=True)
+    for kind, shape in enumerate(kinds):
+        rows = np.flatnonzero(kind_of.reshape(-1) == kind)
+        step = max(1, _AT_ONCE // int(np.prod(shape)))
+        yield from (rows[i : i + step] for i in range(0, rows.size, step))
