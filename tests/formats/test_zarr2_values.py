@@ -53,9 +53,11 @@ def test_structured_fill_round_trips_in_stored_byte_order():
 
 
 def test_null_and_zero_are_zero_bytes():
-    """Null is what zarr reads as zero; old references have 0 for text."""
+    """Null is what zarr reads as zero, of times as NaT; old references have 0 for text."""
     for stored in ("<f4", "|S3", STRUCTURED, np.dtypes.StringDType()):
         assert fill_from_zarr2(None, np.dtype(stored), where="w") == Fill.zero(stored)
+    for stored in (">M8[ns]", "<m8[D]"):
+        assert fill_from_zarr2(None, np.dtype(stored), where="w") == Fill.of(np.array("NaT", stored)[()], stored)
     assert fill_from_zarr2(0, np.dtype("S3"), where="w") == Fill.zero("S3")
     assert fill_from_zarr2(5, np.dtype("c8"), where="w") == Fill.of(5, "c8")
 

@@ -127,7 +127,7 @@ def _float(value: float) -> float | str:
 
 
 def fill_from_zarr2(value: Any, stored: np.dtype[Any], /, *, where: str) -> Fill:
-    """Read ``fill_value``; null is zero, as zarr reads absent chunks then.
+    """Read ``fill_value``; null is zero, and NaT of times, as zarr reads absent chunks then.
 
     Raises
     ------
@@ -145,6 +145,8 @@ def fill_from_zarr2(value: Any, stored: np.dtype[Any], /, *, where: str) -> Fill
 
 
 def _fill(value: Any, stored: np.dtype[Any]) -> Fill:
+    if value is None and stored.kind in "Mm":
+        value = "NaT"
     if value is None or (value == 0 and stored.kind in "SUTV" and not isinstance(value, str)):
         return Fill.zero(stored)
     match stored.kind:
