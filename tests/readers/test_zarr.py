@@ -521,3 +521,26 @@ def test_conversion(tmp_path, dataset, form):
     dataset.to_zarr(tmp_path / "a.zarr", zarr_format=2)
     vs.convert(tmp_path / "a.zarr", tmp_path / f"b.{form}")
     xr.testing.assert_identical(ours(tmp_path / f"b.{form}"), theirs(tmp_path / "a.zarr"))
+
+
+def test_chunks_in_folders_that_are_links_are_found(tmp_path):
+    """As zarr finds them; a link to nothing is an error that names it, and one to a folder above is not followed."""
+    for version, name in ((3, "c/1"), (3, "c"), (2, "1")):
+        path = tmp_path / f"{version}{name.replace('/', '')}.zarr"
+        keys = {"name": "default" if version == 3 else "v2", "separator": "/"}
+        array = zarr.create_array(
+            path, name="v", shape=(4, 2), chunks=(1, 1), dtype="i4", fill_value=9, zarr_format=version,
+            chunk_key_encoding=keys, attributes={"_ARRAY_DIMENSIONS": ["y", "x"]},
+        )  # fmt: skip
+        zarr.open_group(path, mode="a", zarr_format=version)
+        array[...] = np.arange(8).reshape(4, 2)
+        folder, elsewhere = path / "v" / name, tmp_path / f"elsewhere {path.name}"
+        folder.rename(elsewhere)
+        folder.symlink_to(elsewhere)
+        (elsewhere / "loop").symlink_to(path / "v")
+        reader = vs.readers.Zarr(masks_fill_value=False)
+        np.testing.assert_array_equal(ours(path, reader=reader)["v"], np.arange(8).reshape(4, 2))
+    (elsewhere / "0").unlink()
+    (elsewhere / "0").symlink_to(tmp_path / "nothing")
+    with pytest.raises(SourceNotFoundError, match=r"v/1/0'"):
+        ours(path)

@@ -342,16 +342,26 @@ class LocalTarget:
                 return []
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
-        """List the files in the folder ``prefix`` and below it, with size and time of each."""
+        """List the files in the folder ``prefix`` and below it, with size and time of each; links are followed."""
         top, found = str(self._path(prefix.rstrip("/"))), {}
-        below = f"{prefix.rstrip('/')}/" if prefix else ""
         with _StorageErrors(self.url + prefix, "read"):
-            for folder, _, names in os.walk(top, onerror=_raise_unless_gone):
-                at = below + (folder[len(top) :].lstrip("/") + "/").lstrip("/")
-                for name in names:
-                    if not name.startswith(_TEMPORARY):
-                        status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - 10^6 files
-                        found[at + name] = _location(self.url + at + name, status)
+            todo = [(top, f"{prefix.rstrip('/')}/" if prefix else "", frozenset[tuple[int, int]]())]
+            while todo:
+                folder, at, above = todo.pop()
+                for entry in _entries(folder):
+                    if entry.is_dir():
+                        status = entry.stat()
+                        if (status.st_dev, status.st_ino) not in above:  # else it lies within itself, by a link
+                            within = above | {(status.st_dev, status.st_ino)}
+                            todo.append((entry.path, f"{at}{entry.name}/", within))
+                    elif not entry.name.startswith(_TEMPORARY):
+                        key = at + entry.name
+                        try:
+                            found[key] = _location(self.url + key, entry.stat())
+                        except FileNotFoundError:
+                            if entry.is_symlink():  # to nothing; other files are gone
+                                with _StorageErrors(self.url + key, "read"):
+                                    raise
         return found
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
@@ -425,6 +435,15 @@ class LocalTarget:
 
     def _path(self, key: str) -> Path:
         return Path((self._url(key) if key else self.url)[len("file://") :])
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """List a folder; nothing where there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _raise_unless_gone(error: OSError) -> None:
