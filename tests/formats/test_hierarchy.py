@@ -54,6 +54,15 @@ def test_groups_of_paths():
 def test_dimensions_without_names_are_named_by_the_array():
     """Unnamed dimensions of two arrays never clash."""
     assert build({"v/.zarray": ZARRAY})["v"].dimension_names == ("v_dim_0",)
+    names = {"_ARRAY_DIMENSIONS": [None]}
+    assert build({"v/.zarray": ZARRAY, "v/.zattrs": names})["v"].dimension_names == ("v_dim_0",)
+
+
+@pytest.mark.parametrize("document", [{}, {"node_type": "table"}, [], None])
+def test_nodes_of_no_kind_are_not_passed_over(document):
+    """What is neither an array nor a group would be lost."""
+    with pytest.raises(MalformedFileError, match=r"'v/zarr\.json' of 'r' has node_type"):
+        build({"zarr.json": {"node_type": "group"}, "v/zarr.json": document})
 
 
 def test_coordinates():

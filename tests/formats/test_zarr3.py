@@ -80,6 +80,9 @@ def test_fill_value_attribute_of_text():
         ({"codecs": [{"name": "sharding_indexed"}]}, "codec 'sharding_indexed'"),
         ({"chunk_key_encoding": "other"}, "chunk key encoding 'other'"),
         ({"data_type": "variable_length_bytes", "fill_value": ""}, "data type 'variable_length_bytes'"),
+        ({"storage_transformers": [{"name": "x"}]}, "storage transformers"),
+        ({"offset": {"name": "x", "must_understand": True}}, "member 'offset'"),
+        ({"offset": 1}, "member 'offset'"),
     ],
 )
 def test_features_without_a_form(change, feature):
@@ -100,6 +103,10 @@ def test_features_without_a_form(change, feature):
         ({"codecs": "bytes"}, "has codecs 'bytes'"),
         ({"codecs": [{}]}, "has codec {}"),
         ({"codecs": [{"name": "transpose", "configuration": {"order": [0, 0]}}]}, "no permutation of 2 axes"),
+        ({"codecs": [{"name": "bytes", "configuration": {"endian": "native"}}]}, "has endian 'native'"),
+        ({"zarr_format": 4}, "has zarr_format 4"),
+        ({"attributes": [1]}, r"has attributes \[1\]"),
+        ({"dimension_names": ["x"]}, "2 names, or null, are asked for"),
         ({"attributes": {"_FillValue": "?"}}, "has _FillValue '.', which is no base64 of a double"),
     ],
 )
@@ -107,3 +114,9 @@ def test_malformed_metadata(change, message):
     """What contradicts zarr v3 is named."""
     with pytest.raises(MalformedFileError, match=message):
         parse_zarr3({**METADATA, **change}, where="w")
+
+
+def test_members_that_need_not_be_understood():
+    """Any member may stand there that says so, and dimensions may have no names."""
+    got = parse_zarr3({**METADATA, "more": {"must_understand": False}, "dimension_names": ["y", None]}, where="w")
+    assert got.dimension_names == ("y", None)

@@ -544,3 +544,11 @@ def test_chunks_in_folders_that_are_links_are_found(tmp_path):
     (elsewhere / "0").symlink_to(tmp_path / "nothing")
     with pytest.raises(SourceNotFoundError, match=r"v/1/0'"):
         ours(path)
+
+
+def test_attributes_of_any_size(tmp_path):
+    """Numbers of 2^64 and more stay whole numbers."""
+    for version in (2, 3):
+        attributes = {"n": 10**30, "m": -(2**65), "nan": float("nan")}
+        xr.Dataset({"v": ("x", [1.0], attributes)}).to_zarr(tmp_path / f"{version}.zarr", zarr_format=version)
+        xr.testing.assert_identical(ours(tmp_path / f"{version}.zarr"), theirs(tmp_path / f"{version}.zarr"))

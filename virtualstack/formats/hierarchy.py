@@ -101,6 +101,11 @@ def build_group(
         Metadata or references contradict themselves.
     """
     root = _Node(refusals=list(refusals))
+    for key in metadata:
+        if _leaf(key) == "zarr.json" and _kind(metadata[key]) not in ("array", "group"):
+            raise MalformedFileError(
+                f"'{key}' of '{where}' has node_type {_kind(metadata[key])!r}; 'array' or 'group' is asked for"
+            )
     arrays = dict.fromkeys(array_paths(metadata))
     for key in sorted(metadata):
         path = _parent(key)

@@ -31,7 +31,7 @@ class ArrayMetadata:
     fill
         What absent chunks read as.
     dimension_names
-        One an axis, or ``None`` where the metadata has none.
+        One an axis, ``None`` of an axis without one; or ``None`` where the metadata has none.
     attributes
         Without those that hold dimension names.
     key_prefix, separator
@@ -48,7 +48,7 @@ class ArrayMetadata:
     chunks: tuple[int, ...]
     encoding: ChunkEncoding
     fill: Fill
-    dimension_names: tuple[str, ...] | None
+    dimension_names: tuple[str | None, ...] | None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     key_prefix: str = ""
     separator: str = "."
@@ -89,14 +89,14 @@ class ArrayMetadata:
 
     def array(self, manifest: Manifest, /, *, path: str) -> ManifestArray:
         """Put the chunks in."""
-        names = self.dimension_names
+        names = self.dimension_names or (None,) * len(self.shape)
         leaf = path.rpartition("/")[2]
         return ManifestArray(
             manifest=manifest,
             grid=self.grid,
             dtype=self.fill.dtype,
             name=path,
-            dimension_names=tuple(f"{leaf}_dim_{i}" for i in range(len(self.shape))) if names is None else names,
+            dimension_names=tuple(f"{leaf}_dim_{i}" if name is None else name for i, name in enumerate(names)),
             attributes=self.attributes,
             cf=value_changing(self.attributes),
         )

@@ -234,6 +234,8 @@ def parse_zarr2(
     UnsupportedFeatureError
         A dtype that has no form here.
     """
+    if zarray.get("zarr_format", 2) != 2:
+        raise MalformedFileError(f"'{where}' has zarr_format {zarray['zarr_format']!r} in .zarray; 2 is asked for")
     shape, chunks = (
         lengths_of(zarray, "shape", least=0, where=where),
         lengths_of(zarray, "chunks", least=1, where=where),
@@ -278,9 +280,9 @@ def _nczarr_names(zarray: Mapping[str, Any], zattrs: Mapping[str, Any]) -> list[
     return None
 
 
-def _dimension_names(value: object, ndim: int, where: str) -> tuple[str, ...] | None:
+def _dimension_names(value: object, ndim: int, where: str) -> tuple[str | None, ...] | None:
     if value is None:
         return None
-    if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str) for name in value):
+    if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str | None) for name in value):
         raise MalformedFileError(f"'{where}' has {DIMENSIONS} {value!r}; {ndim} names are asked for")
     return tuple(value)

@@ -29,6 +29,14 @@ _MOST_EDGES = 1 << 26
 
 _SHARDING = "sharding_indexed"
 
+_MEMBERS = frozenset(
+    (
+        *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs"),
+        *("attributes", "dimension_names", "storage_transformers"),
+    )
+)
+"""Members of ``zarr.json`` that the specification has."""
+
 _MOST_SHAPES = 1 << 12
 """Chunk shapes of one array."""
 
@@ -56,6 +64,7 @@ def parse_zarr3(
     UnsupportedFeatureError
         Sharding, or a grid that is not regular, where the caller does not take it; a data type without a form here.
     """
+    _check_members(data, where)
     shape = lengths_of(data, "shape", least=0, where=where)
     grid = _named(data.get("chunk_grid"), "chunk_grid", where)
     if grid[0] != "regular" and not (rectilinear and grid[0] == "rectilinear"):
@@ -82,14 +91,31 @@ def parse_zarr3(
         chunks=chunks,
         encoding=ordered_encoding(dtype, chunks, codecs, order),
         fill=fill,
-        dimension_names=_names(data.get("dimension_names"), len(shape)),
-        attributes=_attributes(with_dtypes(data.get("attributes") or {}, data), native, where),
+        dimension_names=_names(data.get("dimension_names"), len(shape), where),
+        attributes=_attributes(with_dtypes(_object(data.get("attributes"), where), data), native, where),
         key_prefix=prefix,
         separator=separator,
         edges=edges,
         order=None if edges is None else order,
         shards=shards,
     )
+
+
+def _check_members(data: Mapping[str, Any], where: str) -> None:
+    """Refuse what changes how the array is read, and is not known here."""
+    if data.get("zarr_format", 3) != 3:
+        raise MalformedFileError(f"'{where}' has zarr_format {data['zarr_format']!r} in zarr.json; 3 is asked for")
+    if data.get("storage_transformers"):
+        raise _unsupported(where, f"storage transformers {str(data['storage_transformers'])[:100]}")
+    for name in data.keys() - _MEMBERS:
+        if not isinstance(data[name], Mapping) or data[name].get("must_understand") is not False:
+            raise _unsupported(where, f"member '{name}' in its metadata, without \"must_understand\": false")
+
+
+def _object(attributes: object, where: str) -> Mapping[str, Any]:
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise MalformedFileError(f"'{where}' has attributes {str(attributes)[:100]}; an object is asked for")
+    return attributes or {}
 
 
 def _shards(
@@ -216,6 +242,8 @@ def _codecs(
         if name == _SHARDING:
             raise _unsupported(where, f"codec '{_SHARDING}'")
         if name == "bytes":
+            if options.get("endian") not in (None, "little", "big"):
+                raise MalformedFileError(f"'{where}' has endian {options['endian']!r}; 'little' or 'big' is asked for")
             if native.kind != "T" and options.get("endian") == "big":
                 dtype = native.newbyteorder(">")
         elif name == "transpose" and position == 0:
@@ -239,9 +267,11 @@ def _keys(data: Mapping[str, Any], where: str) -> tuple[str, str]:
     return (f"c{separator}" if name == "default" else ""), separator
 
 
-def _names(value: object, ndim: int) -> tuple[str, ...] | None:
-    if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str) for name in value):
+def _names(value: object, ndim: int, where: str) -> tuple[str | None, ...] | None:
+    if value is None:
         return None
+    if not isinstance(value, list) or len(value) != ndim or not all(isinstance(x, str | None) for x in value):
+        raise MalformedFileError(f"'{where}' has dimension_names {value!r}; {ndim} names, or null, are asked for")
     return tuple(value)
 
 

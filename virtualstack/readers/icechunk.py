@@ -14,7 +14,6 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
 from virtualstack.errors import (
-    MalformedFileError,
     MissingDependencyError,
     ReaderError,
     SourceNotFoundError,
@@ -25,6 +24,7 @@ from virtualstack.formats.hierarchy import build_group
 from virtualstack.formats.icechunk import NATIVE, place_batches, url_from_icechunk
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.one_page import one_page
+from virtualstack.formats.reference_table import parse_json
 from virtualstack.location import Location, local_path, split_url
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup, PagedManifest
 from virtualstack.readers.base import ReadOptions
@@ -228,12 +228,7 @@ def _group(store: Any, path: str, where: str, url: str | None, options: ReadOpti
         if url is None or documents:
             raise SourceNotFoundError(f"there is no group '/{path}' in the {where}", url=url)
         documents["zarr.json"] = b'{"node_type": "group"}'  # of a repository in which nothing was written yet
-    metadata = {}
-    for key, data in documents.items():
-        try:
-            metadata[key] = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
-            raise MalformedFileError(f"'{key}' of '{where}' is no JSON: {error}", url=url) from error
+    metadata = {key: parse_json(data, where=f"{key}' of '{where}") for key, data in documents.items()}
 
     def read(below: str, described: ArrayMetadata) -> tuple[Manifest, int]:
         at = "/".join(filter(None, (path, below)))

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-import orjson
-
 from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError, StorageError
 from virtualstack.formats.hierarchy import build_group
 from virtualstack.formats.metadata import ArrayMetadata
@@ -192,10 +190,7 @@ def _document(store: _Store, key: str, url: str) -> dict[str, Any] | None:
     data = store.document(key)
     if data is None:
         return None
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        value = parse_json(data, where=f"{key}' of '{url}")  # NaN, which orjson refuses; or the reason
+    value = parse_json(data, where=f"{key}' of '{url}")  # orjson refuses NaN, and rounds numbers from 2^64
     if not isinstance(value, dict):
         raise MalformedFileError(f"'{key}' of '{url}' is {str(value)[:100]}; an object is asked for")
     return value
