@@ -106,6 +106,20 @@ def test_large_raw_chunks_are_read_in_pieces(monkeypatch, recorded, key, n_reads
     np.testing.assert_array_equal(read_array(transposed, key[::-1]), wanted.T)
 
 
+@pytest.mark.parametrize("key", [np.s_[:, :, :], np.s_[:, :, 1], np.s_[::2, 1:, ::-1], np.s_[:, [5, 2], 0]])
+def test_pieces_along_two_axes_are_fetched_once(monkeypatch, recorded, key):
+    """A contiguous chunk that is cut along several axes comes in pieces that are small and hold what no other does."""
+    monkeypatch.setattr(cell, "_MOST", 2000)
+    monkeypatch.setattr(planning, "_SPARSE", 2000)
+    monkeypatch.setattr(planning, "_NEAR", 0)
+    monkeypatch.setattr(planning, "_CUT", 4000)
+    array, values = known(np.arange(12000.0).reshape(6, 20, 100), (6, 20, 100))
+    wanted = np.ascontiguousarray(values[key])
+    np.testing.assert_array_equal(read_array(array, key), wanted)
+    assert max(length for _, length in reads(recorded)) <= 4000
+    assert sum(length for _, length in reads(recorded)) <= 2 * wanted.nbytes
+
+
 def test_batches_do_not_change_values(monkeypatch):
     """Small batches, one ahead of the other, give the same."""
     array, values = known(np.random.default_rng(0).random((64, 64)), (8, 8), codecs=(ZLIB,))

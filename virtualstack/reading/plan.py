@@ -155,12 +155,14 @@ def make_plan(array: ManifestArray, selection: Selection, /, *, missing: Literal
         A cell reaches outside of its decoded chunk.
     """
     plan = _plan(array, selection, missing)
+    cut: tuple[int, ...] = ()
     for _ in selection.axes:
         wanted = _axis_to_cut(plan)
         if wanted is None:
             break
         axis, n = wanted
-        plan = _plan(array, plan.selection.cut(axis, n), missing, cut=axis)
+        cut = (*(x for x in cut if x != axis), axis)
+        plan = _plan(array, plan.selection.cut(axis, n), missing, cut)
     return plan
 
 
@@ -188,7 +190,7 @@ def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
 
 
 def _plan(
-    array: ManifestArray, selection: Selection, missing: Literal["fill", "raise"], cut: int | None = None
+    array: ManifestArray, selection: Selection, missing: Literal["fill", "raise"], cut: tuple[int, ...] = ()
 ) -> Plan:
     manifest = _entries(array, selection)
     entries = manifest.entries.reshape(-1)
@@ -216,8 +218,10 @@ def _plan(
     rows = entries["encoding"]
     position = positions(real)
     piece = np.zeros(real.size, np.intp)
-    if cut is not None:  # pieces of uncompressed chunks are fetched apart
-        piece = np.where(np.array([x.is_raw for x in table], np.bool_)[ids[rows]], position[cut], 0)
+    if cut:  # pieces of uncompressed chunks are fetched apart
+        lengths = tuple(selection.axes[axis].cells.size for axis in cut)
+        piece = np.ravel_multi_index(tuple(position[axis] for axis in cut), lengths)
+        piece = np.where(np.array([x.is_raw for x in table], np.bool_)[ids[rows]], piece, 0)
     order = np.lexsort((piece, ids[rows], entries["length"], entries["offset"], entries["location"]))
     real, entries, rows, piece = real[order], entries[order], rows[order], piece[order]
     position = tuple(at[order] for at in position)
