@@ -5,6 +5,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import virtualstack as vs
 from virtualstack.errors import WriterError
@@ -71,3 +72,26 @@ def test_long_doubles_are_shown_to_zarr(tmp_path):
     cube(q=np.longdouble("1.1")).virtual.to_manifest_store(tmp_path / "x.vstack")
     assert vs.open_virtual_dataset(tmp_path / "x.vstack").attrs["q"] == np.longdouble("1.1")
     assert xr.open_zarr(tmp_path / "x.vstack", consolidated=False).attrs["q"] == 1.1
+
+
+@pytest.mark.parametrize("value", [np.bytes_(b""), np.str_(""), np.void(b"")])
+def test_empty_scalars_come_back(tmp_path, value):
+    """They have no bytes to numpy."""
+    cube(q=value).virtual.to_manifest_store(tmp_path / "x.vstack")
+    stored = vs.open_virtual_dataset(tmp_path / "x.vstack").attrs["q"]
+    assert stored == value
+    assert type(stored) is type(value)
+
+
+@pytest.mark.parametrize("dtype", ["S3", "U3"])
+def test_text_that_is_empty_where_it_is_missing(tmp_path, dtype):
+    """As zarr v2 has it by default."""
+    array = zarr.create_array(
+        tmp_path / "a.zarr", name="v", shape=(2,), dtype=dtype, fill_value="" if dtype == "U3" else b"", zarr_format=2,
+        attributes={"_ARRAY_DIMENSIONS": ["x"]},
+    )  # fmt: skip
+    zarr.open_group(tmp_path / "a.zarr", mode="a", zarr_format=2)
+    array[...] = np.array(["a", ""], dtype)
+    vs.convert(tmp_path / "a.zarr", tmp_path / "x.vstack")
+    expected = xr.open_zarr(tmp_path / "a.zarr", consolidated=False, chunks=None).load()
+    xr.testing.assert_identical(xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack").load(), expected)

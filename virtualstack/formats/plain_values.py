@@ -180,7 +180,8 @@ def from_value(value: object, heap: Heap, /) -> Json:
 
 
 def _from_array(value: np.ndarray[Any, Any] | np.generic, heap: Heap) -> Json:
-    kind, dtype = "array" if isinstance(value, np.ndarray) else "scalar", from_dtype(value.dtype)
+    kind = "array" if isinstance(value, np.ndarray) else "scalar"
+    dtype = from_dtype(np.asarray(value).dtype)  # an empty scalar says that its text has no bytes, and then has some
     if dtype == "string":
         return {"strings": [list(value.shape), np.asarray(value).reshape(-1).tolist()]}
     return {kind: [dtype, list(value.shape), heap.add(value.tobytes())]}
@@ -202,9 +203,7 @@ def to_value(data: Json, heap: memoryview, /) -> Any:
     match kind:
         case "array" | "scalar":
             dtype, shape, spot = inner
-            array = np.frombuffer(bytearray(cut_heap(heap, spot)), to_dtype(dtype)).reshape(
-                [to_count(n) for n in shape]
-            )
+            array = _array(bytearray(cut_heap(heap, spot)), to_dtype(dtype), [to_count(n) for n in shape])
             return array if kind == "array" else array[()]
         case "strings":
             shape, texts = inner
@@ -222,3 +221,9 @@ def to_value(data: Json, heap: memoryview, /) -> Any:
         case "dict":
             return {key: to_value(x, heap) for key, x in inner.items()}
     raise ValueError(f"a value of the kind '{kind}' is unknown")
+
+
+def _array(data: bytearray, dtype: np.dtype[Any], shape: list[int]) -> np.ndarray[Any, Any]:
+    if dtype.itemsize:
+        return np.frombuffer(data, dtype).reshape(shape)
+    return np.zeros(shape if dtype.kind == "V" else (), dtype)  # empty text was written so
