@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numcodecs import blosc
 
+from tests.amount import examples
 from tests.manifest_store_fuzz import fuzz
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError
@@ -28,8 +29,9 @@ SERIAL = itertools.count()
 
 def test_mutations_end_in_values_or_typed_errors():
     """In a process with limits of time and memory; many more with ``python -m tests.manifest_store_fuzz``."""
-    outcomes = fuzz(300, first=10**9)
-    assert sum(outcomes.values()) == 300
+    n = examples(300)
+    outcomes = fuzz(n, first=10**9)
+    assert sum(outcomes.values()) == n
     assert not [what for what in outcomes if what.startswith("BAD")]
     assert {"same", "read", "MalformedFileError"} <= outcomes.keys()
 

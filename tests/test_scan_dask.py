@@ -97,7 +97,7 @@ def test_a_second_scan_uses_the_cache(client, files, tmp_path):
         assert_same(a, b)
 
 
-@pytest.mark.slow
+@pytest.mark.apart
 @pytest.mark.filterwarnings("ignore:the dask cluster of this scan has had no workers")  # until new ones are there
 def test_a_worker_that_dies_loses_its_file_alone(client, files, tmp_path):
     """Dask tries a task on some workers before it gives it up; the cluster lives on."""

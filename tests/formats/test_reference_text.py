@@ -4,6 +4,7 @@ import random
 import orjson
 import pytest
 
+from tests.amount import examples
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats import reference_text
 from virtualstack.formats.metadata import ArrayMetadata
@@ -11,7 +12,7 @@ from virtualstack.formats.reference_table import ReferenceTable, parse_json
 from virtualstack.formats.reference_text import split_text
 from virtualstack.manifests import ChunkEncoding, Fill
 
-N_DOCUMENTS = 250
+N_DOCUMENTS = examples(300)
 SHAPES = {"v": (20, 3), "v1": (4,), "g/v": (2, 2, 2), "g/v.x": (3,), "s": (), "é": (9,), "": (5,)}
 
 

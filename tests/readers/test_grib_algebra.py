@@ -54,7 +54,7 @@ def through_zarr(vds, path):
 
 def through_a_manifest_store_and_kerchunk(vds, path):
     vds.virtual.to_manifest_store(path / "x.vstack")
-    vs.convert(path / "x.vstack", path / "x.json")
+    vs.convert(path / "x.vstack", path / "x.json", missing="fill")
     return xr.open_dataset(path / "x.json", engine="virtualstack")
 
 
