@@ -1,6 +1,8 @@
 """Every form becomes every other and comes back: the same references, or an error that says what has no place."""
 
 import itertools
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from virtualstack.readers import ReadOptions, find_reader
 from virtualstack.repository import save
 from virtualstack.storage import Storage
 
-pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
+icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of files that are odd, and of zarr's data types
@@ -166,6 +168,40 @@ def test_missing_chunks_come_back_or_are_refused(tmp_path, target):
     vs.convert(source, path, missing="fill")
     found = vs.open_virtual_dataset(path).virtual.open().load()
     np.testing.assert_array_equal(found["t"], [0, 1, np.nan, np.nan, 4, 5])
+
+
+@pytest.mark.parametrize("name", ["a b", "ä", "a%20b", "a#b", "a?b", "[a]"])
+def test_icechunk_reads_files_in_folders_of_any_name(tmp_path, name):
+    """Icechunk itself, which has containers for some names only."""
+    (tmp_path / name).mkdir()
+    expected = xr.Dataset({"v": ("x", np.arange(3.0))})
+    expected.to_netcdf(tmp_path / name / f"{name}.nc")
+    vs.convert(tmp_path / name / f"{name}.nc", tmp_path / f"{name}.icechunk", inline_limit=0)
+    storage = icechunk.local_filesystem_storage(str(tmp_path / f"{name}.icechunk"))
+    (prefix,) = icechunk.Repository.open(storage).config.virtual_chunk_containers
+    access = {prefix: icechunk.credentials.LocalFileSystemAccess}
+    session = icechunk.Repository.open(storage, authorize_virtual_chunk_access=access).readonly_session("main")
+    xr.testing.assert_identical(xr.open_zarr(session.store, consolidated=False, chunks=None).load(), expected)
+
+
+def test_files_of_several_places(tmp_path):
+    """Icechunk has no container of the root of all; a file in it, or in a folder that none holds, is refused."""
+    zarray = {"zarr_format": 2, "shape": [2], "chunks": [1], "dtype": "<f8", "order": "C", "fill_value": None}
+    references = {"v/.zarray": json.dumps({**zarray, "compressor": None, "filters": None})}
+    for first, second in (("/a/b/c.nc", "/d/e.nc"), ("/a/b/c.nc", "/d.nc"), ("/a/b/c.nc", "/ä/d.nc")):
+        chunks = {"v/0": [f"file://{first}", 0, 8], "v/1": [f"file://{second}", 0, 8]}
+        (tmp_path / "a.json").write_text(json.dumps({"version": 1, "refs": references | chunks}))
+        target = tmp_path / "a.icechunk"
+        if second == "/d/e.nc":
+            vs.convert(tmp_path / "a.json", target, inline_limit=0)
+            storage = icechunk.local_filesystem_storage(str(target))
+            containers = icechunk.Repository.open(storage).config.virtual_chunk_containers
+            assert sorted(containers) == ["file:///a/b/", "file:///d/"]
+            shutil.rmtree(target)
+        else:
+            with pytest.raises(WriterError, match="for which Icechunk has no virtual chunk container"):
+                vs.convert(tmp_path / "a.json", target, inline_limit=0)
+            assert not target.exists()
 
 
 LARGE = {"ref_hdf5_compat1.nc", "ref_nccopy3_subset.nc"}

@@ -146,7 +146,7 @@ def test_places_without_a_container_are_named(tmp_path):
     vds = vs.open_virtual_dataset(netcdf(folder / "a.nc"))
     session = repository(None).writable_session("main")
     error = refused(vds, session)
-    prefix = f"file://{tmp_path}/da%20ta/"
+    prefix = f"file://{tmp_path}/"  # Icechunk reads nothing in containers whose prefix is percent-encoded
     assert error.feature == f"virtual chunk container for '{prefix}'"
     assert f"VirtualChunkContainer('{prefix}', icechunk.local_filesystem_store(" in str(error)
     assert error.variable in ("t", "mask", "x", "crs")
@@ -154,9 +154,24 @@ def test_places_without_a_container_are_named(tmp_path):
     config.set_virtual_chunk_container(
         icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(prefix.removeprefix("file://")))
     )
-    other = icechunk.Repository.create(icechunk.in_memory_storage(), config).writable_session("main")
+    access = {prefix: icechunk.credentials.LocalFileSystemAccess}
+    other = icechunk.Repository.create(icechunk.in_memory_storage(), config, access).writable_session("main")
     vds.virtual.to_icechunk(other.store)
-    assert other.has_uncommitted_changes
+    expected = xr.open_dataset(folder / "a.nc")
+    xr.testing.assert_identical(xr.open_zarr(other.store, consolidated=False, chunks=None).load(), expected.load())
+
+
+def test_containers_that_icechunk_does_not_read_are_none(tmp_path):
+    """Those whose prefix is percent-encoded."""
+    (tmp_path / "da ta").mkdir()
+    vds = vs.open_virtual_dataset(netcdf(tmp_path / "da ta" / "a.nc"))
+    prefix = f"file://{tmp_path}/da%20ta/"
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(
+        icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(f"{tmp_path}/da ta/"))
+    )
+    session = icechunk.Repository.create(icechunk.in_memory_storage(), config).writable_session("main")
+    assert refused(vds, session).feature == f"virtual chunk container for 'file://{tmp_path}/'"
 
 
 def test_sessions_that_only_read_are_refused(tmp_path):

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from virtualstack.errors import MissingDependencyError, StorageError, WriterError
-from virtualstack.formats.icechunk import url_to_icechunk
-from virtualstack.location import Location, absolute_url, local_path, split_url
+from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.icechunk import options_of_s3, repository_storage
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.local import LocalTarget
 from virtualstack.writers.icechunk import write_icechunk
+from virtualstack.writers.icechunk.places import container_prefix
 
 __all__ = ["save_icechunk"]
 
@@ -32,8 +32,9 @@ def save_icechunk(
 ) -> str:
     """Commit a group to the branch ``"main"`` of a repository, in the place of what it holds.
 
-    A repository that is made has a virtual chunk container for the folder that holds all local sources, and for each
-    bucket and web server; where nothing is committed, nothing is left of it.
+    A repository that is made has virtual chunk containers: for the folder that holds all local sources (one for each
+    folder of the root, if they lie in several), and for each bucket and web server. Where nothing is committed, nothing
+    is left of it.
 
     Parameters
     ----------
@@ -117,20 +118,20 @@ def _sources(group: ManifestGroup) -> set[Location]:
 def _containers(icechunk: Any, sources: Iterable[Location], storage: Storage) -> dict[str, Any]:
     """Give a container for each place of sources, by its prefix; none where Icechunk knows no such place."""
     found: dict[str, Any] = {}
-    folders = set()
+    folders: dict[str, list[str]] = {}  # local ones, by the folder of the root that they lie in
     for url in {source.url for source in sources}:
-        path = local_path(url)
-        if path is not None:
-            folders.add(str(path.parent))
-            continue
-        prefix = split_url(url_to_icechunk(url))[0]
-        if prefix not in found:
+        prefix = container_prefix(url)
+        if prefix.startswith("file:///"):
+            path = prefix.removeprefix("file://")
+            folders.setdefault(path.split("/")[1], []).append(path)
+        elif prefix not in found:
             store = _store(icechunk, url, storage)
             if store is not None:
                 found[prefix] = store
-    if folders:
-        folder = os.path.commonpath(folders).rstrip("/") + "/"
-        found[url_to_icechunk(f"file://{folder}")] = icechunk.local_filesystem_store(folder)
+    for top, paths in folders.items():
+        if top:  # Icechunk has no container of the root
+            folder = os.path.commonpath(paths) + "/"
+            found[f"file://{folder}"] = icechunk.local_filesystem_store(folder)
     return found
 
 

@@ -9,9 +9,25 @@ from virtualstack.errors import WriterError
 from virtualstack.formats.icechunk import NATIVE, url_to_icechunk
 from virtualstack.location import Location, split_url
 
-__all__ = ["Containers"]
+__all__ = ["Containers", "container_prefix"]
 
 _ALIASES = {"s3a": "s3", "gs": "gcs", "gcs": "gs", "az": "abfs", "abfs": "az", "abfss": "az", "azure": "az"}
+
+
+def container_prefix(url: str, /) -> str:
+    """Give the prefix of a container for a source: its bucket or web server, of a local file its folder.
+
+    Icechunk (2.3) reads nothing in containers whose prefix is percent-encoded, but encodes all else in URLs: then it is
+    a folder above. There is no container of all local files.
+
+    >>> container_prefix("file:///data/a b/c/d.nc")
+    'file:///data/'
+    >>> container_prefix("s3://bucket/data/a.nc")
+    's3://bucket/'
+    """
+    root, key = split_url(url_to_icechunk(url))
+    folder, slash, _ = key.partition("%")[0].rpartition("/")
+    return f"{root}{folder}{slash}" if root == "file:///" else root
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +44,8 @@ class Containers:
 
     @classmethod
     def of(cls, prefixes: Iterable[str], /) -> Containers:
-        """Take what a repository is configured with."""
-        return cls(tuple(sorted(prefixes)))
+        """Take what a repository is configured with, without what Icechunk does not read (:func:`container_prefix`)."""
+        return cls(tuple(sorted(prefix for prefix in prefixes if "%" not in prefix)))
 
     def url(self, location: Location, /) -> str | None:
         """Give the URL of a source as the repository has it; ``None`` where no container holds it."""
@@ -59,8 +75,14 @@ class Containers:
         return found
 
     def _refused(self, location: Location, variable: str) -> WriterError:
-        root, key = split_url(url_to_icechunk(location.url))
-        prefix = f"{root}{key.rpartition('/')[0]}/" if root == "file:///" else root
+        prefix = container_prefix(location.url)
+        if prefix == "file:///":
+            return WriterError(
+                f"variable '{variable}' has chunks in '{location.url}', for which Icechunk has no virtual chunk "
+                "container: move it into a folder whose path begins with ASCII letters and digits alone",
+                variable=variable,
+                feature="virtual chunk container for 'file:///'",
+            )
         there = f"it has {list(self.prefixes)}" if self.prefixes else "it has none"
         return WriterError(
             f"variable '{variable}' has chunks in '{location.url}', and the repository has no virtual chunk container "
