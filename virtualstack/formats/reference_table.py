@@ -25,7 +25,7 @@ from virtualstack.formats.templates import generate, render
 __all__ = ["ReferenceTable", "inline_bytes", "parse_json"]
 
 
-def parse_json(text: str | bytes, /, *, where: str) -> Any:
+def parse_json(text: str | bytes | bytearray, /, *, where: str) -> Any:
     """Parse JSON as Python does: with NaN.
 
     Raises

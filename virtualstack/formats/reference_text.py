@@ -61,7 +61,7 @@ class _Part(NamedTuple):
     lengths: NDArray[np.int64]
 
 
-def split_text(text: bytes, /) -> tuple[dict[str, Any], PlainReferences] | None:
+def split_text(text: bytes | bytearray, /) -> tuple[dict[str, Any], PlainReferences] | None:
     """Give a reference set of version 0 or 1 without its plain references, as parsed, and these.
 
     ``None`` if the JSON library has to read it as a whole: no reference is plain, one that seems to be has a feature
@@ -120,7 +120,7 @@ def _between(quotes: Positions, odd: Positions, text: Bytes) -> _Found:
     return _Found(*(x[good] for x in (key, key_end, url, url_end, comma - 1, stop)))
 
 
-def _read(text: bytes, found: _Found) -> _Part | None:
+def _read(text: bytes | bytearray, found: _Found) -> _Part | None:
     if (found.key[1:] < found.stop[:-1]).any():
         return None  # a text that looks like the middle of a reference
     try:
@@ -138,7 +138,7 @@ def _read(text: bytes, found: _Found) -> _Part | None:
     return _Part(starts, stops, _unescaped(keys), urls.dictionary_encode(), offsets, lengths)
 
 
-def _cut(text: bytes, starts: Positions, stops: Positions) -> pa.Array:
+def _cut(text: bytes | bytearray, starts: Positions, stops: Positions) -> pa.Array:
     """Copy pieces that follow each other: every other one of those that lie between all the bounds."""
     bounds = np.stack([starts, stops], axis=1)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(text)]
@@ -150,7 +150,7 @@ def _unescaped(texts: pa.Array) -> pa.Array:
     return pc.replace_substring(texts, "\\/", "/")
 
 
-def _rest(text: bytes, parts: Sequence[_Part]) -> tuple[dict[str, Any], list[str]] | None:
+def _rest(text: bytes | bytearray, parts: Sequence[_Part]) -> tuple[dict[str, Any], list[str]] | None:
     """Parse what is not plain: the reference set, and the keys that are left in its references."""
     starts, stops = np.concatenate([part.starts for part in parts]), np.concatenate([part.stops for part in parts])
     if starts.size > _MAX_RUNS or (starts[1:] < stops[:-1]).any():

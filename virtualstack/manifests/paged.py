@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import uuid
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from virtualstack.cache import ByteCache
 from virtualstack.errors import ManifestError
+from virtualstack.location import is_remote
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import MAX_LENGTH
 from virtualstack.manifests.manifest import Cells, ManifestSummary, Tables
@@ -138,7 +140,7 @@ class PagedManifest(UnreadManifest):
         """Give rows in any order, in their shape."""
         first_page = int(rows.min()) // self.page_size
         if int(rows.max()) // self.page_size == first_page:
-            return self._read_page((first_page, rows - first_page * self.page_size))
+            return self._read_page((first_page, rows))
         flat = rows.reshape(-1)
         page = flat // self.page_size
         order = None if (page[1:] >= page[:-1]).all() else np.argsort(page, kind="stable")
@@ -151,20 +153,27 @@ class PagedManifest(UnreadManifest):
                 f"{len(pages)} pages of '{self.url}' are asked for at once, and at most {MAX_PAGES} are read: select a "
                 "part of the variable first"
             )
-        wanted = list(zip(pages, np.split(flat - page * self.page_size, begin[1:]), strict=True))
+        del page
+        wanted = list(zip(pages, np.split(flat, begin[1:]), strict=True))
         is_kept = all((self.token, n) in _PAGES for n in pages)
-        parts = map_in_threads(self._read_page, wanted, at_once=1 if is_kept else AT_ONCE)
+        parts = map_in_threads(self._read_page, wanted, at_once=1 if is_kept else self._at_once)
         joined = join(parts, 0)
         return (joined if order is None else joined.pick((np.argsort(order),))).reshape(rows.shape)
 
+    @property
+    def _at_once(self) -> int:
+        """Pages to read side by side: on a local disk as many as there are processors, as they only take memory."""
+        return AT_ONCE if self.url is None or is_remote(self.url) else min(AT_ONCE, os.cpu_count() or 1)
+
     def _read_page(self, wanted: tuple[int, NDArray[np.int64]]) -> ChunkManifest:
-        page, rows = wanted
+        page, rows = wanted[0], wanted[1] - wanted[0] * self.page_size
         held = _PAGES.get((self.token, page), partial(self.source.read, page))
         if rows.max() >= held.entries.size:
             raise ManifestError(
                 f"page {page} of '{self.url}' has {held.entries.size} rows; {rows.max() + 1} are needed"
             )
-        return held.pick((rows,))
+        is_run = rows.ndim == 1 and rows[-1] - rows[0] == rows.size - 1 and bool((rows[1:] > rows[:-1]).all())
+        return held.read((slice(int(rows[0]), int(rows[-1]) + 1),)) if is_run else held.pick((rows,))
 
 
 def map_in_threads[S, T](function: Callable[[S], T], items: Sequence[S], /, *, at_once: int = AT_ONCE) -> list[T]:

@@ -179,10 +179,10 @@ def _directory(url: str, storage: Storage) -> Source | None:
         return None
 
 
-def _parse(data: bytes, url: str) -> ReferenceTable:
+def _parse(data: bytes | bytearray, url: str) -> ReferenceTable:
     packing = next((x for start, x in _PACKED.items() if data.startswith(start)), None)
     if packing is not None:
-        data = _unpacked(data, packing, url)
+        data = _unpacked(bytes(data), packing, url)
     parts = split_text(data) if len(data) >= _LONG_TEXT else None
     if parts is not None:
         references, plain = parts
@@ -193,13 +193,13 @@ def _parse(data: bytes, url: str) -> ReferenceTable:
         return ReferenceTable.of(parse_json(data, where=url), where=url)  # NaN, which orjson refuses; or the reason
 
 
-def _unpacked(data: bytes, packing: str, url: str) -> bytes:
+def _unpacked(data: bytes, packing: str, url: str) -> bytes | bytearray:
     """Decompress, piece after piece: the library would make room for the most that there may be at once."""
-    pieces, left = [], _MAX_TEXT
+    text, left = bytearray(), _MAX_TEXT
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(data), packing)
         while left and (piece := stream.read(min(_PIECE, left))):
-            pieces.append(piece)
+            text += piece
             left -= len(piece)
     except OSError as error:
         raise MalformedFileError(
@@ -207,4 +207,4 @@ def _unpacked(data: bytes, packing: str, url: str) -> bytes:
         ) from error
     if not left:
         raise MalformedFileError(f"'{url}' holds more than {_MAX_TEXT} bytes of references: use parquet", url=url)
-    return b"".join(pieces)
+    return text

@@ -127,8 +127,8 @@ def set_references(
     names = np.array([""] * FIRST + list(urls), object)
     checksums: dict[str | datetime | None, int] = {}
     group_of = [checksums.setdefault(checksum_of(x), len(checksums)) for x in manifest.locations]
-    groups = np.array([0] * FIRST + group_of, np.int64)[manifest.entries["location"]]
-    for checksum, cells in zip(checksums, _by_group(groups, chosen, len(checksums)), strict=True):
+    group_of_code = np.array([0] * FIRST + group_of, np.int64)
+    for checksum, cells in zip(checksums, _by_group(group_of_code, manifest, chosen, len(checksums)), strict=True):
         if not cells.size:
             continue
         if cells.size == chosen.size:
@@ -144,12 +144,14 @@ def set_references(
             )
 
 
-def _by_group(groups: NDArray[np.int64], chosen: NDArray[np.bool_], n_groups: int) -> list[NDArray[np.int64]]:
+def _by_group(
+    group_of_code: NDArray[np.int64], manifest: ChunkManifest, chosen: NDArray[np.bool_], n_groups: int
+) -> list[NDArray[np.int64]]:
     """Give the chosen cells of each group, by their numbers in C order."""
-    if n_groups == 1:
-        return [np.flatnonzero(chosen)]
     flat = np.flatnonzero(chosen)
-    group = groups.reshape(-1)[flat]
+    if n_groups == 1:
+        return [flat]
+    group = group_of_code[manifest.entries["location"].reshape(-1)[flat]]
     order = np.argsort(group, kind="stable")
     return np.split(flat[order], np.searchsorted(group[order], np.arange(1, n_groups)))
 
