@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ __all__ = ["Changes", "changes_between", "inline_chunks", "set_references"]
 
 _SPARSE = 4
 """Cells of a box, as a multiple of those in it that are meant, beyond which chunks are handed over one by one."""
+
+_RUN = 8  # chunks of one source in a row from which on its name is repeated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,19 +193,26 @@ def _set_box(
     view: Any = (*box, ...)
     shape = tuple(side.stop - side.start for side in box)
     entries = manifest.entries[view].reshape(-1)
-    urls = names[entries["location"]]
-    if inside is not None:
-        urls[~inside.reshape(-1)] = ""
+    codes = entries["location"] if inside is None else np.where(inside.reshape(-1), entries["location"], 0)
     failed: list[tuple[int, ...]] | None = store.set_virtual_refs_arr(
         path,
         shape,
-        urls.tolist(),
+        _texts(names, codes),
         entries["offset"].astype(np.uint64),
         entries["length"].astype(np.uint64),
         arr_offset=tuple(side.start for side in box) if any(side.start for side in box) else None,
         checksum=checksum,
     )
     return failed
+
+
+def _texts(names: NDArray[np.object_], codes: NDArray[Any]) -> list[str]:
+    """Give the name of each code; those of runs of one code are repeated, which is faster than to look each up."""
+    begin = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+    if begin.size > codes.size // _RUN:
+        return list(names[codes].tolist())
+    lengths = np.diff(np.append(begin, codes.size)).tolist()
+    return list(chain.from_iterable(map(repeat, names[codes[begin]].tolist(), lengths)))
 
 
 def _set_each(
