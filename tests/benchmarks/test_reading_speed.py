@@ -139,6 +139,22 @@ def test_files_that_differ(kind, tmp_path):
     np.testing.assert_array_equal(results["virtualstack"].result, results["netcdf4"].result)
 
 
+@pytest.mark.parametrize("n_columns", [2048, 16384])
+@pytest.mark.parametrize("key", [np.s_[:, 5], np.s_[:, :1024]], ids=["a column", "1024 columns"])
+def test_pieces(n_columns, key, tmp_path):
+    """Values of a contiguous dataset that lie near each other, or far apart."""
+    n = 20_000 if IS_FULL else 100
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        dataset = file.create_dataset("v", (n, n_columns), "<f4")
+        for i in range(0, n, 100):
+            dataset[i : i + 100] = np.arange(i, i + 100)[:, None] + np.arange(n_columns)
+    array = vs.open_virtual_dataset(tmp_path / "a.h5")["v"].variable._data
+    with h5py.File(tmp_path / "a.h5") as file:
+        rivals = {"virtualstack": lambda: read_array(array, key), "h5py": lambda: file["v"][key]}
+        results = interleaved(f"{n} pieces, {n_columns * 4} bytes apart", rivals)
+    np.testing.assert_array_equal(results["virtualstack"].result, results["h5py"].result)
+
+
 def test_one_chunk(tmp_path):
     """A single chunk of 10 kB, beside its bare reading and decoding."""
     path = write(tmp_path / "a.nc", 50, (50, 50), **KINDS["zlib"])

@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from virtualstack.reading import cell, read_array, read_points
+from virtualstack.reading import cell, pieces, read_array, read_points
 from virtualstack.reading import decode as decoding
 from virtualstack.reading import plan as planning
-from virtualstack.storage import MemoryTarget
+from virtualstack.storage import DirectSource, MemorySource, MemoryTarget
 from virtualstack.testing.strategies import basic_keys, known_arrays
 
 MANY = settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
@@ -97,17 +97,27 @@ def test_any_selection_equals_numpy(data):
     np.testing.assert_array_equal(read_array(array, ()), values)
 
 
-@pytest.mark.parametrize("limit", [0, 1 << 20])
-def test_any_selection_of_any_operation(monkeypatch, limit):
+@pytest.mark.parametrize(("limit", "answers_at_once"), [(0, False), (0, True), (1 << 20, False)])
+def test_any_selection_of_any_operation(monkeypatch, limit, answers_at_once):
     """Reading what operations made gives the operations on the values.
 
-    Large raw chunks are cut into pieces or not, and single elements are written together or not.
+    Large raw chunks are cut into pieces or not, single elements and equal pieces are written together or not, and
+    sources are read from where chunks are decoded, or before.
     """
+    if answers_at_once:
+        monkeypatch.setattr(MemorySource, "read_into", read_into, raising=False)
+        assert isinstance(MemorySource(b""), DirectSource)
+    for name in ("_MANY", "_SMALL"):
+        monkeypatch.setattr(pieces, name, limit)
     for name in ("_SPARSE", "_CUT", "_NEAR"):
         monkeypatch.setattr(planning, name, limit)
     monkeypatch.setattr(cell, "_MOST", limit)
     monkeypatch.setattr(decoding, "_MANY_ELEMENTS", limit)
     any_selection_of_any_operation_equals_numpy()
+
+
+def read_into(self, offset, target):
+    target[:] = self.read(offset, target.nbytes)
 
 
 @MANY

@@ -93,6 +93,7 @@ def test_of_raw_values_only_what_is_shown_is_fetched(recorded):
 def test_large_raw_chunks_are_read_in_pieces(monkeypatch, recorded, key, n_reads, n_bytes):
     """A long contiguous chunk is fetched in pieces, and values far apart one by one."""
     monkeypatch.setattr(planning, "_SPARSE", 8000)
+    monkeypatch.setattr(planning, "_NEAR", 4096)
     monkeypatch.setattr(cell, "_MOST", 8000)
     monkeypatch.setattr(planning, "_CUT", 24000)
     array, values = known(np.arange(40000.0).reshape(40, 1000), (40, 1000))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from virtualstack.codecs.pipeline import CodecError, Elementwise
 from virtualstack.errors import ChunkDecodeError, StorageError
 from virtualstack.reading.decoding import Decoding, strided
-from virtualstack.reading.fetch import Stored, StoredRange, named
+from virtualstack.reading.fetch import Stored, named
+from virtualstack.reading.pieces import equal_pieces, place_pieces
 from virtualstack.reading.plan import DAMAGED, Plan, undecodable
 from virtualstack.reading.selection import Selection
 
@@ -35,7 +37,7 @@ def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
         out[...] = fills[common].value
         other = np.flatnonzero(rows != common)
         rows, position = rows[other], tuple(at[other] for at in position)
-    places = [[plan.selection.axes[axis].target[i] for i in position[axis]] for axis in plan.selection.places]
+    places = [[plan.selection.axes[axis].target(i) for i in position[axis]] for axis in plan.selection.places]
     for i, row in enumerate(rows.tolist()):
         out[_outer(tuple(place[i] for place in places))] = fills[row].value
 
@@ -68,28 +70,52 @@ class Batch:
         self._position = [at[which].tolist() for at in plan.parts.position]
         self.nbytes = int(plan.chunks.length[begin:end].sum())
         self._places = plan.selection.places
-        self._count = [axis.count.tolist() for axis in plan.selection.axes]
+        axes, position = plan.selection.axes, plan.parts.position
+        self._count = [axis.count[at[which]].tolist() for axis, at in zip(axes, position, strict=True)]
+        begins = [(axes[i].begin, position[i][which]) for i in self._places]
+        self._goal = [None if begin is None else begin[at].tolist() for begin, at in begins]
 
-    def place(self, chunk: int, /) -> None:
-        """Decode one stored chunk and write all that the selection shows of it.
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Give first and last, not included, of the chunks that `place` takes at once; in order."""
+        begin, end = self._begin, self._begin + len(self._got)
+        for run in (*equal_pieces(self._plan, begin, end, self._out), (end, end)):
+            yield from ((chunk, chunk + 1) for chunk in range(begin, run[0]))
+            if run[0] < end:
+                yield run
+            begin = run[1]
+
+    def place(self, begin: int, end: int, /) -> None:
+        """Decode stored chunks and write all that the selection shows of them.
 
         Raises
         ------
         StorageError
-            Its bytes cannot be read, or do not decode (`ChunkDecodeError`).
+            Bytes cannot be read, or do not decode (`ChunkDecodeError`).
         """
+        if end > begin + 1:
+            got = self._got[begin - self._begin : end - self._begin]
+            with contextlib.suppress(CodecError, StorageError):  # it is said of a single chunk what is wrong
+                place_pieces(self._plan, begin, end, got, self._out)
+                return
+        for chunk in range(begin, end):
+            self._place_chunk(chunk)
+
+    def _place_chunk(self, chunk: int) -> None:
         at = chunk - self._begin
         decoding = self._plan.decodings[self._decoding[at]]
-        raw = self._got[at]
+        got = self._got[at]
         try:
-            if not isinstance(raw, StoredRange):
-                self._place(at, decoding.numbers(raw), decoding.elementwise)
+            if isinstance(got, bytes | memoryview):
+                self._place(at, decoding.numbers(got), decoding.elementwise)
                 return
+            offset, length = self._plan.chunks.offset.item(chunk), self._plan.chunks.length.item(chunk)
             target = self._target_of_all_bytes(at, decoding)
             if target is not None:
-                raw.read_into(target)
-            else:
-                self._place(at, decoding.numbers(raw.read(_scratch(raw.length))), decoding.elementwise)
+                got.read_into(offset, target)
+                return
+            scratch = _scratch(length)
+            got.read_into(offset, scratch)
+            self._place(at, decoding.numbers(scratch), decoding.elementwise)
         except CodecError as error:
             raise _does_not_decode(self._plan, chunk, error) from error
         except StorageError as error:
@@ -104,18 +130,23 @@ class Batch:
         axes = self._plan.selection.axes
         for part in parts:
             position = [at[part] for at in self._position]
-            shape = tuple([count[i] for count, i in zip(self._count, position, strict=True)])
+            shape = tuple([count[part] for count in self._count])
             view = strided(flat, self._base[part], shape, self._strides[part])
             sources = [axis.source[i] for axis, i in zip(axes, position, strict=True)]
             if self._plan.selection.joint:
                 view = _points(view, self._plan.selection, sources)
             elif any(source is not None for source in sources):
                 view = view[_outer(tuple(slice(0, n) if x is None else x for x, n in zip(sources, shape, strict=True)))]
-            self._out[self._target(position)] = unpack(view)
+            self._out[self._target(part)] = unpack(view)
 
-    def _target(self, position: list[int]) -> tuple[Any, ...]:
-        axes = self._plan.selection.axes
-        return _outer(tuple([axes[place].target[position[place]] for place in self._places]))
+    def _target(self, part: int) -> tuple[Any, ...]:
+        key: list[slice | NDArray[np.int64]] = []
+        for i, goal in zip(self._places, self._goal, strict=True):
+            if goal is None:
+                key.append(self._plan.selection.axes[i].scattered[self._position[i][part]])
+            else:
+                key.append(slice(goal[part], goal[part] + self._count[i][part]))
+        return _outer(tuple(key))
 
     def _target_of_all_bytes(self, chunk: int, decoding: Decoding) -> memoryview | None:
         """Give the stretch of the result that the bytes of a chunk are, as they are; ``None`` where there is none."""
@@ -133,11 +164,11 @@ class Batch:
         if any(axis.source[i] is not None for axis, i in zip(axes, position, strict=True)):
             return None
         step = 1
-        for count, i, stride in zip(self._count[::-1], position[::-1], self._strides[part][::-1], strict=True):
-            if count[i] != 1 and stride != step:
+        for count, stride in zip(self._count[::-1], self._strides[part][::-1], strict=True):
+            if count[part] != 1 and stride != step:
                 return None
-            step *= count[i]
-        target = self._out[self._target(position)]
+            step *= count[part]
+        target = self._out[self._target(part)]
         if not target.flags.c_contiguous:
             return None
         return memoryview(target.reshape(-1).view(np.uint8))

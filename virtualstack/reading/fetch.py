@@ -16,7 +16,7 @@ from virtualstack.reading.plan import Plan
 from virtualstack.reading.threads import io_pool
 from virtualstack.storage import Bytes, DirectSource, Source, Storage
 
-__all__ = ["Stored", "StoredRange", "batches", "fetch", "named"]
+__all__ = ["Stored", "batches", "fetch", "named"]
 
 BATCH = 32 << 20
 """Stored bytes that are fetched together; twice as many are in memory at once."""
@@ -31,26 +31,8 @@ _PER_TASK = 6
 """Local files that one task opens: a task each would cost more than opening them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredRange:
-    """Bytes of a source that answers at once: whoever decodes them reads them."""
-
-    source: DirectSource
-    offset: int
-    length: int
-
-    def read(self, scratch: memoryview, /) -> memoryview:
-        """Read into memory that the caller has."""
-        self.source.read_into(self.offset, scratch)
-        return scratch
-
-    def read_into(self, target: memoryview, /) -> None:
-        """Read all bytes to where they belong."""
-        self.source.read_into(self.offset, target)
-
-
-type Stored = Bytes | StoredRange
-"""What `fetch` gives of a chunk."""
+type Stored = Bytes | DirectSource
+"""What `fetch` gives of a chunk; where it is a source, whoever decodes the chunk reads its bytes from there."""
 
 
 def batches(plan: Plan, /) -> Iterator[tuple[int, int]]:
@@ -146,7 +128,7 @@ def _fetch_run(plan: Plan, run: _Run, storage: Storage) -> list[Stored]:
         if beyond.any():
             culprit = run.begin + int(beyond.argmax())
         elif isinstance(source, DirectSource):
-            return [StoredRange(source, at, n) for at, n in zip(offset.tolist(), length.tolist(), strict=True)]
+            return [source] * offset.size
         return _ranges(source, offset, length)
     except StorageError as error:
         raise named(plan, culprit, error, n_others=run.end - run.begin - 1) from error

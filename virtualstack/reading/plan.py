@@ -53,6 +53,8 @@ class StoredChunks:
         Shape ``(m,)``, bytes: what to fetch. Of raw values only what is shown, from the first to the last.
     decoding
         Shape ``(m,)``: row of the plan's decodings.
+    is_raw
+        Shape ``(m,)``: whether values lie in them one by one.
     first
         Shape ``(m + 1,)``: the parts of chunk i are ``first[i]`` to ``first[i + 1]``.
     """
@@ -61,6 +63,7 @@ class StoredChunks:
     offset: NDArray[np.int64]
     length: NDArray[np.int64]
     decoding: NDArray[np.intp]
+    is_raw: NDArray[np.bool_]
     first: NDArray[np.intp]
 
     def __len__(self) -> int:
@@ -134,14 +137,14 @@ def _cell(selection: Selection, position: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(int(axis.cells[at]) for axis, at in zip(selection.axes, position, strict=True))
 
 
-_CUT = 16 << 20
-"""Bytes of uncompressed values that are fetched as one piece, more or less."""
+_CUT = 4 << 20
+"""Bytes of uncompressed values that are fetched as one piece, more or less: they stay in the cache of the processor."""
 
 _SPARSE = 1 << 20
 """Bytes from which on uncompressed values that lie far apart are fetched one by one, if so far apart as `_NEAR`."""
 
-_NEAR = 1 << 12
-"""Bytes between values that are fetched together in any case."""
+_NEAR = 1 << 14
+"""Bytes between values that are fetched together in any case: to copy them costs what another read does."""
 
 
 def make_plan(array: ManifestArray, selection: Selection, /, *, missing: Literal["fill", "raise"]) -> Plan:
@@ -169,8 +172,7 @@ def make_plan(array: ManifestArray, selection: Selection, /, *, missing: Literal
 def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
     """Say along which axis the largest stretch of uncompressed values should be fetched in pieces, and of how many."""
     chunks, parts = plan.chunks, plan.parts
-    raw = np.array([x.is_raw for x in plan.decodings], np.bool_)
-    length = np.where(raw[chunks.decoding], chunks.length, 0) if len(chunks) else chunks.length
+    length = np.where(chunks.is_raw, chunks.length, 0)
     if not length.size or length.max() <= _SPARSE:
         return None
     chunk = int(length.argmax())
@@ -183,7 +185,7 @@ def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
     stride, extents = int(strides[axis]), (counts - 1) * strides
     inner = int(extents.sum() - extents[axis]) + 1
     itemsize = plan.decodings[chunks.decoding[chunk]].itemsize
-    if 2 * inner <= stride and stride * itemsize > _NEAR:
+    if 2 * inner <= stride and (stride - inner) * itemsize > _NEAR:
         return axis, 1
     n = max(_CUT // max(stride * itemsize, 1), 1)
     return (axis, n) if length[chunk] > _CUT and n < counts[axis] else None
@@ -350,4 +352,4 @@ def _chunks(
         length = np.where(raw, (greatest - least + 1) * itemsize, length)
         base = parts.base - np.repeat(skipped, np.diff(first, append=n))
         parts = Part(base, parts.strides, parts.position)
-    return StoredChunks(location, offset, length, rows, np.append(first, n)), parts
+    return StoredChunks(location, offset, length, rows, raw, np.append(first, n)), parts

@@ -141,7 +141,7 @@ def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:
     if not runs:
         return
     if len(runs) == 1:
-        _place(Batch(plan, *runs[0], fetch(plan, *runs[0], storage), out), *runs[0])
+        _place(Batch(plan, *runs[0], fetch(plan, *runs[0], storage), out))
         return
     pool = read_ahead_pool()
     ahead: Future[list[Stored]] = pool.submit(fetch, plan, *runs[0], storage)
@@ -150,24 +150,25 @@ def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:
             batch = Batch(plan, *run, ahead.result(), out)
             if number + 1 < len(runs):
                 ahead = pool.submit(fetch, plan, *runs[number + 1], storage)
-            _place(batch, *run)
+            _place(batch)
             del batch
     finally:
         ahead.cancel()
 
 
-def _place(batch: Batch, begin: int, end: int) -> None:
-    """Decode all chunks of a batch; each thread takes the next one that nobody has."""
-    n_threads = min(n_decoders(), end - begin)
+def _place(batch: Batch) -> None:
+    """Decode all chunks of a batch; each thread takes the next ones that nobody has."""
+    runs = list(batch.runs())
+    n_threads = min(n_decoders(), len(runs))
     if n_threads < 2 or batch.nbytes < _WORTH_A_THREAD:
-        for chunk in range(begin, end):
-            batch.place(chunk)
+        for run in runs:
+            batch.place(*run)
         return
-    left = iter(range(begin, end))
+    left = iter(runs)
 
     def work() -> None:
-        for chunk in left:
-            batch.place(chunk)
+        for run in left:
+            batch.place(*run)
 
     tasks = [decode_pool().submit(work) for _ in range(1, n_threads)]
     try:

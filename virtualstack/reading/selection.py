@@ -23,7 +23,7 @@ class Segments:
     """The selected elements along one axis, cut at the lines of the grid.
 
     Segment j shows ``count[j]`` elements of cell ``cells[j]``, from element ``first[j]`` of the cell in steps of
-    ``step[j]``. Of these it takes ``source[j]``, and they go to ``target[j]`` of the result.
+    ``step[j]``. Of these it takes ``source[j]``, and they go to ``target(j)`` of the result.
 
     Parameters
     ----------
@@ -31,12 +31,12 @@ class Segments:
         Shape ``(k,)``.
     source
         For each segment an index array, or ``None`` for all.
-    target
-        For each segment a slice or an index array.
-    length
-        Elements of the result along the axis.
     begin
         Shape ``(k,)``: where segments go, if each takes all its elements to a slice; else ``None``.
+    scattered
+        For each segment an index array that says where its elements go; empty if ``begin`` does.
+    length
+        Elements of the result along the axis.
     """
 
     cells: NDArray[np.int64]
@@ -44,9 +44,16 @@ class Segments:
     step: NDArray[np.int64]
     count: NDArray[np.int64]
     source: Sequence[NDArray[np.int64] | None]
-    target: Sequence[slice | NDArray[np.int64]]
+    begin: NDArray[np.int64] | None
+    scattered: Sequence[NDArray[np.int64]]
     length: int
-    begin: NDArray[np.int64] | None = None
+
+    def target(self, j: int, /) -> slice | NDArray[np.int64]:
+        """Say where the elements of a segment go; made when asked for, as there may be 10^6 segments."""
+        if self.begin is None:
+            return self.scattered[j]
+        begin = self.begin.item(j)
+        return slice(begin, begin + self.count.item(j))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,7 +169,7 @@ def select_points(grid: ChunkGrid, items: Sequence[slice | NDArray[np.integer[An
         at = of_points[order]
         is_new[1:] |= at[1:] != at[:-1]
     begins = np.flatnonzero(is_new)
-    target = np.split(order, begins[1:]) if order.size else ()
+    target = _split(order, begins)
     axes = []
     for i, (axis, item) in enumerate(zip(grid.axes, items, strict=True)):
         if isinstance(item, slice):
@@ -201,19 +208,19 @@ def _of_range(axis: ChunkAxis, picked: range) -> Segments:
     """Cut equally spaced elements at the lines of the grid; segments come in the order of the cells."""
     if not picked:
         none = np.zeros(0, np.int64)
-        return Segments(none, none, none, none, (), (), 0)
+        return Segments(none, none, none, none, (), none, (), 0)
     if len(picked) == 1:  # its step may be longer than can be counted
         picked = range(picked[0], picked[0] + 1)
     cells, first, count, at = axis.pieces(picked)
-    target = [slice(i, i + n) for i, n in zip(at.tolist(), count.tolist(), strict=True)]
     step = np.full(cells.size, picked.step, np.int64)
-    return Segments(cells, first, step, count, (None,) * cells.size, target, len(picked), at)
+    return Segments(cells, first, step, count, (None,) * cells.size, at, (), len(picked))
 
 
 def _cut(segments: Segments, n: int) -> Segments:
     """Split segments into several of at most ``n`` elements; those with index arrays into single elements."""
     pieces, goals, counts = [], [], []
-    for number, (source, target) in enumerate(zip(segments.source, segments.target, strict=True)):
+    for number, source in enumerate(segments.source):
+        target = segments.target(number)
         if source is None and isinstance(target, slice):
             piece = np.arange(0, int(segments.count[number]), n)
             goals.append(target.start + piece)
@@ -227,8 +234,7 @@ def _cut(segments: Segments, n: int) -> Segments:
     begin, count = np.concatenate(goals), np.concatenate(counts)
     step = segments.step[of]
     first = segments.first[of] + np.concatenate(pieces) * step
-    slices = [slice(i, i + m) for i, m in zip(begin.tolist(), count.tolist(), strict=True)]
-    return Segments(segments.cells[of], first, step, count, (None,) * of.size, slices, segments.length, begin)
+    return Segments(segments.cells[of], first, step, count, (None,) * of.size, begin, (), segments.length)
 
 
 def _of_array(axis: ChunkAxis, index: NDArray[np.int64]) -> Segments:
@@ -244,7 +250,12 @@ def _of_array(axis: ChunkAxis, index: NDArray[np.int64]) -> Segments:
     order = np.argsort(cell, kind="stable")
     ordered = cell[order]
     begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    return _of_groups(axis, index[order], ordered, begins, np.split(order, begins[1:]))
+    return _of_groups(axis, index[order], ordered, begins, _split(order, begins))
+
+
+def _split(order: NDArray[np.int64], begins: NDArray[np.intp]) -> NDArray[np.int64] | Sequence[NDArray[np.int64]]:
+    """Cut where elements go into those of each group; not, where each group is a single one."""
+    return order if begins.size == order.size else np.split(order, begins[1:])
 
 
 def _of_groups(
@@ -252,14 +263,17 @@ def _of_groups(
     index: NDArray[np.int64],
     cell: NDArray[np.int64],
     begins: NDArray[np.intp],
-    target: Sequence[NDArray[np.int64]],
+    target: NDArray[np.int64] | Sequence[NDArray[np.int64]],
 ) -> Segments:
     """Make segments of elements that are sorted by cell; group i begins at ``begins[i]`` and goes to ``target[i]``."""
     if not index.size:
         return _of_range(axis, range(0))
     local = index - (cell * (axis.chunk or 1) if axis.edges is None else axis.edges[cell])
+    if isinstance(target, np.ndarray):
+        one = np.ones(index.size, np.int64)
+        return Segments(cell, local, one, one, (None,) * index.size, target, (), index.size)
     first = np.minimum.reduceat(local, begins)
     count = np.maximum.reduceat(local, begins) - first + 1
     local = local - np.repeat(first, np.diff(begins, append=index.size))
     step = np.ones(begins.size, np.int64)
-    return Segments(cell[begins], first, step, count, np.split(local, begins[1:]), target, index.size)
+    return Segments(cell[begins], first, step, count, np.split(local, begins[1:]), None, target, index.size)

@@ -12,6 +12,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Self
 
@@ -118,8 +119,11 @@ class LocalSource:
             return []
         file = self._descriptor()
         with _StorageErrors(self.location.url, "read"):
-            got: list[Bytes] = [_pread(file.number, offset, length) for offset, length in table.tolist()]
-        check_lengths(table[:, 1].tolist(), got, url=self.location.url)
+            offsets, lengths = table[:, 0].tolist(), table[:, 1].tolist()
+            got: list[Bytes] = list(map(os.pread, repeat(file.number), lengths, offsets))
+            if list(map(len, got)) != lengths:
+                got = [_pread(file.number, offset, length) for offset, length in table.tolist()]
+                check_lengths(lengths, got, url=self.location.url)
         return got
 
     def _descriptor(self) -> _Descriptor:

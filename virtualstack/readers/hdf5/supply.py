@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.readers.hdf5.gather import gather, read_blocks
 from virtualstack.storage import Bytes, Source
+from virtualstack.storage.gather import gather, read_blocks
 
 __all__ = ["Exact", "InMemory", "NotHeldError", "Paged", "Supply"]
 

@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.storage import Bytes, coalesce
+from virtualstack.storage.coalesce import coalesce
+from virtualstack.storage.source import Bytes
 
 __all__ = ["gather", "read_blocks"]
 
@@ -57,7 +58,10 @@ def read_blocks(
     begins = np.cumsum(requests.lengths) - requests.lengths  # in the answers to all requests, joined
     places = begins[requests.request] + requests.within
     if is_sorted and begins[-1] < _ENOUGH:
-        return gather(_joined(read_ranges(table)), places, size)
+        data = _joined(read_ranges(table))
+        if len(data) == len(offsets) * size:  # nothing lies between
+            return np.frombuffer(data, np.uint8).reshape(-1, size)
+        return gather(data, places, size)
     answer = np.empty((len(offsets), size), np.uint8)
     edges = np.append(np.flatnonzero(np.diff(begins // _ENOUGH, prepend=-1)), len(begins))
     blocks = np.searchsorted(requests.request, edges)
