@@ -158,3 +158,12 @@ def test_a_size_that_is_none():
         HDF5(contiguous_chunk_size="big")
     with pytest.raises(ValueError, match=r"contiguous_chunk_size=1\.5 is no number of bytes"):
         HDF5(contiguous_chunk_size=1.5)
+
+
+def test_a_long_scalar(tmp_path):
+    """A value without axes that is longer than what is read without a plan is what h5py reads."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["v"] = np.bytes_(b"ab" * (1 << 20))
+        wanted = file["v"][()]
+    opened = vs.open_virtual_dataset(tmp_path / "a.h5", loadable_variables=[]).virtual.open()
+    assert opened["v"].to_numpy()[()] == wanted

@@ -168,7 +168,7 @@ class Batch:
             if count[part] != 1 and stride != step:
                 return None
             step *= count[part]
-        target = self._out[self._target(part)]
+        target = self._out[(*self._target(part), ...)]  # a view, also where there are no axes
         if not target.flags.c_contiguous:
             return None
         return memoryview(target.reshape(-1).view(np.uint8))
