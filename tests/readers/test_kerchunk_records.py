@@ -6,6 +6,7 @@ import shutil
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -245,6 +246,29 @@ def test_references_into_archives_are_errors_when_they_are_read(refs):
         UnsupportedFeatureError, match=r"'v/refs.0.parq' of '.*': 'zip://a.nc::s3://b/c.zip' is reached"
     ):
         vs.reading.read_array(read(refs)["v"], (0,))
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+@pytest.mark.parametrize("n_values", [10, 0])
+def test_references_with_the_same_metadata_are_told(tmp_path, n_values, chunks):
+    """References to other bytes of arrays that are alike are not those that were opened; the same ones are."""
+    for name, values in (("x", np.arange(10.0)), ("y", np.arange(n_values) + 100.0)):
+        with h5py.File(tmp_path / f"{name}.nc", "w") as file:
+            file.create_dataset("v", (10,), "f8", chunks=(5,))
+            if values.size:
+                file["v"][:] = values
+    written = {name: vs.open_virtual_dataset(tmp_path / f"{name}.nc", loadable_variables=[]) for name in "xy"}
+    refs = tmp_path / "refs.parq"
+    written["x"].virtual.to_kerchunk(refs)
+    opened = xr.open_dataset(refs, engine="virtualstack", chunks=chunks)
+    virtual = vs.open_virtual_dataset(refs, loadable_variables=[])
+    written["x"].virtual.to_kerchunk(refs)
+    np.testing.assert_array_equal(opened["v"][:5], np.arange(5))
+    opened = xr.open_dataset(refs, engine="virtualstack", chunks=chunks)
+    written["y"].virtual.to_kerchunk(refs)
+    for dataset in (opened, virtual.virtual.open()):
+        with pytest.raises(SourceChangedError, match=r"refs.parq/.zmetadata' changed after it was indexed"):
+            dataset["v"].to_numpy()
 
 
 def test_references_that_were_written_anew_are_told(refs, tmp_path):

@@ -281,9 +281,14 @@ def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
     _check_replaceable(path)
     aside, old = (path.with_name(f".virtualstack-{uuid.uuid4().hex}") for _ in range(2))
     target = LocalTarget(absolute_url(aside))
+    there, made, changed = set(LocalTarget(absolute_url(path)).list()), set(), False
     try:
         for key, data in files:
-            if not _linked(path / key, aside / key, data):
+            made.add(key)
+            # by the time of the last one, who has the references open sees that others changed
+            may_stay = key != ".zmetadata" or not (changed or made != there)
+            if not (may_stay and _linked(path / key, aside / key, data)):
+                changed = True
                 target.put(key, data)
         try:
             if os.path.exists(path):
