@@ -137,6 +137,8 @@ def _of_gdal() -> Iterator[tuple[str, Maker]]:
         "gdal_jpeg_planes",
         gdal(np.stack([GRAY] * 3).astype("u1"), **TILES, compress="jpeg", photometric="RGB", interleave="band"),
     )
+    three = np.stack([GRAY, GRAY[::-1], 0 * GRAY + 77]).astype("u1")
+    yield "gdal_jpeg_no_colors", gdal(three, **TILES, compress="jpeg", photometric="MINISBLACK", interleave="pixel")
     yield "gdal_lerc_big", gdal(floats, **TILES, compress="lerc", ENDIANNESS="BIG")
     yield "gdal_predictor3", gdal(floats, **TILES, compress="lzw", predictor=3, nodata=float("nan"))
     scaled = {"scales": (0.1,), "offsets": (20.0,), "descriptions": ("temp",), "units": ("K",), "tags": {"TITLE": "x"}}
@@ -196,6 +198,7 @@ def _of_gdal() -> Iterator[tuple[str, Maker]]:
         yield f"gdal_bits{bits}", gdal((GRAY % 2**bits).astype("u1"), **TILES, nbits=bits, compress="deflate")
     yield "gdal_bits12", gdal(GRAY % 4096, **TILES, nbits=12)
     yield "gdal_bits24", gdal(GRAY.astype("u4") * 37, **TILES, nbits=24)
+    yield "gdal_bits24_big", gdal(GRAY.astype("u4") * 37, **TILES, nbits=24, ENDIANNESS="BIG")
     yield "gdal_big", gdal(floats, **TILES, ENDIANNESS="BIG", compress="deflate", predictor=3)
     yield "gdal_ccitt", gdal((GRAY > 100).astype("u1"), nbits=1, compress="CCITTFAX4", photometric="MINISWHITE")
     yield "gdal_ccitt3", gdal((GRAY > 100).astype("u1"), nbits=1, compress="CCITTFAX3")

@@ -15,6 +15,7 @@ from tests.like_rioxarray import check_place_and_attributes
 FILES = dict(combinations())
 # What tifffile does not decode, or to other values: it leaves out the masks of LERC
 BY_GDAL = {"gdal_predictor2_complex_LITTLE", "gdal_predictor2_complex_BIG", "gdal_jpeg_int8", "gdal_jpeg_planes"}
+BY_GDAL |= {"gdal_jpeg_no_colors", "gdal_bits24_big"}
 BY_GDAL |= {name for name in FILES if name.startswith(("gdal_lerc_nan", "gdal_lerc_alpha"))}
 
 

@@ -149,6 +149,9 @@ def _unpacked(library: Any, settings: Settings, data: Any, stored: np.dtype[Any]
         return values
     if settings.bits == 1:
         return np.asarray(library.packints_decode(bytes(data), np.dtype(bool), 1, runlen=run)).view(np.uint8)
+    if settings.bits == 24 and settings.big:  # libtiff turns the bytes, which imagecodecs puts 8 bits too high
+        triples = np.frombuffer(data, np.uint8, len(data) // 3 * 3).reshape(-1, 3)
+        return np.pad(triples, ((0, 0), (0, 1))).view("<u4").reshape(-1)
     unpacked: NDArray[Any] = library.packints_decode(bytes(data), stored, settings.bits, runlen=run)
     return unpacked
 
@@ -220,7 +223,7 @@ def _image(
     library: Any, settings: Settings, name: str, data: bytes, shape: tuple[int, ...], tables: bytes | None
 ) -> NDArray[Any]:
     if settings.compression in _JPEG:
-        color, out_color = _jpeg_colors(settings, is_jfif=data[6:10] == b"JFIF")
+        color, out_color = _jpeg_colors(settings, shape[2], is_jfif=data[6:10] == b"JFIF")
         return np.asarray(library.jpeg_decode(data, tables=tables, colorspace=color, outcolorspace=out_color))
     if settings.compression == _WEBP and shape[2] == 4:  # all-opaque tiles may have no alpha
         return np.asarray(library.webp_decode(data, hasalpha=True))
@@ -259,11 +262,13 @@ def _is_edge(found: tuple[int, ...], shape: tuple[int, ...], edge: tuple[int, in
     return found[0] in (shape[0], edge[0]) and found[1] in (shape[1], edge[1])
 
 
-def _jpeg_colors(settings: Settings, *, is_jfif: bool) -> tuple[int | None, int | str | None]:
+def _jpeg_colors(settings: Settings, samples: int, *, is_jfif: bool) -> tuple[int | None, int | str | None]:
     """Give the colour space of the stream, and the one that is wanted; YCbCr becomes RGB, as in all other readers."""
     color: int | None = None
     out_color: int | str | None = None
-    if not settings.extra:
+    if samples == 3 and settings.photometric in (0, 1):  # three bands, no colours: libjpeg takes them for YCbCr
+        color = out_color = _RGB
+    elif not settings.extra:
         match settings.photometric:
             case 6:
                 out_color = _RGB
