@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ AUTO = 4 << 20
 """Bytes that merged strips have at most, unless told otherwise."""
 
 _LEAST_PART = 16
+_NOT_FINITE = re.compile(r"-?1\.#(QNAN|SNAN|IND|INF)")
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,17 +128,33 @@ def nodata_of(layout: Layout, /) -> Any:
     if layout.nodata is None:
         return None
     dtype, text = layout.dtype, layout.nodata.strip()
-    try:
-        number: float | int = int(text) if dtype.kind in "iu" and text.lstrip("+-").isdigit() else float(text)
-    except ValueError:
+    number: float | int | None = _number_of(text)
+    if number is None:
         return None
+    if dtype.kind in "iu" and text.lstrip("+-").isdigit():
+        number = int(text)
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         if not math.isfinite(number) or number != int(number) or not limits.min <= number <= limits.max:
             return None
         return dtype.type(int(number))
     with np.errstate(over="ignore"):
-        return dtype.type(number)
+        value = dtype.type(number)
+    is_too_large = dtype == np.float16 and math.isfinite(number) and not np.isfinite(value)
+    return None if is_too_large else value
+
+
+def _number_of(text: str) -> float | None:
+    """Read a number as GDAL does: a comma is a point, what follows does not count, and Windows has names of its own."""
+    try:
+        return float(text)
+    except ValueError:
+        found = _NOT_FINITE.match(text) or _NUMBER.match(text)
+    if found is None:
+        return None
+    if found.re is _NOT_FINITE:
+        return math.nan if found[1] != "INF" else -math.inf if text.startswith("-") else math.inf
+    return float(found[0].replace(",", "."))
 
 
 def _contiguous(layout: Layout, offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64] | None:

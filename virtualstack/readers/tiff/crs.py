@@ -26,6 +26,8 @@ def crs_text(keys: GeoKeys, /) -> str | None:
     """
     for key in (_PROJECTED, _GEOGRAPHIC):
         code = keys.get(key)
+        if key == _PROJECTED and code == 0:  # undefined, which a geographic system does not stand in for
+            break
         if isinstance(code, int) and 1024 <= code < _USER_DEFINED:
             height = keys.get(_VERTICAL)
             if height == _WGS84_3D:

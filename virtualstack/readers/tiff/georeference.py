@@ -66,9 +66,10 @@ def transform_of(structure: Structure, directory: Directory, keys: GeoKeys | Non
     matrix = _numbers(structure, directory, _MATRIX)
     found: Transform | None = None
     if len(scale) >= 2 and scale[0] and scale[1]:
-        if len(ties) >= 6:
-            xi, yj = scale[0], -abs(scale[1])
-            found = Transform(ties[3] - ties[0] * xi, xi, 0.0, ties[4] - ties[1] * yj, 0.0, yj)
+        xi, yj = scale[0], -abs(scale[1])
+        if len(ties) < 6:  # sizes of pixels alone
+            return Transform(0.0, xi, 0.0, 0.0, 0.0, yj)
+        found = Transform(ties[3] - ties[0] * xi, xi, 0.0, ties[4] - ties[1] * yj, 0.0, yj)
     elif len(matrix) == 16:
         found = Transform(matrix[3], matrix[0], matrix[1], matrix[7], matrix[4], matrix[5])
     if found is not None and keys is not None and keys.get(_RASTER_TYPE) == _POINT:
@@ -79,10 +80,10 @@ def transform_of(structure: Structure, directory: Directory, keys: GeoKeys | Non
 
 
 def control_points(structure: Structure, directory: Directory, keys: GeoKeys | None, /) -> str | None:
-    """Give the ground control points as GeoJSON, as rioxarray does; ``None`` where there is a transform, or none."""
+    """Give the ground control points of an image without transform as GeoJSON, as rioxarray does; or ``None``."""
     ties = _numbers(structure, directory, _TIE_POINTS)
     n = len(ties) // 6
-    if _SCALE in directory.entries or _MATRIX in directory.entries or not 1 < n <= _MOST_POINTS:
+    if not 0 < n <= _MOST_POINTS:
         return None
     shift = 0.5 if keys is not None and keys.get(_RASTER_TYPE) == _POINT else 0.0
     features = []

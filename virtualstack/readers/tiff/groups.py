@@ -22,7 +22,7 @@ __all__ = ["Choices", "dataset_of", "tree_of"]
 
 _BANDS, _STACK, _MASK = "band_data", "image", "mask"
 _MAX_COORDINATE = 1 << 24
-_AREA_OR_POINT, _RASTER_TYPE = "AREA_OR_POINT", 1025
+_AREA_OR_POINT, _RASTER_TYPE, _POINT = "AREA_OR_POINT", 1025, 2
 _TREE = "open it as a tree, with open_virtual_datatree"
 
 
@@ -107,8 +107,7 @@ class _Level:
         coordinates, notes = self._coordinates(metadata)
         refusals += notes
         is_mapped = "spatial_ref" in coordinates
-        if is_mapped:
-            metadata = self._with_area_or_point(metadata)
+        metadata = self._with_area_or_point(metadata)
         arrays, refused = self._arrays(metadata, is_mapped=is_mapped)
         refusals += refused
         if with_masks and self._level.masks and _MASK not in self._choices.dropped:
@@ -190,9 +189,10 @@ class _Level:
 
     def _with_area_or_point(self, metadata: Metadata) -> Metadata:
         keys = geo_keys(self._structure, self._series.levels[0].image.directory)
-        words: dict[object, str] = {1: "Area", 2: "Point"}
-        word = None if keys is None else words.get(keys.get(_RASTER_TYPE))
-        return metadata if word is None else replace(metadata, tags={_AREA_OR_POINT: word, **metadata.tags})
+        if keys is None or _RASTER_TYPE not in keys:
+            return metadata
+        word = "Point" if keys[_RASTER_TYPE] == _POINT else "Area"
+        return replace(metadata, tags={_AREA_OR_POINT: word, **metadata.tags})
 
     def _masks(self) -> tuple[dict[str, ManifestArray], list[Refusal]]:
         masks = self._level.masks

@@ -26,7 +26,12 @@ _TEXTS = {
 _RATIOS = {282: "XRESOLUTION", 283: "YRESOLUTION"}
 _NUMBERS = {280: "MINSAMPLEVALUE", 281: "MAXSAMPLEVALUE"}
 _UNITS = {1: "1 (unitless)", 2: "2 (pixels/inch)", 3: "3 (pixels/cm)"}
-_OURS = frozenset({"_FillValue", "missing_value", "fill_value", "nodata", "nodatavals", "is_tiled", "res"})
+_OURS = frozenset(
+    {
+        *("_FillValue", "missing_value", "fill_value", "nodata", "nodatavals", "is_tiled", "res"),
+        *("scale_factor", "add_offset", "scales", "offsets"),  # GDAL scales by items of those roles alone
+    }
+)
 _MOST_XML = 16 << 20
 
 

@@ -1,0 +1,75 @@
+"""Places, CRS, nodata and attributes of GeoTIFFs that few programs write, beside rioxarray."""
+
+import numpy as np
+import pytest
+import rioxarray
+import tifffile
+
+import virtualstack as vs
+from tests.like_rioxarray import check_place_and_attributes
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of rioxarray and what it builds on
+
+SCALE, TIES, MATRIX, KEYS, GDAL, NODATA = 33550, 33922, 34264, 34735, 42112, 42113
+VALUES = np.arange(12, dtype="u1").reshape(3, 4)
+TIE = (0.0, 0.0, 0.0, 5e5, 4e6, 0.0)
+NORTH_UP = (10.0, 0.0, 0.0, 5e5, 0.0, -10.0, 0.0, 4e6, *(0.0,) * 7, 1.0)
+UTM = {1024: 1, 1025: 1, 3072: 32633}
+POINT = {**UTM, 1025: 2}
+
+
+def written(path, doubles, keys, values=VALUES, texts=()):
+    table = [1, 1, 0, len(keys)]
+    for key, value in keys.items():
+        table += [key, 0, 1, value]
+    tags = [(code, "d", len(x), x, True) for code, x in doubles.items()]
+    tags += [(KEYS, "H", len(table), tuple(table), True)] if keys else []
+    tags += [(code, "s", 0, text, True) for code, text in texts]
+    tifffile.imwrite(path, values, extratags=tags, metadata=None, photometric="minisblack")
+    found = vs.open_virtual_dataset(path).virtual.open(mask_and_scale=False)["band_data"].load()
+    expected = rioxarray.open_rasterio(path).load()
+    assert np.array_equal(found.values, expected.values)
+    return found, expected
+
+
+@pytest.mark.parametrize("keys", [{}, UTM, POINT, {**UTM, 1025: 0}])
+@pytest.mark.parametrize(
+    "doubles",
+    [
+        {SCALE: (10.0, 20.0, 0.0)},
+        {SCALE: (10.0, 20.0, 0.0), MATRIX: NORTH_UP},
+        {SCALE: (10.0, 20.0, 0.0), TIES: TIE},
+        {SCALE: (10.0, 20.0), TIES: TIE[:3]},
+        {SCALE: (0.0, 0.0, 0.0), TIES: TIE},
+        {SCALE: (10.0,), TIES: TIE},
+        {MATRIX: NORTH_UP, TIES: TIE},
+        {MATRIX: NORTH_UP[:12], TIES: TIE * 2},
+        {TIES: TIE},
+        {},
+    ],
+)
+def test_places_are_those_of_rioxarray(doubles, keys, tmp_path):
+    """Whatever of scale, tie points and matrix is there; and whether pixels are points is known without a place."""
+    check_place_and_attributes(*written(tmp_path / "a.tif", doubles, keys))
+
+
+def test_projected_systems_without_a_code_are_no_geographic_ones(tmp_path):
+    found, _ = written(tmp_path / "a.tif", {SCALE: (10.0, 10.0, 0.0), TIES: TIE}, {1024: 1, 2048: 4326, 3072: 0})
+    assert found.rio.crs is None
+
+
+@pytest.mark.parametrize(
+    ("nodata", "dtype"),
+    [("-1.#IND", "f4"), ("1.#QNAN", "f8"), ("-1.#INF", "f4"), ("0,5", "f4"), ("7 8", "u1"), ("-3.4e38", "f2")],
+)
+def test_nodata_is_read_as_by_gdal(nodata, dtype, tmp_path):
+    check_place_and_attributes(*written(tmp_path / "a.tif", {}, {}, VALUES.astype(dtype), [(NODATA, nodata)]))
+
+
+def test_items_that_are_named_as_attributes_of_scales_scale_nothing(tmp_path):
+    items = '<Item name="scale_factor">5</Item><Item name="add_offset" sample="0">7</Item>'
+    check_place_and_attributes(
+        *written(tmp_path / "a.tif", {}, {}, texts=[(GDAL, f"<GDALMetadata>{items}</GDALMetadata>")])
+    )
+    found = vs.open_virtual_dataset(tmp_path / "a.tif").virtual.open()["band_data"]
+    assert np.array_equal(found[0], VALUES)
