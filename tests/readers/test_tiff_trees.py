@@ -234,6 +234,32 @@ def test_arrays_of_tifffile_have_their_axes(options, tmp_path):
     assert found.dims == ("t", "z", "y", "x")
 
 
+@pytest.mark.parametrize("n", [3, 4])
+@pytest.mark.parametrize("truncate", [False, True])
+def test_arrays_of_tifffile_may_be_planes_of_one_image(n, truncate, tmp_path):
+    """As three or four images without a photometric are written: the axis has a name, but is one of samples."""
+    path = tmp_path / "a.tif"
+    array = np.stack([GRAY + i for i in range(n)])
+    tifffile.imwrite(path, array, metadata={"axes": "ZYX"}, truncate=truncate)
+    found = vs.open_virtual_dataset(path).virtual.open()["band_data"]
+    assert found.dims == ("band", "y", "x")
+    np.testing.assert_array_equal(found, array)
+
+
+def test_hidden_images_with_planes_of_their_own_are_refused(tmp_path):
+    """Whatever follows them in the file is not taken for them, and they are not left out."""
+    path = tmp_path / "a.tif"
+    array = np.stack([GRAY + i for i in range(6)]).reshape(2, 3, *GRAY.shape)
+    tifffile.imwrite(path, array, metadata={"axes": "TCYX"}, truncate=True)
+    tifffile.imwrite(path, np.zeros((99, 999), "u2"), append=True)
+    with pytest.raises(vs.errors.UnsupportedFeatureError, match=r"which has some of these"):
+        vs.open_virtual_dataset(path)
+    tifffile.imwrite(path, array[0], metadata={"axes": "CYX"})
+    tifffile.imwrite(path, array[0, :, :50], photometric="minisblack", append=True, truncate=True)
+    with pytest.raises(vs.errors.UnsupportedFeatureError, match=r"have no directories"):
+        vs.open_virtual_dataset(path)
+
+
 def test_microscopes_with_hidden_planes_are_refused(tmp_path):
     path = tmp_path / "a.tif"
     tiff(GRAY, extratags=[(34412, 1, 4, b"abcd", True)])(path)

@@ -99,16 +99,24 @@ def series_of_dialect(
                     for n, x in enumerate(file.series)
                     if math.prod(x.shape)
                 ]
+            whole = [x for x in found if x is not None]
+            is_less = len(whole) < len(found)
+            if is_less and any(_is_one_directory(level) for x in whole for level in x.levels):
+                raise ValueError("of some series the axes are not clear, of others images have no directories")
         except _RAISED as error:
             raise UnsupportedFeatureError(
                 f"'{structure.url}': tifffile cannot make out the axes of its images: {error}; write it anew",
                 url=structure.url,
                 feature=dialect,
             ) from error
-    whole = [x for x in found if x is not None]
-    if len(whole) < len(found) or not (dialect == "ome" or any(x.pages for x in whole)):
+    if is_less or not (dialect == "ome" or any(x.pages for x in whole)):
         return None
     return whole
+
+
+def _is_one_directory(images: Sequence[Image | None]) -> bool:
+    there = [id(image.directory) for image in images if image is not None]
+    return len(set(there)) < len(there)
 
 
 @contextlib.contextmanager
@@ -166,6 +174,13 @@ def _images(
     if len(found) == n:
         return tuple(found)
     if len(found) == 1 and found[0] is not None and level.dataoffset is not None:
+        layout = found[0].layout
+        size = layout.height * layout.width * layout.samples
+        total = math.prod(level.shape)
+        if total == size:  # of which samples are an axis under another name: TIFF itself has all there is
+            return None
+        if total != n * size:
+            raise ValueError(f"{total} samples along {level.axes} follow one image of {size}, which has some of these")
         return _planes(found[0], int(level.dataoffset), n, structure)
     return None
 
