@@ -1,5 +1,6 @@
 import gzip
 import json
+import tracemalloc
 
 import numcodecs
 import numpy as np
@@ -168,3 +169,25 @@ def test_the_group_is_not_changed(tmp_path):
     write_kerchunk(source, tmp_path / "refs.parq")
     assert (source.arrays["v"].in_memory().entries == before).all()
     assert source.arrays["v"].attributes == {}
+
+
+def test_json_is_written_in_pieces(tmp_path):
+    """Memory does not grow with the text, also where it is packed by gzip: beside the manifest there is little."""
+    n = 200_000
+    manifest = ChunkManifest.from_arrays(
+        np.arange(n) * 10, np.full(n, 10), location="s3://bucket/a.nc", encoding=ChunkEncoding.of("f4", (1,)),
+        fill=Fill.of(np.nan, "f4"),
+    )  # fmt: skip
+    grid = ChunkGrid.regular((n,), (1,))
+    array = ManifestArray(manifest=manifest, grid=grid, dtype=np.dtype("f4"), dimension_names=("x",))
+    for name in ("a.json", "a.json.gz"):
+        tracemalloc.start()
+        write_kerchunk(ManifestGroup(arrays={"v": array}), tmp_path / name)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 3 * manifest.entries.nbytes
+    text = (tmp_path / "a.json").read_bytes()
+    assert gzip.decompress((tmp_path / "a.json.gz").read_bytes()) == text
+    refs = json.loads(text)["refs"]
+    assert refs["v/199999"] == ["s3://bucket/a.nc", 1_999_990, 10]
+    assert len(refs) == n + 4

@@ -18,9 +18,9 @@ from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest, Manifest
 from virtualstack.manifests.counted import in_order
 
-__all__ = ["UrlColumn", "UrlMap", "reference_dict", "reference_json"]
+__all__ = ["UrlColumn", "UrlMap", "reference_dict", "reference_json", "reference_texts"]
 
-_BLOCK = 1 << 20  # chunks turned into text at once: bounds memory, and keeps text below Arrow's 2 GiB
+_BLOCK = 1 << 16  # chunks turned into text at once: bounds memory
 
 type UrlMap = Callable[[str], str]
 """What stands in the references for the URL of a location."""
@@ -56,13 +56,17 @@ def reference_json(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> bytes:
     >>> reference_json(Zarr2Hierarchy(metadata={".zgroup": {"zarr_format": 2}}, manifests={}))
     b'{"version":1,"refs":{".zgroup":"{\\"zarr_format\\":2}"}}'
     """
-    parts: list[bytes | memoryview] = [b'{"version":1,"refs":{']
+    return b"".join(reference_texts(hierarchy, url=url))
+
+
+def reference_texts(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> Iterator[bytes | memoryview]:
+    """Give the parts of :func:`reference_json` one after the other, each of some thousand references."""
+    yield b'{"version":1,"refs":{'
     metadata = ",".join(f"{json.dumps(key)}:{json.dumps(_text(value))}" for key, value in hierarchy.metadata.items())
-    parts.append(metadata.encode())
+    yield metadata.encode()
     for path, manifest in hierarchy.manifests.items():
-        parts += _chunk_texts(path, manifest, url)
-    parts.append(b"}}")
-    return b"".join(parts)
+        yield from _chunk_texts(path, manifest, url)
+    yield b"}}"
 
 
 def reference_dict(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import stat
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError
+from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.forks import in_forked_children
 from virtualstack.location import Location, local_path
 from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
@@ -254,7 +254,7 @@ class _StorageErrors:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, StorageError):
+        if error is None or isinstance(error, VirtualStackError):
             return
         url = self._url
         if isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -370,12 +370,16 @@ class LocalTarget:
 
     def put(self, key: str, data: bytes | bytearray | memoryview, /) -> None:
         """Write a file beside the old one, then rename it."""
-        with self._written(key, data) as (temporary, path):
+        self.put_parts(key, [memoryview(data)])
+
+    def put_parts(self, key: str, parts: Iterable[Bytes], /) -> None:
+        """Write a file as `put` does, out of parts that are made one after the other."""
+        with self._written(key, parts) as (temporary, path):
             temporary.replace(path)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
         """Write a file only where there is none."""
-        with self._written(key, data) as (temporary, path):
+        with self._written(key, [memoryview(data)]) as (temporary, path):
             try:
                 path.hardlink_to(temporary)
             except FileExistsError:
@@ -400,14 +404,14 @@ class LocalTarget:
                     os.rmdir(folder)  # noqa: PTH106 - a text
 
     @contextlib.contextmanager
-    def _written(self, key: str, data: bytes | bytearray | memoryview) -> Iterator[tuple[Path, Path]]:
+    def _written(self, key: str, parts: Iterable[Bytes]) -> Iterator[tuple[Path, Path]]:
         path = self._own_path(key)
         with _StorageErrors(self._url(key), "write"):
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
             try:
                 with temporary.open("xb") as file:
-                    file.write(data)
+                    file.writelines(parts)
                     file.flush()
                     os.fsync(file.fileno())
                 yield temporary, path

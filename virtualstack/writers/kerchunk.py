@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import posixpath
 import shutil
 import uuid
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -16,7 +16,7 @@ from typing import Any
 from numcodecs.zstd import Zstd
 
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
-from virtualstack.formats.kerchunk import reference_dict, reference_json
+from virtualstack.formats.kerchunk import reference_dict, reference_texts
 from virtualstack.formats.parquet import parquet_files
 from virtualstack.formats.zarr2 import hierarchy_of, takes_holes, takes_holes_of
 from virtualstack.formats.zarr2_codecs import codecs_to_zarr2
@@ -32,7 +32,7 @@ from virtualstack.manifests import (
 )
 from virtualstack.manifests.counted import CountedManifest
 from virtualstack.reading import read_array
-from virtualstack.storage import LocalTarget, Storage, StorageLike, Target
+from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
 from virtualstack.writers.missing import Missing, check_word, refuse_missing
 from virtualstack.writers.plan import RewritePlan, plan_rewrite
 from virtualstack.writers.rewrite import Budget, check_missing
@@ -41,10 +41,19 @@ from virtualstack.writers.rewrite import rewrite as rewrite_chunks
 __all__ = ["SUFFIXES", "how_taken", "write_kerchunk"]
 
 _PARQUET = ".parq", ".parquet"
-_JSON: dict[str, Callable[[bytes], bytes]] = {
-    ".json": bytes,
-    ".json.gz": lambda text: gzip.compress(text, 6, mtime=0),
-    ".json.zst": lambda text: bytes(Zstd(3).encode(text)),
+
+
+def _gzipped(parts: Iterable[Bytes]) -> Iterator[Bytes]:
+    packer = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)  # with the header of gzip, without a time
+    for part in parts:
+        yield packer.compress(part)
+    yield packer.flush()
+
+
+_JSON: dict[str, Callable[[Iterable[Bytes]], Iterable[Bytes]]] = {
+    ".json": iter,
+    ".json.gz": _gzipped,
+    ".json.zst": lambda parts: [bytes(Zstd(3).encode(b"".join(parts)))],
 }
 SUFFIXES = (*_JSON, *_PARQUET)
 """What says in which form references are written."""
@@ -147,7 +156,11 @@ def write_kerchunk(
     if not is_parquet:
         if local is not None and os.path.isdir(local):
             raise _in_the_way(f"{root}/{name}", "a directory")
-        folder.put(name, _JSON[suffix](reference_json(hierarchy, url=url)))
+        parts = _JSON[suffix](reference_texts(hierarchy, url=url))
+        if isinstance(folder, LocalTarget):
+            folder.put_parts(name, parts)
+        else:
+            folder.put(name, b"".join(parts))
     elif local is not None:
         _write_directory(local, parquet_files(hierarchy, url=url))
     else:
