@@ -107,14 +107,12 @@ class FsspecTarget:
 
     def first(self, prefix: str = "", /) -> str | None:
         """Give the first key in the folder ``prefix`` and below it, or ``None``; all are listed."""
-        if _is_web(self._filesystem):
-            raise UnlistableError.at(self.url)
+        self._check_listable()
         return next(iter(self.list(prefix)), None)
 
     def folders(self, prefix: str = "", /) -> Sequence[str]:
         """List the names of the folders in the folder ``prefix``, sorted."""
-        if _is_web(self._filesystem):
-            raise UnlistableError.at(self.url)
+        self._check_listable()
         with _storage_errors(self.url), contextlib.suppress(FileNotFoundError):
             self._filesystem.invalidate_cache()
             rows = self._filesystem.ls(_path(self._filesystem, self.url + prefix).rstrip("/"), detail=True)
@@ -125,8 +123,7 @@ class FsspecTarget:
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
         """List the objects in the folder ``prefix`` and below it, with size, etag and time of each."""
-        if _is_web(self._filesystem):
-            raise UnlistableError.at(self.url)
+        self._check_listable()
         root = _path(self._filesystem, self.url).rstrip("/") + "/"
         with _storage_errors(self.url), contextlib.suppress(FileNotFoundError):
             self._filesystem.invalidate_cache()
@@ -156,6 +153,10 @@ class FsspecTarget:
     def _filesystem(self) -> AbstractFileSystem:
         return _of_this_process(self.filesystem, self.url)
 
+    def _check_listable(self) -> None:
+        if _is_web(self._filesystem):
+            raise UnlistableError.at(self.url)
+
     def _pipe(self, key: str, data: bytes | bytearray | memoryview, mode: str) -> None:
         path = self._path(key)
         with _storage_errors(self._url(key)):
@@ -181,7 +182,7 @@ def open_source(url: str, backend: AbstractFileSystem, prefix: str, expected: Lo
         raise DirectoryError.at(url)
     if info.get("size") is None:
         raise StorageError(f"'{url}': its server does not tell its size. Download it first", url=url)
-    found = Location(url, int(info["size"]), info.get("ETag") or info.get("etag"), _modified(info))
+    found = _row_location(url, info)
     check_version(expected, found)
     return FsspecSource(backend, found)
 
@@ -218,7 +219,7 @@ def _listed(backend: AbstractFileSystem, folder: str, urls: Sequence[str]) -> di
 
 
 def _row_location(url: str, row: Mapping[str, Any]) -> Location:
-    return Location(url, int(row["size"]), row.get("ETag") or row.get("etag"), _modified(dict(row)))
+    return Location(url, int(row["size"]), row.get("ETag") or row.get("etag"), _modified(row))
 
 
 def _is_web(backend: AbstractFileSystem) -> bool:
@@ -249,7 +250,7 @@ def _path(filesystem: AbstractFileSystem, url: str) -> str:
     return str(filesystem._strip_protocol(url))  # fsspec documents it for this; there is no other name
 
 
-def _modified(info: dict[str, Any]) -> float | None:
+def _modified(info: Mapping[str, Any]) -> float | None:
     value = info.get("LastModified", info.get("mtime"))
     if isinstance(value, datetime):
         return value.timestamp()

@@ -339,11 +339,7 @@ class LocalTarget:
     def folders(self, prefix: str = "", /) -> Sequence[str]:
         """List the names of the folders in the folder ``prefix``, sorted; none where there is no such folder."""
         with _StorageErrors(self.url + prefix, "read"):
-            try:
-                with os.scandir(self._path(prefix.rstrip("/"))) as entries:
-                    return sorted(entry.name for entry in entries if entry.is_dir())
-            except (FileNotFoundError, NotADirectoryError):
-                return []
+            return sorted(entry.name for entry in _entries(str(self._path(prefix.rstrip("/")))) if entry.is_dir())
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
         """List the files in the folder ``prefix`` and below it, with size and time of each; links are followed."""

@@ -173,8 +173,7 @@ class Connection:
         """List the folders in the folder ``prefix``, by their paths."""
 
         def ask(store: ObjectStore) -> Sequence[str]:
-            if kind(store) == "HTTPStore":
-                raise UnlistableError.at(url)
+            _check_listable(store, url)
             return list(library().list_with_delimiter(store, prefix or None)["common_prefixes"])
 
         return self._ask(url, ask)
@@ -183,8 +182,7 @@ class Connection:
         """List the objects in the folder ``prefix`` and below it; in the place of URLs stand their keys."""
 
         def ask(store: ObjectStore) -> Sequence[Location]:
-            if kind(store) == "HTTPStore":
-                raise UnlistableError.at(url)
+            _check_listable(store, url)
             pages = library().list(store, prefix or None, chunk_size=_LISTED)
             return [_location(item["path"], item) for page in pages for item in page]
 
@@ -194,8 +192,7 @@ class Connection:
         """Give the first key in the folder ``prefix`` and below it: one request where the server sorts its keys."""
 
         def ask(store: ObjectStore) -> str | None:
-            if kind(store) == "HTTPStore":
-                raise UnlistableError.at(url)
+            _check_listable(store, url)
             pages = iter(library().list(store, prefix or None, chunk_size=_FEW_KEYS))
             keys = [item["path"] for item in next(pages, ())]
             is_sorted = kind(store) in _SORTED and keys == sorted(keys)
@@ -430,6 +427,11 @@ def _location(url: str, meta: Any) -> Location:
 
 class _WrongRegionError(StorageError):
     region: str | None = None
+
+
+def _check_listable(store: ObjectStore, url: str) -> None:
+    if kind(store) == "HTTPStore":
+        raise UnlistableError.at(url)
 
 
 def _honest[T](url: str, ask: Callable[[], T]) -> T:
