@@ -48,8 +48,7 @@ class Shards:
 
     def n_chunks(self, shards: NDArray[np.int64], /) -> NDArray[np.int64]:
         """Count the places in the index of each shard; shards are counted in C order."""
-        lengths = [edges[index] for edges, index in zip(self.edges, self._index(shards), strict=True)]
-        return np.prod(lengths, axis=0, dtype=np.int64) if lengths else np.ones(len(shards), np.int64)
+        return np.prod(self._shapes(self._index(shards)), axis=1, dtype=np.int64)
 
     def index_ranges(self, shards: NDArray[np.int64], sizes: NDArray[np.int64], /, *, where: str) -> NDArray[np.int64]:
         """Give offset and length, in bytes, of the index in each shard.
@@ -104,10 +103,10 @@ class Shards:
         MalformedFileError
             A checksum is wrong, or a chunk lies outside of its shard.
         """
-        edges = self.edges or (np.ones(1, np.int64),)  # an array of no axes is one of one chunk
+        index = self._index(shards)
+        shapes = self._shapes(index)
         grid = self.grid or (1,)
-        index = np.unravel_index(shards, self.shape or (1,))
-        shapes = np.stack([lengths[i] for lengths, i in zip(edges, index, strict=True)], 1)
+        starts = [np.cumsum(edges) - edges for edges in self._edges]
         columns = [tuple(np.zeros((4, 0), np.int64))]
         for some in _alike(shapes):
             tables = [self._checked(indexes[row], shards[row], where) for row in some.tolist()]
@@ -120,20 +119,24 @@ class Shards:
             if outside.any():
                 row = rows[int(outside.argmax())]
                 raise self._damaged(shards[row], where, f"has {sizes[row]} bytes, and a chunk beyond them")
-            cell = [
-                (np.cumsum(lengths) - lengths)[i[rows]] + inner
-                for lengths, i, inner in zip(
-                    edges, index, np.unravel_index(place, shapes[some[0]].tolist()), strict=True
-                )
-            ]
+            inner = np.unravel_index(place, shapes[some[0]].tolist())
+            cell = [start[i[rows]] + j for start, i, j in zip(starts, index, inner, strict=True)]
             inside = np.all([i < n for i, n in zip(cell, grid, strict=True)], axis=0)
             cells = np.ravel_multi_index([i[inside] for i in cell], grid)
             columns.append((cells, rows[inside], offsets[inside].astype(np.int64), lengths[inside].astype(np.int64)))
         cells, rows, offsets, lengths = (np.concatenate(parts) for parts in zip(*columns, strict=True))
         return cells, rows, offsets, lengths
 
+    @property
+    def _edges(self) -> tuple[NDArray[np.int64], ...]:
+        return self.edges or (np.ones(1, np.int64),)  # an array of no axes is one of one chunk
+
     def _index(self, shards: NDArray[np.int64]) -> tuple[NDArray[np.intp], ...]:
-        return np.unravel_index(shards, self.shape) if self.shape else ()
+        return np.unravel_index(shards, self.shape or (1,))
+
+    def _shapes(self, index: Sequence[NDArray[np.intp]]) -> NDArray[np.int64]:
+        """Give the chunks in each shard, along each axis."""
+        return np.stack([edges[i] for edges, i in zip(self._edges, index, strict=True)], 1)
 
     def _checked(self, data: bytes | memoryview, shard: int, where: str) -> bytes | memoryview:
         if not self.is_checked:
