@@ -114,10 +114,8 @@ def build_group(
             node = root.at(path)
             given = _object(attributes, f"{key}' of '{where}")
             node.attributes = {**node.attributes, **{x: value for x, value in given.items() if not is_nczarr(x)}}
-    for key, document in metadata.items():
-        if _parent(key) not in arrays and _leaf(key) in (".zgroup", "zarr.json") and isinstance(document, Mapping):
-            node = root.at(_parent(key))
-            node.attributes = with_dtypes(node.attributes, document)
+            if _leaf(key) != ".zattrs" and isinstance(metadata[key], Mapping):  # they come after it
+                node.attributes = with_dtypes(node.attributes, metadata[key])
     for path in filter(wanted, arrays):
         node, name = root.at(_parent(path)), _leaf(path) or NAMELESS
         at = f"{path}' of '{where}"
