@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -13,13 +14,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, MissingDependencyError
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.manifest import check_count
 
-__all__ = ["NATIVE", "Batch", "checksum_of", "place_batches", "url_from_icechunk", "url_to_icechunk"]
+__all__ = [
+    "NATIVE",
+    "Batch",
+    "checksum_of",
+    "import_icechunk",
+    "place_batches",
+    "reason_of",
+    "url_from_icechunk",
+    "url_to_icechunk",
+]
 
 type Batch = tuple[NDArray[Any], NDArray[Any], list[str], NDArray[Any], NDArray[Any], dict[int, bytes]]
 """Chunks as ``IcechunkStore.array_chunk_iterator`` gives them: cells, kinds, paths, offsets, lengths, inline bytes."""
@@ -33,6 +43,32 @@ _KEPT = "/!$&'()*+,;=:@~[]|^-._"
 """Characters that the path of a URL has as they are; prefixes of Icechunk's containers have them so too."""
 
 _WEB = "http://", "https://"
+
+
+def import_icechunk(what: str, /, *, url: str | None = None) -> Any:
+    """Give the module.
+
+    Parameters
+    ----------
+    what
+        That is done with it, for the message.
+    url
+        Of the repository.
+
+    Raises
+    ------
+    MissingDependencyError
+        Icechunk is not installed.
+    """
+    try:
+        return importlib.import_module("icechunk")
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(what, extra="icechunk", url=url) from error
+
+
+def reason_of(error: Exception, /) -> str:
+    """Give what an error of Icechunk says, without the trace of its own code."""
+    return str(error).strip().partition("\n")[0]
 
 
 def url_to_icechunk(url: str, /) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,25 +13,25 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
 from virtualstack.errors import (
-    MissingDependencyError,
     ReaderError,
     SourceNotFoundError,
     StorageError,
     UnsupportedFeatureError,
 )
 from virtualstack.formats.hierarchy import build_group
-from virtualstack.formats.icechunk import NATIVE, place_batches, url_from_icechunk
+from virtualstack.formats.icechunk import NATIVE, import_icechunk, place_batches, reason_of, url_from_icechunk
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.one_page import one_page
 from virtualstack.formats.reference_table import parse_json
 from virtualstack.location import Location, local_path, split_url
-from virtualstack.manifests import FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup, PagedManifest
+from virtualstack.manifests import FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
 from virtualstack.readers.base import ReadOptions
 from virtualstack.storage import Storage
 from virtualstack.storage.options import normalise
 
 __all__ = ["Icechunk", "options_of_s3", "read_session", "repository_storage"]
 
+_READING = "reading Icechunk"
 _BATCH = 1 << 17  # chunks that Icechunk gives at a time
 _AT_ONCE = 32
 _MOST_NATIVE = 64 << 20
@@ -80,27 +79,27 @@ class Icechunk:
             It cannot be reached.
         """
         url = url.rstrip("/")
-        icechunk = _icechunk(url)
+        icechunk = import_icechunk(_READING, url=url)
         place = repository_storage(icechunk, url, storage)
         try:
             if not icechunk.Repository.exists(place):
                 raise SourceNotFoundError(f"'{url}' is no Icechunk repository; check the URL", url=url)
             repository = icechunk.Repository.open(place)
         except icechunk.IcechunkError as error:
-            raise StorageError(f"'{url}' cannot be opened by Icechunk: {_first(error)}", url=url) from error
+            raise StorageError(f"'{url}' cannot be opened by Icechunk: {reason_of(error)}", url=url) from error
         try:
             session = repository.readonly_session(**self._version())
         except (icechunk.IcechunkError, ValueError) as error:
             which = ", ".join(f"{key} '{value}'" for key, value in self._version().items())
             raise SourceNotFoundError(
-                f"'{url}' has no {which}: {_first(error)}; it has the branches {sorted(repository.list_branches())} "
+                f"'{url}' has no {which}: {reason_of(error)}; it has the branches {sorted(repository.list_branches())} "
                 f"and tags {sorted(repository.list_tags())}",
                 url=url,
             ) from error
         try:
             return _group(session.store, "", url, url, options)
         except icechunk.IcechunkError as error:
-            raise StorageError(f"'{url}' cannot be read by Icechunk: {_first(error)}", url=url) from error
+            raise StorageError(f"'{url}' cannot be read by Icechunk: {reason_of(error)}", url=url) from error
         except ReaderError as error:
             error.url = error.url or url
             raise
@@ -132,17 +131,6 @@ def read_session(store: Any, path: str, /) -> ManifestGroup:
         Metadata contradict themselves.
     """
     return _group(store, path, f"icechunk session, group /{path}", None, ReadOptions())
-
-
-def _icechunk(url: str) -> Any:
-    try:
-        return importlib.import_module("icechunk")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("reading Icechunk", extra="icechunk", url=url) from error
-
-
-def _first(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:
@@ -232,7 +220,8 @@ def _group(store: Any, path: str, where: str, url: str | None, options: ReadOpti
 
     def read(below: str, described: ArrayMetadata) -> tuple[Manifest, int]:
         at = "/".join(filter(None, (path, below)))
-        return ChunkPages(store=store, path=at, metadata=described, where=where, url=url).manifest(), 0
+        pages = ChunkPages(store=store, path=at, metadata=described, where=where, url=url)
+        return one_page(pages, described, path=at, where=where), 0
 
     return build_group(metadata, read, where=where, url=url, wanted=options.wants, rectilinear=True)
 
@@ -284,16 +273,6 @@ class ChunkPages:
     where: str
     url: str | None
 
-    def manifest(self) -> PagedManifest:
-        """Give the manifest; no chunk is looked up.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            The grid has more chunks than can be counted.
-        """
-        return one_page(self, self.metadata, path=self.path, where=self.where)
-
     def read(self, page: int, /) -> ChunkManifest:
         """Look all chunks up.
 
@@ -304,7 +283,7 @@ class ChunkPages:
         StorageError
             Icechunk cannot read them.
         """
-        icechunk = _icechunk(self.where)
+        icechunk = import_icechunk(_READING, url=self.url)
         where = f"{self.path}' of '{self.where}"
         root = NATIVE if self.url is None else f"{self.url}/chunks/"
         try:
@@ -317,7 +296,7 @@ class ChunkPages:
             )
             return manifest if self.url is not None else self._with_native(manifest)
         except icechunk.IcechunkError as error:
-            raise StorageError(f"chunks of '{where}' cannot be looked up: {_first(error)}", url=self.url) from error
+            raise StorageError(f"chunks of '{where}' cannot be looked up: {reason_of(error)}", url=self.url) from error
 
     def complete(self, entries: ChunkManifest, rows: Any, /) -> ChunkManifest:
         """Give the entries: there is nothing to add."""

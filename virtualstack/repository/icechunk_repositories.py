@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterable
 from typing import Any
 
-from virtualstack.errors import MissingDependencyError, StorageError, WriterError
+from virtualstack.errors import StorageError, WriterError
+from virtualstack.formats.icechunk import import_icechunk, reason_of
 from virtualstack.location import Location, absolute_url
-from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.readers.icechunk import options_of_s3, repository_storage
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.local import LocalTarget
@@ -63,10 +63,8 @@ def save_icechunk(
     MissingDependencyError
         Icechunk is not installed.
     """
-    try:
-        icechunk: Any = importlib.import_module("icechunk")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("writing Icechunk", extra="icechunk") from error
+    icechunk = import_icechunk("writing Icechunk")
+    group = group.map_arrays(ManifestArray.whole)  # pages are read once, for containers and for references
     reached = Storage.of(storage)
     url = absolute_url(target).rstrip("/")
     place = repository_storage(icechunk, url, reached, create=True)
@@ -89,8 +87,7 @@ def save_icechunk(
         if is_new:
             _delete(url, reached)
         if isinstance(error, icechunk.IcechunkError):
-            reason = str(error).strip().partition("\n")[0]
-            raise StorageError(f"'{url}' cannot be written by Icechunk: {reason}", url=url) from error
+            raise StorageError(f"'{url}' cannot be written by Icechunk: {reason_of(error)}", url=url) from error
         raise
 
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from virtualstack.errors import MalformedFileError, ReaderError
 from virtualstack.formats.chunk_keys import cells_of_keys
 from virtualstack.formats.metadata import ArrayMetadata
-from virtualstack.formats.one_page import one_page
 from virtualstack.location import Location
-from virtualstack.manifests import ENTRY, FIRST, ChunkManifest, PagedManifest
+from virtualstack.manifests import ENTRY, FIRST, ChunkManifest
 from virtualstack.manifests.manifest import check_count
 from virtualstack.storage import Storage
 from virtualstack.storage.concurrently import concurrently
@@ -79,16 +78,6 @@ class ObjectChunks:
     metadata: ArrayMetadata
     storage: Storage
     where: str
-
-    def manifest(self) -> PagedManifest:
-        """Give the manifest; no chunk is looked up.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            The grid has more chunks than can be counted.
-        """
-        return one_page(self, self.metadata, path=self.path, where=self.where)
 
     def read(self, page: int, /) -> ChunkManifest:
         """Look all chunks up: those without an object are EMPTY.

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError, StorageError
 from virtualstack.formats.hierarchy import build_group
 from virtualstack.formats.metadata import ArrayMetadata
+from virtualstack.formats.one_page import one_page
 from virtualstack.formats.reference_table import parse_json
 from virtualstack.manifests import Manifest, ManifestGroup
 from virtualstack.readers.base import ReadOptions
@@ -94,7 +95,7 @@ class Zarr:
             if isinstance(members, Folder):
                 members = Folder(url=members.url, storage=lasting)
             chunks = ObjectChunks(members=members, path=path, metadata=described, storage=lasting, where=url)
-            return chunks.manifest(), 0
+            return one_page(chunks, described, path=path, where=url), 0
 
         return build_group(
             metadata,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ import numpy as np
 from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
-from virtualstack.errors import MissingDependencyError, WriterError
-from virtualstack.formats.icechunk import NATIVE
+from virtualstack.errors import WriterError
+from virtualstack.formats.icechunk import NATIVE, import_icechunk, reason_of
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.storage import StorageLike
 from virtualstack.writers.icechunk.forms import Form, FormOptions, form_of, group_document_of
@@ -114,10 +113,7 @@ def check_store(store: Any, /, *, writable: bool = True) -> Any:
     WriterError
         It only reads.
     """
-    try:
-        icechunk = importlib.import_module("icechunk")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("vds.virtual.to_icechunk()", extra="icechunk") from error
+    icechunk = import_icechunk("vds.virtual.to_icechunk()")
     if isinstance(store, icechunk.Session):
         store = store.store
     if not isinstance(store, icechunk.IcechunkStore):
@@ -196,14 +192,14 @@ def write_group(
 
 def _rehearse(documents: Mapping[str, bytes]) -> None:
     """Give metadata to a repository that is thrown away, to see that Icechunk takes it."""
-    icechunk = importlib.import_module("icechunk")
+    icechunk = import_icechunk("vds.virtual.to_icechunk()")
     store = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main").store
     for i, (path, document) in enumerate(documents.items()):
         try:
             sync(_put(store, f"{i}/zarr.json", document))
         except icechunk.IcechunkError as error:
             raise WriterError(
-                f"Icechunk refuses the metadata of variable '{path}': {str(error).partition('\n')[0]}; leave it out, "
+                f"Icechunk refuses the metadata of variable '{path}': {reason_of(error)}; leave it out, "
                 "or write a manifest store",
                 variable=path,
                 feature="metadata",
