@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
@@ -30,12 +30,16 @@ class Location:
         The server's version tag when it was indexed, or ``None``.
     last_modified
         Seconds since 1970-01-01 (UTC) when it was indexed, or ``None``.
+    relative_to
+        URL of the manifest store that names it relative to itself, which goes on to do so, or ``None``. It tells
+        nothing of the source, and is not compared.
     """
 
     url: str
     size: int | None = None
     etag: str | None = None
     last_modified: float | None = None
+    relative_to: str | None = field(default=None, compare=False, repr=False)
 
 
 def split_url(url: str, /) -> tuple[str, str]:

@@ -71,23 +71,25 @@ def test_relocations_lead_to_urls_or_below(store, prefix, moves, suffix):
 
 
 NAMES = st.text("ab/.%\\ é", max_size=6)
+ROOTS = st.sampled_from(["http://h", "odd://x.nc", "memory://x.nc"])
 URLS = st.builds("{}{}".format, st.sampled_from(["file:///a/", "file:///", "s3://bucket/", "http://h/"]), NAMES)
 
 
 @MANY
-@given(STORES, st.lists(URLS, min_size=1, max_size=6), st.booleans(), st.lists(st.tuples(URLS, URLS), max_size=2))
+@given(
+    STORES, st.lists(ROOTS | URLS, min_size=1, max_size=6), st.booleans(), st.lists(st.tuples(URLS, URLS), max_size=2)
+)
 def test_what_is_written_is_read(store, urls, relative, moves):
     """Any URL, be it one that no relative location may be; after relocations too."""
     prefixes = Prefixes(store=store)
     for old, new in moves:
         prefixes = prefixes.relocated(old, new)
-    chosen = prefixes.choose(urls, relative=relative)
     locations = [Location(url, 5, "e", 2.0) for url in urls]
-    rows = [prefixes.row(x, chosen) for x in locations]
+    chosen, rows = prefixes.rows(locations, relative=relative)
     prefixes, numbers = prefixes.numbers_of(chosen)
     found = [prefixes.location(row, numbers) for row in rows]
     assert [(x.url, x.size, x.etag) for x in found] == [(x.url, x.size, x.etag) for x in locations]
-    later = prefixes.choose(urls, relative=relative)
+    later, _ = prefixes.rows(found, relative=relative)
     assert prefixes.numbers_of(later)[0].table == prefixes.table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -148,6 +149,24 @@ def test_sources_that_are_relative_to_the_store(tmp_path):
     Repository.open(url).compact()
     (tmp_path / "a").rename(tmp_path / "b")
     assert values_of(tmp_path / "b" / "x.vstack") == [0, 1, 2]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_each_source_stays_relative_or_absolute(tmp_path, first):
+    """In a store that has both, of files in one folder."""
+    url = tmp_path / "a" / "x.vstack"
+    for n, relative in enumerate([first, not first]):
+        new = virtual(tmp_path / "a", [n])
+        joined = np.concatenate([opened(url)[2].arrays["v"], new], 0) if n else new
+        joined = replace(joined, name="v", dimension_names=("time", "x"))
+        save(ManifestGroup(arrays={"v": joined}), url, relative=relative, mode="w")
+    Repository.open(url).compact()
+    assert values_of(url) == [0, 1]
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    shutil.rmtree(tmp_path / "a")
+    read = opened(tmp_path / "b" / "x.vstack")[2].arrays["v"].in_memory().locations
+    folders = {True: f"file://{tmp_path}/b", False: f"file://{tmp_path}/a"}
+    assert [x.url.rpartition("/")[0] for x in read] == [folders[first], folders[not first]]
 
 
 def test_many_placements(tmp_path):

@@ -325,6 +325,23 @@ def test_files_on_s3_and_beside_a_store(tmp_path, s3_server):
     assert all(prefix.startswith("../") for prefix in found.snapshot.prefixes)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_each_source_stays_relative_or_absolute(tmp_path, first):
+    """In a store that has both, of files in one folder; the store and its folder can be moved then."""
+    paths = days(tmp_path / "data")
+    url = tmp_path / "x.vstack"
+    join(paths[:2]).virtual.to_manifest_store(url, relative=first)
+    join(paths[2:]).virtual.to_manifest_store(url, append_dim="time", relative=not first)
+    for n in (1, 2):
+        write_day(paths[n], n, seed=n, level=0)
+    found = opened(tmp_path).refresh()
+    assert names(found.refreshed) == ["001.nc", "002.nc"]
+    store = vs.open_virtual_dataset(url).virtual.to_group()
+    locations = [x for array in store.arrays.values() for x in array.in_memory().locations if "/data/" in x.url]
+    are_relative = {x.url.rpartition("/")[2]: x.relative_to is not None for x in locations}
+    assert are_relative == {path.name: (n < 2) == first for n, path in enumerate(paths)}
+
+
 def test_files_of_a_web_server(tmp_path):
     """By their etags."""
     paths = days(tmp_path / "data")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,7 @@ def _without_unknown_versions(a: ChunkManifest, b: ChunkManifest) -> list[ChunkM
     for other in b.locations:
         mine = known.get(other.url)
         if mine is not None and mine != other:
-            pairs = zip(astuple(mine), astuple(other), strict=True)
+            pairs = [(getattr(mine, x), getattr(other, x)) for x in ("size", "etag", "last_modified")]
             if all(x is None or y is None or x == y for x, y in pairs):
                 agreed[other.url] = Location(other.url)
     if not agreed:

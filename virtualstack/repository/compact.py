@@ -12,7 +12,7 @@ from virtualstack.errors import WriterError
 from virtualstack.formats.manifest_store.archive import Archive, Permission
 from virtualstack.formats.manifest_store.history import archive_of, array_in
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot
-from virtualstack.formats.manifest_store.sources import PARENT, Prefixes
+from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.storage import ObjectStore
 from virtualstack.writers.manifest_store.commit import commit
 from virtualstack.writers.manifest_store.edit import ArrayEdit, Edit, rows_from
@@ -71,8 +71,7 @@ def compact(
         for path, node in chosen.items()
     }
     prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
-    relative = any(prefix.startswith(PARENT) for prefix in base.prefixes)
-    written, numbered = segment.close(prefixes, relative=relative)
+    written, numbered = segment.close(prefixes, relative=False)
     edit = Edit(arrays=edits, segment=written, prefixes=numbered)
     return commit(objects, base, edit, permission, message=message)
 

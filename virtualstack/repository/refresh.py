@@ -17,7 +17,7 @@ from virtualstack.dataset import to_dataset, virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, StorageError
 from virtualstack.formats.manifest_store.history import archive_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
-from virtualstack.formats.manifest_store.sources import PARENT
+from virtualstack.location import Location
 from virtualstack.manifests import (
     EMPTY,
     ENTRY,
@@ -118,7 +118,8 @@ def refresh(
     refreshed: list[str] = []
     left = [(x.url, x.reason) for x in stale.problems if x.url not in wanted]
     for url, group in _scanned({url: cells[url] for url in cells if url not in masked}, storage, how):
-        made = group if isinstance(group, str) else _made(store, group, cells[url], storage, how)
+        was = told[url].recorded
+        made = group if isinstance(group, str) else _made(store, group, was, cells[url], storage, how)
         if isinstance(made, str):
             left.append((url, made))
             continue
@@ -128,8 +129,7 @@ def refresh(
     snapshot = store.snapshot
     if overlays:
         said = message or _said(told, refreshed, masked)
-        relative = any(prefix.startswith(PARENT) for prefix in snapshot.prefixes)
-        snapshot = store.write(store.group, overlays=overlays, message=said, relative=relative)
+        snapshot = store.write(store.group, overlays=overlays, message=said)
     return Refreshed(snapshot=snapshot, refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(sorted(left)))
 
 
@@ -214,7 +214,7 @@ def _masks(cells: Cells) -> Iterator[Overlay]:
 
 
 def _made(
-    store: Stored, source: _Scanned, cells: Mapping[str, Cells], storage: Storage, how: Rescan
+    store: Stored, source: _Scanned, was: Location, cells: Mapping[str, Cells], storage: Storage, how: Rescan
 ) -> dict[str, list[Overlay]] | str:
     """Give the new chunks of a source in the place of the old ones, or why they do not fit, or may not be read."""
     made: dict[str, list[Overlay]] = {}
@@ -227,13 +227,22 @@ def _made(
             by_groups.setdefault((own, id(other)), (other, {}))[1][name] = each
         for (own, _), (other, each_name) in by_groups.items():
             for name, over in _placed(nodes[own], other, each_name, storage, how).items():
-                made[f"{own}/{name}"] = over
+                made[f"{own}/{name}"] = [_written_like(was, x) for x in over]
         manifests = [over.manifest for each in made.values() for over in each]
         found = {x.url for manifest in manifests if isinstance(manifest, ChunkManifest) for x in manifest.locations}
         store.permission.check(sorted(found))  # others than the source itself, which a document of references names
     except (CombineError, ReaderError, StorageError) as error:
         return str(error)
     return made
+
+
+def _written_like(was: Location, over: Overlay) -> Overlay:
+    """Give new chunks whose sources are relative to the store if the source was that they come from."""
+    manifest = over.manifest
+    if was.relative_to is None or not isinstance(manifest, ChunkManifest):
+        return over
+    locations = tuple(replace(x, relative_to=was.relative_to) for x in manifest.locations)
+    return replace(over, manifest=replace(manifest, locations=locations))
 
 
 def _placed(

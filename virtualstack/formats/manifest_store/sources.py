@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -150,7 +150,8 @@ class Prefixes:
         if not is_relative and text == was + suffix:
             return Location(url, size, etag, time)
         is_other = not was.startswith(_RELATIVE) and was.partition("://")[0] != url.partition("://")[0]
-        return Location(url, size, None if is_other else etag)
+        relative_to = self.store if is_relative else None
+        return Location(url, size, None if is_other else etag, relative_to=relative_to)
 
     def written(self, row: SourceRow, prefixes: Sequence[int], /) -> str:
         """Give the location of a source as it is written, relocations applied; see :meth:`location`."""
@@ -253,26 +254,36 @@ class Prefixes:
             numbers.append(table.index(prefix, fixed))
         return Prefixes(store=self.store, table=tuple(table), moved=self.moved), tuple(numbers)
 
-    def choose(self, urls: Sequence[str], /, *, relative: bool) -> tuple[str, ...]:
-        """Choose prefixes for URLs: those that there are, widened where one in the same bucket is near.
+    def rows(self, locations: Collection[Location], /, *, relative: bool) -> tuple[tuple[str, ...], list[SourceRow]]:
+        """Choose prefixes for sources, those that there are, widened where one in the same bucket is near; give rows.
 
         Parameters
         ----------
-        urls
-            Absolute.
+        locations
+            Of the sources.
         relative
-            Whether those in the folder that holds the store are written relative to it.
+            Whether those in the folder that holds the store are written relative to it. Those that the store has
+            written so always are.
         """
         fixed = self.moved[-1][2] if self.moved else 0
-        table = self.table[fixed:]
-        chosen: list[str] = []
-        left = list(urls)
-        for begin in (STORE, PARENT) if relative else (STORE,):
-            own = [url for url in left if self._fits(url, begin)]
-            left = [url for url in left if not self._fits(url, begin)]
-            chosen += self._near(own, [prefix for prefix in table if prefix.startswith(begin)], begin)
-        chosen += self._near(left, [prefix for prefix in table if not prefix.startswith(_RELATIVE)], "")
-        return tuple(dict.fromkeys(chosen))
+        begins = [self._begin(x, relative=relative) for x in locations]
+        chosen: dict[str, int] = {}
+        places: dict[str, list[tuple[str, int]]] = {}
+        for begin in dict.fromkeys(begins):
+            own = [x.url for x, its in zip(locations, begins, strict=True) if its == begin]
+            near = self._near(own, [x for x in self.table[fixed:] if _begin_of(x) == begin], begin)
+            numbered = [(self.root(x), chosen.setdefault(x, len(chosen))) for x in near]
+            places[begin] = sorted(numbered, key=lambda x: -len(x[0]))
+        rows = []
+        for x, begin in zip(locations, begins, strict=True):
+            root, number = next((root, number) for root, number in places[begin] if x.url.startswith(root))
+            rows.append((number, x.url[len(root) :], x.size, x.last_modified, x.etag))
+        return tuple(chosen), rows
+
+    def _begin(self, location: Location, *, relative: bool) -> str:
+        """Give what the location of a source begins with where it is written relative to the store, or nothing."""
+        may_be = (STORE, PARENT) if relative or location.relative_to == self.store else (STORE,)
+        return next((begin for begin in may_be if self._fits(location.url, begin)), "")
 
     def _near(self, urls: Sequence[str], known: Sequence[str], begin: str) -> list[str]:
         """Choose prefixes that begin in one way."""
@@ -291,17 +302,14 @@ class Prefixes:
             chosen.append(begin + folder.removeprefix(self.root(begin)))
         return chosen
 
-    def _fits(self, url: str, prefix: str) -> bool:
-        """Whether a URL begins with a prefix, and what is left may stand behind it."""
-        root = self.root(prefix)
-        return url.startswith(root) and (not prefix.startswith(_RELATIVE) or _is_plain(prefix + url[len(root) :]))
+    def _fits(self, url: str, begin: str) -> bool:
+        """Whether a URL may be written as relative to the store with a beginning."""
+        root = self.root(begin)
+        return url.startswith(root) and _is_plain(begin + url[len(root) :])
 
-    def row(self, location: Location, prefixes: Sequence[str], /) -> SourceRow:
-        """Give the row of a location that begins with one of some prefixes."""
-        fitting = [i for i, prefix in enumerate(prefixes) if self._fits(location.url, prefix)]
-        lengths = [len(self.root(prefix)) for prefix in prefixes]
-        best = max(fitting, key=lambda i: lengths[i])
-        return best, location.url[lengths[best] :], location.size, location.last_modified, location.etag
+
+def _begin_of(prefix: str) -> str:
+    return next((begin for begin in _RELATIVE if prefix.startswith(begin)), "")
 
 
 def _is_plain(text: str) -> bool:
@@ -325,7 +333,8 @@ def folders_of(urls: Iterable[str], /) -> list[str]:
     """
     by_root: dict[str, list[str]] = {}
     for url in urls:
-        by_root.setdefault(split_url(url)[0], []).append(url)
+        root = split_url(url)[0]
+        by_root.setdefault(root if url.startswith(root) else url.rpartition("/")[0] + "/", []).append(url)
     found = []
     for root, each in by_root.items():
         common = posixpath.commonprefix([min(each), max(each)])  # of all, as they are between these

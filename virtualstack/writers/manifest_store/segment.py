@@ -117,6 +117,11 @@ class SegmentWriter:
     def close(self, prefixes: Prefixes, /, *, relative: bool) -> tuple[Segment, tuple[str, ...]]:
         """Write what is left.
 
+        Parameters
+        ----------
+        prefixes, relative
+            See :meth:`Prefixes.rows`.
+
         Returns
         -------
         tuple
@@ -130,8 +135,7 @@ class SegmentWriter:
             self._put_heap()
         if self._shards:
             self._puts.put(refs_key(self.name), orjson.dumps(refs_document(self._columns, self._n_rows)))
-        chosen = prefixes.choose([location.url for location in self._sources], relative=relative)
-        rows = [prefixes.row(location, chosen) for location in self._sources]
+        chosen, rows = prefixes.rows(self._sources, relative=relative)
         few = SourcePage(tuple(rows)) if len(rows) <= FEW_SOURCES else None
         if few is None:
             self._put_sources(rows)
