@@ -414,7 +414,16 @@ def test_rename_changes_the_table_alone():
     renamed = original.rename_locations({"file:///a.nc": "s3://bucket/a.nc"})
     assert renamed.in_memory().locations[0].url == "s3://bucket/a.nc"
     assert np.shares_memory(renamed.in_memory().entries, original.in_memory().entries)
-    assert original.rename_locations(str.upper).in_memory().locations[0].url == "FILE:///A.NC"
+    assert original.rename_locations(str.upper).in_memory().locations[0].url == "file:///A.NC"
+
+
+@pytest.mark.parametrize("new", ["", " ", "s3://bucket/folder/", None, 3, b"s3://bucket/a.nc"])
+def test_a_source_is_not_renamed_to_what_is_no_file(new):
+    """Nothing could be read then."""
+    with pytest.raises(
+        ManifestError, match=r"source 'file:///a\.nc' would become .*, which is no URL or path of a file"
+    ):
+        array().rename_locations(lambda url: new)
 
 
 def test_a_person_sees_what_it_is():

@@ -4,13 +4,14 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 import xarray as xr
 
 import virtualstack as vs
 from tests.repository.archive import as_read, copy_with_other_times, days, join
-from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, WriterError
+from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, WriterError
 from virtualstack.formats.manifest_store.names import snapshot_key
 from virtualstack.formats.manifest_store.sources import Prefixes
 
@@ -107,6 +108,31 @@ def test_a_folder_without_sources_is_an_error_that_names_those_with(tmp_path, ar
     with pytest.raises(WriterError, match="'' is no folder"):
         repository.relocate({"": "s3://other"})
     assert vs.Repository.open(tmp_path / "x.vstack").snapshot.number == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "message"),
+    [
+        ("", WriterError, "'' is no folder"),
+        (" ", WriterError, "' ' is no folder"),
+        ("odd://bucket/data", StorageError, "no storage is known for 'odd://'"),
+        ("s3://", WriterError, "'s3://' has no host or bucket"),
+        ("https:///data", WriterError, "'https:///data/' has no host or bucket"),
+        ("s3://bucket/../data", WriterError, "has a segment '.' or '..'"),
+        (None, TypeError, "URLs or paths of folders, not None"),
+    ],
+)
+def test_a_place_that_nobody_reads_is_refused(tmp_path, archive, place, error, message):
+    """Before anything is written: else the store could not be read any more."""
+    with pytest.raises(error, match=message):
+        vs.Repository.open(tmp_path / "x.vstack").relocate({tmp_path / "data": place})
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), as_read(archive))
+
+
+def test_a_scheme_that_the_user_gives_storage_for(tmp_path, archive):
+    """Is no unknown one."""
+    repository = vs.Repository.open(tmp_path / "x.vstack", storage={"odd://": fsspec.filesystem("memory")})
+    assert repository.relocate({tmp_path / "data": "odd://bucket"}).snapshot.number == 1
 
 
 def test_moves_that_would_undo_each_other_are_refused(tmp_path):

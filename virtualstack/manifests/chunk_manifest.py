@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from virtualstack.errors import ManifestError
-from virtualstack.location import Location
+from virtualstack.location import Location, absolute_url
 from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.manifest import Box, Cells, ManifestSummary, check_work
@@ -355,9 +356,14 @@ class ChunkManifest:
         """Rename sources: a map from old URL to new, or a function of the URL; entries are not touched.
 
         What is elsewhere is a copy: its size must be the same, but not its etag or time of modification.
+
+        Raises
+        ------
+        ManifestError
+            A new one is no URL or path of a file.
         """
         rename = change if callable(change) else lambda url: change.get(url, url)
-        urls = [rename(x.url) for x in self.locations]
+        urls = [_renamed(x.url, rename(x.url)) for x in self.locations]
         return replace(
             self,
             locations=tuple(
@@ -497,3 +503,10 @@ def _cell_of_key(key: str, shape: tuple[int, ...], separator: str) -> tuple[int,
         if all(i < n for i, n in zip(cell, shape, strict=True)):
             return cell
     raise ManifestError(f"chunk key '{key}' is no index of a grid of shape {shape}")
+
+
+def _renamed(old: str, new: Any) -> str:
+    text = os.fsdecode(new) if isinstance(new, str | os.PathLike) else ""
+    if not text.strip() or text.endswith("/"):
+        raise ManifestError(f"source '{old}' would become {new!r}, which is no URL or path of a file: name one")
+    return absolute_url(text)

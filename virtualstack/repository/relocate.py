@@ -11,9 +11,11 @@ from virtualstack.formats.manifest_store.archive import Archive
 from virtualstack.formats.manifest_store.history import archive_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.formats.manifest_store.sources import PARENT, STORE, Prefixes
-from virtualstack.location import absolute_url
+from virtualstack.location import absolute_url, split_url
 from virtualstack.readers.manifest_store import permission_of
 from virtualstack.storage import Allow, ObjectStore, Permission
+from virtualstack.storage.registry import OBJECT_STORES, WEB
+from virtualstack.storage.spelling import way_out
 from virtualstack.writers.manifest_store.commit import commit
 from virtualstack.writers.manifest_store.edit import Edit
 
@@ -36,7 +38,7 @@ def relocate(
         raise TypeError(f"relocate() takes a mapping of old to new folders, not {folders!r}")
     if not folders:
         raise ValueError("relocate() takes a mapping of old to new folders, and this one is empty")
-    pairs = sorted(((_old(old), _folder(new)) for old, new in folders.items()), key=lambda x: -len(x[0]))
+    pairs = sorted(((_old(old), _new(new, objects)) for old, new in folders.items()), key=lambda x: -len(x[0]))
     permission = _permission(objects, snapshot, pairs, allow)
     archive = archive_of(snapshot, objects, permission)
     for i, (old, new) in enumerate(pairs):
@@ -75,11 +77,25 @@ def _old(folder: str | os.PathLike[str]) -> str:
     return found
 
 
+def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
+    found = _folder(folder)
+    if not found.startswith((STORE, PARENT)):
+        objects.storage.check_known(found)
+        is_nowhere = found.startswith(tuple(f"{scheme}://" for scheme in (*OBJECT_STORES, *WEB)))
+        is_nowhere = is_nowhere and split_url(found)[0].endswith(":///")
+        why = "has no host or bucket" if is_nowhere else way_out(found)
+        if why is not None:
+            raise WriterError(f"'{found}' {why}: name another folder", feature="location")
+    return found
+
+
 def _folder(folder: str | os.PathLike[str]) -> str:
     """Give the beginning of locations in a folder, as it is written: a URL, or relative to the store."""
-    text = os.fspath(folder)
-    if not text:
-        raise WriterError("'' is no folder: give its URL or path", feature="location")
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"relocate() takes URLs or paths of folders, not {folder!r}")
+    text = os.fsdecode(folder)
+    if not text.strip():
+        raise WriterError(f"{text!r} is no folder: give its URL or path", feature="location")
     if f"{text}/".startswith((STORE, PARENT)):
         found = text.rstrip("/") + "/"
         if any(part in ("", ".", "..") for part in found.split("/")[1:-1]):

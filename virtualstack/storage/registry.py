@@ -229,6 +229,18 @@ class Storage:
         except StorageError as error:
             return [error] * len(urls)
 
+    def check_known(self, url: str, /) -> None:
+        """Refuse an absolute URL whose scheme nothing here reads; nothing is asked.
+
+        Raises
+        ------
+        StorageError
+            Which schemes are known, and how to name what reads it.
+        """
+        backend = self.find(url)[1]
+        if not (_is_default(backend) and url.startswith(("file://", "memory://"))):
+            _module(backend, url)
+
     def find(self, url: str, /) -> tuple[str, object | None]:
         """Give the prefix that serves an absolute URL, and its options, store or filesystem (``None``: defaults)."""
         for prefix, backend in (*self.given, *self.remembered):
