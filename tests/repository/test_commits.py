@@ -26,7 +26,7 @@ from tests.repository.stores import (
     virtual,
     written,
 )
-from virtualstack.errors import ConflictError, StorageError
+from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError, WriterError
 from virtualstack.formats.manifest_store.names import refs_key, snapshot_key
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.manifest_store import permission_of
@@ -372,3 +372,19 @@ def test_dask_tells_two_snapshots_apart(url):
     after = xr.open_dataset(url, engine="virtualstack", chunks={})
     np.testing.assert_array_equal((after["v"] - before["v"]).values, after["v"].values - was)
     assert (after["v"].values != was).any()
+
+
+def test_a_message_that_is_no_text(url):
+    """Is refused: the store could not be opened any more."""
+    with pytest.raises(TypeError, match="message= takes a text, not 3"):
+        Repository.open(url).write("v", {"time": 0}, 7, message=3)
+    assert Repository.open(url).snapshot.number == 0
+
+
+def test_what_could_not_be_read_is_not_committed(tmp_path, monkeypatch):
+    """Whatever it is: a snapshot that no reader takes would hide those before it."""
+    monkeypatch.setattr("virtualstack.formats.manifest_store.snapshot._MAX_NODES", 1)
+    with pytest.raises(WriterError, match=r"cannot hold this, and nothing was committed: .* groups and arrays; 1 are"):
+        create(tmp_path / "y.vstack", {"v": virtual(tmp_path, [0])})
+    with pytest.raises(SourceNotFoundError):
+        Repository.open(tmp_path / "y.vstack")

@@ -1,6 +1,7 @@
 """``Repository.update``: files find their places by their labels."""
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -413,3 +414,23 @@ def test_labels_that_are_none_are_refused(tmp_path, url, first):
     with pytest.raises(CombineError, match="labels= has NaN or NaT"):
         opened(url).update((), dim="time", labels=np.array(["2000-01-01", "NaT"], "M8[ns]"))
     assert n_snapshots(url) == 1
+
+
+@pytest.mark.parametrize("labels", [[[1]], [[1], [1, 2]], np.zeros((2, 2)), pd.DataFrame({"a": [1]})])
+def test_labels_that_are_no_list_are_refused(tmp_path, url, first, labels):
+    """With an error that says what they should be."""
+    with pytest.raises(CombineError, match=r"labels= is .*, and takes a list of labels of 'time'"):
+        opened(url).update((), dim="time", labels=labels)
+
+
+@pytest.mark.parametrize("dim", [["time"], None, 3, "tme"])
+def test_a_dimension_that_is_no_name_is_refused(tmp_path, url, first, dim):
+    """Be it of one that is there."""
+    with pytest.raises(CombineError, match=rf"has no coordinate {re.escape(repr(dim))}, by whose labels"):
+        opened(url).update((), dim=dim)
+
+
+def test_options_that_are_no_mapping_are_refused(tmp_path, url, first):
+    """A list, say."""
+    with pytest.raises(TypeError, match=r"combine_options takes a mapping of options, not \['override'\]"):
+        opened(url).update((), dim="time", combine_options=["override"])

@@ -54,7 +54,11 @@ class Fitting:
         ------
         ValueError
             A word or an option is not known.
+        TypeError
+            Options are no mapping.
         """
+        if not isinstance(options, Mapping | None):
+            raise TypeError(f"combine_options takes a mapping of options, not {options!r}")
         if join not in ("exact", "left", "outer"):
             raise ValueError(f"join={join!r}; what is added to a store is joined 'exact', 'left' or 'outer'")
         unknown = sorted((options or {}).keys() - {"compat", "combine_attrs", "fill_value"})

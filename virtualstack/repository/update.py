@@ -63,13 +63,15 @@ def updated(
     ChunkAlignmentError
         Chunks of a group would have to be joined.
     """
-    if not any(dim in node.arrays for _, node in stored.walk()):
+    if not isinstance(dim, str) or not any(dim in node.arrays for _, node in stored.walk()):
         raise CombineError(
-            f"'{stored.url}' has no coordinate '{dim}', by whose labels parts are placed",
-            variable=dim,
+            f"'{stored.url}' has no coordinate {dim!r}, by whose labels parts are placed",
+            variable=str(dim),
             property="labels",
             left_url=stored.url,
         )
+    if labels is not None:
+        labels = _listed(labels, dim, stored.url)
     overlays: dict[str, Sequence[Overlay]] = {}
     labels_of = [_labels_by_path(group, dim) for group in (stored, *groups)]
 
@@ -80,6 +82,22 @@ def updated(
         return made if dim in node.arrays else _without(made, dim)
 
     return each_node(stored, groups, change), overlays
+
+
+def _listed(labels: Any, dim: str, url: str | None) -> NDArray[Any]:
+    """Give labels as an array with one axis."""
+    try:
+        found = np.atleast_1d(np.asarray(labels))
+    except ValueError:  # lists of several lengths
+        found = None
+    if found is None or found.ndim > 1:
+        raise CombineError(
+            f"labels= is {str(labels)[:100]!r}, and takes a list of labels of '{dim}', each of them one value",
+            variable=dim,
+            property="labels",
+            left_url=url,
+        )
+    return found
 
 
 def _labels_by_path(tree: ManifestGroup, dim: str) -> dict[str, ManifestArray | None]:
@@ -198,7 +216,7 @@ def _index(part: Part, dim: str) -> _Index:
 
 
 def _index_of(dim: str, labels: Any) -> _Index:
-    return xr.Variable((dim,), np.atleast_1d(np.asarray(labels))).to_index()
+    return xr.Variable((dim,), np.atleast_1d(labels)).to_index()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -234,7 +252,7 @@ class _Plan:
         dtypes = [part.variables[dim].dtype for part in (old, *parts)]
         if more is not None:
             wanted.append(_index_of(dim, more))
-            dtypes.append(np.asarray(more).dtype)
+            dtypes.append(more.dtype)
             if wanted[-1].hasnans:
                 raise CombineError(
                     f"labels= has NaN or NaT, which has no place among the labels of '{dim}': leave it out",

@@ -7,7 +7,7 @@ import math
 import time
 from dataclasses import replace
 
-from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError, WriterError
+from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError, WriterError
 from virtualstack.formats.manifest_store.archive import Permission, Segment
 from virtualstack.formats.manifest_store.frames import decoded_size
 from virtualstack.formats.manifest_store.history import MAX_BUNDLE, archive_of, bundle_bytes, newest, read_snapshot
@@ -47,6 +47,8 @@ def commit(
     StorageError
         The store cannot be written.
     """
+    if not isinstance(message, str | None):
+        raise TypeError(f"message= takes a text, not {message!r}")
     target = objects.target
     if edit.segment is not None:
         _check_kept(edit.segment, objects)
@@ -61,10 +63,20 @@ def commit(
         made = replace(made, signatures=_signatures(made, head, objects.url, permission))
         now = max(time.time(), math.nextafter(head.time, math.inf))
         made = replace(made, number=head.number + 1, time=now, message=message, changes=changes_of(head, made))
-        if _create(snapshot_key(made.number), made.encode(), target):
+        if _create(snapshot_key(made.number), _readable(made, objects.url), target):
             break
     write_view(objects, head, made, permission)
     return made
+
+
+def _readable(made: Snapshot, url: str) -> bytes:
+    """Give the bytes of a snapshot; one that no reader takes would hide those before it."""
+    data = made.encode()
+    try:
+        Snapshot.decode(data, number=made.number, url=url + snapshot_key(made.number))
+    except MalformedFileError as error:
+        raise WriterError(f"'{url}' cannot hold this, and nothing was committed: {error.__cause__ or error}") from error
+    return data
 
 
 def _create(key: str, data: bytes, target: Target) -> bool:
