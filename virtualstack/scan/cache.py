@@ -34,7 +34,14 @@ __all__ = ["ScanCache"]
 
 _FORMAT = 4  # another number, and entries of this one are not looked at
 _MAGIC = b"vs.scan\n"
-_OPTIONAL = ("eccodes", "hdf5plugin", "imagecodecs", "pyproj", "tifffile")  # without them, readers find less
+_OPTIONAL = (
+    "eccodes",
+    "hdf5plugin",
+    "imagecodecs",
+    "pyproj",
+    "rasterio",
+    "tifffile",
+)  # without them, readers find less
 _MAX_SIZE = 1 << 30  # bytes of an entry, once decompressed
 _TAG_NAME = "CACHEDIR.TAG"
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by virtualstack.scan; it may be deleted at any time.\n"

@@ -11,7 +11,7 @@ import numpy as np
 from virtualstack.location import Location
 from virtualstack.manifests import MISSING, ManifestArray, ManifestGroup, Refusal, inline_array, value_changing
 from virtualstack.readers.tiff.arrays import AUTO, Axes, image_array, nodata_of
-from virtualstack.readers.tiff.crs import crs_attributes, crs_text
+from virtualstack.readers.tiff.crs import crs_of
 from virtualstack.readers.tiff.georeference import Transform, control_points, geo_keys, transform_of
 from virtualstack.readers.tiff.image import Image
 from virtualstack.readers.tiff.metadata import Metadata, metadata_of
@@ -226,10 +226,11 @@ class _Level:
         else:
             notes = []
         mapping: dict[str, Any] = {}
-        if keys is not None and (text := crs_text(keys)) is not None:
-            mapping = crs_attributes(text)
-        elif keys is not None and keys.get(1024) in (1, 2, 3):
-            notes.append(Refusal(path="/spatial_ref", reason=f"its GeoKeys {keys} are not understood", kind="noted"))
+        if keys is not None:
+            system, reason = crs_of(keys, self._structure, directory)
+            mapping |= system
+            if reason is not None:
+                notes.append(Refusal(path="/spatial_ref", reason=reason, kind="noted"))
         if transform is not None:
             mapping["GeoTransform"] = transform.text()
         elif (points := control_points(self._structure, directory, keys)) is not None:

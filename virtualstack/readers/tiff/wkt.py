@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import math
+
 from virtualstack.readers.tiff.georeference import GeoKeys
 
-__all__ = ["wkt_of"]
+__all__ = ["angle_of", "length_of", "wkt_of"]
 
 _USER_DEFINED = 32767
 _MERCATOR, _POLAR = 7, 15
-_MERCATOR_2SP = -7
-_PARAMETERS = range(3078, 3096)
+_MERCATOR_2SP, _SOUTH = -7, 27
+_PARAMETERS = range(3078, 3097)
 """Keys of what a method has parameters of."""
 
 # OGC 19-008r4, annex: projection methods by the value of key 3075, with WKT's parameters and the keys of their values;
 # of several keys, the first that is there
-_STANDARD_1, _STANDARD_2, _EASTING, _NORTHING = (3078,), (3079,), (3082, 3086), (3083, 3087)
+_STANDARD_1, _STANDARD_2, _EASTING, _NORTHING = (3078,), (3079,), (3082, 3086, 3090), (3083, 3087, 3091)
 _LON, _LAT = (3080, 3084, 3088), (3081, 3085, 3089)
 _SCALE = (3092, 3093)
 _POLE = (3095, 3080, 3088)
 _FALSE = (("false_easting", _EASTING), ("false_northing", _NORTHING))
 _CENTRE = (("latitude_of_origin", _LAT), ("central_meridian", _LON))
+_OBLIQUE = (
+    ("latitude_of_center", _LAT),
+    ("longitude_of_center", _LON),
+    ("azimuth", (3094,)),
+    ("rectified_grid_angle", (3096,)),
+    ("scale_factor", _SCALE),
+    *_FALSE,
+)
 _METHODS: dict[int, tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]] = {
     1: ("Transverse_Mercator", (*_CENTRE, ("scale_factor", _SCALE), *_FALSE)),
+    3: ("Hotine_Oblique_Mercator", _OBLIQUE),
+    9815: ("Hotine_Oblique_Mercator_Azimuth_Center", _OBLIQUE),
     7: ("Mercator_1SP", (("central_meridian", _LON), ("scale_factor", _SCALE), *_FALSE)),
     8: (
         "Lambert_Conformal_Conic_2SP",
@@ -53,6 +65,16 @@ _METHODS: dict[int, tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]] = {
         "Azimuthal_Equidistant",
         (("latitude_of_center", (3089, 3081)), ("longitude_of_center", (3088, 3080)), *_FALSE),
     ),
+    13: (
+        "Equidistant_Conic",
+        (
+            ("latitude_of_center", _LAT),
+            ("longitude_of_center", _LON),
+            ("standard_parallel_1", _STANDARD_1),
+            ("standard_parallel_2", _STANDARD_2),
+            *_FALSE,
+        ),
+    ),
     15: (
         "Polar_Stereographic",
         (("latitude_of_origin", _LAT), ("central_meridian", _POLE), ("scale_factor", _SCALE), *_FALSE),
@@ -61,6 +83,13 @@ _METHODS: dict[int, tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]] = {
     14: ("Stereographic", (*_CENTRE, ("scale_factor", _SCALE), *_FALSE)),
     16: ("Oblique_Stereographic", (*_CENTRE, ("scale_factor", _SCALE), *_FALSE)),
     18: ("Cassini_Soldner", (*_CENTRE, *_FALSE)),
+    19: ("Gnomonic", (*_CENTRE, *_FALSE)),
+    20: ("Miller_Cylindrical", (("longitude_of_center", _LON), *_FALSE)),
+    21: ("Orthographic", (*_CENTRE, *_FALSE)),
+    22: ("Polyconic", (*_CENTRE, *_FALSE)),
+    25: ("VanDerGrinten", (("central_meridian", _LON), *_FALSE)),
+    26: ("New_Zealand_Map_Grid", (*_CENTRE, *_FALSE)),
+    _SOUTH: ("Transverse_Mercator_South_Orientated", (*_CENTRE, ("scale_factor", _SCALE), *_FALSE)),
     23: ("Robinson", (("longitude_of_center", (3088, 3080)), *_FALSE)),
     28: ("Cylindrical_Equal_Area", (("standard_parallel_1", _STANDARD_1), ("central_meridian", _LON), *_FALSE)),
     _MERCATOR_2SP: (
@@ -86,26 +115,79 @@ _SYSTEMS = {
     4267: ("NAD27", "North_American_Datum_1927", 7008, 6267),
     4258: ("ETRS89", "European_Terrestrial_Reference_System_1989", 7019, 6258),
 }
-_LINEAR = {9001: ("metre", 1.0), 9002: ("foot", 0.3048), 9003: ("US survey foot", 0.304800609601219)}
+# EPSG codes of units, with name and size in metres or radians
+_LENGTHS = {
+    9001: ("metre", 1.0),
+    9002: ("foot", 0.3048),
+    9003: ("US survey foot", 0.304800609601219),
+    9005: ("Clarke's foot", 0.3047972654),
+    9030: ("nautical mile", 1852.0),
+    9036: ("kilometre", 1000.0),
+    9093: ("Statute mile", 1609.344),
+}
+_ANGLES = {
+    9101: ("radian", 1.0),
+    9102: ("degree", 0.0174532925199433),
+    9105: ("grad", 0.015707963267949),
+    9122: ("degree", 0.0174532925199433),
+}
 _DEGREE = 'UNIT["degree",0.0174532925199433,AUTHORITY["EPSG","9122"]]'
+_GEOCENTRIC_AXES = 'AXIS["Geocentric X",OTHER],AXIS["Geocentric Y",OTHER],AXIS["Geocentric Z",NORTH]'
+
+
+def length_of(keys: GeoKeys, /, key: int = 3076) -> tuple[str, float]:
+    """Give name and metres of the unit of lengths; metres by default, and NaN where it is not known."""
+    return _unit(keys, key, _LENGTHS, 9001)
+
+
+def angle_of(keys: GeoKeys, /) -> tuple[str, float]:
+    """Give name and radians of the unit of angles; degrees by default, and NaN where it is not known."""
+    return _unit(keys, 2054, _ANGLES, 9102)
+
+
+def _unit(keys: GeoKeys, key: int, known: dict[int, tuple[str, float]], usual: int) -> tuple[str, float]:
+    code, size = _number(keys, key, usual), keys.get(key + 1)
+    if code == _USER_DEFINED and isinstance(size, float) and size > 0:
+        return "unknown", size
+    return known.get(code, ("unknown", math.nan))
 
 
 def wkt_of(keys: GeoKeys, /) -> str | None:
-    """Write the WKT of a projected or geographic system; ``None`` where keys say something that is not known here."""
+    """Write the WKT of a system; ``None`` where keys say something that is not known here."""
+    model = keys.get(1024)
     geographic = _geographic(keys)
-    if geographic is None or _number(keys, 2054, 9102) not in (9102, 9122):
+    if model == 3:
+        return None if geographic is None else _geocentric(keys, geographic)
+    if model != 2 and not {3074, 3075} & keys.keys():
+        return _local(keys) if {3072, 3076, 1026} & keys.keys() else None
+    if geographic is None or not math.isclose(angle_of(keys)[1], _ANGLES[9102][1]):
         return None
-    if keys.get(1024) == 2:
+    if model == 2:
         return geographic[:-1] + ',AXIS["Latitude",NORTH],AXIS["Longitude",EAST]]'
-    if keys.get(1024) != 1:
-        return None
-    keys = _with_zone(keys)
+    return _projected(_with_zone(keys), geographic)
+
+
+def _geocentric(keys: GeoKeys, geographic: str) -> str | None:
+    name, size = length_of(keys, 2052)
+    datum = geographic[geographic.index("DATUM[") : geographic.index(f",{_DEGREE}")]
+    unit = f'UNIT["{name}",{size:.15g}]'
+    return (
+        None if math.isnan(size) else f'GEOCCS["{_name(keys, (1026,), "unnamed")}",{datum},{unit},{_GEOCENTRIC_AXES}]'
+    )
+
+
+def _local(keys: GeoKeys) -> str | None:
+    name, size = length_of(keys)
+    title, unit = _name(keys, (1026,), "unnamed"), f'UNIT["{name}",{size:.15g}]'
+    return None if math.isnan(size) else f'LOCAL_CS["{title}",{unit},AXIS["Easting",EAST],AXIS["Northing",NORTH]]'
+
+
+def _projected(keys: GeoKeys, geographic: str) -> str | None:
     number = _number(keys, 3075)
     if number == _MERCATOR and 3078 in keys:
         number = _MERCATOR_2SP
-    method = _METHODS.get(number)
-    unit = _LINEAR.get(_number(keys, 3076, 9001))
-    if method is None or unit is None:
+    method, (unit, size) = _METHODS.get(number), length_of(keys)
+    if method is None or math.isnan(size):
         return None
     name, parameters = method
     known = {key for _, sources in parameters for key in sources}
@@ -117,13 +199,13 @@ def wkt_of(keys: GeoKeys, /) -> str | None:
         if not isinstance(value, int | float):
             return None
         written.append(f'PARAMETER["{parameter}",{value:.15g}]')
-    east, north = "EAST", "NORTH"
+    east, north = ("WEST", "SOUTH") if number == _SOUTH else ("EAST", "NORTH")
     if number == _POLAR:
         latitude = next((keys[key] for key in _LAT if key in keys), 0.0)
         east = north = "SOUTH" if isinstance(latitude, int | float) and latitude > 0 else "NORTH"
     return (
         f'PROJCS["{_name(keys, (3073, 1026), "unnamed")}",{geographic},PROJECTION["{name}"],{",".join(written)},'
-        f'UNIT["{unit[0]}",{unit[1]:.15g}],AXIS["Easting",{east}],AXIS["Northing",{north}]]'
+        f'UNIT["{unit}",{size:.15g}],AXIS["Easting",{east}],AXIS["Northing",{north}]]'
     )
 
 
@@ -132,7 +214,8 @@ def _with_zone(keys: GeoKeys) -> GeoKeys:
     hemisphere, zone = divmod(_number(keys, 3074) - 16000, 100)
     if hemisphere not in (0, 1) or not 1 <= zone <= 60:
         return keys
-    places = {3080: 6.0 * zone - 183, 3081: 0.0, 3092: 0.9996, 3082: 500000.0, 3083: 1e7 * hemisphere}
+    size = length_of(keys)[1]
+    places = {3080: 6.0 * zone - 183, 3081: 0.0, 3092: 0.9996, 3082: 5e5 / size, 3083: 1e7 * hemisphere / size}
     return {**keys, 3075: 1, **places}
 
 
@@ -150,8 +233,10 @@ def _geographic(keys: GeoKeys) -> str | None:
     code = _number(keys, 2048)
     if code not in (*_SYSTEMS, _USER_DEFINED, -1) or _number(keys, 2051, 8901) not in (8901, _USER_DEFINED):
         return None
-    by_datum = {number: system for system, (*_, number) in _SYSTEMS.items()}
-    code = by_datum.get(_number(keys, 2050), code)
+    datums = {_USER_DEFINED: code, -1: code, **{number: system for system, (*_, number) in _SYSTEMS.items()}}
+    if _number(keys, 2050) not in datums:
+        return None
+    code = datums[_number(keys, 2050)]
     known = _SYSTEMS.get(code)
     named = _named_parts(keys)
     ellipsoid = _ellipsoid(keys, None if known is None else known[2], named.get("Ellipsoid"))
