@@ -29,6 +29,7 @@ from virtualstack.storage.identity import Identity, identities
 from virtualstack.storage.library import keep_in_children, kind, library, of_this_process
 from virtualstack.storage.options import CLIENT_OPTIONS, normalise, split
 from virtualstack.storage.target import UnlistableError
+from virtualstack.storage.waiting import wait_for
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -115,7 +116,7 @@ class Connection:
             result = library().get(store, key, options={"range": (start, stop)})
             return memoryview(result.bytes()), _location(url, result.meta)
 
-        return self._ask(url, ask)
+        return self._read(url, ask)
 
     def get_whole(self, url: str, key: str, limit: int) -> tuple[memoryview, Location]:
         """Read a whole object of a server without ranges; `StorageError` where it has more than ``limit`` bytes."""
@@ -139,7 +140,7 @@ class Connection:
             check(found.size or 0)
             return memoryview(result.bytes()), found
 
-        return self._ask(url, ask)
+        return self._read(url, ask)
 
     def get_ranges(self, url: str, key: str, starts: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
         """Read ranges, about ten at a time; their lengths are not checked here."""
@@ -148,7 +149,7 @@ class Connection:
             got = library().get_ranges(store, key, starts=starts, lengths=lengths, coalesce=0)
             return [memoryview(data) for data in got]
 
-        return self._ask(url, ask)
+        return self._read(url, ask)
 
     def put(self, url: str, key: str, data: bytes | bytearray | memoryview, *, create: bool) -> bool:
         """Write an object; with ``create`` only where there is none. Whether it was written."""
@@ -167,7 +168,7 @@ class Connection:
 
     def list(self, url: str, prefix: str) -> list[str]:
         """List the keys in the folder ``prefix`` and below it."""
-        return self._ask(url, lambda store: [item["path"] for item in library().list(store, prefix or None).collect()])
+        return self._read(url, lambda store: [item["path"] for item in library().list(store, prefix or None).collect()])
 
     def folders(self, url: str, prefix: str) -> Sequence[str]:
         """List the folders in the folder ``prefix``, by their paths."""
@@ -176,7 +177,7 @@ class Connection:
             _check_listable(store, url)
             return list(library().list_with_delimiter(store, prefix or None)["common_prefixes"])
 
-        return self._ask(url, ask)
+        return self._read(url, ask)
 
     def contents(self, url: str, prefix: str) -> Sequence[Location]:
         """List the objects in the folder ``prefix`` and below it; in the place of URLs stand their keys."""
@@ -186,7 +187,7 @@ class Connection:
             pages = library().list(store, prefix or None, chunk_size=_LISTED)
             return [_location(item["path"], item) for page in pages for item in page]
 
-        return self._ask(url, ask)
+        return self._read(url, ask)
 
     def first(self, url: str, prefix: str) -> str | None:
         """Give the first key in the folder ``prefix`` and below it: one request where the server sorts its keys."""
@@ -200,7 +201,7 @@ class Connection:
                 keys += [item["path"] for page in pages for item in page]
             return min(keys, default=None)
 
-        return self._ask(url, ask)
+        return self._read(url, ask)
 
     @property
     def is_listed(self) -> bool:
@@ -215,7 +216,7 @@ class Connection:
             return _location(url, library().head(store, key))
 
         try:
-            return self._ask(url, ask)
+            return self._read(url, ask)
         except StorageError:  # obstore takes a server that does not know HEAD for one that has nothing there
             if self.is_listed:
                 raise
@@ -252,7 +253,7 @@ class Connection:
                     return found, end if is_sorted else ""
             return found, None
 
-        return self._ask(url, ask)
+        return self._read(url, ask)
 
     def delete(self, url: str, key: str) -> None:
         """Delete an object; nothing happens where there is none."""
@@ -264,6 +265,9 @@ class Connection:
                 return
 
         self._ask(url, ask)
+
+    def _read[T](self, url: str, ask: Callable[[ObjectStore], T]) -> T:
+        return wait_for(lambda: self._ask(url, ask))
 
     def _ask[T](self, url: str, ask: Callable[[ObjectStore], T]) -> T:
         refused: list[str] = []
