@@ -87,3 +87,28 @@ def test_pieces_reach_the_end_of_the_longest_axis():
     cells, first, count, at = axis.pieces(picked)
     assert [cell * (2**61 + 1) + i for cell, i in zip(cells.tolist(), first.tolist(), strict=True)] == list(picked)
     assert (count.tolist(), at.tolist()) == ([1, 1], [0, 1])
+
+
+@pytest.mark.parametrize("picked", [range(5, 2**62, 2**60), range(2**62 - 1, 0, -(2**60))], ids=["up", "down"])
+def test_pieces_far_apart_do_not_count_the_cells_between(picked):
+    """Else every thousandth of 10^8 time steps would take memory for all of them."""
+    axis = ChunkAxis.regular(2**62, 3)
+    cells, first, count, at = axis.pieces(picked)
+    found = {n: cell * 3 + i for cell, i, n in zip(cells.tolist(), first.tolist(), at.tolist(), strict=True)}
+    assert [found[n] for n in range(len(picked))] == list(picked)
+    assert (count == 1).all()
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 7, 20])
+def test_pieces_of_unequal_cells(step):
+    """Each element that is picked is in one piece, however many cells a step goes over."""
+    axis = ChunkAxis.from_lengths([1, 5, 2, 9, 1, 1, 3])
+    for picked in (range(2, 22, step), range(21, -1, -step)):
+        cells, first, count, at = axis.pieces(picked)
+        assert (np.diff(cells) > 0).all()
+        found = {
+            n + i: int(axis.lines()[cell]) + begin + i * picked.step
+            for cell, begin, m, n in zip(*(x.tolist() for x in (cells, first, count, at)), strict=True)
+            for i in range(m)
+        }
+        assert [found[n] for n in range(len(picked))] == list(picked)

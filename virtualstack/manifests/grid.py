@@ -161,13 +161,18 @@ class ChunkAxis:
         [[0, 1, 2], [3, 2, 1], [1, 1, 1], [2, 1, 0]]
         """
         low, high, k = min(picked[0], picked[-1]), max(picked[0], picked[-1]), abs(picked.step)
-        cells = np.arange(int(self.find(low)), int(self.find(high)) + 1)
+        first_cell, last_cell = int(self.find(low)), int(self.find(high))
+        if len(picked) <= last_cell - first_cell:  # steps over whole cells, perhaps over very many
+            cells = self.find(low + np.arange(len(picked)) * k)
+            cells = cells[np.append(True, cells[1:] != cells[:-1])]
+        else:
+            cells = np.arange(first_cell, last_cell + 1)
         start = cells * (self.chunk or 1) if self.edges is None else self.edges[cells]
         last = start + (self.lengths_of(cells) - 1)
         begin = low + -(-np.maximum(start - low, 0) // k) * k
         end = low + (np.minimum(last, high) - low) // k * k
         hit = end >= begin
-        if not hit.all():  # a step over whole cells
+        if not hit.all():  # some steps are longer than a cell
             cells, start, begin, end = cells[hit], start[hit], begin[hit], end[hit]
         count = (end - begin) // k + 1
         if picked.step > 0:
