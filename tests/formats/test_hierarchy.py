@@ -21,7 +21,7 @@ def build(metadata, *, rows=(0, 0), lengths=(4, 4), offsets=(0, 4), n_outside=0,
 
     def read(path, described):
         manifest = build_manifest(
-            references,
+            [references],
             described,
             locate=lambda url: Location(f"file:///{url}"),
             measure=lambda locations: [Location(x.url, size=100) for x in locations],

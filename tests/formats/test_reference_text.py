@@ -10,6 +10,8 @@ from virtualstack.formats import reference_text
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.reference_table import ReferenceTable, parse_json
 from virtualstack.formats.reference_text import split_text
+from virtualstack.formats.references import build_manifest
+from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, Fill
 
 N_DOCUMENTS = examples(300)
@@ -37,11 +39,15 @@ def metadata(shape):
 
 def columns(table, path):
     """What each cell of an array refers to, and how many references lie outside."""
-    got, n_outside = table.read(path, metadata(SHAPES[path]))
-    inline = iter(got.inline)
-    what = [(next(inline), 0, 0) if row < 0 else (got.urls[row],) for row in got.rows.tolist()]
-    spans = zip(got.offsets.tolist(), got.lengths.tolist(), strict=True)
-    return dict(zip(got.cells.tolist(), zip(what, spans, strict=True), strict=True)), len(got.cells), n_outside
+    found, n_cells, n_outside = {}, 0, 0
+    for got in table.read(path, metadata(SHAPES[path])):
+        inline = iter(got.inline)
+        what = [(next(inline), 0, 0) if row < 0 else (table.render(got.urls[row]),) for row in got.rows.tolist()]
+        spans = zip(got.offsets.tolist(), got.lengths.tolist(), strict=True)
+        found |= zip(got.cells.tolist(), zip(what, spans, strict=True), strict=True)
+        n_cells += len(got.cells)
+        n_outside += got.n_outside
+    return found, n_cells, n_outside
 
 
 def contents(table_of, text):
@@ -67,14 +73,20 @@ def by_library(text):
     return ReferenceTable.of(data, where="r")
 
 
+def pieces(text):
+    """Cut a text somewhere."""
+    cuts = sorted(random.Random(len(text)).randrange(len(text) + 1) for _ in range(3))
+    return [text[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
 def by_parts(text):
-    parts = split_text(text)
+    parts = split_text(pieces(text))
     return by_library(text) if parts is None else ReferenceTable.of(parts[0], plain=parts[1], where="r")
 
 
 def n_plain(text):
-    parts = split_text(text)
-    return None if parts is None else len(parts[1].keys)
+    parts = split_text(pieces(text))
+    return None if parts is None else int(parts[1].counts().sum())
 
 
 @pytest.mark.parametrize("write", [orjson.dumps, ujson_text, json_text])
@@ -128,23 +140,25 @@ def test_arrays_that_take_turns():
     assert n_plain(text) == len(keys)
     table = by_parts(text)
     assert table.strays(["v", "g/v"]) == {"": 1, "w": 60, "é": 60}
-    got, _ = table.read("v", metadata((20, 3)))
-    assert sorted(got.urls) == list("0123456")
+    others, got = table.read("v", metadata((20, 3)))
+    assert not others.cells.size
     assert sorted(got.cells.tolist()) == list(range(60))
     for cell, row, offset in zip(got.cells.tolist(), got.rows.tolist(), got.offsets.tolist(), strict=True):
         assert keys[offset] == f"v/{cell // 3}.{cell % 3}"
         assert got.urls[row] == f"{offset % 7}"
-    _, n_outside = table.read("v", metadata((1, 3)))
-    assert n_outside == 57
-    first, _ = table.read("v", metadata((1, 1)))
-    assert first.urls == ("0",)
+    assert [part.n_outside for part in table.read("v", metadata((1, 3)))] == [0, 57]
+    first = build_manifest(
+        table.read("v", metadata((1, 1))), metadata((1, 1)), locate=Location, measure=list, where="r"
+    )
+    assert first.locations == (Location("0"),)
 
 
 def test_one_url_in_two_spellings():
     """Slashes with and without a backslash are one URL."""
-    _, plain = split_text(document(A.replace(b"u", b"a\\/b"), B.replace(b"w", b"a/b"), C))
+    _, plain = split_text([document(A.replace(b"u", b"a\\/b"), B.replace(b"w", b"a/b"), C)])
     assert plain.urls == ["a/b"]
-    assert plain.rows.tolist() == [0, 0]
+    ((_, rows, _, _),) = plain.below("v")
+    assert rows.tolist() == [0, 0]
 
 
 def test_a_reference_longer_than_what_is_looked_at_together(monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,50 +12,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-__all__ = ["PlainReferences", "are_metadata", "below"]
+__all__ = ["Columns", "PlainReferences", "are_metadata", "below", "narrow"]
 
 _METADATA = ".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"
 _INDEX = "0123456789."
+_AT_ONCE = 1 << 16  # references, or up to one part more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlainReferences:
-    """References ``[url, offset, length]``: columns of equal length, sorted by stem.
+type Columns = tuple[pa.Array, NDArray[np.integer], NDArray[np.int64], NDArray[np.integer]]
+"""Keys, rows of URLs, offsets and lengths in bytes."""
 
-    Parameters
-    ----------
-    keys
-        Distinct large strings.
-    rows
-        Row of ``urls``.
-    offsets, lengths
-        Bytes.
-    urls
-        As they stand in the references.
-    stems
-        What keys are without the digits and dots at their ends, sorted: all up to the last ``/``, and seldom more.
-    starts
-        Where each stem begins, and the number of references.
-    """
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Columns sorted by stem, in few bytes; each stem begins at its start."""
 
     keys: pa.Array
-    rows: NDArray[np.int64]
+    rows: NDArray[np.integer]
     offsets: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    urls: Sequence[str]
+    lengths: NDArray[np.integer]
     stems: Sequence[str]
-    starts: NDArray[np.int64]
+    starts: Sequence[int]
 
     @classmethod
-    def of(
-        cls,
-        keys: pa.Array,
-        rows: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        urls: Sequence[str],
-    ) -> Self:
-        """Sort columns by the stems of their keys."""
+    def of(cls, columns: Columns) -> Self:
+        keys, rows, offsets, lengths = columns
         encoded = pc.ascii_rtrim(keys, _INDEX).dictionary_encode()
         stems = encoded.dictionary.to_pylist()
         order = sorted(range(len(stems)), key=stems.__getitem__)
@@ -64,19 +45,79 @@ class PlainReferences:
             by = np.argsort(ranks, kind="stable")
             keys, rows, offsets, lengths = keys.take(pa.array(by)), rows[by], offsets[by], lengths[by]
         return cls(
-            keys=keys,
-            rows=rows,
+            keys=keys.cast(pa.string()),
+            rows=narrow(rows),
             offsets=offsets,
-            lengths=lengths,
-            urls=urls,
+            lengths=narrow(lengths),
             stems=[stems[i] for i in order],
-            starts=np.append(0, np.bincount(ranks, minlength=len(stems)).cumsum()),
+            starts=[0, *np.bincount(ranks, minlength=len(stems)).cumsum().tolist()],
         )
 
-    def span(self, path: str, /) -> slice:
-        """Give the part of the columns with keys below a path."""
-        stems = below(self.stems, path)
-        return slice(int(self.starts[stems.start]), int(self.starts[stems.stop]))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainReferences:
+    """References ``[url, offset, length]`` as columns, in parts.
+
+    Parameters
+    ----------
+    parts
+        Sorted by stem.
+    urls
+        As they stand in the references.
+    stems
+        What keys are without the digits and dots at their ends, sorted: all up to the last ``/``, and seldom more.
+    places
+        For each stem the parts that have it, and from where to where.
+    """
+
+    parts: Sequence[_Part]
+    urls: Sequence[str]
+    stems: Sequence[str]
+    places: Sequence[Sequence[tuple[int, int, int]]]
+
+    @classmethod
+    def of(cls, parts: Iterable[Columns], urls: Sequence[str]) -> Self:
+        """Sort columns by the stems of their keys, which are distinct; each part holds less than 2 GiB of them."""
+        made, places = [], dict[str, list[tuple[int, int, int]]]()
+        for i, columns in enumerate(parts):
+            part = _Part.of(columns)
+            made.append(part)
+            for stem, start, stop in zip(part.stems, part.starts, part.starts[1:], strict=False):
+                places.setdefault(stem, []).append((i, start, stop))
+        stems = sorted(places)
+        return cls(parts=made, urls=urls, stems=stems, places=[places[stem] for stem in stems])
+
+    def counts(self) -> NDArray[np.int64]:
+        """Count the references of each stem."""
+        return np.array([sum(stop - start for _, start, stop in places) for places in self.places], np.int64)
+
+    def below(self, path: str, /) -> Iterator[Columns]:
+        """Give the references with keys below a path, some at a time."""
+        some: list[tuple[int, int, int]] = []
+        n = 0
+        for places in self.places[below(self.stems, path)]:
+            for place in places:
+                some.append(place)
+                n += place[2] - place[1]
+                if n >= _AT_ONCE:
+                    yield self._columns(some)
+                    some, n = [], 0
+        if some:
+            yield self._columns(some)
+
+    def _columns(self, places: Sequence[tuple[int, int, int]]) -> Columns:
+        parts = [(self.parts[i], slice(start, stop)) for i, start, stop in places]
+        return (
+            pa.concat_arrays([part.keys[at] for part, at in parts]).cast(pa.large_string()),
+            np.concatenate([part.rows[at] for part, at in parts]).astype(np.int64),
+            np.concatenate([part.offsets[at] for part, at in parts]),
+            np.concatenate([part.lengths[at] for part, at in parts]).astype(np.int64),
+        )
+
+
+def narrow(numbers: NDArray[np.integer], /) -> NDArray[np.integer]:
+    """Give whole numbers of 0 and more in few bytes."""
+    return numbers.astype(np.uint32) if int(numbers.max(initial=0)) < 1 << 32 else numbers.copy()
 
 
 def below(names: Sequence[str], path: str, /) -> slice:

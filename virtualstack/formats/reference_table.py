@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from operator import itemgetter
@@ -19,7 +19,7 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.formats.chunk_keys import cells_of_keys
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.plain_references import PlainReferences, are_metadata, below
-from virtualstack.formats.references import WHOLE, References, join_references
+from virtualstack.formats.references import WHOLE, References
 from virtualstack.formats.templates import generate, render
 
 __all__ = ["ReferenceTable", "inline_bytes", "parse_json"]
@@ -136,7 +136,7 @@ class ReferenceTable:
         strays: dict[str, int] = {}
         counted = [(self.keys, 1 - self.describes)]
         if self.plain is not None:
-            counted.append((self.plain.stems, np.diff(self.plain.starts)))
+            counted.append((self.plain.stems, self.plain.counts()))
         for names, counts in counted:
             for path in paths:
                 counts[below(names, path)] = 0
@@ -145,21 +145,29 @@ class ReferenceTable:
                 strays[folder] = strays.get(folder, 0) + int(counts[i])
         return dict(sorted(strays.items()))
 
-    def read(self, path: str, metadata: ArrayMetadata, /) -> tuple[References, int]:
-        """Give the chunks of an array, and how many references lie outside of its grid.
+    def read(self, path: str, metadata: ArrayMetadata, /) -> Iterator[References]:
+        """Give the chunks of an array, some at a time.
 
         Raises
         ------
         MalformedFileError
             A key is no index, or a reference is none.
         """
-        references, n_outside = self._read_others(path, metadata)
-        if self.plain is None:
-            return references, n_outside
-        plain, n_plain_outside = self._read_plain(self.plain, path, metadata)
-        return join_references([references, plain]), n_outside + n_plain_outside
+        yield self._read_others(path, metadata)
+        if self.plain is not None:
+            yield from self._read_plain(self.plain, path, metadata)
 
-    def _read_others(self, path: str, metadata: ArrayMetadata) -> tuple[References, int]:
+    def render(self, url: str, /) -> str:
+        """Put templates into a URL.
+
+        Raises
+        ------
+        MalformedFileError
+            It has an expression that is none.
+        """
+        return render(url, self.templates, where=self.where) if self.templates else url
+
+    def _read_others(self, path: str, metadata: ArrayMetadata) -> References:
         at = below(self.keys, path)
         keys = list(compress(self.keys[at], (~self.describes[at]).tolist()))
         cells = cells_of_keys(pa.array(keys, pa.large_string()), path, metadata, where=self.where)
@@ -167,23 +175,23 @@ class ReferenceTable:
         n_outside = len(keys) - int(np.count_nonzero(inside))
         if n_outside:
             keys, cells = list(compress(keys, inside.tolist())), cells[inside]
-        return self._columns(keys, cells), n_outside
+        return self._columns(keys, cells, n_outside)
 
-    def _read_plain(self, plain: PlainReferences, path: str, metadata: ArrayMetadata) -> tuple[References, int]:
-        at = plain.span(path)
-        cells = cells_of_keys(plain.keys[at], path, metadata, where=self.where)
-        rows, offsets, lengths = plain.rows[at], plain.offsets[at], plain.lengths[at]
-        inside = cells >= 0
-        n_outside = len(cells) - int(np.count_nonzero(inside))
-        if n_outside:
-            cells, rows, offsets, lengths = cells[inside], rows[inside], offsets[inside], lengths[inside]
-        used = np.zeros(len(plain.urls), np.bool_)
-        used[rows] = True
-        urls = self._render([plain.urls[i] for i in np.flatnonzero(used).tolist()])
-        rows = (np.cumsum(used) - 1)[rows]
-        return References(cells=cells, rows=rows, offsets=offsets, lengths=lengths, urls=urls), n_outside
+    def _read_plain(self, plain: PlainReferences, path: str, metadata: ArrayMetadata) -> Iterator[References]:
+        for keys, rows, offsets, lengths in plain.below(path):
+            cells = cells_of_keys(keys, path, metadata, where=self.where)
+            inside = cells >= 0
+            n_outside = len(cells) - int(np.count_nonzero(inside))
+            yield References(
+                cells=cells[inside],
+                rows=rows[inside],
+                offsets=offsets[inside],
+                lengths=lengths[inside],
+                urls=plain.urls,
+                n_outside=n_outside,
+            )
 
-    def _columns(self, keys: list[str], cells: NDArray[np.int64]) -> References:
+    def _columns(self, keys: list[str], cells: NDArray[np.int64], n_outside: int) -> References:
         values = list(map(self.references.__getitem__, keys))
         inline_types = {kind for kind in set(map(type, values)) if issubclass(kind, (str, bytes, Mapping))}
         is_inline = np.fromiter(map(inline_types.__contains__, map(type, values)), np.bool_, len(values))
@@ -200,13 +208,15 @@ class ReferenceTable:
         if codes.null_count:
             raise self._no_reference(keys, values)
         rows[~is_inline], offsets[~is_inline], lengths[~is_inline] = codes.indices.to_numpy(), starts, sizes
-        urls = self._render(codes.dictionary.to_pylist())
-        return References(cells=cells, rows=rows, offsets=offsets, lengths=lengths, urls=urls, inline=inline)
-
-    def _render(self, urls: list[str]) -> tuple[str, ...]:
-        if self.templates:
-            urls = [render(url, self.templates, where=self.where) for url in urls]
-        return tuple(urls)
+        return References(
+            cells=cells,
+            rows=rows,
+            offsets=offsets,
+            lengths=lengths,
+            urls=codes.dictionary.to_pylist(),
+            inline=inline,
+            n_outside=n_outside,
+        )
 
     def _spans(
         self, spans: list[Any], keys: list[str], at: NDArray[np.int64]

@@ -13,7 +13,7 @@ A document for which that does not hold, or of which it is not seen here, is lef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from virtualstack.formats.plain_references import PlainReferences, are_metadata
+from virtualstack.formats.plain_references import PlainReferences, are_metadata, narrow
 from virtualstack.formats.whole_numbers import whole_numbers
 
 __all__ = ["split_text"]
@@ -50,43 +50,62 @@ class _Found(NamedTuple):
     stop: Positions
 
 
-class _Part(NamedTuple):
-    """Plain references of a block of text: where runs of them begin and end, and columns."""
+class _Block(NamedTuple):
+    """Text of a document from a place in it on, the references found last in it, and where those of later may begin."""
 
-    starts: Positions
-    stops: Positions
+    start: int
+    text: bytes
+    found: _Found
+    settled: int
+
+
+class _Part(NamedTuple):
+    """Plain references of a block as columns, with hashes of their keys."""
+
     keys: pa.Array
     urls: pa.DictionaryArray
     offsets: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    lengths: NDArray[np.integer]
+    hashes: NDArray[np.uint64]
 
 
-def split_text(text: bytes | bytearray, /) -> tuple[dict[str, Any], PlainReferences] | None:
+def split_text(pieces: Iterable[bytes], /) -> tuple[dict[str, Any], PlainReferences] | None:
     """Give a reference set of version 0 or 1 without its plain references, as parsed, and these.
 
     ``None`` if the JSON library has to read it as a whole: no reference is plain, one that seems to be has a feature
     beyond what :mod:`json`, ``orjson`` and ``ujson`` write for such, a key stands there twice, there are generators,
     or it is not JSON.
+
+    Parameters
+    ----------
+    pieces
+        Of the text; none is held for long.
     """
-    parts = []
-    for found in _find(np.frombuffer(text, np.uint8)):
-        part = _read(text, found)
-        if part is None:
+    parts, rest = list[_Part](), _Rest()
+    for block in _find(pieces):
+        if block.found.key.size:
+            part = _read(block.text, block.found)
+            if part is None:
+                return None
+            parts.append(part)
+        if not rest.take(block):
             return None
-        parts.append(part)
-    rest = _rest(text, parts) if parts else None
-    if rest is None:
+    parsed = rest.parse() if parts else None
+    if parsed is None:
         return None
-    data, others = rest
-    if not _are_distinct([*(part.keys for part in parts), pa.array(others, pa.large_string())]):
+    data, others = parsed
+    hashes = _hashes(pa.array(others, pa.large_string()))
+    if hashes is None or not _are_distinct([*(part.hashes for part in parts), hashes]):
         return None
     urls = pa.chunked_array([part.urls for part in parts]).combine_chunks()
     names = _unescaped(urls.dictionary).dictionary_encode()
+    rows = names.indices.to_numpy()[urls.indices.to_numpy()]
+    ends = np.cumsum([len(part.keys) for part in parts])
     plain = PlainReferences.of(
-        pa.concat_arrays([part.keys for part in parts]),
-        names.indices.to_numpy().astype(np.int64)[urls.indices.to_numpy()],
-        np.concatenate([part.offsets for part in parts]),
-        np.concatenate([part.lengths for part in parts]),
+        (
+            (part.keys, at, part.offsets, part.lengths)
+            for part, at in zip(parts, np.split(rows, ends[:-1]), strict=True)
+        ),
         names.dictionary.to_pylist(),
     )
     if any("/" not in stem for stem in plain.stems) or are_metadata(pa.array(plain.stems, pa.large_string())).any():
@@ -94,18 +113,28 @@ def split_text(text: bytes | bytearray, /) -> tuple[dict[str, Any], PlainReferen
     return data, plain
 
 
-def _find(text: Bytes) -> Iterator[_Found]:
+def _find(pieces: Iterable[bytes]) -> Iterator[_Block]:
     """Find plain references, none much longer than a block, by the quotation marks and what stands between them."""
     quotes = odd = np.zeros(0, np.int64)
-    for start in range(0, text.size - 1, _BLOCK):
-        block, after = text[start : start + _BLOCK + 1][:-1], text[start + 1 : start + _BLOCK + 1]
-        is_odd = (block < ord(" ")) | ((block == ord("\\")) & (after != ord("/")))
-        quotes, odd = (x[np.searchsorted(x, start - _BLOCK) :] for x in (quotes[-4:], odd))
-        quotes = np.append(quotes, np.flatnonzero(block == ord('"')) + start)
-        odd = np.append(odd, np.flatnonzero(is_odd) + start)
-        found = _between(quotes, odd, text)
-        if found.key.size:
-            yield found
+    held, start = b"", 0
+    for block in _blocks(pieces):
+        seen = max(len(held) - 1, 0)  # the last byte is looked at with the one that follows it
+        text = held + block
+        new = np.frombuffer(text, np.uint8)[seen:]
+        is_odd = (new[:-1] < ord(" ")) | ((new[:-1] == ord("\\")) & (new[1:] != ord("/")))
+        quotes = np.append(quotes, np.flatnonzero(new[:-1] == ord('"')) + seen)
+        odd = np.append(odd, np.flatnonzero(is_odd) + seen)
+        settled = max(len(text) - 1 - _BLOCK, 0)
+        yield _Block(start, text, _between(quotes, odd, np.frombuffer(text, np.uint8)), settled)
+        held, start = text[settled:], start + settled
+        quotes, odd = (x[np.searchsorted(x, settled) :] - settled for x in (quotes[-4:], odd))
+    yield _Block(start, held, _Found(*[np.zeros(0, np.int64)] * 6), len(held))
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[memoryview]:
+    for piece in pieces:
+        view = memoryview(piece)
+        yield from (view[at : at + _BLOCK] for at in range(0, len(piece), _BLOCK))
 
 
 def _between(quotes: Positions, odd: Positions, text: Bytes) -> _Found:
@@ -120,7 +149,7 @@ def _between(quotes: Positions, odd: Positions, text: Bytes) -> _Found:
     return _Found(*(x[good] for x in (key, key_end, url, url_end, comma - 1, stop)))
 
 
-def _read(text: bytes | bytearray, found: _Found) -> _Part | None:
+def _read(text: bytes, found: _Found) -> _Part | None:
     if (found.key[1:] < found.stop[:-1]).any():
         return None  # a text that looks like the middle of a reference
     try:
@@ -133,12 +162,14 @@ def _read(text: bytes | bytearray, found: _Found) -> _Part | None:
     if numbers is None:
         return None
     offsets, lengths = numbers
-    breaks = np.flatnonzero(found.key[1:] != found.stop[:-1])
-    starts, stops = found.key[np.append(0, breaks + 1)], found.stop[np.append(breaks, -1)]
-    return _Part(starts, stops, _unescaped(keys), urls.dictionary_encode(), offsets, lengths)
+    keys = _unescaped(keys)
+    hashes = _hashes(keys)
+    if hashes is None:
+        return None
+    return _Part(keys.cast(pa.string()), urls.dictionary_encode(), offsets.copy(), narrow(lengths), hashes)
 
 
-def _cut(text: bytes | bytearray, starts: Positions, stops: Positions) -> pa.Array:
+def _cut(text: bytes, starts: Positions, stops: Positions) -> pa.Array:
     """Copy pieces that follow each other: every other one of those that lie between all the bounds."""
     bounds = np.stack([starts, stops], axis=1)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(text)]
@@ -150,41 +181,60 @@ def _unescaped(texts: pa.Array) -> pa.Array:
     return pc.replace_substring(texts, "\\/", "/")
 
 
-def _rest(text: bytes | bytearray, parts: Sequence[_Part]) -> tuple[dict[str, Any], list[str]] | None:
-    """Parse what is not plain: the reference set, and the keys that are left in its references."""
-    starts, stops = np.concatenate([part.starts for part in parts]), np.concatenate([part.stops for part in parts])
-    if starts.size > _MAX_RUNS or (starts[1:] < stops[:-1]).any():
-        return None
-    name, at = f"references {uuid4().hex} ", 0
-    view, pieces, markers = memoryview(text), list[bytes | memoryview](), list[str]()
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        markers.append(f"{name}{start}")
-        pieces += [view[at:start], f'"{markers[-1]}":0,'.encode()]
-        at = stop
-    try:
-        data = orjson.loads(b"".join([*pieces, view[at:]]))
-    except orjson.JSONDecodeError:
-        return None
-    references = data.get("refs") if isinstance(data, dict) and "version" in data else data
-    if not isinstance(references, dict) or "gen" in data:
-        return None
-    if any(references.pop(marker, None) != 0 for marker in markers):
-        return None
-    return data, list(references)
+class _Rest:
+    """What is left of a document, with a marker in the place of each run of references."""
+
+    def __init__(self) -> None:
+        self._name = f"references {uuid4().hex} "
+        self._markers: list[str] = []
+        self._text = bytearray()
+        self._end = 0
+
+    def take(self, block: _Block) -> bool:
+        """Take a text as far as it is settled; ``False`` where there are too many runs, or one within another."""
+        at, found = self._end - block.start, block.found
+        if found.key.size:
+            breaks = np.flatnonzero(found.key[1:] != found.stop[:-1])
+            starts, stops = found.key[np.append(0, breaks + 1)], found.stop[np.append(breaks, -1)]
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+                if start < at:
+                    return False
+                self._markers.append(f"{self._name}{len(self._markers)}")
+                self._text += block.text[at:start] + f'"{self._markers[-1]}":0,'.encode()
+                at = stop
+        if at < block.settled:
+            self._text += block.text[at : block.settled]
+            at = block.settled
+        self._end = block.start + at
+        return len(self._markers) <= _MAX_RUNS
+
+    def parse(self) -> tuple[dict[str, Any], list[str]] | None:
+        """Give the reference set, and the keys that are left in its references."""
+        try:
+            data = orjson.loads(self._text)
+        except orjson.JSONDecodeError:
+            return None
+        references = data.get("refs") if isinstance(data, dict) and "version" in data else data
+        if not isinstance(references, dict) or "gen" in data:
+            return None
+        if any(references.pop(marker, None) != 0 for marker in self._markers):
+            return None
+        return data, list(references)
 
 
-def _are_distinct(parts: Sequence[pa.Array]) -> bool:
+def _are_distinct(hashes: Sequence[NDArray[np.uint64]]) -> bool:
     """Say whether texts are provably distinct: those that are equal have equal hashes."""
-    if any(pc.max(pc.binary_length(part)).as_py() > _MAX_KEY for part in parts if len(part)):
-        return False
-    hashes = np.concatenate([_hashes(part) for part in parts])
-    hashes.sort()
-    return bool((hashes[1:] != hashes[:-1]).all())
+    table = np.concatenate(hashes)
+    table.sort()
+    return bool((table[1:] != table[:-1]).all())
 
 
-def _hashes(texts: pa.Array) -> NDArray[np.uint64]:
+def _hashes(texts: pa.Array) -> NDArray[np.uint64] | None:
+    """Give hashes of texts; ``None`` where one is long."""
     starts = np.frombuffer(texts.buffers()[1], np.int64)[: len(texts) + 1]
     lengths = np.diff(starts)
+    if int(lengths.max(initial=0)) > _MAX_KEY:
+        return None
     padded = np.append(np.frombuffer(texts.buffers()[2], np.uint8), np.zeros(_WORD, np.uint8))
     words = np.ndarray((padded.size - _WORD + 1,), "<u8", padded, strides=(1,))
     hashes = lengths.astype(np.uint64) * _FACTOR

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,10 +21,11 @@ __all__ = [
     "References",
     "build_manifest",
     "check_grid",
-    "join_references",
     "place_rows",
     "with_sizes",
 ]
+
+_UNKNOWN = np.int64(-1)
 
 WHOLE = -1
 """Length of a reference to a whole file."""
@@ -46,7 +47,7 @@ class References:
     Parameters
     ----------
     cells
-        Index in the grid, counted in C order.
+        Index in the grid, counted in C order; each of them once.
     rows
         Row of ``urls``; -1 for inline chunks.
     offsets, lengths
@@ -55,34 +56,17 @@ class References:
         As they stand in the references.
     inline
         Bytes of the inline chunks, in the order of the columns.
+    n_outside
+        References beside these, to cells that are not in the grid.
     """
 
     cells: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    rows: NDArray[np.integer]
     offsets: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    urls: tuple[str, ...]
+    lengths: NDArray[np.integer]
+    urls: Sequence[str]
     inline: tuple[bytes, ...] = ()
-
-
-def join_references(parts: Sequence[References], /) -> References:
-    """Join references of one array that name different cells."""
-    parts = [part for part in parts if part.cells.size] or parts[:1]
-    if len(parts) == 1:
-        return parts[0]
-    row_of: dict[str, int] = {}
-    rows = []
-    for part in parts:
-        joined = np.array([row_of.setdefault(url, len(row_of)) for url in part.urls] + [-1], np.int64)
-        rows.append(joined[part.rows])  # -1 is the last
-    return References(
-        cells=np.concatenate([part.cells for part in parts]),
-        rows=np.concatenate(rows),
-        offsets=np.concatenate([part.offsets for part in parts]),
-        lengths=np.concatenate([part.lengths for part in parts]),
-        urls=tuple(row_of),
-        inline=tuple(chunk for part in parts for chunk in part.inline),
-    )
+    n_outside: int = 0
 
 
 def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:
@@ -102,9 +86,20 @@ def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:
 
 
 def build_manifest(
-    references: References, metadata: ArrayMetadata, /, *, locate: Locate, measure: Measure, where: str
+    parts: Iterable[References], metadata: ArrayMetadata, /, *, locate: Locate, measure: Measure, where: str
 ) -> ChunkManifest:
     """Put references on the grid; what they do not name is EMPTY.
+
+    Parameters
+    ----------
+    parts
+        References that name different cells.
+    metadata
+        Of the array.
+    locate, measure
+        Make locations, and give them their sizes.
+    where
+        Array and file, for messages.
 
     Raises
     ------
@@ -114,7 +109,7 @@ def build_manifest(
         The grid has more cells than a manifest in memory may have.
     """
     n_cells = check_grid(metadata, where=where)
-    rows = place_rows(references, n_cells, metadata, locate=locate, where=where)
+    rows = place_rows(parts, n_cells, metadata, locate=locate, where=where)
     sized = with_sizes(rows, measure)
     if sized is not rows:
         _validate(sized, where)
@@ -122,7 +117,7 @@ def build_manifest(
 
 
 def place_rows(
-    references: References, n_rows: int, metadata: ArrayMetadata, /, *, locate: Locate, where: str
+    parts: Iterable[References], n_rows: int, metadata: ArrayMetadata, /, *, locate: Locate, where: str
 ) -> ChunkManifest:
     """Put references into a manifest of one axis; sources are not touched.
 
@@ -136,25 +131,37 @@ def place_rows(
     MalformedFileError
         An offset or length is no place in a file.
     """
-    inline = references.rows < 0
-    whole = (references.lengths == WHOLE) & ~inline
-    offsets, lengths = references.offsets.copy(), np.where(whole, 0, references.lengths)
-    if inline.any():
-        lengths[inline] = [len(chunk) for chunk in references.inline]
-        offsets[inline] = np.cumsum(lengths[inline]) - lengths[inline]
     entries = np.zeros(n_rows, ENTRY)
-    entries["location"][references.cells] = np.where(inline, INLINE, references.rows + FIRST)
-    entries["offset"][references.cells] = offsets
-    entries["length"][references.cells] = lengths
+    whole = [np.zeros(0, np.int64)]
+    locations: dict[Location, int] = {}
+    urls: Sequence[str] | None = None
+    inline, end = list[bytes](), 0
+    for part in parts:
+        if part.urls is not urls:
+            urls, codes = part.urls, np.full(len(part.urls) + 1, _UNKNOWN)
+            codes[-1] = INLINE
+        for row in np.unique(part.rows[codes[part.rows] == _UNKNOWN]).tolist():
+            codes[row] = locations.setdefault(locate(urls[row]), len(locations) + FIRST)
+        found = np.zeros(part.cells.size, ENTRY)
+        found["location"], found["offset"], found["length"] = codes[part.rows], part.offsets, part.lengths
+        if part.inline:
+            lengths = np.array([len(chunk) for chunk in part.inline], np.int64)
+            found["offset"][part.rows < 0], found["length"][part.rows < 0] = end + np.cumsum(lengths) - lengths, lengths
+            inline += part.inline
+            end += int(lengths.sum())
+        is_whole = (part.lengths == WHOLE) & (part.rows >= 0)
+        found["length"][is_whole] = 0  # until they were looked at
+        whole.append(part.cells[is_whole])
+        entries[part.cells] = found
     manifest = ChunkManifest(
         entries=entries,
         fills=(metadata.fill,),
         encodings=(metadata.encoding,),
-        locations=tuple(map(locate, references.urls)),
-        inline=b"".join(references.inline),
+        locations=tuple(locations),
+        inline=b"".join(inline),
     )
     _validate(manifest, where)
-    entries["length"][references.cells[whole]] = WHOLE
+    entries["length"][np.concatenate(whole)] = WHOLE
     return manifest
 
 

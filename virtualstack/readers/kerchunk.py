@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -16,8 +16,8 @@ from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.parquet_table import ParquetTable
 from virtualstack.formats.reference_table import ReferenceTable, parse_json
 from virtualstack.formats.reference_text import split_text
-from virtualstack.formats.references import build_manifest
-from virtualstack.location import absolute_url
+from virtualstack.formats.references import References, build_manifest
+from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import Manifest, ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.kerchunk_records import RecordFiles, locate_reference, measure_sources
@@ -28,8 +28,8 @@ __all__ = ["Kerchunk", "read_references"]
 _PARQUET = ".parq", ".parquet"
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 _MAX_TEXT = 1 << 33
-_PIECE = 1 << 24
-_LONG_TEXT = 1 << 16  # bytes; below, the JSON library alone is quicker
+_PIECE = 1 << 22
+_LONG_TEXT = 1 << 16  # bytes, as stored; below, the JSON library alone is quicker
 _DEFAULTS = ReadOptions()
 
 
@@ -74,7 +74,7 @@ class Kerchunk:
         zmetadata = None if ".json" in url.rpartition("/")[2] else _directory(url, storage)
         if zmetadata is None:
             source = storage.source(url)
-            return self._from_table(_parse(source.read(0, source.size), url), base, storage, options, url)
+            return self._from_table(_parse(source), base, storage, options, url)
         table = ParquetTable.of(zmetadata.read(0, zmetadata.size), where=url)
         lasting = Storage(storage.given, storage.remembered)  # without what is kept for this one reading
 
@@ -118,13 +118,23 @@ class Kerchunk:
                 url=url,
             )
         strays = table.strays(array_paths(metadata))
-        locate = cache(partial(locate_reference, base))  # arrays have many URLs in common
+
+        @cache  # arrays have many URLs in common
+        def locate(url: str) -> Location:
+            return locate_reference(base, table.render(url))
 
         def read(path: str, described: ArrayMetadata) -> tuple[Manifest, int]:
-            references, n_outside = table.read(path, described)
+            n_outside = 0
+
+            def parts() -> Iterator[References]:
+                nonlocal n_outside
+                for part in table.read(path, described):
+                    n_outside += part.n_outside
+                    yield part
+
             at = f"{path}' of '{table.where}"
             measure = partial(measure_sources, storage)
-            return build_manifest(references, described, locate=locate, measure=measure, where=at), n_outside
+            return build_manifest(parts(), described, locate=locate, measure=measure, where=at), n_outside
 
         return build_group(
             metadata,
@@ -179,27 +189,39 @@ def _directory(url: str, storage: Storage) -> Source | None:
         return None
 
 
-def _parse(data: bytes | bytearray, url: str) -> ReferenceTable:
-    packing = next((x for start, x in _PACKED.items() if data.startswith(start)), None)
-    if packing is not None:
-        data = _unpacked(bytes(data), packing, url)
-    parts = split_text(data) if len(data) >= _LONG_TEXT else None
+def _parse(source: Source) -> ReferenceTable:
+    url = source.location.url
+    parts = split_text(_pieces(source)) if source.size >= _LONG_TEXT else None
     if parts is not None:
         references, plain = parts
         return ReferenceTable.of(references, plain=plain, where=url)
+    data = b"".join(_pieces(source))
     try:
         return ReferenceTable.of(orjson.loads(data), where=url)
     except orjson.JSONDecodeError:
         return ReferenceTable.of(parse_json(data, where=url), where=url)  # NaN, which orjson refuses; or the reason
 
 
-def _unpacked(data: bytes, packing: str, url: str) -> bytes | bytearray:
+def _pieces(source: Source) -> Iterator[bytes]:
+    """Read text piece after piece, and unpack it where it is packed."""
+    first = source.read(0, min(_PIECE, source.size))
+    packing = next((x for start, x in _PACKED.items() if first.startswith(start)), None)
+    if packing is None:
+        yield first
+        for at in range(len(first), source.size, _PIECE):
+            yield source.read(at, min(_PIECE, source.size - at))
+    else:
+        packed = first if len(first) == source.size else source.read(0, source.size)
+        yield from _unpacked(packed, packing, source.location.url)
+
+
+def _unpacked(data: bytes, packing: str, url: str) -> Iterator[bytes]:
     """Decompress, piece after piece: the library would make room for the most that there may be at once."""
-    text, left = bytearray(), _MAX_TEXT
+    left = _MAX_TEXT
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(data), packing)
         while left and (piece := stream.read(min(_PIECE, left))):
-            text += piece
+            yield piece
             left -= len(piece)
     except OSError as error:
         raise MalformedFileError(
@@ -207,4 +229,3 @@ def _unpacked(data: bytes, packing: str, url: str) -> bytes | bytearray:
         ) from error
     if not left:
         raise MalformedFileError(f"'{url}' holds more than {_MAX_TEXT} bytes of references: use parquet", url=url)
-    return text

@@ -105,7 +105,7 @@ class RecordFiles:
                 return self._empty(n_rows)
             references = read_record(data, n_rows, self.record_size, where=where)
             locate = partial(locate_reference, self.base)
-            return place_rows(references, n_rows, self.metadata, locate=locate, where=where)
+            return place_rows([references], n_rows, self.metadata, locate=locate, where=where)
         except MalformedFileError as error:
             error.url = error.url or url
             raise

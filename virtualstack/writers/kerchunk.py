@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
-from numcodecs.zstd import Zstd
+import pyarrow as pa
 
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
 from virtualstack.formats.kerchunk import reference_dict, reference_texts
@@ -50,10 +50,18 @@ def _gzipped(parts: Iterable[Bytes]) -> Iterator[Bytes]:
     yield packer.flush()
 
 
+def _with_zstandard(parts: Iterable[Bytes]) -> Iterator[Bytes]:
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, "zstd") as packer:
+        for part in parts:
+            packer.write(part)
+    yield memoryview(packed.getvalue())
+
+
 _JSON: dict[str, Callable[[Iterable[Bytes]], Iterable[Bytes]]] = {
     ".json": iter,
     ".json.gz": _gzipped,
-    ".json.zst": lambda parts: [bytes(Zstd(3).encode(b"".join(parts)))],
+    ".json.zst": _with_zstandard,
 }
 SUFFIXES = (*_JSON, *_PARQUET)
 """What says in which form references are written."""
