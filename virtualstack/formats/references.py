@@ -133,7 +133,7 @@ def place_rows(
     """
     entries = np.zeros(n_rows, ENTRY)
     whole = [np.zeros(0, np.int64)]
-    locations: dict[Location, int] = {}
+    known: dict[str, int] = {}
     urls: Sequence[str] | None = None
     inline, end = list[bytes](), 0
     for part in parts:
@@ -141,7 +141,7 @@ def place_rows(
             urls, codes = part.urls, np.full(len(part.urls) + 1, _UNKNOWN)
             codes[-1] = INLINE
         for row in np.unique(part.rows[codes[part.rows] == _UNKNOWN]).tolist():
-            codes[row] = locations.setdefault(locate(urls[row]), len(locations) + FIRST)
+            codes[row] = known.setdefault(urls[row], len(known) + FIRST)
         found = np.zeros(part.cells.size, ENTRY)
         found["location"], found["offset"], found["length"] = codes[part.rows], part.offsets, part.lengths
         if part.inline:
@@ -157,7 +157,7 @@ def place_rows(
         entries=entries,
         fills=(metadata.fill,),
         encodings=(metadata.encoding,),
-        locations=tuple(locations),
+        locations=tuple(map(locate, known)),
         inline=b"".join(inline),
     )
     _validate(manifest, where)
