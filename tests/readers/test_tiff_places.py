@@ -10,7 +10,7 @@ from tests.like_rioxarray import check_place_and_attributes
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of rioxarray and what it builds on
 
-SCALE, TIES, MATRIX, KEYS, GDAL, NODATA = 33550, 33922, 34264, 34735, 42112, 42113
+SCALE, TIES, MATRIX, KEYS, GDAL, NODATA, POLYNOMIALS = 33550, 33922, 34264, 34735, 42112, 42113, 50844
 VALUES = np.arange(12, dtype="u1").reshape(3, 4)
 TIE = (0.0, 0.0, 0.0, 5e5, 4e6, 0.0)
 NORTH_UP = (10.0, 0.0, 0.0, 5e5, 0.0, -10.0, 0.0, 4e6, *(0.0,) * 7, 1.0)
@@ -73,3 +73,39 @@ def test_items_that_are_named_as_attributes_of_scales_scale_nothing(tmp_path):
     )
     found = vs.open_virtual_dataset(tmp_path / "a.tif").virtual.open()["band_data"]
     assert np.array_equal(found[0], VALUES)
+
+
+def test_items_are_escaped_twice_and_empty_ones_are_none(tmp_path):
+    items = '<Item name="a">&amp;lt;&amp;amp;&amp;#233;</Item><Item name="b"></Item>'
+    items += '<Item name="DESCRIPTION" sample="0" role="description">1 &amp;lt; 2</Item>'
+    found, expected = written(tmp_path / "a.tif", {}, {}, texts=[(GDAL, f"<GDALMetadata>{items}</GDALMetadata>")])
+    check_place_and_attributes(found, expected)
+    assert (found.a, found.long_name) == ("<&é", "1 < 2")
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_complex_numbers_have_nodata(dtype, tmp_path):
+    check_place_and_attributes(*written(tmp_path / "a.tif", {}, {}, VALUES.astype(dtype), [(NODATA, "5")]))
+    found = vs.open_virtual_dataset(tmp_path / "a.tif").virtual.open()["band_data"]
+    with rioxarray.open_rasterio(tmp_path / "a.tif", masked=True) as expected:
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("keys", [{}, UTM])
+def test_rational_polynomials_are_those_of_rioxarray(keys, tmp_path):
+    numbers = tuple(np.arange(92) / 3)
+    found, expected = written(tmp_path / "a.tif", {POLYNOMIALS: numbers}, keys)
+    assert {"x", "y"}.isdisjoint(found.coords)
+    attributes = dict(expected.spatial_ref.attrs)
+    del attributes["GeoTransform"]  # of no effect
+    assert found.spatial_ref.attrs == attributes
+    assert found.rio.get_rpcs() == expected.rio.get_rpcs()
+
+
+def test_images_that_have_a_place_and_polynomials_keep_the_place(tmp_path):
+    """Of which rioxarray takes the coordinates away, and says that they are of longitudes and latitudes."""
+    doubles = {SCALE: (10.0, 10.0, 0.0), TIES: TIE, POLYNOMIALS: (1.0,) * 92}
+    found, expected = written(tmp_path / "a.tif", doubles, UTM)
+    assert found.spatial_ref.attrs["rpcs"] == expected.spatial_ref.attrs["rpcs"]
+    assert found.rio.crs == "EPSG:32633"
+    assert found.x[0] == 500005

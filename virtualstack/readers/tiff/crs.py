@@ -13,7 +13,7 @@ from virtualstack.readers.tiff.georeference import GeoKeys
 from virtualstack.readers.tiff.structure import Directory, Structure
 from virtualstack.readers.tiff.wkt import angle_of, length_of, wkt_of
 
-__all__ = ["crs_of", "crs_text"]
+__all__ = ["attributes_of", "crs_of", "crs_text"]
 
 _MODEL, _RASTER_TYPE, _GEOGRAPHIC, _PROJECTED, _VERTICAL = 1024, 1025, 2048, 3072, 4096
 _DATUM, _MERIDIAN, _ANGLE, _ELLIPSOID, _AXIS, _METHOD, _LENGTH = 2050, 2051, 2054, 2056, 2057, 3074, 3076
@@ -50,13 +50,19 @@ def crs_of(keys: GeoKeys, structure: Structure, directory: Directory, /) -> tupl
         return {}, f"its GeoKeys {keys} contradict themselves: {reason}"
     if text is None:
         return {}, f"its GeoKeys {keys} are not understood" if keys.keys() - {_RASTER_TYPE} else None
-    if (found := _by_pyproj(text)) is not None:
-        return found, None
-    if code is None:
-        return {"crs_wkt": text, "spatial_ref": text}, None
+    if code is None or _by_pyproj(text) is not None:
+        return attributes_of(text), None
     is_more = bool(keys.keys() & _FACTS - {_LENGTH, _ANGLE}) or keys.get(_LENGTH, 9001) != 9001
     note = f"whether its GeoKeys {keys} agree with {text} is not known without pyproj or rasterio"
-    return {"spatial_ref": text}, note if is_more or pyproj_if_safe() is not None else None
+    return attributes_of(text), note if is_more or pyproj_if_safe() is not None else None
+
+
+def attributes_of(text: str, /) -> Mapping[str, Any]:
+    """Give the attributes of a system: those of CF and WKT where pyproj knows it, else the text alone."""
+    found = _by_pyproj(text)
+    if found is not None:
+        return found
+    return {"spatial_ref": text} if text.startswith("EPSG:") else {"crs_wkt": text, "spatial_ref": text}
 
 
 def crs_text(keys: GeoKeys, /) -> str | None:

@@ -11,12 +11,18 @@ from numpy.typing import NDArray
 
 from virtualstack.readers.tiff.structure import Directory, Structure
 
-__all__ = ["GeoKeys", "Transform", "control_points", "geo_keys", "transform_of"]
+__all__ = ["GeoKeys", "Transform", "control_points", "geo_keys", "polynomials", "transform_of"]
 
 _SCALE, _TIE_POINTS, _MATRIX = 33550, 33922, 34264
 _KEYS, _DOUBLES, _ASCII = 34735, 34736, 34737
 _RASTER_TYPE, _POINT = 1025, 2
 _MOST_POINTS = 10_000
+_POLYNOMIALS, _N_NUMBERS, _N_COEFFICIENTS = 50844, 92, 20
+_OF_POLYNOMIALS = (
+    *("err_bias", "err_rand", "line_off", "samp_off", "lat_off", "long_off", "height_off"),
+    *("line_scale", "samp_scale", "lat_scale", "long_scale", "height_scale"),
+)
+_COEFFICIENTS = ("line_num_coeff", "line_den_coeff", "samp_num_coeff", "samp_den_coeff")
 
 type GeoKeys = dict[int, int | float | str | tuple[float, ...]]
 """Values by key; see OGC 19-008r4, 7.1."""
@@ -92,6 +98,19 @@ def control_points(structure: Structure, directory: Directory, keys: GeoKeys | N
         own = {"id": str(i + 1), "info": "", "row": row + shift, "col": column + shift}
         features.append({"type": "Feature", "properties": own, "geometry": {"type": "Point", "coordinates": place}})
     return json.dumps({"type": "FeatureCollection", "features": features})
+
+
+def polynomials(structure: Structure, directory: Directory, /) -> str | None:
+    """Give the rational polynomials (RPC) of an image as JSON, as rioxarray does; or ``None``."""
+    numbers = _numbers(structure, directory, _POLYNOMIALS)
+    if len(numbers) != _N_NUMBERS:
+        return None
+    numbers = [float(f"{x:.15g}") for x in numbers]  # as many digits as GDAL gives
+    found: dict[str, Any] = dict(zip(_OF_POLYNOMIALS, numbers, strict=False))
+    for i, name in enumerate(_COEFFICIENTS):
+        begin = len(_OF_POLYNOMIALS) + i * _N_COEFFICIENTS
+        found[name] = numbers[begin : begin + _N_COEFFICIENTS]
+    return json.dumps(dict(sorted(found.items(), key=lambda item: (item[0].startswith("err_"), item[0]))))
 
 
 def _numbers(structure: Structure, directory: Directory, code: int) -> list[float]:

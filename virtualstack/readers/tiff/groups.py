@@ -11,8 +11,8 @@ import numpy as np
 from virtualstack.location import Location
 from virtualstack.manifests import MISSING, ManifestArray, ManifestGroup, Refusal, inline_array, value_changing
 from virtualstack.readers.tiff.arrays import AUTO, Axes, image_array, nodata_of
-from virtualstack.readers.tiff.crs import crs_of
-from virtualstack.readers.tiff.georeference import Transform, control_points, geo_keys, transform_of
+from virtualstack.readers.tiff.crs import attributes_of, crs_of
+from virtualstack.readers.tiff.georeference import Transform, control_points, geo_keys, polynomials, transform_of
 from virtualstack.readers.tiff.image import Image
 from virtualstack.readers.tiff.metadata import Metadata, metadata_of
 from virtualstack.readers.tiff.series import Level, Series
@@ -23,6 +23,7 @@ __all__ = ["Choices", "dataset_of", "tree_of"]
 _BANDS, _STACK, _MASK = "band_data", "image", "mask"
 _MAX_COORDINATE = 1 << 24
 _AREA_OR_POINT, _RASTER_TYPE, _POINT = "AREA_OR_POINT", 1025, 2
+_WGS84 = "EPSG:4326"
 _TREE = "open it as a tree, with open_virtual_datatree"
 
 
@@ -181,7 +182,7 @@ class _Level:
         if self._series.is_stack:  # which is XML of the whole file in OME-TIFF; the dataset has it
             attributes.pop("TIFFTAG_IMAGEDESCRIPTION", None)
         nodata = self._nodata()
-        if nodata is not None and self._layout.dtype.kind != "c":
+        if nodata is not None:
             attributes["_FillValue"] = nodata
         if is_mapped:
             attributes["grid_mapping"] = "spatial_ref"
@@ -231,6 +232,9 @@ class _Level:
             mapping |= system
             if reason is not None:
                 notes.append(Refusal(path="/spatial_ref", reason=reason, kind="noted"))
+        if (rational := polynomials(self._structure, directory)) is not None:
+            # of longitudes and latitudes
+            mapping = {**(mapping if transform is not None else attributes_of(_WGS84)), "rpcs": rational}
         if transform is not None:
             mapping["GeoTransform"] = transform.text()
         elif (points := control_points(self._structure, directory, keys)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,7 +124,9 @@ def _of_items(root: ElementTree.Element, tags: dict[str, str]) -> Metadata:
         name, role, sample = item.get("name"), item.get("role"), item.get("sample")
         if item.get("domain") or name is None:
             continue
-        text = item.text or ""
+        text = html.unescape(item.text or "")  # which GDAL escapes twice
+        if not text:
+            continue
         if sample is None:
             tags[name] = text
         elif not sample.isdigit():
