@@ -94,6 +94,23 @@ def test_of_several_fields_the_one_that_cfgrib_takes_is_taken(time_dims, tmp_pat
     xr.testing.assert_identical(found, cfgrib(path, time_dims=time_dims))
 
 
+def test_steps_of_minutes_are_those_of_cfgrib(tmp_path):
+    """Of GRIB 1, eccodes counts them in hours first, and fails."""
+    steps = [{"indicatorOfUnitOfTimeRange": 0, "P1": n} for n in (1, 2, 60, 90)]
+    path = write(tmp_path / "a.grib", [message(x, sample=GRIB1, seed=n) for n, x in enumerate(steps)])
+    found = opened(path)
+    assert found.step.values.tolist() == [n * 60 * 10**9 for n in (1, 2, 60, 90)]
+    xr.testing.assert_identical(found, cfgrib(path))
+
+
+def test_equal_steps_in_other_units_are_one(tmp_path):
+    """The first field is taken, wherever its step stands."""
+    fields = [message({"indicatorOfUnitOfTimeRange": unit}, seed=unit) for unit in (1, 3)]
+    for some in (fields, fields[::-1]):
+        path = write(tmp_path / "a.grib", some)
+        xr.testing.assert_identical(opened(path), cfgrib(path))
+
+
 @pytest.mark.parametrize("option", [{"read_keys": ("values",)}, {"filter_by_keys": {"max": 3}}])
 def test_keys_of_values_are_refused(option):
     with pytest.raises(ValueError, match="is of values"):

@@ -180,10 +180,14 @@ class _Message:
 
     def _step(self) -> Any:
         handle = self._handle  # what cannot be opened has no keys
-        try:
-            return cfgrib_of("cfmessage").from_grib_step(self) if handle is not None else UNDEFINED
-        except Exception:  # noqa: BLE001 - as in `ask`
-            return UNDEFINED
+        step_of = cfgrib_of("cfmessage").from_grib_step
+        # minutes that are no whole hours have no step at first; eccodes then counts in minutes, and cfgrib asks twice
+        for _ in range(2):
+            try:
+                return step_of(self) if handle is not None else UNDEFINED
+            except Exception:  # noqa: BLE001 - as in `ask`
+                continue
+        return UNDEFINED
 
     def _qualifier(self) -> str:
         if self._stub[7] == 2:

@@ -130,7 +130,8 @@ class Table:
     def ranks(self) -> NDArray[np.int64]:
         """Number the entries of cfgrib's index, which are fields with equal keys and times, in their order."""
         values: dict[Any, int] = {}
-        at = [i for i, name in enumerate(self.names) if name != QUALIFIER]  # of which cfgrib knows nothing
+        # cfgrib knows nothing of the qualifier; the times are those of fields, whether their headers have them or not
+        at = [i for i, name in enumerate(self.names) if name not in (QUALIFIER, "time", "step")]
         of_header = [values.setdefault(tuple(repr(row[i]) for i in at), len(values)) for row in self.headers]
         entries = np.zeros(len(self.fields), [("keys", "<i8"), ("time", "<i8"), ("step", "<f8")])
         entries["keys"] = np.array(of_header, np.int64)[self.fields["header"]]
