@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import pickle
 import threading
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from virtualstack.reading import cell, read_array
 from virtualstack.reading import decode as decoding
 from virtualstack.reading import fetch as fetching
 from virtualstack.reading import plan as planning
+from virtualstack.reading.selection import select
 from virtualstack.storage import MemorySource, MemoryTarget, Storage
 from virtualstack.testing.sources import RecordingSource
 from virtualstack.testing.strategies import ZLIB, store_array
@@ -367,3 +369,18 @@ def test_reading_works_in_forked_workers():
     worker.start()
     assert queue.get(timeout=30) == values.sum()
     worker.join()
+
+
+@pytest.mark.parametrize("n_cells", [20_000, 5_000], ids=["one a cell", "four a cell"])
+def test_long_index_arrays_take_little_memory(n_cells):
+    """Some hundred bytes an element, not an object of Python for each cell."""
+    array, values = known(np.arange(n_cells, dtype="<f4"), (1,), url=f"memory://reading/index{n_cells}")
+    index = np.random.default_rng(0).integers(0, n_cells, 20_000)
+    read_array(array, (index[:100],))
+    tracemalloc.start()
+    selection = select(array.grid, [index])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 120 * index.size
+    np.testing.assert_array_equal(read_array(array, (index,)), values[index])
+    assert selection.shape == index.shape

@@ -132,7 +132,7 @@ class Batch:
             position = [at[part] for at in self._position]
             shape = tuple([count[part] for count in self._count])
             view = strided(flat, self._base[part], shape, self._strides[part])
-            sources = [axis.source[i] for axis, i in zip(axes, position, strict=True)]
+            sources = [axis.source(i) for axis, i in zip(axes, position, strict=True)]
             if self._plan.selection.joint:
                 view = _points(view, self._plan.selection, sources)
             elif any(source is not None for source in sources):
@@ -143,7 +143,7 @@ class Batch:
         key: list[slice | NDArray[np.int64]] = []
         for i, goal in zip(self._places, self._goal, strict=True):
             if goal is None:
-                key.append(self._plan.selection.axes[i].scattered[self._position[i][part]])
+                key.append(self._plan.selection.axes[i].target(self._position[i][part]))
             else:
                 key.append(slice(goal[part], goal[part] + self._count[i][part]))
         return _outer(tuple(key))
@@ -159,9 +159,7 @@ class Batch:
             or self._base[part]
         ):
             return None
-        position = [at[part] for at in self._position]
-        axes = self._plan.selection.axes
-        if any(axis.source[i] is not None for axis, i in zip(axes, position, strict=True)):
+        if any(axis.begin is None for axis in self._plan.selection.axes):
             return None
         step = 1
         for count, stride in zip(self._count[::-1], self._strides[part][::-1], strict=True):

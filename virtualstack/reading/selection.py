@@ -23,18 +23,18 @@ class Segments:
     """The selected elements along one axis, cut at the lines of the grid.
 
     Segment j shows ``count[j]`` elements of cell ``cells[j]``, from element ``first[j]`` of the cell in steps of
-    ``step[j]``. Of these it takes ``source[j]``, and they go to ``target(j)`` of the result.
+    ``step[j]``. Of these it takes ``source(j)``, and they go to ``target(j)`` of the result.
 
     Parameters
     ----------
     cells, first, step, count
         Shape ``(k,)``.
-    source
-        For each segment an index array, or ``None`` for all.
     begin
         Shape ``(k,)``: where segments go, if each takes all its elements to a slice; else ``None``.
-    scattered
-        For each segment an index array that says where its elements go; empty if ``begin`` does.
+    taken, scattered
+        Shape ``(n,)``: which elements segments take, and where each of them goes; empty if ``begin`` says it.
+    edges
+        Shape ``(k + 1,)``: those of segment j are ``edges[j]`` to ``edges[j + 1]``; empty if ``begin`` says it.
     length
         Elements of the result along the axis.
     """
@@ -43,15 +43,20 @@ class Segments:
     first: NDArray[np.int64]
     step: NDArray[np.int64]
     count: NDArray[np.int64]
-    source: Sequence[NDArray[np.int64] | None]
     begin: NDArray[np.int64] | None
-    scattered: Sequence[NDArray[np.int64]]
+    taken: NDArray[np.int64]
+    scattered: NDArray[np.int64]
+    edges: NDArray[np.int64]
     length: int
+
+    def source(self, j: int, /) -> NDArray[np.int64] | None:
+        """Say which elements a segment takes; ``None`` for all."""
+        return None if self.begin is not None else self.taken[self.edges.item(j) : self.edges.item(j + 1)]
 
     def target(self, j: int, /) -> slice | NDArray[np.int64]:
         """Say where the elements of a segment go; made when asked for, as there may be 10^6 segments."""
         if self.begin is None:
-            return self.scattered[j]
+            return self.scattered[self.edges.item(j) : self.edges.item(j + 1)]
         begin = self.begin.item(j)
         return slice(begin, begin + self.count.item(j))
 
@@ -169,13 +174,12 @@ def select_points(grid: ChunkGrid, items: Sequence[slice | NDArray[np.integer[An
         at = of_points[order]
         is_new[1:] |= at[1:] != at[:-1]
     begins = np.flatnonzero(is_new)
-    target = _split(order, begins)
     axes = []
     for i, (axis, item) in enumerate(zip(grid.axes, items, strict=True)):
         if isinstance(item, slice):
             axes.append(_of_range(axis, range(axis.length)[item]))
         else:
-            axes.append(_of_groups(axis, index[i][order], cells[i][order], begins, target))
+            axes.append(_of_groups(axis, index[i][order], cells[i][order], begins, order))
     return Selection(tuple(axes), (), joint)
 
 
@@ -207,34 +211,43 @@ def _out_of_bounds(index: int, axis: int, length: int) -> IndexError:
 def _of_range(axis: ChunkAxis, picked: range) -> Segments:
     """Cut equally spaced elements at the lines of the grid; segments come in the order of the cells."""
     if not picked:
-        none = np.zeros(0, np.int64)
-        return Segments(none, none, none, none, (), none, (), 0)
+        return _whole(_NONE, _NONE, _NONE, _NONE, _NONE, 0)
     if len(picked) == 1:  # its step may be longer than can be counted
         picked = range(picked[0], picked[0] + 1)
     cells, first, count, at = axis.pieces(picked)
-    step = np.full(cells.size, picked.step, np.int64)
-    return Segments(cells, first, step, count, (None,) * cells.size, at, (), len(picked))
+    return _whole(cells, first, np.broadcast_to(np.int64(picked.step), cells.shape), count, at, len(picked))
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+def _whole(
+    cells: NDArray[np.int64],
+    first: NDArray[np.int64],
+    step: NDArray[np.int64],
+    count: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    length: int,
+) -> Segments:
+    return Segments(cells, first, step, count, begin, _NONE, _NONE, _NONE, length)
 
 
 def _cut(segments: Segments, n: int) -> Segments:
     """Split segments into several of at most ``n`` elements; those with index arrays into single elements."""
-    pieces, goals, counts = [], [], []
-    for number, source in enumerate(segments.source):
-        target = segments.target(number)
-        if source is None and isinstance(target, slice):
-            piece = np.arange(0, int(segments.count[number]), n)
-            goals.append(target.start + piece)
-            counts.append(np.minimum(n, segments.count[number] - piece))
-        else:
-            piece = np.asarray(source)
-            goals.append(np.asarray(target))
-            counts.append(np.ones(piece.size, np.int64))
-        pieces.append(piece)
-    of = np.repeat(np.arange(len(pieces)), [piece.size for piece in pieces])
-    begin, count = np.concatenate(goals), np.concatenate(counts)
+    begin = segments.begin
+    n_pieces = np.diff(segments.edges) if begin is None else -(-segments.count // n)
+    of = np.repeat(np.arange(n_pieces.size), n_pieces)
+    if begin is None:
+        piece, goal, count = segments.taken, segments.scattered, _ones(of.size)
+    else:
+        piece = (np.arange(of.size) - (np.cumsum(n_pieces) - n_pieces)[of]) * n
+        goal, count = begin[of] + piece, np.minimum(n, segments.count[of] - piece)
     step = segments.step[of]
-    first = segments.first[of] + np.concatenate(pieces) * step
-    return Segments(segments.cells[of], first, step, count, (None,) * of.size, begin, (), segments.length)
+    return _whole(segments.cells[of], segments.first[of] + piece * step, step, count, goal, segments.length)
+
+
+def _ones(n: int) -> NDArray[np.int64]:
+    return np.broadcast_to(np.int64(1), (n,))
 
 
 def _of_array(axis: ChunkAxis, index: NDArray[np.int64]) -> Segments:
@@ -250,12 +263,7 @@ def _of_array(axis: ChunkAxis, index: NDArray[np.int64]) -> Segments:
     order = np.argsort(cell, kind="stable")
     ordered = cell[order]
     begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    return _of_groups(axis, index[order], ordered, begins, _split(order, begins))
-
-
-def _split(order: NDArray[np.int64], begins: NDArray[np.intp]) -> NDArray[np.int64] | Sequence[NDArray[np.int64]]:
-    """Cut where elements go into those of each group; not, where each group is a single one."""
-    return order if begins.size == order.size else np.split(order, begins[1:])
+    return _of_groups(axis, index[order], ordered, begins, order)
 
 
 def _of_groups(
@@ -263,17 +271,22 @@ def _of_groups(
     index: NDArray[np.int64],
     cell: NDArray[np.int64],
     begins: NDArray[np.intp],
-    target: NDArray[np.int64] | Sequence[NDArray[np.int64]],
+    target: NDArray[np.int64],
 ) -> Segments:
-    """Make segments of elements that are sorted by cell; group i begins at ``begins[i]`` and goes to ``target[i]``."""
+    """Make segments of elements that are sorted by cell and go to ``target``; group i begins at ``begins[i]``."""
     if not index.size:
         return _of_range(axis, range(0))
     local = index - (cell * (axis.chunk or 1) if axis.edges is None else axis.edges[cell])
-    if isinstance(target, np.ndarray):
-        one = np.ones(index.size, np.int64)
-        return Segments(cell, local, one, one, (None,) * index.size, target, (), index.size)
+    if index.size < _FEW * begins.size:
+        one = _ones(index.size)
+        return _whole(cell, local, one, one, target, index.size)
     first = np.minimum.reduceat(local, begins)
     count = np.maximum.reduceat(local, begins) - first + 1
-    local = local - np.repeat(first, np.diff(begins, append=index.size))
-    step = np.ones(begins.size, np.int64)
-    return Segments(cell[begins], first, step, count, np.split(local, begins[1:]), None, target, index.size)
+    edges = np.append(begins, index.size)
+    local = local - np.repeat(first, np.diff(edges))
+    return Segments(cell[begins], first, _ones(begins.size), count, None, local, target, edges, index.size)
+
+
+_FEW = 2
+"""Elements of a cell, on average, up to which each is a segment: to find out what is beside them would not be worth it.
+"""
