@@ -73,7 +73,8 @@ def unpack(array: ManifestArray, /, *, decode_times: bool = True) -> Unpacked:
     except ValueError as error:
         return Unpacked(array, {}, str(error))
     left = {key: x for key, x in attributes.items() if key not in wanted or key in decoded.attributes}
-    return Unpacked(replace(array, attributes=left, cf=value_changing(left)), decoded.encoding)
+    cf = {**{key: left[key] for key in array.cf if key in left}, **value_changing(left)}
+    return Unpacked(replace(array, attributes=left, cf=cf), decoded.encoding)
 
 
 def _packing_attributes(attributes: Mapping[str, Any], *, decode_times: bool) -> dict[str, Any]:

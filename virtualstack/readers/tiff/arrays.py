@@ -17,10 +17,13 @@ from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, value_changing
 from virtualstack.readers.tiff.image import Image, Layout
 
-__all__ = ["AUTO", "Axes", "image_array", "nodata_of"]
+__all__ = ["AUTO", "OF_BANDS", "Axes", "image_array", "meaning", "nodata_of"]
 
 AUTO = 4 << 20
 """Bytes that merged strips have at most, unless told otherwise."""
+
+OF_BANDS = ("scales", "offsets")
+"""Attributes of bands that do not scale alike, which CF has no words for: they are not applied."""
 
 _LEAST_PART = 16
 _NOT_FINITE = re.compile(r"-?1\.#(QNAN|SNAN|IND|INF)")
@@ -111,8 +114,13 @@ def image_array(
         name=f"/{name}",
         dimension_names=dims,
         attributes=dict(attributes),
-        cf=value_changing(attributes),
+        cf=meaning(attributes),
     )
+
+
+def meaning(attributes: Mapping[str, Any], /) -> dict[str, Any]:
+    """Pick the attributes that change values, scales of bands included: bands that scale otherwise are other ones."""
+    return {**value_changing(attributes), **{key: attributes[key] for key in OF_BANDS if key in attributes}}
 
 
 def nodata_of(layout: Layout, /) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from virtualstack.location import Location
-from virtualstack.manifests import MISSING, ManifestArray, ManifestGroup, Refusal, inline_array, value_changing
-from virtualstack.readers.tiff.arrays import AUTO, Axes, image_array, nodata_of
+from virtualstack.manifests import MISSING, ManifestArray, ManifestGroup, Refusal, inline_array
+from virtualstack.readers.tiff.arrays import AUTO, OF_BANDS, Axes, image_array, meaning, nodata_of
 from virtualstack.readers.tiff.crs import attributes_of, crs_of
 from virtualstack.readers.tiff.georeference import Transform, control_points, geo_keys, polynomials, transform_of
 from virtualstack.readers.tiff.image import Image
@@ -138,17 +138,23 @@ class _Level:
             image = self._level.image
             reason = f"{image.name} has {layout.obstacle}; write the file anew, with other software, to read it"
             return {}, [Refusal(path=f"/{name}", reason=reason) for name in names[:1]]
-        whole = self._image_array(
-            name, self._level.images, self._attributes(metadata, range(layout.samples), is_mapped)
-        )
+        attributes = self._attributes(metadata, range(layout.samples), is_mapped)
+        whole = self._image_array(name, self._level.images, attributes)
         if not self._by_band:
-            return {name: whole}, []
+            differing = [key for key in OF_BANDS if key in attributes]
+            if not differing:
+                return {name: whole}, []
+            reason = (
+                f"the {' and '.join(differing)} of its bands, which differ, are attributes, and not applied; "
+                "TIFF(band_as_variable=True) makes variables of the bands, which are scaled when they are read"
+            )
+            return {name: whole}, [Refusal(path=f"/{name}", reason=reason, kind="noted")]
         found: dict[str, ManifestArray] = {}
         for name in names:
             band = int(name.removeprefix("band_")) - 1
             own = self._attributes(metadata, range(band, band + 1), is_mapped)
             found[name] = replace(
-                whole[band], name=f"/{name}", dimension_names=("y", "x"), attributes=own, cf=value_changing(own)
+                whole[band], name=f"/{name}", dimension_names=("y", "x"), attributes=own, cf=meaning(own)
             )
         return found, []
 
