@@ -196,6 +196,64 @@ def test_points_are_where_eccodes_says(i_negative, j_positive, columns, alternat
         assert float(found.sel(latitude=latitude, longitude=longitude)) == value
 
 
+PROJECTIONS = {
+    "lambert": {"LaDInDegrees": 45, "Latin1InDegrees": 45, "LoVInDegrees": 10, "DxInMetres": 9e4, "DyInMetres": 9e4},
+    "polar_stereographic": {"LaDInDegrees": 60, "DxInMetres": 90000, "DyInMetres": 90000},
+    "lambert_azimuthal_equal_area": {
+        "standardParallelInDegrees": 52,
+        "xDirectionGridLengthInMillimetres": 10**8,
+        "yDirectionGridLengthInMillimetres": 10**8,
+    },
+    "rotated_ll": {"latitudeOfSouthernPoleInDegrees": -40, "longitudeOfSouthernPoleInDegrees": 10},
+}
+
+
+def projected(kind, columns):
+    handle = eccodes.codes_new_from_message(message({"shortName": "t"}))
+    try:
+        keys = {"gridType": kind, "Nx": 6, "Ny": 4, "jScansPositively": 1, **PROJECTIONS[kind]}
+        if kind == "rotated_ll":
+            keys |= {"latitudeOfFirstGridPointInDegrees": 35, "latitudeOfLastGridPointInDegrees": 50}
+        for key, value in keys.items():
+            eccodes.codes_set(handle, key, value)
+        eccodes.codes_set(handle, "jPointsAreConsecutive", columns)
+        eccodes.codes_set_values(handle, np.arange(24.0))
+        return bytes(eccodes.codes_get_message(handle))
+    finally:
+        eccodes.codes_release(handle)
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+@pytest.mark.parametrize("kind", PROJECTIONS)
+def test_columns_of_projected_grids_are_where_eccodes_says(kind, limit, tmp_path):
+    """It lists latitudes and longitudes of some types of grid row by row, though values are not."""
+    path = write(tmp_path / "a.grib2", [projected(kind, columns=1)])
+    handle = eccodes.codes_new_from_message(path.read_bytes())
+    points = eccodes.codes_grib_iterator_new(handle, 0)
+    expected = []
+    while point := eccodes.codes_grib_iterator_next(points):
+        expected.append(point)
+    eccodes.codes_grib_iterator_delete(points)
+    eccodes.codes_release(handle)
+    found = vs.open_virtual_dataset(path, inline_limit=limit).virtual.open().load()
+    values = np.stack([found[name].values.reshape(-1) for name in ("latitude", "longitude", "t")], axis=1)
+    np.testing.assert_allclose(values[np.argsort(values[:, 2])], sorted(expected, key=lambda x: x[2]))
+    rows = opened(write(tmp_path / "b.grib2", [projected(kind, columns=0)]))
+    xr.testing.assert_identical(found[["latitude", "longitude"]], rows[["latitude", "longitude"]])
+
+
+def test_columns_that_eccodes_lists_as_rows_are_refused(tmp_path):
+    """Where a grid has but one dimension, and coordinates would be those of other points."""
+    handle = eccodes.codes_new_from_message(message({"shortName": "t"}))
+    keys = {"gridType": "mercator", "Ni": 6, "Nj": 4, "DiInMetres": 9e4, "DjInMetres": 9e4, "LaDInDegrees": 20}
+    for key, value in (keys | {"jPointsAreConsecutive": 1}).items():
+        eccodes.codes_set(handle, key, value)
+    path = write(tmp_path / "a.grib2", [bytes(eccodes.codes_get_message(handle))])
+    eccodes.codes_release(handle)
+    with pytest.raises(UnsupportedFeatureError, match=r"'/t.*points lie column by column"):
+        vs.open_virtual_dataset(path)
+
+
 PACKINGS = [
     {"packingType": "grid_simple", "bitsPerValue": 12},
     {"packingType": "grid_simple", "bitsPerValue": 24},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -96,15 +95,14 @@ def _expected(rows: NDArray[np.int64]) -> NDArray[np.bool_]:
 def _encoding(grid: Grid, ones: tuple[int, ...], *, is_plain: bool) -> ChunkEncoding:
     row = grid.stored[-1]
     codec = Codec.of(GRIB, row=row, plain=True) if is_plain else Codec.of(GRIB, row=row)
-    return _turned(ChunkEncoding.of(_FLOAT, (*ones, *grid.stored), (codec,)), grid)
+    encoding = ChunkEncoding.of(_FLOAT, (*ones, *grid.stored), (codec,))
+    return _turned(encoding) if grid.by_columns else encoding
 
 
-def _turned(encoding: ChunkEncoding, grid: Grid) -> ChunkEncoding:
+def _turned(encoding: ChunkEncoding) -> ChunkEncoding:
     """See points that are stored column by column in rows."""
-    if not grid.by_columns:
-        return encoding
-    n_ones = len(encoding.shape) - 2
-    return encoding.with_strides((math.prod(grid.shape),) * n_ones + (1, encoding.shape[-1]))
+    *ones, n_columns, n_rows = encoding.shape
+    return encoding.with_strides((n_columns * n_rows,) * len(ones) + (1, n_rows))
 
 
 def coordinate_array(
@@ -122,11 +120,15 @@ def coordinate_array(
         return array
     row = variable.rows[0]
     codec = Codec.of(GRIB, key=_KEYS[name], grid=grid.md5)
+    if grid.lists_columns:
+        encoding = _turned(ChunkEncoding.of(array.dtype, grid.stored, (codec,)))
+    else:
+        encoding = ChunkEncoding.of(array.dtype, grid.shape, (codec,))
     manifest = ChunkManifest.from_arrays(
         np.full(array.grid.shape, table.fields["offset"][row]),
         np.full(array.grid.shape, table.fields["described"][row]),
         location=table.locations[table.sources[row]],
-        encoding=_turned(ChunkEncoding.of(array.dtype, grid.stored, (codec,)), grid),
+        encoding=encoding,
         fill=Fill.of(np.nan, array.dtype),
     )
     return replace(array, manifest=manifest)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.cache import ByteCache, each
-from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
 from virtualstack.readers.grib.keys import UNDEFINED, ask
 
 __all__ = ["MAX_POINTS", "Coordinate", "Grid", "GridError", "grid_of"]
@@ -55,6 +55,8 @@ class Grid:
         Latitudes and longitudes, where eccodes tells them.
     by_columns
         Whether points lie in the message column by column (``jPointsAreConsecutive``).
+    lists_columns
+        Whether eccodes lists their latitudes and longitudes so, too; of some types, it lists them row by row.
     md5
         Of the section that describes it.
     """
@@ -63,6 +65,7 @@ class Grid:
     shape: tuple[int, ...]
     coordinates: Mapping[str, Coordinate]
     by_columns: bool
+    lists_columns: bool
     md5: str
 
     @property
@@ -121,20 +124,37 @@ def _made(field: Any, md5: str, n_bytes: int) -> Grid:
     _check_points(field, n_bytes)
     dims, shape, variables = cfgrib_of("dataset").build_geography_coordinates(field, ("geography",), "ignore")
     shape = tuple(int(n) for n in shape)
-    by_columns = len(dims) == 2 and bool(field.get("jPointsAreConsecutive", 0))
+    listed = {name: np.asarray(variable.data) for name, variable in variables.items()}
+    is_consecutive = bool(field.get("jPointsAreConsecutive", 0))
+    by_columns = is_consecutive and len(dims) == 2
+    rows = _by_rows(field, listed, len(dims)) if is_consecutive else listed
+    lists_columns = any(not np.array_equal(rows[name], listed[name]) for name in listed)
+    if is_consecutive and listed and not by_columns and not lists_columns and _has_columns(field):
+        raise GridError("its points lie column by column, and eccodes lists their coordinates row by row")
     coordinates = {}
     for name, variable in variables.items():
-        values = np.asarray(variable.data)
-        if by_columns and values.ndim == 2:
-            # eccodes lists the points in the order in which they lie in the message
-            values = np.ascontiguousarray(values.reshape(shape[::-1]).T)
+        values = rows[name] if by_columns else listed[name]
         coordinates[name] = Coordinate(tuple(variable.dimensions), values, dict(variable.attributes))
         lengths = tuple(n for dim, n in zip(dims, shape, strict=True) if dim in variable.dimensions)
         if values.shape != lengths:
             raise GridError(f"its grid of {shape} points has {values.size} values of '{name}'")
     if dims == ("latitude", "longitude") and field.get("iScansNegatively", 0):
-        coordinates["longitude"] = _westwards(field, coordinates["longitude"], shape, by_columns)
-    return Grid(tuple(dims), shape, coordinates, by_columns, md5)
+        coordinates["longitude"] = _westwards(field, coordinates["longitude"], shape)
+    return Grid(tuple(dims), shape, coordinates, by_columns, lists_columns, md5)
+
+
+def _by_rows(field: Any, listed: Mapping[str, NDArray[Any]], n_dims: int) -> dict[str, NDArray[Any]]:
+    """Give coordinates of all points row by row: eccodes does where the header says that points lie so."""
+    eccodes_of().codes_set_long(field.codes_id, "jPointsAreConsecutive", 0)
+    return {
+        name: np.asarray(field[f"{name}s"]).reshape(values.shape) if values.ndim == n_dims else values
+        for name, values in listed.items()
+    }
+
+
+def _has_columns(field: Any) -> bool:
+    lengths = [ask(field, key) for key in ("Nx", "Ny")]
+    return all(isinstance(n, int) and n > 1 for n in lengths)
 
 
 def _check_points(field: Any, n_bytes: int) -> None:
@@ -155,8 +175,6 @@ def _count(field: Any, key: str) -> int:
     return value
 
 
-def _westwards(field: Any, longitude: Coordinate, shape: tuple[int, ...], by_columns: bool) -> Coordinate:
+def _westwards(field: Any, longitude: Coordinate, shape: tuple[int, ...]) -> Coordinate:
     """Give longitudes in the order of the points of a row: eccodes lists distinct ones in ascending order."""
-    points = np.asarray(field["longitudes"])
-    row = points.reshape(shape[::-1])[:, 0] if by_columns else points.reshape(shape)[0]
-    return replace(longitude, values=np.ascontiguousarray(row))
+    return replace(longitude, values=np.asarray(field["longitudes"]).reshape(shape)[0].copy())
