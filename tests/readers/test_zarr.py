@@ -21,6 +21,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Sharding
 
 import virtualstack as vs
 from tests.amount import examples
+from tests.latency_server import LatencyServer
 from tests.servers import RangeServer
 from virtualstack.errors import (
     MalformedFileError,
@@ -406,6 +407,32 @@ def test_web_servers(tmp_path):
         np.testing.assert_array_equal(ours(server.url("a.zarr") + "/t%20%C3%B6")["data"], array[...])
         zarr.consolidate_metadata(tmp_path / "a.zarr")
         np.testing.assert_array_equal(ours(server.url("a.zarr"))["t ö"], array[...])
+
+
+@pytest.mark.parametrize(("version", "shards"), [(2, None), (3, None), (3, (4, 6))])
+def test_web_servers_are_asked_for_what_is_wanted(tmp_path, version, shards):
+    """Of an array of many chunks, requests go to those that are read; the others may be any number."""
+    array = zarr.create_array(
+        tmp_path / "a.zarr", name="v", shape=(401, 30), chunks=(2, 3), shards=shards, dtype="f4", zarr_format=version,
+        **({"dimension_names": ["x", "y"]} if version == 3 else {"attributes": {"_ARRAY_DIMENSIONS": ["x", "y"]}}),
+    )  # fmt: skip
+    zarr.open_group(tmp_path / "a.zarr", mode="a", zarr_format=version)
+    array[:300] = np.random.default_rng(0).random((300, 30))
+    array[8:12, 3:6] = 0  # chunks of zeros are not stored
+    zarr.consolidate_metadata(tmp_path / "a.zarr", zarr_format=version)
+    expected = array[...]
+    with LatencyServer(tmp_path) as server:
+        options = {"loadable_variables": [], "reader": vs.readers.Zarr(masks_fill_value=False)}
+        vds = vs.open_virtual_dataset(server.url("a.zarr"), **options)
+        v = vds.virtual.open()["v"]
+        server.traffic()
+        for key in [(slice(9, 11), slice(4, 8)), (5, 5), (slice(290, 310), 0), ([3, 300, 11, 3], [1, 7])]:
+            np.testing.assert_array_equal(v[key], expected[np.ix_(*key)] if isinstance(key[0], list) else expected[key])
+        n_chunks = (2 * 2 + 1 + 11 + 3 * 2) if shards is None else (2 * 2 + 1 + 6 + 3 * 2)
+        assert server.traffic().n_requests <= (2 if shards is None else 3) * n_chunks
+        cube = xr.concat([vds, vds], "x").isel(x=slice(395, 410)).virtual.open()["v"]
+        np.testing.assert_array_equal(cube, np.concatenate([expected, expected])[395:410])
+        np.testing.assert_array_equal(v, expected)
 
 
 # -- errors ---------------------------------------------------------------------------------------------------

@@ -50,6 +50,12 @@ class Shards:
         """Count the places in the index of each shard; shards are counted in C order."""
         return np.prod(self._shapes(self._index(shards)), axis=1, dtype=np.int64)
 
+    def holding(self, cells: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """Give the shard that holds each chunk; both are counted in C order, of the array's grid and of shards."""
+        index = np.unravel_index(cells, self.grid or (1,))
+        at = [np.searchsorted(np.cumsum(edges), i, side="right") for edges, i in zip(self._edges, index, strict=True)]
+        return np.ravel_multi_index(at, self.shape or (1,))
+
     def index_ranges(self, shards: NDArray[np.int64], sizes: NDArray[np.int64], /, *, where: str) -> NDArray[np.int64]:
         """Give offset and length, in bytes, of the index in each shard.
 

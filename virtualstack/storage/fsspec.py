@@ -90,6 +90,11 @@ class FsspecTarget:
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", self.url.rstrip("/") + "/")
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether it may have a list of its keys."""
+        return not _is_web(self._filesystem)
+
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole object."""
         with _storage_errors(self._url(key)):
@@ -154,7 +159,7 @@ class FsspecTarget:
         return _of_this_process(self.filesystem, self.url)
 
     def _check_listable(self) -> None:
-        if _is_web(self._filesystem):
+        if not self.is_listed:
             raise UnlistableError.at(self.url)
 
     def _pipe(self, key: str, data: bytes | bytearray | memoryview, mode: str) -> None:

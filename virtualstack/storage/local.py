@@ -289,6 +289,11 @@ class LocalTarget:
             raise StorageError(f"'{self.url}' is not the URL of a local directory ('file:///...')", url=self.url)
         object.__setattr__(self, "url", f"file://{self.url.removeprefix('file://').rstrip('/')}/")
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether it has a list of its keys."""
+        return True
+
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole file."""
         source = open_local(self._url(key))

@@ -75,6 +75,11 @@ class MemoryTarget:
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", self.url.rstrip("/") + "/")
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether it has a list of its keys."""
+        return True
+
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole object."""
         source = open_memory(self._url(key))

@@ -172,18 +172,16 @@ class Connection:
 
     def folders(self, url: str, prefix: str) -> Sequence[str]:
         """List the folders in the folder ``prefix``, by their paths."""
-
-        def ask(store: ObjectStore) -> Sequence[str]:
-            _check_listable(store, url)
-            return list(library().list_with_delimiter(store, prefix or None)["common_prefixes"])
-
-        return self._read(url, ask)
+        self._check_listed(url)
+        return self._read(
+            url, lambda store: list(library().list_with_delimiter(store, prefix or None)["common_prefixes"])
+        )
 
     def contents(self, url: str, prefix: str) -> Sequence[Location]:
         """List the objects in the folder ``prefix`` and below it; in the place of URLs stand their keys."""
+        self._check_listed(url)
 
         def ask(store: ObjectStore) -> Sequence[Location]:
-            _check_listable(store, url)
             pages = library().list(store, prefix or None, chunk_size=_LISTED)
             return [_location(item["path"], item) for page in pages for item in page]
 
@@ -191,9 +189,9 @@ class Connection:
 
     def first(self, url: str, prefix: str) -> str | None:
         """Give the first key in the folder ``prefix`` and below it: one request where the server sorts its keys."""
+        self._check_listed(url)
 
         def ask(store: ObjectStore) -> str | None:
-            _check_listable(store, url)
             pages = iter(library().list(store, prefix or None, chunk_size=_FEW_KEYS))
             keys = [item["path"] for item in next(pages, ())]
             is_sorted = kind(store) in _SORTED and keys == sorted(keys)
@@ -208,6 +206,10 @@ class Connection:
         """Whether it may have a list of its keys: web servers have none."""
         stores = list(self._stores.values()) if self._service == "store" else []
         return self._service != "http" and not any(kind(store) == "HTTPStore" for store in stores)
+
+    def _check_listed(self, url: str) -> None:
+        if not self.is_listed:
+            raise UnlistableError.at(url)
 
     def look_up(self, url: str, key: str) -> Location:
         """Ask for size, etag and time of an object; where a server does not tell, for its first byte."""
@@ -431,11 +433,6 @@ def _location(url: str, meta: Any) -> Location:
 
 class _WrongRegionError(StorageError):
     region: str | None = None
-
-
-def _check_listable(store: ObjectStore, url: str) -> None:
-    if kind(store) == "HTTPStore":
-        raise UnlistableError.at(url)
 
 
 def _honest[T](url: str, ask: Callable[[], T]) -> T:

@@ -238,6 +238,11 @@ class RemoteTarget:
         self._backend = backend
         self._prefix = prefix
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether it may have a list of its keys."""
+        return self._connect(self.url)[0].is_listed
+
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole object."""
         url = self._url(key)

@@ -35,6 +35,10 @@ class Target(Protocol):
     def url(self) -> str:
         """Root URL, ending in ``/``."""
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether it may have a list of its keys: web servers have none."""
+
     def get(self, key: str, /, *, most: int | None = None) -> bytes:
         """Read a whole object; `SourceNotFoundError` where there is none.
 

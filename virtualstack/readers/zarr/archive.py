@@ -162,7 +162,12 @@ class MemberObjects:
     lengths: NDArray[np.int64]
     is_header: NDArray[np.bool_]
 
-    def find(self, metadata: ArrayMetadata, /) -> Objects:
+    @property
+    def is_listed(self) -> bool:
+        """Whether there is a list: the index of the archive is one."""
+        return True
+
+    def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> Objects:
         """Give the members; headers are read where that is needed.
 
         Raises

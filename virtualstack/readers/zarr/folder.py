@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.formats.metadata import ArrayMetadata
@@ -15,7 +16,6 @@ from virtualstack.location import Location
 from virtualstack.manifests.manifest import check_count
 from virtualstack.readers.zarr.objects import Objects
 from virtualstack.storage import Storage
-from virtualstack.storage.target import UnlistableError
 
 __all__ = ["Folder"]
 
@@ -69,12 +69,23 @@ class Folder:
         """Give a folder in it."""
         return Folder(url=self._url(path) if path else self.url, storage=self.storage)
 
-    def find(self, metadata: ArrayMetadata, /) -> Objects:
-        """List the objects in the folder; where there are no lists, each chunk that there may be is asked for."""
-        try:
-            found = self.storage.target(self.url).contents()
-        except UnlistableError:
-            found = self._asked(metadata)
+    @property
+    def is_listed(self) -> bool:
+        """Whether there is a list of what is in it."""
+        return self.storage.target(self.url).is_listed
+
+    def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> Objects:
+        """List the objects in the folder; where there are no lists, chunks or shards that there may be are asked for.
+
+        Parameters
+        ----------
+        metadata
+            Of the array.
+        cells
+            Of the grid of objects, in C order, that are wanted; all by default.
+        """
+        target = self.storage.target(self.url)
+        found = target.contents() if target.is_listed else self._asked(metadata, cells)
         locations = tuple(found.values())
         n = len(locations)
         return Objects(
@@ -85,12 +96,13 @@ class Folder:
             locations=locations,
         )
 
-    def _asked(self, metadata: ArrayMetadata) -> dict[str, Location]:
-        grid = metadata.object_grid
-        check_count(int(np.prod(grid, dtype=object)), self.url)
-        prefix, separator = metadata.key_prefix, metadata.separator
-        keys = [prefix + separator.join(map(str, cell)) for cell in itertools.product(*map(range, grid))]
-        if not grid:
+    def _asked(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None) -> dict[str, Location]:
+        grid, prefix, separator = metadata.object_grid, metadata.key_prefix, metadata.separator
+        check_count(math.prod(grid) if cells is None else cells.size, self.url)
+        if grid:
+            index = np.unravel_index(np.arange(math.prod(grid)) if cells is None else cells, grid)
+            keys = [prefix + separator.join(map(str, cell)) for cell in zip(*(x.tolist() for x in index), strict=True)]
+        else:
             keys = [prefix.rstrip(separator) or "0"]
         found: dict[str, Location] = {}
         for key, answer in zip(keys, self.storage.look_up([self._url(key) for key in keys]), strict=True):

@@ -24,6 +24,8 @@ from virtualstack.storage.concurrently import concurrently
 
 __all__ = ["Members", "ObjectChunks", "Objects"]
 
+_FEW = 64  # requests side by side
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objects:
@@ -51,13 +53,28 @@ class Objects:
 class Members(Protocol):
     """Says which objects are below one array; it pickles, and is used from many threads."""
 
-    def find(self, metadata: ArrayMetadata, /) -> Objects:
-        """Look them up."""
+    @property
+    def is_listed(self) -> bool:
+        """Whether there is a list of them; else each is asked for."""
+
+    def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> Objects:
+        """Look them up.
+
+        Parameters
+        ----------
+        metadata
+            Of the array.
+        cells
+            Where there is no list: those of the grid of objects, in C order, that are asked for; all by default.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectChunks:
     """The chunks of one array, in one page.
+
+    Where there is no list of objects, and there may be more than a few, that page is empty: entries are completed, with
+    what a request for each of their objects tells.
 
     Parameters
     ----------
@@ -80,7 +97,7 @@ class ObjectChunks:
     where: str
 
     def read(self, page: int, /) -> ChunkManifest:
-        """Look all chunks up: those without an object are EMPTY.
+        """Look chunks up: those without an object are EMPTY.
 
         Raises
         ------
@@ -89,11 +106,37 @@ class ObjectChunks:
         StorageError
             What there is cannot be listed or read.
         """
-        where = f"{self.path}' of '{self.where}"
-        metadata, n_cells = self.metadata, math.prod(self.metadata.grid.shape)
+        n_cells = math.prod(self.metadata.grid.shape)
+        if self._is_asked:
+            return self._manifest(np.broadcast_to(np.zeros((), ENTRY), n_cells), ())
         check_count(n_cells, self.where)
+        cells, found, locations = self._look_up(None)
+        entries = np.zeros(n_cells, ENTRY)
+        entries[cells] = found
+        return self._manifest(entries, locations)
+
+    def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
+        """Ask for the objects of some cells, where the page does not have them; errors are those of :meth:`read`."""
+        if not self._is_asked:
+            return entries
+        wanted, which = np.unique(rows, return_inverse=True)
+        shards = self.metadata.shards
+        cells, found, locations = self._look_up(wanted if shards is None else np.unique(shards.holding(wanted)))
+        at = np.minimum(np.searchsorted(wanted, cells), wanted.size - 1)
+        is_wanted = wanted[at] == cells  # of a shard, other chunks are found, too
+        table = np.zeros(wanted.size, ENTRY)
+        table[at[is_wanted]] = found[is_wanted]
+        return self._manifest(table[which].reshape(rows.shape), locations)
+
+    @property
+    def _is_asked(self) -> bool:
+        return math.prod(self.metadata.object_grid) > _FEW and not self.members.is_listed
+
+    def _look_up(self, objects: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[Any], Sequence[Location]]:
+        """Give the cells of chunks that there are, their entries, and the locations that these name."""
+        metadata, where = self.metadata, f"{self.path}' of '{self.where}"
         try:
-            found = self.members.find(metadata)
+            found = self.members.find(metadata, objects)
             cells, at = _chunk_cells(found.keys, metadata, where)
             rows, offsets, lengths = found.rows[at], found.offsets[at], found.lengths[at]
             if metadata.shards is not None and at.size:
@@ -105,21 +148,18 @@ class ObjectChunks:
         except ReaderError as error:
             error.url = error.url or self.where
             raise
-        entries = np.zeros(n_cells, ENTRY)
-        placed: NDArray[Any] = np.zeros(cells.size, ENTRY)
-        placed["location"], placed["offset"], placed["length"] = rows + FIRST, offsets, lengths
-        placed["encoding"] = metadata.encoding_rows().reshape(-1)[cells]
-        entries[cells] = placed
+        entries = np.zeros(cells.size, ENTRY)
+        entries["location"], entries["offset"], entries["length"] = rows + FIRST, offsets, lengths
+        entries["encoding"] = metadata.encoding_rows().flat[cells]
+        return cells, entries, found.locations
+
+    def _manifest(self, entries: NDArray[Any], locations: Sequence[Location]) -> ChunkManifest:
         return ChunkManifest(
             entries=entries,
-            fills=(metadata.fill,),
-            encodings=metadata.encodings(),
-            locations=tuple(found.locations),
+            fills=(self.metadata.fill,),
+            encodings=self.metadata.encodings(),
+            locations=tuple(locations),
         )
-
-    def complete(self, entries: ChunkManifest, rows: Any, /) -> ChunkManifest:
-        """Give the entries: there is nothing to add."""
-        return entries
 
     def _indexes(
         self,

@@ -44,7 +44,8 @@ class Zarr:
     """Reads a zarr store of version 2 or 3, in a folder or in a zip archive whose members are not compressed.
 
     The chunks of a variable, and the indexes of its shards, are looked up when they are asked for: chunks in shards are
-    chunks here. On web servers, which have no lists, each chunk that there may be is asked for.
+    chunks here. Web servers have no lists: chunks, or shards, are asked for one by one, and all of them at once only
+    where an array has few.
 
     Parameters
     ----------
