@@ -87,7 +87,7 @@ def test_bands_that_scale_otherwise_do_not_join_silently(scales, tmp_path):
         vs.open_virtual_dataset(tmp_path / "s0.tif").virtual.report().detail.tolist()
     )
     for unpack in (False, True, "differing"):
-        with pytest.raises(CombineError, match="scale|dtype"):
+        with pytest.raises(CombineError, match=r"scale|dtype"):
             vs.open_virtual_mfdataset(names, new_dim=time, unpack=unpack)
     apart = vs.open_virtual_mfdataset(names, new_dim=time, reader=vs.readers.TIFF(band_as_variable=True), unpack=True)
     np.testing.assert_array_equal(apart.virtual.open()["band_2"], [GRAY * 2.0, GRAY * scales[1]])
