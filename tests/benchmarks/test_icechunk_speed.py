@@ -1,0 +1,86 @@
+"""Writing references to Icechunk beside its own call for arrays; run with VIRTUALSTACK_BENCHMARK=full for 10^6."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from virtualstack.location import Location
+from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.readers.icechunk import read_session
+from virtualstack.writers.icechunk import write_icechunk
+
+sys.path.insert(0, str(Path(__file__).parent))
+from timing import IS_FULL, interleaved
+
+icechunk = pytest.importorskip("icechunk", reason="Icechunk is not installed: pip install 'virtualstack[icechunk]'")
+
+GRID = (1000, 100, 10) if IS_FULL else (5, 4, 3)
+SHAPE, CHUNKS = (GRID[0], GRID[1] * 10, GRID[2] * 10), (1, 10, 10)
+PREFIX = "s3://bucket/"
+
+
+def test_write():
+    """All references of a variable into an empty session: metadata, and one call for its chunks."""
+    rng = np.random.default_rng(0)
+    urls = [f"{PREFIX}model/output/file-{i:06d}.nc" for i in range(GRID[0])]
+    offsets, lengths = rng.integers(0, 2**40, GRID), rng.integers(1000, 100_000, GRID)
+    manifest = ChunkManifest.from_arrays(
+        offsets,
+        lengths,
+        location=[Location(url) for url in urls],
+        encoding=ChunkEncoding.of("<f4", CHUNKS),
+        fill=Fill.of(np.nan, "f4"),
+        location_codes=np.broadcast_to(np.arange(GRID[0])[:, None, None] + FIRST, GRID),
+    )
+    array = ManifestArray(
+        manifest=manifest,
+        grid=ChunkGrid.regular(SHAPE, CHUNKS),
+        dtype=np.dtype("f4"),
+        dimension_names=("t", "y", "x"),
+    )
+    group = ManifestGroup(arrays={"v": array})
+
+    def ours():
+        store = session().store
+        write_icechunk(group, store)
+        return store
+
+    def theirs():
+        store = session().store
+        zarr.create_array(
+            store,
+            name="v",
+            shape=SHAPE,
+            chunks=CHUNKS,
+            dtype="f4",
+            compressors=None,
+            fill_value=np.nan,
+            dimension_names=("t", "y", "x"),
+        )
+        store.set_virtual_refs_arr(
+            "v",
+            GRID,
+            [url for url in urls for _ in range(GRID[1] * GRID[2])],
+            offsets.reshape(-1).astype("u8"),
+            lengths.reshape(-1).astype("u8"),
+        )
+        return store
+
+    results = interleaved(
+        f"write {np.prod(GRID)} references to Icechunk",
+        {"virtualstack": ours, "set_virtual_refs_arr": theirs},
+        repeats=9,
+    )
+    mine, other = (read_session(timing.result, "")["v"].in_memory() for timing in results.values())
+    np.testing.assert_array_equal(mine.entries, other.entries)
+    assert mine.locations == other.locations
+
+
+def session():
+    """Give a session of a new repository in memory."""
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(PREFIX, icechunk.s3_store(region="us-east-1")))
+    return icechunk.Repository.create(icechunk.in_memory_storage(), config).writable_session("main")
