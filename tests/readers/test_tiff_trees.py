@@ -212,6 +212,28 @@ def test_planes_in_other_files_are_missing(tmp_path):
         vds.virtual.open(missing="raise").load()
 
 
+PIXELS = (
+    '<Image ID="Image:0"><Pixels ID="Pixels:0" DimensionOrder="XYZCT" Type="uint16" SizeX="130" SizeY="100" SizeC="1" '
+    'SizeZ="2" SizeT="2"><Channel ID="Channel:0:0"/>{}</Pixels></Image>'
+)
+PLANE = '<TiffData IFD="{1}" FirstT="{0}" FirstZ="{1}"><UUID FileName="m{0}.ome.tif">urn:uuid:{0}</UUID></TiffData>'
+OTHERS = {
+    "tells of planes in other files": PIXELS.format("".join(PLANE.format(t, z) for t in range(2) for z in range(2))),
+    "another file, 'c.companion.ome'": '<BinaryOnly MetadataFile="c.companion.ome" UUID="urn:uuid:9"/>',
+}
+
+
+@pytest.mark.parametrize(("note", "xml"), OTHERS.items(), ids=["planes", "XML"])
+def test_parts_of_ome_in_other_files_are_noted(note, xml, tmp_path):
+    path, array = tmp_path / "m1.ome.tif", np.stack([GRAY, GRAY + 1])
+    namespace = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
+    text = f'<?xml version="1.0"?><OME xmlns="{namespace}" UUID="urn:uuid:1">{xml}</OME>'
+    tifffile.imwrite(path, array, description=text, metadata=None, photometric="minisblack")
+    vds = vs.open_virtual_dataset(path)
+    np.testing.assert_array_equal(vds.virtual.open()["image"], array)
+    assert note in vds.virtual.report().detail.iloc[-1]
+
+
 @pytest.mark.parametrize("axes", ["ZCYX", "TZCYX"])
 def test_imagej_stacks_have_their_axes(axes, tmp_path):
     """They have one directory, and all planes one after another."""

@@ -18,7 +18,7 @@ from virtualstack.readers.tiff.image import Image, Images
 from virtualstack.readers.tiff.structure import Directory, Structure
 from virtualstack.storage import Source, SourceFile
 
-__all__ = ["Dialect", "DialectSeries", "dialect_of", "series_of_dialect"]
+__all__ = ["Dialect", "DialectSeries", "dialect_of", "note_of_dialect", "series_of_dialect"]
 
 type Dialect = str
 
@@ -64,6 +64,23 @@ def dialect_of(structure: Structure, directories: Sequence[Directory], /) -> Dia
     if text.startswith("ImageJ="):
         return "imagej"
     return "shaped" if text.startswith(('{"shape":', "shape=(")) else None
+
+
+def note_of_dialect(dialect: Dialect, structure: Structure, directories: Sequence[Directory], /) -> str | None:
+    """Say what other files tell of the images; ``None`` where the file stands alone."""
+    root = _xml(structure.text(directories[0], _DESCRIPTION) or "") if dialect == "ome" else None
+    if root is None:
+        return None
+    elsewhere = root.find("{*}BinaryOnly")
+    if elsewhere is not None:
+        return f"its OME-XML is another file, {elsewhere.get('MetadataFile')!r}, which is not read: axes may be unnamed"
+    files = {x.text for x in root.iterfind(".//{*}TiffData/{*}UUID")} | ({root.get("UUID")} - {None})
+    if len(files) < 2:
+        return None
+    return (
+        "its OME-XML tells of planes in other files, too; here are those of this file, one after another. Join the "
+        "files along axes of your own, as with new_dim= of open_virtual_mfdataset"
+    )
 
 
 def series_of_dialect(
@@ -227,11 +244,8 @@ class _Ome:
 
     @classmethod
     def of(cls, text: str) -> _Ome | None:
-        if "<!" in text.replace("<!--", "") or len(text) > _MOST_XML:  # entities, of which there are none in OME
-            return None
-        try:
-            root = ElementTree.fromstring(text.encode())
-        except ElementTree.ParseError:
+        root = _xml(text)
+        if root is None:
             return None
         found = []
         for image in root.iterfind(".//{*}Image"):
@@ -273,6 +287,15 @@ class _Ome:
             texts = np.array(names, np.dtypes.StringDType())
             coordinates["c"] = (texts if "c" in lengths else texts.reshape(()), {})
         return _Description(pages=pages, title=title, lengths=tuple(own.values()), order=order, coordinates=coordinates)
+
+
+def _xml(text: str) -> ElementTree.Element | None:
+    if "<!" in text.replace("<!--", "") or len(text) > _MOST_XML:  # entities, of which there are none in OME
+        return None
+    try:
+        return ElementTree.fromstring(text.encode())
+    except ElementTree.ParseError:
+        return None
 
 
 def _positive(text: str | None) -> float | None:

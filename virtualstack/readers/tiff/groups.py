@@ -104,7 +104,8 @@ class _Level:
         """Make the group."""
         directory = self._series.levels[0].image.directory
         metadata = metadata_of(self._structure, directory)
-        refusals = [] if metadata.note is None else [Refusal(path="/", reason=metadata.note, kind="noted")]
+        reasons = (self._series.note, metadata.note)
+        refusals = [Refusal(path="/", reason=reason, kind="noted") for reason in reasons if reason is not None]
         coordinates, notes = self._coordinates(metadata)
         refusals += notes
         is_mapped = "spatial_ref" in coordinates

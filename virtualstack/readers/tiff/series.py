@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from virtualstack.readers.tiff.dialects import dialect_of, series_of_dialect
+from virtualstack.readers.tiff.dialects import dialect_of, note_of_dialect, series_of_dialect
 from virtualstack.readers.tiff.image import Image, Images
 from virtualstack.readers.tiff.metadata import GDAL_METADATA, metadata_of
 from virtualstack.readers.tiff.structure import Directory, Structure
@@ -59,6 +59,8 @@ class Series:
         Name in the file.
     attributes, coordinates
         Of the dataset; coordinates by name, with their values and attributes.
+    note
+        What is to be known of it.
     """
 
     levels: tuple[Level, ...]
@@ -67,6 +69,7 @@ class Series:
     title: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
+    note: str | None = None
 
 
 @dataclass(slots=True)
@@ -90,7 +93,9 @@ def series_of(structure: Structure, images: Images, source: Source, /) -> list[S
     """
     directories = list(structure.chain())
     dialect = dialect_of(structure, directories)
+    note = None
     if dialect is not None:
+        note = note_of_dialect(dialect, structure, directories)
         found = series_of_dialect(dialect, structure, images, source, directories)
         if found is not None:
             return [
@@ -101,6 +106,7 @@ def series_of(structure: Structure, images: Images, source: Source, /) -> list[S
                     title=x.title,
                     attributes=x.attributes,
                     coordinates=x.coordinates,
+                    note=note,
                 )
                 for x in found
             ]
@@ -108,7 +114,7 @@ def series_of(structure: Structure, images: Images, source: Source, /) -> list[S
     for directory in directories:
         _add(mains, images.image(directory), _kind(structure, directory))
         _add_below(mains, structure, images, directory)
-    return _stacked(mains, structure)
+    return [replace(series, note=note) for series in _stacked(mains, structure)]
 
 
 def _kind(structure: Structure, directory: Directory) -> int:
