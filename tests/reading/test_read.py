@@ -373,14 +373,21 @@ def test_reading_works_in_forked_workers():
 
 @pytest.mark.parametrize("n_cells", [20_000, 5_000], ids=["one a cell", "four a cell"])
 def test_long_index_arrays_take_little_memory(n_cells):
-    """Some hundred bytes an element, not an object of Python for each cell."""
+    """Some hundred bytes an element, neither an object of Python for each cell nor entries that are there already."""
     array, values = known(np.arange(n_cells, dtype="<f4"), (1,), url=f"memory://reading/index{n_cells}")
     index = np.random.default_rng(0).integers(0, n_cells, 20_000)
     read_array(array, (index[:100],))
     tracemalloc.start()
     selection = select(array.grid, [index])
     peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
     assert peak < 120 * index.size
+    tracemalloc.reset_peak()
+    begin = tracemalloc.get_traced_memory()[0]
+    plan = planning.make_plan(array, selection, missing="fill")
+    kept, peak = (n - begin for n in tracemalloc.get_traced_memory())
+    tracemalloc.stop()
+    assert kept < 70 * index.size
+    assert peak < 200 * index.size
+    assert plan.parts.base.size >= len(plan.chunks)
     np.testing.assert_array_equal(read_array(array, (index,)), values[index])
     assert selection.shape == index.shape

@@ -31,7 +31,7 @@ def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
     rows, position = plan.holes
     if not rows.size:
         return
-    fills = plan.manifest.fills
+    fills = plan.fills
     if rows.size > _MANY_HOLES:
         common = int(np.bincount(rows).argmax())
         out[...] = fills[common].value

@@ -118,7 +118,7 @@ def _fetch_runs(plan: Plan, runs: Sequence[_Run], storage: Storage) -> list[Stor
 def _fetch_run(plan: Plan, run: _Run, storage: Storage) -> list[Stored]:
     offset, length = plan.chunks.offset[run.begin : run.end], plan.chunks.length[run.begin : run.end]
     if run.code == INLINE:
-        heap = memoryview(plan.manifest.inline)
+        heap = memoryview(plan.inline)
         return [heap[at : at + n] for at, n in zip(offset.tolist(), length.tolist(), strict=True)]
     location = plan.locations[run.code - FIRST]
     culprit = run.begin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import ChunkDecodeError, ManifestError, StorageError
 from virtualstack.location import Location
-from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkEncoding, ChunkManifest, ManifestArray
+from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkEncoding, ChunkManifest, Fill, ManifestArray
 from virtualstack.reading.decoding import Decoding, decoding_of
 from virtualstack.reading.selection import Selection
 
@@ -84,8 +84,10 @@ class Plan:
         What to fetch, and where it goes.
     holes
         Row of the fill and, for each axis, number of the segment, of each hole.
-    decodings, locations, manifest
+    decodings, locations, fills
         Tables.
+    inline
+        Bytes of INLINE chunks.
     """
 
     name: str | None
@@ -95,7 +97,8 @@ class Plan:
     holes: tuple[NDArray[np.uint32], tuple[NDArray[np.intp], ...]]
     decodings: tuple[Decoding, ...]
     locations: tuple[Location, ...]
-    manifest: ChunkManifest
+    fills: tuple[Fill, ...]
+    inline: bytes
 
     def cell(self, chunk: int, /) -> tuple[int, ...]:
         """Give the index in the chunk grid of a cell that shows a stored chunk."""
@@ -165,7 +168,9 @@ def make_plan(array: ManifestArray, selection: Selection, /, *, missing: Literal
             break
         axis, n = wanted
         cut = (*(x for x in cut if x != axis), axis)
-        plan = _plan(array, plan.selection.cut(axis, n), missing, cut)
+        selection = plan.selection.cut(axis, n)
+        del plan
+        plan = _plan(array, selection, missing, cut)
     return plan
 
 
@@ -216,7 +221,8 @@ def _plan(
     fills = [x.raw for x in manifest.fills]
     told = [(x, with_fill(x.codecs, fills)) for x in manifest.encodings]
     ids = np.array([table.setdefault(decoding_of(x.dtype, x.shape, codecs), len(table)) for x, codecs in told], np.intp)
-    entries = entries[real]
+    of_hole = entries["encoding"][holes]
+    entries = entries[real] if holes.size else entries
     rows = entries["encoding"]
     position = positions(real)
     piece = np.zeros(real.size, np.intp)
@@ -225,9 +231,13 @@ def _plan(
         piece = np.ravel_multi_index(tuple(position[axis] for axis in cut), lengths)
         piece = np.where(np.array([x.is_raw for x in table], np.bool_)[ids[rows]], piece, 0)
     order = np.lexsort((piece, ids[rows], entries["length"], entries["offset"], entries["location"]))
-    real, entries, rows, piece = real[order], entries[order], rows[order], piece[order]
+    base = np.zeros(real.size, np.int64) if manifest.starts is None else manifest.starts.reshape(-1)[real[order]]
+    manifest = replace(manifest, entries=entries[order], starts=None)  # lets go of those that are not sorted
+    entries = manifest.entries
+    rows = entries["encoding"]
+    piece = piece[order]
     position = tuple(at[order] for at in position)
-    base = np.zeros(real.size, np.int64) if manifest.starts is None else manifest.starts.reshape(-1)[real]
+    del code, is_hole, real, order  # there may be 10^6 parts
     parts, low, high = _parts(selection, manifest.encodings, rows, base, position)
     _check_reach(array, selection, manifest.encodings, rows, low, high, position)
     decodings = tuple(table)
@@ -237,10 +247,11 @@ def _plan(
         selection,
         chunks,
         parts,
-        (manifest.entries.reshape(-1)["encoding"][holes], at_hole),
+        (of_hole, at_hole),
         decodings,
         manifest.locations,
-        manifest,
+        manifest.fills,
+        manifest.inline,
     )
 
 
@@ -273,13 +284,11 @@ def _parts(
     """Give the parts, and the least and greatest element of the decoded chunk that each one shows."""
     n_axes = len(selection.axes)
     table = np.array([x.strides for x in encodings], np.int64).reshape(len(encodings), n_axes)
-    strides = table[rows]
-    base = base.copy()
-    steps = np.empty_like(strides)
+    steps = table[rows]
     low, high = np.zeros_like(base), np.zeros_like(base)
     for i, (axis, at) in enumerate(zip(selection.axes, position, strict=True)):
-        base += axis.first[at] * strides[:, i]
-        steps[:, i] = axis.step[at] * strides[:, i]
+        base = base + axis.first[at] * steps[:, i]
+        steps[:, i] *= axis.step[at]
         extent = (axis.count[at] - 1) * steps[:, i]
         low += np.minimum(extent, 0)
         high += np.maximum(extent, 0)
