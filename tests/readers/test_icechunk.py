@@ -9,7 +9,13 @@ import xarray as xr
 import zarr
 
 import virtualstack as vs
-from virtualstack.errors import MissingDependencyError, SourceNotFoundError, UnsupportedFeatureError
+from tests.amount import examples
+from virtualstack.errors import (
+    MissingDependencyError,
+    SourceNotFoundError,
+    UnsupportedFeatureError,
+    VirtualStackError,
+)
 from virtualstack.formats.icechunk import url_from_icechunk, url_to_icechunk
 from virtualstack.manifests import FIRST, INLINE
 from virtualstack.readers.icechunk import read_session
@@ -178,13 +184,50 @@ def test_chunks_beyond_the_end_of_an_array_are_left_out(tmp_path):
     np.testing.assert_array_equal(vds.virtual.open()["v"], np.arange(8))
 
 
-def test_sharded_arrays_are_refused_by_name(tmp_path):
+@pytest.mark.parametrize("seed", range(examples(10)))
+def test_sharded_arrays(tmp_path, seed):
+    """Chunks in shards are chunks; absent ones, absent shards, shards beyond the end and in manifests among them."""
+    rng = np.random.default_rng(seed)
+    ndim = int(rng.integers(1, 4))
+    shape = tuple(rng.integers(1, 13, ndim).tolist())
+    chunks = tuple(rng.integers(1, 4, ndim).tolist())
     session = repository(tmp_path / "repo").writable_session("main")
-    array = zarr.create_array(session.store, name="v", shape=(8,), chunks=(2,), shards=(4,), dtype="i4")
-    array[:] = 1
+    array = zarr.create_array(
+        session.store,
+        name="v",
+        shape=shape,
+        chunks=chunks,
+        shards=tuple(int(n * rng.integers(1, 4)) for n in chunks),
+        dtype="i4",
+        fill_value=3,
+        dimension_names=[f"d{i}" for i in range(ndim)],
+    )
+    for _ in range(3):
+        box = tuple(slice(*sorted(rng.integers(0, n + 1, 2))) for n in shape)
+        array[box] = rng.integers(0, 100, array[box].shape)
+    expected = array[...]
     session.commit("shards")
-    with pytest.raises(UnsupportedFeatureError, match="sharding"):
-        vs.open_virtual_dataset(tmp_path / "repo")
+    vds = vs.open_virtual_dataset(tmp_path / "repo")
+    assert vds["v"].variable._data.manifest.shape == tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
+    np.testing.assert_array_equal(vds.virtual.open()["v"], expected)
+    vds.virtual.to_kerchunk(tmp_path / "refs.json")
+    with vs.open_virtual_dataset(tmp_path / "refs.json").virtual.open() as again:
+        np.testing.assert_array_equal(again["v"], expected)
+
+
+def test_nothing_is_added_to_shards(tmp_path):
+    """What is appended has places among chunks, and the array has such among shards."""
+    session = repository(tmp_path / "repo").writable_session("main")
+    array = zarr.create_array(
+        session.store, name="v", shape=(8,), chunks=(2,), shards=(4,), dtype="i4", dimension_names=["x"]
+    )
+    array[:] = np.arange(8)
+    session.commit("shards")
+    vds = vs.open_virtual_dataset(tmp_path / "repo")
+    session = repository(tmp_path / "repo", create=False).writable_session("main")
+    with pytest.raises(VirtualStackError, match=r"'?v'?"):
+        vds.virtual.to_icechunk(session.store, append_dim="x")
+    assert not session.has_uncommitted_changes
 
 
 def test_sessions_have_what_is_not_committed(tmp_path):

@@ -130,7 +130,7 @@ def place_batches(
     locate_native: Callable[[str], Location],
     where: str,
 ) -> ChunkManifest:
-    """Make the manifest of an array, of one axis: its cells in C order.
+    """Make the manifest of an array, of one axis: its chunks, or shards, in C order.
 
     Chunks outside of the grid are left out: of an array that became shorter Icechunk keeps them, and nobody reads them.
 
@@ -152,7 +152,7 @@ def place_batches(
     MalformedFileError
         Cells have another number of axes than the array, or an offset is no place in a file.
     """
-    grid = metadata.grid.shape
+    grid = metadata.object_grid
     check_count(math.prod(grid), where)
     entries = np.zeros(math.prod(grid), ENTRY)
     locations: dict[Location, int] = {}
@@ -175,7 +175,8 @@ def place_batches(
         found[found["location"] < INLINE] = np.zeros((), ENTRY)
         entries[rows[kept]] = found[kept]
     written = entries["location"] >= INLINE
-    entries["encoding"][written] = metadata.encoding_rows().reshape(-1)[written]
+    if metadata.shards is None:
+        entries["encoding"][written] = metadata.encoding_rows().reshape(-1)[written]
     return ChunkManifest(
         entries=entries,
         fills=(metadata.fill,),

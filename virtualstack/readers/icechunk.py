@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
+from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
@@ -23,8 +27,10 @@ from virtualstack.formats.icechunk import NATIVE, import_icechunk, place_batches
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.one_page import one_page
 from virtualstack.formats.reference_table import parse_json
+from virtualstack.formats.shards import Shards
 from virtualstack.location import Location, local_path, split_url
-from virtualstack.manifests import FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
+from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
+from virtualstack.manifests.manifest import check_count
 from virtualstack.readers.base import ReadOptions
 from virtualstack.storage import Storage
 from virtualstack.storage.options import normalise
@@ -223,7 +229,9 @@ def _group(store: Any, path: str, where: str, url: str | None, options: ReadOpti
         pages = ChunkPages(store=store, path=at, metadata=described, where=where, url=url)
         return one_page(pages, described, path=at, where=where), 0
 
-    return build_group(metadata, read, where=where, url=url, wanted=options.wants, rectilinear=True)
+    # what is added to a session is stored as its arrays are, and nothing is added to shards
+    is_sharded = url is not None
+    return build_group(metadata, read, where=where, url=url, wanted=options.wants, rectilinear=True, sharded=is_sharded)
 
 
 async def _documents(store: Any, path: str, below: str, found: dict[str, bytes]) -> None:
@@ -294,13 +302,31 @@ class ChunkPages:
                 locate_native=lambda name: Location(f"{root}{name}"),
                 where=where,
             )
-            return manifest if self.url is not None else self._with_native(manifest)
+            if self.url is None:
+                return self._with_native(manifest)
+            return manifest if self.metadata.shards is None else self._in_shards(manifest, self.metadata.shards, where)
         except icechunk.IcechunkError as error:
             raise StorageError(f"chunks of '{where}' cannot be looked up: {reason_of(error)}", url=self.url) from error
 
     def complete(self, entries: ChunkManifest, rows: Any, /) -> ChunkManifest:
         """Give the entries: there is nothing to add."""
         return entries
+
+    def _in_shards(self, held: ChunkManifest, shards: Shards, where: str) -> ChunkManifest:
+        """Give the chunks in shards, whose indexes Icechunk reads."""
+        metadata, n_cells = self.metadata, math.prod(self.metadata.grid.shape)
+        check_count(n_cells, self.where)
+        rows = np.flatnonzero(held.entries["location"] >= INLINE)
+        found = held.entries[rows]
+        ranges = shards.index_ranges(rows, found["length"], where=where)
+        indexes = sync(_chunks(self.store, self.path, _cells(rows, metadata), ranges.tolist()))
+        cells, at, offsets, lengths = shards.places(rows, found["length"], indexes, where=where)
+        entries = np.zeros(n_cells, ENTRY)
+        entries["location"][cells] = found["location"][at]
+        entries["offset"][cells] = found["offset"][at] + offsets
+        entries["length"][cells] = lengths
+        entries["encoding"][cells] = metadata.encoding_rows().flat[cells]
+        return replace(held, entries=entries)
 
     def _with_native(self, manifest: ChunkManifest) -> ChunkManifest:
         """Take the chunks of the repository out of it, if they are few bytes."""
@@ -309,8 +335,7 @@ class ChunkPages:
         entries = manifest.entries.copy()
         if not rows.size or int(entries["length"][rows].sum()) > _MOST_NATIVE:
             return manifest
-        cells = np.stack(np.unravel_index(rows, self.metadata.grid.shape), 1) if self.metadata.shape else rows[:, :0]
-        chunks = sync(_chunks(self.store, self.path, cells.tolist()))
+        chunks = sync(_chunks(self.store, self.path, _cells(rows, self.metadata)))
         lengths = np.array([len(chunk) for chunk in chunks], np.int64)
         entries["location"][rows] = INLINE
         entries["offset"][rows] = len(manifest.inline) + np.cumsum(lengths) - lengths
@@ -324,12 +349,23 @@ class ChunkPages:
         )
 
 
-async def _chunks(store: Any, path: str, cells: Sequence[Sequence[int]]) -> list[bytes]:
+def _cells(rows: NDArray[np.intp], metadata: ArrayMetadata) -> list[list[int]]:
+    """Give the index of each chunk, or shard, which is counted in C order."""
+    grid = metadata.object_grid
+    found: list[list[int]] = np.stack(np.unravel_index(rows, grid or (1,)), 1)[:, : len(grid)].tolist()
+    return found
+
+
+async def _chunks(
+    store: Any, path: str, cells: Sequence[Sequence[int]], ranges: Iterable[tuple[int, int] | None] = repeat(None)
+) -> list[bytes]:
+    """Read chunks: all of each, or so many bytes from an offset on."""
     limit = asyncio.Semaphore(_AT_ONCE)
 
-    async def get(cell: Sequence[int]) -> bytes:
+    async def get(cell: Sequence[int], span: tuple[int, int] | None) -> bytes:
+        part = None if span is None else RangeByteRequest(span[0], span[0] + span[1])
         async with limit:
-            data = await store.get("/".join((path, "c", *map(str, cell))), prototype=cpu.buffer_prototype)
+            data = await store.get("/".join((path, "c", *map(str, cell))), cpu.buffer_prototype, part)
         return b"" if data is None else bytes(data.to_bytes())
 
-    return list(await asyncio.gather(*map(get, cells)))
+    return list(await asyncio.gather(*map(get, cells, ranges)))
