@@ -255,8 +255,10 @@ def test_missing_chunks_are_absent_or_an_error():
     strict = ManifestStore(group, missing="raise")
     opened = zarr.open(strict, mode="r")
     np.testing.assert_array_equal(opened["holey"][:2], values["holey"][:2])
-    with pytest.raises(StorageError, match="is MISSING"):
+    with pytest.raises(StorageError, match="is MISSING") as caught:
         opened["holey"][2:]
+    assert caught.value.variable == "holey"
+    assert f"chunk {caught.value.cell} of" in str(caught.value)
     cut = replace(group.arrays["holey"][1:], dimension_names=("x", "y"))
     opened = zarr.open(ManifestStore(ManifestGroup(arrays={"cut": cut}), missing="raise"), mode="r")
     with pytest.raises(StorageError, match="are MISSING"):

@@ -206,14 +206,21 @@ class StorageError(VirtualStackError, OSError):
         Where they are in the source, in bytes; ``None`` also of a whole file of unknown length.
     """
 
-    variable: str | None = None
-    cell: tuple[int, ...] | None = None
     offset: int | None = None
     length: int | None = None
 
-    def __init__(self, message: str, *, url: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        url: str | None = None,
+        variable: str | None = None,
+        cell: tuple[int, ...] | None = None,
+    ) -> None:
         super().__init__(message)
         self.url = url
+        self.variable = variable
+        self.cell = cell
 
     def of_chunk(
         self, variable: str | None, cell: tuple[int, ...], /, *, offset: int, length: int | None, n_others: int = 0
@@ -247,9 +254,7 @@ class ChunkDecodeError(StorageError, ValueError):
         offset: int | None = None,
         length: int | None = None,
     ) -> None:
-        super().__init__(message, url=url)
-        self.variable = variable
-        self.cell = cell
+        super().__init__(message, url=url, variable=variable, cell=cell)
         self.offset = offset
         self.length = length
 

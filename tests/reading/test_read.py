@@ -348,8 +348,9 @@ def test_missing_chunks_raise_where_asked():
     """MISSING is the fill value, or an error that counts the chunks."""
     array, values = known(np.ones((4, 2)), (1, 2), holes=np.array([[0], [2], [1], [2]], np.uint8), fill=-5)
     np.testing.assert_array_equal(read_array(array, ...), values)
-    with pytest.raises(StorageError, match=r"2 chunks of variable 'v' are MISSING.*cell \(1, 0\)"):
+    with pytest.raises(StorageError, match=r"2 chunks of variable 'v' are MISSING.*cell \(1, 0\)") as caught:
         read_array(array, ..., missing="raise")
+    assert (caught.value.variable, caught.value.cell) == ("v", (1, 0))
     np.testing.assert_array_equal(read_array(array, ([0, 2],), missing="raise"), values[[0, 2]])
 
 

@@ -214,7 +214,9 @@ def _plan(
         cell = _cell(selection, tuple(at[0] for at in positions(lost[:1])))
         raise StorageError(
             f"{lost.size} chunks of variable '{array.name}' are MISSING: the source should hold them and does not "
-            f"(the first is cell {cell}); restore the source, or read with missing='fill'"
+            f"(the first is cell {cell}); restore the source, or read with missing='fill'",
+            variable=array.name,
+            cell=cell,
         )
     real = np.flatnonzero(~is_hole) if holes.size else np.arange(code.size)
     table: dict[Decoding, int] = {}

@@ -236,7 +236,9 @@ class ManifestStore(Store):
         if code == MISSING:
             raise StorageError(
                 f"chunk {cell} of variable '{path}' is MISSING: the source should hold it and does not; restore the "
-                "source, or make the store with missing='fill'"
+                "source, or make the store with missing='fill'",
+                variable=path,
+                cell=cell,
             )
         start, stop = _span(byte_range, length)
         if code == INLINE:
