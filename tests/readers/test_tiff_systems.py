@@ -123,3 +123,15 @@ def test_systems_are_right_or_noted_without_rasterio(system, with_pyproj, tmp_pa
         assert text == f"EPSG:{system[3072]}"
     elif not is_noted:
         assert rasterio.CRS.from_user_input(text).to_dict() == expected.to_dict()
+
+
+def test_names_of_systems_need_not_be_text(tmp_path):
+    """Rasterio opens no file that has such a name."""
+    write(tmp_path / "a.tif", WRITTEN["nzmg"])
+    data = (tmp_path / "a.tif").read_bytes()
+    assert data.count(b"GCS Name = unknown") == 1
+    (tmp_path / "a.tif").write_bytes(data.replace(b"GCS Name = unknown", b"GCS Name = unkn\xf6wn"))
+    found, _ = opened(tmp_path / "a.tif")
+    write(tmp_path / "b.tif", WRITTEN["nzmg"])
+    expected, _ = opened(tmp_path / "b.tif")
+    assert found["crs_wkt"] == expected["crs_wkt"].replace('GEOGCS["unknown"', 'GEOGCS["unkn?wn"')

@@ -14,7 +14,9 @@ __all__ = ["wkt_by_gdal"]
 type _Tag = tuple[int, int, int, bytes]
 """Code, type, count and values."""
 
-_KEYS = (34735, 34736, 34737)
+_NAMES = 34737
+_KEYS = (34735, 34736, _NAMES)
+_UNKNOWN = ord("?")
 _MOST_BYTES = 1 << 18
 # of a file of one pixel, which is the first byte behind the header, and of its place
 _PIXEL = {256: 1, 257: 1, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 1}
@@ -27,8 +29,18 @@ def wkt_by_gdal(structure: Structure, directory: Directory, /) -> str | None:
     for code in _KEYS:
         if code in directory.entries:
             kind, count, _ = directory.entries[code]
-            tags.append((code, kind, count, structure.raw(directory, code)))
+            raw = structure.raw(directory, code)
+            tags.append((code, kind, count, _readable(raw) if code == _NAMES else raw))
     return _wkt(structure.order, tuple(tags)) if sum(len(tag[3]) for tag in tags) <= _MOST_BYTES else None
+
+
+def _readable(raw: bytes) -> bytes:
+    """Give names of systems as text that rasterio can read, of as many bytes: it raises where they are not UTF-8."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return bytes(byte if byte < 128 else _UNKNOWN for byte in raw)
+    return raw
 
 
 @functools.lru_cache(maxsize=256)
@@ -40,7 +52,7 @@ def _wkt(order: str, tags: tuple[_Tag, ...]) -> str | None:
     try:
         with rasterio.MemoryFile(_one_pixel(order, tags)) as memory, memory.open(driver="GTiff") as file:
             return file.crs.to_wkt() or None if file.crs else None
-    except (rasterio.errors.RasterioError, rasterio.errors.CRSError):
+    except (rasterio.errors.RasterioError, ValueError):  # among the latter those of systems
         return None
 
 
