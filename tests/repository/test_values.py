@@ -1,5 +1,6 @@
 """``Repository.write``: new values go into the store, the originals and older snapshots stay."""
 
+import itertools
 from datetime import timedelta
 
 import numpy as np
@@ -9,7 +10,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.repository.growing import check, dataset, joined, objects, values, virtual, write
-from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError, WriterError
+from virtualstack.errors import ChunkDecodeError, ConflictError, SourceNotFoundError, StorageError, WriterError
 
 
 @pytest.fixture
@@ -76,6 +77,23 @@ def test_sources_stay_and_the_store_can_be_moved(tmp_path, url, first):
     with xr.open_dataset(moved, engine="virtualstack") as found:
         assert float(found["t"][:2].max()) == 0
     assert any("/values/" in name for name in objects(str(moved)))
+
+
+def test_damaged_values_are_an_error(tmp_path, url, first):
+    """Whichever byte is another one: they have a checksum."""
+    values = np.random.default_rng(0).integers(0, 4, (1, 6, 8)).astype("f4")
+    opened(url).write("t", {"time": slice(0, 1)}, values)
+    (path,) = (tmp_path / "x.vstack").rglob("values/0")
+    good = path.read_bytes()
+    n_told = 0
+    for i, bit in itertools.product(range(len(good)), (1, 4, 16)):
+        path.write_bytes(good[:i] + bytes([good[i] ^ bit]) + good[i + 1 :])
+        with xr.open_dataset(url, engine="virtualstack") as found:
+            try:
+                np.testing.assert_array_equal(found["t"][:1].values, values)  # a bit may mean nothing
+            except ChunkDecodeError:
+                n_told += 1
+    assert n_told > 2.9 * len(good)
 
 
 def test_prefixes_do_not_grow(url, first):

@@ -90,7 +90,7 @@ def _encoded(
         except CodecError:  # has no encoder, or loses something
             pass
     text = (Codec("vlen-utf8"),) if whole.dtype.kind == "T" else ()
-    codecs = (*text, Codec.of("zstd", level=_LEVEL, checksum=False))
+    codecs = (*text, Codec.of("zstd", level=_LEVEL, checksum=True))
     own = {cell.shape: ChunkEncoding.of(whole.dtype, cell.shape, codecs) for cell in cells}
     encodings = [own[cell.shape] for cell in cells]
     return encodings, list(map_in_threads(lambda pair: encode_chunk(*pair), list(zip(cells, encodings, strict=True))))

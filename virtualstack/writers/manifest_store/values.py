@@ -27,7 +27,7 @@ _LEVEL = 3
 def write_values(
     objects: ObjectStore, segment: str, values: NDArray[Any], lines: Sequence[NDArray[np.int64]], fill: Fill, /
 ) -> ChunkManifest:
-    """Write values as compressed chunks, and give where they are.
+    """Write values as compressed chunks, each with its checksum, and give where they are.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def write_values(
     boxes: list[Any] = [tuple(slice(a, b) for a, b in cell) for cell in itertools.product(*runs)]
     chunks = map_in_threads(lambda box: _compressed(values[(*box, ...)]), boxes)
     codecs = ((Codec("vlen-utf8"),) if values.dtype.kind == "T" else ()) + (
-        Codec.of("zstd", level=_LEVEL, checksum=False),
+        Codec.of("zstd", level=_LEVEL, checksum=True),
     )
     encodings: dict[ChunkEncoding, int] = {}
     entries = np.zeros(len(boxes), ENTRY)
@@ -84,4 +84,4 @@ def write_values(
 
 def _compressed(values: NDArray[Any]) -> bytes:
     raw = VLenUTF8().encode(values.reshape(-1).astype(object)) if values.dtype.kind == "T" else values.tobytes()
-    return bytes(Zstd(_LEVEL).encode(raw))
+    return bytes(Zstd(_LEVEL, checksum=True).encode(raw))
