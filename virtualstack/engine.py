@@ -168,6 +168,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         storage = Storage.of(storage) if stale is None else Storage.of(storage).with_stale(stale)
         node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
         account_for(node, unsupported, with_children=False, dropped=dropped)
+        _check_sizes(node, dropped)
         letters = _letters(node, join_characters, concat_characters)
         store = _GroupDataStore(node, storage, missing, letters)
         if letters:
@@ -225,6 +226,21 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Never claim a file: other engines know it too, and ``engine="virtualstack"`` is one word."""
         return isinstance(filename_or_obj, ManifestGroup)
+
+
+def _check_sizes(group: ManifestGroup, dropped: frozenset[str]) -> None:
+    """Refuse arrays that form no dataset, as xarray does, which names no file."""
+    first: dict[str, tuple[int, str]] = {}
+    for name in sorted(group.arrays.keys() - dropped):
+        array = group.arrays[name]
+        for dim, n in zip(array.dimension_names or (), array.shape, strict=False):
+            size, other = first.setdefault(dim, (n, name))
+            if n != size:
+                raise ReaderError(
+                    f"dimension '{dim}' of '{group.url}' has {size} elements in variable '{other}' and {n} in "
+                    f"'{name}', which form no dataset: leave one of them out with drop_variables=",
+                    url=group.url,
+                )
 
 
 def _take_units(dataset: xr.Dataset, group: ManifestGroup) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import tracemalloc
 import warnings
 import zlib
 
@@ -21,6 +22,7 @@ from virtualstack.errors import (
     ForbiddenLocationError,
     MalformedFileError,
     ManifestError,
+    ReaderError,
     SourceNotFoundError,
     StorageError,
     UnsupportedFeatureError,
@@ -514,3 +516,43 @@ def test_nothing_is_written_behind_the_last_number(strangers):
     with pytest.raises(ManifestError, match="no number of a snapshot"):
         vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
     assert len(list(head(strangers).parent.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        {"array": ["<f8", [1 << 40, 0], [0, 0]]},
+        {"array": ["|V0", [1 << 40], [0, 0]]},
+        {"strings": [[1 << 40, 0], []]},
+        {"scalar": [[["a", "<f8", [1 << 20, 0]]], [], [0, 0]]},
+        {"scalar": [[["a", [["b", "<f8", [1 << 20, 0]]], [2]]], [], [0, 0]]},
+    ],
+)
+def test_attributes_of_no_bytes_take_no_memory(strangers, attribute):
+    """Whoever makes lists of them, as a view does, would fill it."""
+    change(strangers, lambda document: document["groups"][""]["attributes"].update(odd=attribute))
+    with pytest.raises(MalformedFileError, match="that has no bytes"):
+        read(strangers)
+
+
+def test_sources_that_are_not_there_take_no_memory(strangers):
+    """However many a segment says that it has."""
+    change(strangers, lambda document: document["segments"]["tail"][0].update(n_sources=1 << 34, sources=None))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceNotFoundError, match="sources/0"):
+            vs.Repository.open(strangers).verify()
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_variables_that_form_no_dataset_are_named(strangers):
+    """By the store and both."""
+    change(strangers, lambda document: document["groups"][""].update(loaded=[]))
+    change(strangers, lambda document: document["arrays"]["/t"].update(shape=[40, 6, 4]))
+    with pytest.raises(
+        ReaderError, match=r"dimension 'time' of 'file://.*x\.vstack' has 4 elements in variable 'flag'"
+    ):
+        read(strangers)
+    assert "t" not in read(strangers, drop_variables="t")

@@ -296,7 +296,9 @@ def test_what_a_trusted_store_may_name(disk):
 )  # fmt: skip
 def test_a_prefix_of_what_could_be_allowed(prefix):
     """Wherever it was cut."""
-    Permission.of(REMOTE, ["http://10.0.0.1/ok/", "file:///allowed/a.nc", "file:///allowed/a/"]).check_prefix(prefix)
+    Permission.of(REMOTE, ["http://10.0.0.1/ok/", "file:///allowed/a.nc", "file:///allowed/a/"]).check_prefixes(
+        [prefix]
+    )
 
 
 @pytest.mark.parametrize(
@@ -308,7 +310,7 @@ def test_a_prefix_of_what_could_be_allowed(prefix):
 def test_a_prefix_of_nothing_that_could_be_allowed(prefix):
     """It is refused when the store is opened."""
     with pytest.raises(ForbiddenLocationError, match="refers to") as caught:
-        Permission.of(REMOTE).check_prefix(prefix)
+        Permission.of(REMOTE).check_prefixes([prefix])
     assert caught.value.url == prefix
 
 
@@ -316,13 +318,13 @@ def test_prefixes_of_a_local_store(disk):
     """What is in its folder, not what is behind a link; a trusted store's are those that it likes."""
     permission = Permission.of(disk / "in/x.vstack")
     for name in ("in/", "in/sub/", "in/su", "in/x.vstack/", "in", "i", ""):
-        permission.check_prefix(f"file://{disk}/{name}")
+        permission.check_prefixes([f"file://{disk}/{name}"])
     for name in ("out/", "in-evil/", "in/link-folder/"):
         with pytest.raises(ForbiddenLocationError, match="refers to"):
-            permission.check_prefix(f"file://{disk}/{name}")
-        Permission.of(disk / "in/x.vstack", is_trusted=True).check_prefix(f"file://{disk}/{name}")
+            permission.check_prefixes([f"file://{disk}/{name}"])
+        Permission.of(disk / "in/x.vstack", is_trusted=True).check_prefixes([f"file://{disk}/{name}"])
         with pytest.raises(ForbiddenLocationError, match="refers to"):
-            Permission.of(REMOTE, is_trusted=True).check_prefix(f"file://{disk}/{name}")
+            Permission.of(REMOTE, is_trusted=True).check_prefixes([f"file://{disk}/{name}"])
 
 
 def test_a_store_that_names_more_hosts_than_are_looked_up():
@@ -330,8 +332,12 @@ def test_a_store_that_names_more_hosts_than_are_looked_up():
     urls = [f"https://h{n}.org/a" for n in range(hosts.MOST_HOSTS + 1)]
     with pytest.raises(ForbiddenLocationError, match=r"refers to 65 web servers, more than the 64 .*allow=\[\.\.\.\]"):
         Permission.of(REMOTE).check(urls)
-    Permission.of(REMOTE).check(urls[1:])
-    Permission.of(REMOTE, "https://").check(urls)
+    with pytest.raises(ForbiddenLocationError, match="refers to 65 web servers, more than the 64"):
+        Permission.of(REMOTE).check_prefixes(urls)
+    for look in ("check", "check_prefixes"):
+        getattr(Permission.of(REMOTE), look)(urls[1:])
+        getattr(Permission.of(REMOTE, "https://"), look)(urls)
+        getattr(Permission.of(REMOTE, is_trusted=True), look)(urls)
 
 
 def test_permissions_are_values():

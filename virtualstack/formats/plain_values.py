@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +26,8 @@ __all__ = [
 ]
 
 type Json = Any
+
+_MOST_EMPTY = 1 << 16  # elements that take no bytes, and lists of none
 
 
 class UnstorableError(ValueError):
@@ -137,7 +139,14 @@ def _checked(data: Json) -> np.dtype[Any]:
     dtype: np.dtype[Any] = descr_to_dtype(_as_tuples(data))
     if dtype.hasobject:
         raise ValueError(f"dtype {dtype} has no plain form")
+    _check_fields(dtype)
     return dtype
+
+
+def _check_fields(dtype: np.dtype[Any]) -> None:
+    for field, *_ in (dtype.fields or {}).values():
+        _bounded(field.itemsize, field.shape)
+        _check_fields(field.base)
 
 
 def _as_tuples(data: Json) -> Any:
@@ -209,7 +218,7 @@ def to_value(data: Json, heap: memoryview, /) -> Any:
             shape, texts = inner
             if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
                 raise ValueError("text that is none")
-            return np.array(texts, np.dtypes.StringDType()).reshape([to_count(n) for n in shape])
+            return np.array(texts, np.dtypes.StringDType()).reshape(_bounded(len(texts), [to_count(n) for n in shape]))
         case "bytes":
             return bytes(cut_heap(heap, inner))
         case "int" if isinstance(inner, str):
@@ -223,7 +232,21 @@ def to_value(data: Json, heap: memoryview, /) -> Any:
     raise ValueError(f"a value of the kind '{kind}' is unknown")
 
 
+def _bounded(n: int, shape: Sequence[int]) -> Sequence[int]:
+    """Give the shape of an array of ``n`` elements or bytes; where these are none, any shape costs its writer nothing.
+
+    Raises
+    ------
+    ValueError
+        Lists of it would take more memory than its bytes let expect.
+    """
+    if not n and math.prod(length or 1 for length in shape) > _MOST_EMPTY:
+        raise ValueError(f"an array of shape {tuple(shape)} that has no bytes")
+    return shape
+
+
 def _array(data: bytearray, dtype: np.dtype[Any], shape: list[int]) -> np.ndarray[Any, Any]:
+    _bounded(len(data), shape)
     if dtype.itemsize:
         return np.frombuffer(data, dtype).reshape(shape)
     return np.zeros(shape if dtype.kind == "V" else (), dtype)  # empty text was written so

@@ -192,6 +192,5 @@ def permission_of(url: str, snapshot: Snapshot, allow: Allow) -> Permission:
     signed = prefixes.signed()
     is_trusted = any(is_signed(signed, signature) for signature in snapshot.signatures)
     permission = Permission.of(url, allow, is_trusted=is_trusted)
-    for begin in prefixes.begins():
-        permission.check_prefix(prefixes.root(begin))
+    permission.check_prefixes([prefixes.root(begin) for begin in prefixes.begins()])
     return permission

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ __all__ = ["Shown", "Use", "shown_in"]
 
 _PAIRS = 1 << 22  # placements that are compared at once
 _BLOCK = 1 << 19  # cells that are read at a time
+_PAGES = 1 << 12  # pages of sources that are asked for at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Shown:
         Some of them may be shown no more: see :meth:`still`.
         """
         archive = self.archive
-        pages = [(number, page) for number in self.uses for page in range(archive.segment(number).n_pages)]
+        pages = ((number, page) for number in self.uses for page in range(archive.segment(number).n_pages))
 
         def read(item: tuple[int, int]) -> list[Location]:
             segment = archive.segment(item[0])
@@ -83,8 +85,9 @@ class Shown:
             return archive.locations(segment, np.arange(begin, end))
 
         found: dict[int, list[Location]] = {number: [] for number in self.uses}
-        for (number, _), read_now in zip(pages, concurrently(read, pages, [archive.url]), strict=True):
-            found[number] += read_now
+        for some in itertools.batched(pages, _PAGES):  # a few bytes may say that they are many
+            for (number, _), read_now in zip(some, concurrently(read, some, [archive.url]), strict=True):
+                found[number] += read_now
         return found
 
     def still(self, number: int, suspects: Collection[Location], /) -> set[Location]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -124,14 +124,22 @@ whose host is private. If it may be read, open the store with allow=["http://10.
                     if refusal := self._refusal(url):
                         raise self._error(url, refusal)
 
-    def check_prefix(self, prefix: str, /) -> None:
-        """Refuse the beginning of URLs, wherever it ends, if no URL that begins so could be allowed.
+    def check_prefixes(self, prefixes: Sequence[str], /) -> None:
+        """Refuse beginnings of URLs, wherever they end, if no URL that begins so could be allowed.
 
         Raises
         ------
         ForbiddenLocationError
             As from `check`, which each URL has to pass all the same.
         """
+        if not self.is_trusted:
+            asked = [url for url in map(_canonical, prefixes) if url.count("/") > 2]
+            named = tuple(map(_folder, self._named()))
+            self._resolve({split_url(url)[0].rstrip("/") for url in asked if not url.startswith(named)})
+        for prefix in prefixes:
+            self._check_prefix(prefix)
+
+    def _check_prefix(self, prefix: str) -> None:
         if _BEGUN.fullmatch(prefix):
             return
         url = _canonical(prefix)
@@ -186,6 +194,15 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         others = [url for url in urls if not url.startswith(plain)]
         files = [url for url in others if url.startswith("file:///")]
         roots = {_canonical("/".join(url.split("/", 3)[:3])) for url in others if not url.startswith("file:///")}
+        self._resolve(roots)
+        return (
+            are_plain(urls)
+            and all("://" in root and self._refusal_of_root(f"{root}/") is None for root in roots)
+            and self._are_allowed_files(files)
+        )
+
+    def _resolve(self, roots: Collection[str]) -> None:
+        """Look the names of web hosts up together, which a store may name many of."""
         hosts = [root.partition("://")[2] for root in roots if root.partition("://")[0] in WEB]
         if len(hosts) > MOST_HOSTS:
             raise ForbiddenLocationError(
@@ -194,11 +211,6 @@ whose host is private. If it may be read, open the store with allow=["http://10.
                 url=self.store,
             )
         resolve(hosts)
-        return (
-            are_plain(urls)
-            and all("://" in root and self._refusal_of_root(f"{root}/") is None for root in roots)
-            and self._are_allowed_files(files)
-        )
 
     def _are_allowed_files(self, urls: Sequence[str]) -> bool:
         if not urls:
