@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any
 from weakref import WeakSet
 
@@ -50,23 +51,31 @@ class ByteCache[T]:
         return key in self._kept
 
     def get(self, key: Hashable, make: Callable[[], T], /) -> T:
-        """Give what is kept, or make it; who asks meanwhile waits for the same answer or error."""
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key][0]
-            waiting = self._making.get(key)
-            if waiting is None:
-                answer = self._making[key] = Future[T]()
-        if waiting is not None:
-            return waiting.result()
+        """Give what is kept, or make it; who asks meanwhile waits for the same answer or error.
+
+        Where Ctrl-C ended the making of it, one of those who wait makes it.
+        """
+        while True:
+            with self._lock:
+                if key in self._kept:
+                    self._kept.move_to_end(key)
+                    return self._kept[key][0]
+                waiting = self._making.get(key)
+                if waiting is None:
+                    answer = self._making[key] = Future[T]()
+                    break
+            with contextlib.suppress(CancelledError):
+                return waiting.result()
         try:
             value = make()
             size = self._size_of(value)
         except BaseException as error:
             with self._lock:
                 del self._making[key]
-            answer.set_exception(error)
+            if isinstance(error, Exception):
+                answer.set_exception(error)
+            else:  # an interrupt of this thread is none of the others
+                answer.cancel()
             raise
         self._keep(key, value, size)
         answer.set_result(value)
