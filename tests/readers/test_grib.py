@@ -494,8 +494,10 @@ def test_times_without_end_are_refused_where_eccodes_counts_them(tmp_path):
     """It counts day by day, up to millions of years."""
     far = changed(message({"shortName": "t"}), 4, 17, b"\7\x7f\xff\xff\xff")
     path = write(tmp_path / "a.grib2", [message({"shortName": "t"}), far])
-    with pytest.raises(MalformedFileError, match="ten thousand years"):
-        vs.open_virtual_dataset(path, reader=GRIB(time_dims=("valid_time",)))
+    unitless = write(tmp_path / "b.grib2", [changed(message({"shortName": "t"}), 4, 17, b"\xff")])
+    for endless in (path, unitless):
+        with pytest.raises(MalformedFileError, match="ten thousand years"):
+            vs.open_virtual_dataset(endless, reader=GRIB(time_dims=("valid_time",)))
     vds = vs.open_virtual_dataset(path, decode_times=False)
     assert vds.step.values[1] == pytest.approx(0x7FFFFFFF * 36525 * 24, rel=1e-3)
 
@@ -534,8 +536,8 @@ def test_coordinates_of_levels_that_have_no_room_are_damage(sample, changes, tmp
         vs.open_virtual_dataset(path)
 
 
-def reduced(sample, length):
-    """Make a reduced Gaussian grid of 64 rows, of which one has another length."""
+def reduced(sample, *others):
+    """Make a reduced Gaussian grid of 64 rows, of which some have other lengths."""
     handle = eccodes.codes_new_from_samples(sample, eccodes.CODES_PRODUCT_GRIB)
     try:
         data = eccodes.codes_get_message(handle)
@@ -546,16 +548,30 @@ def reduced(sample, length):
     if lengths not in data:
         lengths = np.frombuffer(lengths, f">u{size}").astype(">u2").tobytes()
         size = 2
-    return patched(data, {data.index(lengths) + 10 * size: length.to_bytes(size, "big")})
+    return patched(data, {data.index(lengths) + 10 * size: b"".join(n.to_bytes(size, "big") for n in others)})
 
 
-@pytest.mark.parametrize("sample", ["reduced_gg_pl_32_grib1", "reduced_gg_pl_32_grib2"])
-def test_rows_of_one_point_are_damage(sample, tmp_path):
+REDUCED = [f"reduced_{kind}_pl_32_grib{edition}" for kind in ("gg", "rotated_gg") for edition in (1, 2)]
+
+
+@pytest.mark.parametrize("sample", REDUCED)
+def test_rows_that_make_no_sense_are_damage(sample, tmp_path):
     """eccodes ends the process."""
     vs.open_virtual_dataset(write(tmp_path / "a.grib", [reduced(sample, 2)]), unsupported="skip")
-    path = write(tmp_path / "a.grib", [reduced(sample, 1)])
-    with pytest.raises(MalformedFileError, match="has a single point"):
-        vs.open_virtual_dataset(path)
+    for others, reason in (((1,), "has a single point"), ((65535, 0), "of 32 parallels has 65535 points")):
+        path = write(tmp_path / "a.grib", [reduced(sample, *others)])
+        with pytest.raises(MalformedFileError, match=reason):
+            vs.open_virtual_dataset(path)
+
+
+@pytest.mark.parametrize("sample", ["regular_gg_pl_grib2", "reduced_gg_pl_32_grib2"])
+def test_gaussian_grids_without_end_are_refused(sample, tmp_path):
+    """eccodes computes each parallel, and the time for one grows with their number."""
+    handle = eccodes.codes_new_from_samples(sample, eccodes.CODES_PRODUCT_GRIB)
+    data = changed(bytes(eccodes.codes_get_message(handle)), 3, 67, (1 << 20).to_bytes(4, "big"))
+    eccodes.codes_release(handle)
+    with pytest.raises(UnsupportedFeatureError, match="1048576 parallels"):
+        vs.open_virtual_dataset(write(tmp_path / "a.grib2", [data]))
 
 
 def test_what_damaged_messages_say_is_not_taken_for_others(tmp_path):

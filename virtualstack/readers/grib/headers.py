@@ -28,6 +28,7 @@ _UNIT, _TIME = 17, slice(18, 22)
 
 _DAYS = {3: 30, 4: 365, 5: 3650, 6: 10950, 7: 36500} | {unit: n / 86400 for unit, n in _SECONDS.items()}
 _MOST_DAYS = 10_000 * 366
+_NO_UNIT = 255
 _WITHOUT_FORECAST = frozenset({20, 30, 31, 35, 254})
 
 _DATE_2 = Struct(">HBBBBB")
@@ -71,7 +72,10 @@ def header_of(field: Field, /, *, with_times: bool) -> Header:
 
 
 def has_endless_time(field: Field, /) -> bool:
-    """Tell whether a forecast ends more than ten thousand years later: eccodes counts the days one by one."""
+    """Tell whether a forecast ends more than ten thousand years later: eccodes counts the days one by one.
+
+    It has no end either where its unit is missing.
+    """
     if field.edition == 1:
         product = field.sections[0]
         return (
@@ -80,6 +84,8 @@ def has_endless_time(field: Field, /) -> bool:
     product = field.sections[3]
     if len(product) < 22 or int.from_bytes(product[7:9], "big") in _WITHOUT_FORECAST:
         return False
+    if product[_UNIT] == _NO_UNIT:
+        return True
     return (int.from_bytes(product[_TIME], "big") & 0x7FFFFFFF) * _DAYS.get(product[_UNIT], 36500) > _MOST_DAYS
 
 

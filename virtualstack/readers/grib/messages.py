@@ -6,6 +6,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
+import numpy as np
+
 from virtualstack.codecs.grib.fields import (
     EMPTY_BITMAP,
     EMPTY_DATA,
@@ -29,6 +31,12 @@ _MOST_FIELDS = 1 << 16
 _PRODUCT = Struct(">HH")
 _LEAST_PRODUCT = {0: 34, 1: 37, 2: 36, 8: 58, 11: 61, 12: 60}
 """Bytes that section 4 of GRIB 2 has at least, by its template, before the coordinates of model levels."""
+
+_GAUSSIAN_1 = frozenset({4, 14, 24, 34})
+"""WMO FM 92 GRIB1 table 6: types of Gaussian grids; then plain, rotated, stretched, and both, as in GRIB 2."""
+_ROWS = {40: 72, 41: 84, 42: 84, 43: 96}
+"""Where lengths of rows begin in section 3 of GRIB 2, by its template."""
+_POINTS_A_PARALLEL = 8  # more than any reduced grid has in its longest row; those of ECMWF have 4 n + 16
 
 _LEAST_1, _LEAST_2 = 8 + 28 + 11 + 4, 16 + 21 + 5 + 4
 
@@ -173,8 +181,8 @@ def _field_1(read: Read, offset: int, length: int, size: int) -> tuple[int, Fiel
         at += len(grid)
         lists = grid[4] - 1 if 0 < grid[4] < 255 else len(grid)  # coordinates of levels, then rows
         _check_levels(grid[3], lists + 4 * grid[3], len(grid))
-        if grid[5] == 4 and grid[6:8] == b"\xff\xff":
-            _check_rows(grid[lists + 4 * grid[3] :], 2)
+        if grid[5] in _GAUSSIAN_1 and grid[6:8] == b"\xff\xff":
+            _check_rows(grid[lists + 4 * grid[3] :], 2, int.from_bytes(grid[25:27], "big"))
     described = at - offset
     if product[7] & 0x40:
         at += _length_1(read, at, size, least=6)
@@ -204,14 +212,24 @@ def _check_levels(n: int, end: int, length: int) -> None:
         raise MessageError(f"a section of {length} bytes has no room for the {n} coordinates of levels that it names")
 
 
-def _check_rows(lengths: bytes, size: int) -> None:
-    """Check the lengths of rows of a reduced Gaussian grid: eccodes ends the process where one has a single point."""
-    one = (1).to_bytes(size, "big")
-    at = lengths.find(one)
-    while at >= 0:  # most are the end of one length and the beginning of the next
-        if at % size == 0:
-            raise MessageError("a row of its Gaussian grid has a single point")
-        at = lengths.find(one, at + 1)
+def _check_rows(lengths: bytes, size: int, number: int) -> None:
+    """Check the lengths of rows of a reduced Gaussian grid: eccodes ends the process where they make no sense.
+
+    Parameters
+    ----------
+    lengths, size
+        One behind the other, of so many bytes each.
+    number
+        Of parallels between a pole and the equator.
+    """
+    if size not in (1, 2, 4):
+        raise MessageError(f"lengths of rows of its Gaussian grid have {size} bytes")
+    rows = np.frombuffer(lengths[: len(lengths) // size * size], f">u{size}")
+    if (rows == 1).any():
+        raise MessageError("a row of its Gaussian grid has a single point")
+    most = _POINTS_A_PARALLEL * number + _POINTS_A_PARALLEL**2
+    if rows.size and rows.max() > most:
+        raise MessageError(f"a row of its Gaussian grid of {number} parallels has {rows.max()} points")
 
 
 def _length_1(read: Read, at: int, size: int, *, least: int) -> int:
@@ -251,8 +269,8 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> list[Fie
                 raise MessageError(f"section {kind} says that it is {n} bytes long, which no description is")
             now[kind - 1] = front[begin : begin + n] if begin + n <= len(front) else read(at, n)
             described = begin + n
-            if kind == 3 and now[2][10:11] != b"\0" and now[2][12:14] == b"\0\x28":
-                _check_rows(now[2][72:], now[2][10])
+            if kind == 3 and n > 71 and now[2][10] and (rows := _ROWS.get(int.from_bytes(now[2][12:14], "big"))):
+                _check_rows(now[2][rows:], now[2][10], int.from_bytes(now[2][67:71], "big"))
             if kind == 4 and n >= 9:
                 n_levels, template = _PRODUCT.unpack_from(now[3], 5)
                 _check_levels(n_levels, _LEAST_PRODUCT.get(template, 9) + 4 * n_levels, n)

@@ -155,7 +155,8 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
             if with_times and has_endless_time(field):
                 raise MalformedFileError(
                     f"'{location.url}' has a message at byte {field.offset} with a forecast time of more than ten "
-                    "thousand years; keys that depend on times other than 'time' and 'step' cannot be had",
+                    "thousand years, or without a unit; keys that depend on times other than 'time' and 'step' cannot "
+                    "be had",
                     url=location.url,
                     offset=field.offset,
                 )
