@@ -93,6 +93,20 @@ def test_bands_that_scale_otherwise_do_not_join_silently(scales, tmp_path):
     np.testing.assert_array_equal(apart.virtual.open()["band_2"], [GRAY * 2.0, GRAY * scales[1]])
 
 
+@pytest.mark.parametrize("join", [{"new_dim": {"n": vs.FromName(r"s(\d)")}}, {}], ids=["scenes", "tiles"])
+@pytest.mark.parametrize("system", ["EPSG:32634", "+proj=utm +zone=33 +ellps=intl"])
+def test_other_systems_do_not_join_silently(system, join, tmp_path):
+    """What both have of attributes would be a system of neither; the transform may differ."""
+    for n, own in enumerate(["EPSG:32633", system]):
+        transform = rasterio.Affine(30, 0, 5e5 + (3900 * n if not join else 0), 0, -30, 5e6)
+        gdal(GRAY, crs=own, transform=transform)(tmp_path / f"s{n}.tif")
+    with pytest.raises(CombineError, match="attribute 'crs_wkt' of variable 'spatial_ref'"):
+        vs.open_virtual_mfdataset(str(tmp_path / "*.tif"), **join)
+    options = {"combine_options": {"combine_attrs": "override"}}
+    joined = vs.open_virtual_mfdataset(str(tmp_path / "*.tif"), **join, **options)
+    assert joined["spatial_ref"].attrs == vs.open_virtual_dataset(tmp_path / "s0.tif")["spatial_ref"].attrs
+
+
 # -- other targets ----------------------------------------------------------------------------------------------
 
 ELSEWHERE = {

@@ -17,6 +17,8 @@ __all__ = ["merge_attributes", "with_attributes"]
 
 _MEANING = ("units", "positive", "calendar")
 """Values of files that disagree here are other quantities, though their numbers join."""
+_MAPPING = ("grid_mapping_name", "crs_wkt", "spatial_ref")
+"""Of what says where coordinates are; without one that differs, the others would say something else."""
 
 
 def merge_attributes(
@@ -40,7 +42,8 @@ def merge_attributes(
     Raises
     ------
     CombineError
-        ``units`` or ``positive`` of a variable differ, and ``combine_attrs`` is not given; or it asks for agreement.
+        ``units``, ``positive`` or the coordinate reference system of a variable differ, and ``combine_attrs`` is not
+        given; or it asks for agreement.
     """
     how = rules.combine_attrs
     first = attributes[0]
@@ -64,7 +67,8 @@ def merge_attributes(
             if key not in merged:
                 merged[key] = value
             elif not (_same(merged[key], value) or (key == "calendar" and same_meaning(key, merged[key], value))):
-                if how in ("identical", "no_conflicts") or (how is None and name is not None and key in _MEANING):
+                is_other = how is None and name is not None and _changes_meaning(key, value, merged)
+                if is_other or how in ("identical", "no_conflicts"):
                     _refuse(key, name, merged[key], value, sources[0], source)
                 del merged[key]
                 left_out.add(key)
@@ -85,6 +89,12 @@ def with_attributes(variable: xr.Variable, attributes: Mapping[str, Any], /) -> 
     changed: xr.Variable = variable.copy(deep=False)
     changed.attrs = {key: value for key, value in attributes.items() if key not in added}
     return changed
+
+
+def _changes_meaning(key: str, value: object, attributes: Mapping[str, Any]) -> bool:
+    """Tell whether values mean something else with another value of an attribute; of grid mappings, all numbers do."""
+    is_mapping = any(name in attributes for name in _MAPPING)
+    return key in _MEANING or (is_mapping and (key in _MAPPING or not isinstance(value, str)))
 
 
 def _is_equal(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
