@@ -103,6 +103,18 @@ def test_attributes_are_those_of_rioxarray(system, tmp_path):
     assert {key: str(x) for key, x in found.items()} == {key: str(x) for key, x in attributes.items()}
 
 
+@pytest.fixture
+def nothing_known():
+    """Forget what was found out with pyproj, and what without it."""
+    known = crs._wkt_by_pyproj, crs._cf, crs._contradiction
+    for function in known:
+        function.cache_clear()
+    yield
+    for function in known:
+        function.cache_clear()
+
+
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.parametrize("with_pyproj", [True, False])
 @pytest.mark.parametrize("system", [*WRITTEN.values(), *BY_HAND], ids=str)
 def test_systems_are_right_or_noted_without_rasterio(system, with_pyproj, tmp_path, monkeypatch):
@@ -111,8 +123,6 @@ def test_systems_are_right_or_noted_without_rasterio(system, with_pyproj, tmp_pa
         expected = file.crs
     monkeypatch.setattr(crs, "wkt_by_gdal", lambda *_: None)
     if not with_pyproj:
-        for cached in (crs._wkt_by_pyproj, crs._cf):
-            cached.cache_clear()
         monkeypatch.setattr(crs, "pyproj_if_safe", lambda: None)
     found, report = opened(tmp_path / "a.tif")
     is_noted = "GeoKeys" in report

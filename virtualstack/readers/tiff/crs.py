@@ -38,7 +38,7 @@ def crs_of(keys: GeoKeys, structure: Structure, directory: Directory, /) -> tupl
     """
     text = crs_text(keys)
     code = text if text is not None and text.startswith("EPSG:") else None
-    reason = None if code is None else _contradiction(keys, code)
+    reason = None if code is None else _contradiction(tuple(keys.items()), code)
     is_plain = keys.get(_MODEL) == _PROJECTED_MODEL and keys.keys() <= _PLAIN and reason is None
     found = None if code is None else _by_pyproj(code)
     if is_plain and found is not None and not any(text in found["crs_wkt"] for text in _OTHERWISE):
@@ -89,9 +89,10 @@ def crs_text(keys: GeoKeys, /) -> str | None:
     return wkt_of(keys)
 
 
-def _contradiction(keys: GeoKeys, code: str) -> str | None:
+@functools.lru_cache(maxsize=256)
+def _contradiction(items: tuple[tuple[int, Any], ...], code: str) -> str | None:
     """Say what the keys have otherwise than the system of a code; ``None`` where nothing, or pyproj cannot tell."""
-    pyproj = pyproj_if_safe()
+    pyproj, keys = pyproj_if_safe(), dict(items)
     if pyproj is None or not keys.keys() & (_FACTS | {_VERTICAL}):
         return None
     try:
