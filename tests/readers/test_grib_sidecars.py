@@ -178,6 +178,18 @@ def test_messages_of_one_length_are_read_ahead(files):
         assert server.n_requests == 2
 
 
+def test_much_padding_takes_few_requests(files):
+    """More is read at a time the further there is nothing."""
+    data = files("plain")
+    with RangeServer({NAME: data, "padded": data + bytes(5 << 20)}) as server:
+        scanned(server.url(NAME), index=None)
+        n_plain = server.n_requests
+        server.reset()
+        (_, said), _ = scanned(server.url("padded"), index=None)
+        assert said["n_junk"] == 5 << 20
+        assert server.n_requests <= n_plain + 12
+
+
 def moved(places, by):
     return [(offset + by, length) for offset, length in places]
 

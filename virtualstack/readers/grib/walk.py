@@ -190,10 +190,10 @@ class Walk:
     def _next(self, window: _Window, at: int) -> int:
         """Find where the next message may begin; the end of the file where none does."""
         size = self.source.size
-        window.block = max(window.block, min(4 * window.block, _JUNK))  # there may be much of it
         while at < size:
             data = window.rest(at)
             if len(data) < len(MAGIC):
+                window.block = max(window.block, min(4 * window.block, _JUNK))  # there may be much of it
                 data = window.read(at, min(window.block, size - at))
             found = data.find(MAGIC)
             if found >= 0:
