@@ -190,10 +190,12 @@ class Walk:
     def _next(self, window: _Window, at: int) -> int:
         """Find where the next message may begin; the end of the file where none does."""
         size = self.source.size
+        block = max(window.block, _JUNK)  # there may be much of it
+        window.block = min(4 * window.block, block)
         while at < size:
             data = window.rest(at)
             if len(data) < len(MAGIC):
-                window.block = max(window.block, min(4 * window.block, _JUNK))  # there may be much of it
+                window.block = min(4 * window.block, block)
                 data = window.read(at, min(window.block, size - at))
             found = data.find(MAGIC)
             if found >= 0:
