@@ -556,3 +556,10 @@ def test_variables_that_form_no_dataset_are_named(strangers):
     ):
         read(strangers)
     assert "t" not in read(strangers, drop_variables="t")
+
+
+def test_loaded_variables_that_are_not_there_are_no_matter(strangers):
+    """Of those that a store names as such."""
+    change(strangers, lambda document: document["groups"][""]["loaded"].append("gone"))
+    vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
+    assert not read(strangers)["lat"].any()

@@ -87,7 +87,8 @@ def _group(objects: ObjectStore, snapshot: Snapshot, permission: Permission) -> 
 
 def _loaded_in(*groups: ManifestGroup) -> Callable[[ManifestArray], bool]:
     """Give what tells which arrays have chunks in the view: those that were values when they were written."""
-    loaded = {id(node.arrays[name]) for group in groups for _, node in group.walk() for name in node.loaded}
+    nodes = [node for group in groups for _, node in group.walk()]
+    loaded = {id(node.arrays[name]) for node in nodes for name in node.loaded & node.arrays.keys()}
     return lambda array: id(array) in loaded or is_inline(array)
 
 
