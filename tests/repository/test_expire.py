@@ -309,6 +309,19 @@ def test_what_is_left_goes_by_the_clock_of_the_store(tmp_path, monkeypatch):
     assert not left.exists()
 
 
+def test_what_writers_of_the_view_left(tmp_path):
+    """It lies beside the arrays that zarr sees."""
+    url = tmp_path / "x.vstack"
+    create(url, {"v": virtual(tmp_path, [0])})
+    left = url / "v" / ".virtualstack-0123"
+    left.write_bytes(b"left")
+    assert not Repository.open(url).expire().objects
+    then = time.time() - 2 * DAY.total_seconds()
+    os.utime(left, (then, then))
+    assert Repository.open(url).expire().objects == ("v/.virtualstack-0123",)
+    assert not left.exists()
+
+
 def test_a_bucket(tmp_path, s3_server):
     """It tells whole seconds, and a grace period of none is none."""
     storage = {"s3://bucket": s3_server.options}

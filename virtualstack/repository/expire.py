@@ -191,7 +191,7 @@ def _unused(objects: ObjectStore, permission: Permission, numbers: Sequence[int]
         if (made_at(named[key]) if seconds is None else seconds) <= before
     ]
     if isinstance(objects.target, LocalTarget):
-        found += objects.target.leftovers(FOLDER, before)
+        found += objects.target.leftovers("", before)
     return found
 
 
