@@ -60,7 +60,23 @@ def test_projected_systems_without_a_code_are_no_geographic_ones(tmp_path):
 
 @pytest.mark.parametrize(
     ("nodata", "dtype"),
-    [("-1.#IND", "f4"), ("1.#QNAN", "f8"), ("-1.#INF", "f4"), ("0,5", "f4"), ("7 8", "u1"), ("-3.4e38", "f2")],
+    [
+        ("-1.#IND", "f4"),
+        ("1.#QNAN", "f8"),
+        ("-1.#INF", "f4"),
+        ("0,5", "f4"),
+        ("7 8", "u1"),
+        ("-3.4e38", "f2"),
+        ("none", "u1"),
+        (" ", "i2"),
+        ("1.5", "i2"),
+        ("-0.5", "u1"),
+        ("9.2e18", "u8"),
+        ("1.9", "i8"),
+        ("1_0", "u1"),
+        ("-nan", "f4"),
+        ("1e400", "f4"),
+    ],
 )
 def test_nodata_is_read_as_by_gdal(nodata, dtype, tmp_path):
     check_place_and_attributes(*written(tmp_path / "a.tif", {}, {}, VALUES.astype(dtype), [(NODATA, nodata)]))
@@ -81,6 +97,21 @@ def test_items_are_escaped_twice_and_empty_ones_are_none(tmp_path):
     found, expected = written(tmp_path / "a.tif", {}, {}, texts=[(GDAL, f"<GDALMetadata>{items}</GDALMetadata>")])
     check_place_and_attributes(found, expected)
     assert (found.a, found.long_name) == ("<&é", "1 < 2")
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        '<GDALMetadata><!-- none --><Item name="a">1</Item></GDALMetadata>',
+        '<GDALMetadata><Item name="a">  1 x </Item></GDALMetadata>',
+        '<GDALMetadata><Group><Item name="a">1</Item></Group></GDALMetadata>',
+        '<Metadata><Item name="a">1</Item></Metadata>',
+        '<GDALMetadata><Item name="SCALE" sample="0" role="scale">1,5 m</Item></GDALMetadata>',
+        '<GDALMetadata><Item name="OFFSET" sample="0" role="offset">none</Item></GDALMetadata>',
+    ],
+)
+def test_items_are_found_as_by_gdal(xml, tmp_path):
+    check_place_and_attributes(*written(tmp_path / "a.tif", {}, {}, texts=[(GDAL, xml), (305, "  x ")]))
 
 
 @pytest.mark.parametrize("dtype", ["c8", "c16"])

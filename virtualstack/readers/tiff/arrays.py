@@ -16,6 +16,7 @@ from virtualstack.codecs.tiff.names import standard_codec
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, value_changing
 from virtualstack.readers.tiff.image import Image, Layout
+from virtualstack.readers.tiff.metadata import number_of
 
 __all__ = ["AUTO", "OF_BANDS", "Axes", "image_array", "meaning", "nodata_of"]
 
@@ -26,8 +27,7 @@ OF_BANDS = ("scales", "offsets")
 """Attributes of bands that do not scale alike, which CF has no words for: they are not applied."""
 
 _LEAST_PART = 16
-_NOT_FINITE = re.compile(r"-?1\.#(QNAN|SNAN|IND|INF)")
-_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,36 +133,23 @@ def nodata_of(layout: Layout, /) -> Any:
     >>> nodata_of(image), nodata_of(replace(image, nodata="-9999"))
     (np.uint8(255), None)
     """
-    if layout.nodata is None:
+    if not layout.nodata:
         return None
     dtype, text = layout.dtype, layout.nodata.strip()
-    number: float | int | None = _number_of(text)
-    if number is None:
-        return None
-    if dtype.kind in "iu" and text.lstrip("+-").isdigit():
-        number = int(text)
     if dtype.kind in "iu":
+        if dtype.itemsize == 8:
+            digits = _WHOLE.match(text)
+            number: float = int(digits[0]) if digits else 0
+        else:
+            number = number_of(text)
         limits = np.iinfo(dtype)
-        if not math.isfinite(number) or number != int(number) or not limits.min <= number <= limits.max:
-            return None
-        return dtype.type(int(number))
+        # what stands behind the point does not count
+        return dtype.type(int(number)) if limits.min <= number <= limits.max else None
+    number = number_of(text)
     with np.errstate(over="ignore"):
         value = dtype.type(number)
     is_too_large = dtype == np.float16 and math.isfinite(number) and not np.isfinite(value)
     return None if is_too_large else value
-
-
-def _number_of(text: str) -> float | None:
-    """Read a number as GDAL does: a comma is a point, what follows does not count, and Windows has names of its own."""
-    try:
-        return float(text)
-    except ValueError:
-        found = _NOT_FINITE.match(text) or _NUMBER.match(text)
-    if found is None:
-        return None
-    if found.re is _NOT_FINITE:
-        return math.nan if found[1] != "INF" else -math.inf if text.startswith("-") else math.inf
-    return float(found[0].replace(",", "."))
 
 
 def _contiguous(layout: Layout, offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64] | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +14,7 @@ import numpy as np
 
 from virtualstack.readers.tiff.structure import Directory, Structure
 
-__all__ = ["GDAL_METADATA", "Metadata", "metadata_of"]
+__all__ = ["GDAL_METADATA", "Metadata", "metadata_of", "number_of"]
 
 GDAL_METADATA = 42112
 _TEXTS = {
@@ -34,6 +36,8 @@ _OURS = frozenset(
     }
 )
 _MOST_XML = 16 << 20
+_NAMED = re.compile(r"(?!-nan)([+-]?)(?:1\.#)?(nan|qnan|snan|ind|inf)", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,21 @@ def _parsed(text: str) -> Any:
     return text
 
 
+def number_of(text: str, /) -> float:
+    """Read a number as GDAL does: a comma is a point, what follows does not count, and what is no number is 0.
+
+    Windows has names of its own for what is not finite.
+
+    >>> number_of("0,5 m"), number_of("-1.#INF"), number_of("none")
+    (0.5, -inf, 0.0)
+    """
+    text = text.lstrip()
+    if named := _NAMED.match(text):
+        return math.copysign(math.inf, -1 if named[1] == "-" else 1) if named[2].lower() == "inf" else math.nan
+    found = _NUMBER.match(text)
+    return float(found[0].replace(",", ".")) if found else 0.0
+
+
 def metadata_of(structure: Structure, directory: Directory, /) -> Metadata:
     """Read what describes an image."""
     tags = _described(structure, directory)
@@ -108,7 +127,7 @@ def metadata_of(structure: Structure, directory: Directory, /) -> Metadata:
     if xml is None:
         return Metadata(tags=tags)
     # an entity may stand for more text than there is memory; GDAL writes none
-    if "<!" in xml or len(xml) > _MOST_XML:
+    if "<!" in xml.replace("<!--", "") or len(xml) > _MOST_XML:
         return Metadata(tags=tags, note="GDAL's metadata (tag 42112), which declares entities or is very long")
     try:
         root = ElementTree.fromstring(xml)
@@ -120,11 +139,11 @@ def metadata_of(structure: Structure, directory: Directory, /) -> Metadata:
 def _of_items(root: ElementTree.Element, tags: dict[str, str]) -> Metadata:
     bands: dict[int, dict[str, str]] = {}
     columns: dict[str, dict[int, Any]] = {"scale": {}, "offset": {}, "description": {}, "unittype": {}}
-    for item in root.iter("Item"):
+    for item in root.iterfind("Item") if root.tag == "GDALMetadata" else ():
         name, role, sample = item.get("name"), item.get("role"), item.get("sample")
         if item.get("domain") or name is None:
             continue
-        text = html.unescape(item.text or "")  # which GDAL escapes twice
+        text = html.unescape((item.text or "").lstrip())  # which GDAL escapes twice
         if not text:
             continue
         if sample is None:
@@ -132,9 +151,7 @@ def _of_items(root: ElementTree.Element, tags: dict[str, str]) -> Metadata:
         elif not sample.isdigit():
             continue
         elif role in ("scale", "offset"):
-            number = _parsed(text)
-            if isinstance(number, int | float):
-                columns[role][int(sample)] = float(number)
+            columns[role][int(sample)] = number_of(text)
         elif role in columns:
             columns[role][int(sample)] = text
         elif role is None:
@@ -154,7 +171,7 @@ def _described(structure: Structure, directory: Directory) -> dict[str, str]:
     for code, name in _TEXTS.items():
         text = structure.text(directory, code)
         if text is not None:
-            found[f"TIFFTAG_{name}"] = text
+            found[f"TIFFTAG_{name}"] = text.lstrip(" \t")
     for code, name in _NUMBERS.items():
         if code in directory.entries:
             found[f"TIFFTAG_{name}"] = str(structure.number(directory, code, 0))
