@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tests.amount import ALL
 from virtualstack.errors import ReaderError, WriterError
 from virtualstack.manifests import EMPTY, INLINE, MISSING
 from virtualstack.readers import ReadOptions, find_reader
+from virtualstack.reading import read_array
 from virtualstack.repository import save
 from virtualstack.storage import Storage
 
@@ -81,6 +83,12 @@ def assert_same(got, expected):
             assert (array.shape, array.dtype, array.grid) == (known.shape, known.dtype, known.grid)
             assert array.dimension_names == known.dimension_names
             assert as_texts(array.attributes) == as_texts(known.attributes), name
+            if array.dtype.names and references(array) != references(known):
+                # records in an order of bytes, or with padding, for which zarr has no form are stored anew
+                places = [x[0] for x in references(array) if len(x) == 5]
+                assert all(place is None or "/b.icechunk/chunks/" in place[0] for place in places), name
+                np.testing.assert_array_equal(read_array(array, ()), read_array(known, ()))
+                continue
             for i, (found, wanted) in enumerate(zip(references(array), references(known), strict=True)):
                 if len(wanted) == 2 and len(found) == 5:  # an absent chunk that kerchunk must write out
                     fill, dtype = known.manifest.tables.fill.value, known.dtype
@@ -142,6 +150,26 @@ def test_a_cube_comes_back(cube, first, second, tmp_path):
     found = vs.open_virtual_dataset(path).virtual.open().load()
     xr.testing.assert_equal(found, expected)
     assert found["t"].attrs == expected["t"].attrs
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_odd_attributes_come_back(first, second, tmp_path):
+    """Numbers that JSON has no word for, fill values of another type than the values, texts of more than 512 bytes."""
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        v = file.create_dataset("v", data=np.arange(6, dtype="i2"))
+        v.dims[0].label = "x"
+        v.attrs["_FillValue"] = np.int8(-7)
+        v.attrs["_FILLVALUE"] = np.float32(np.nan)
+        v.attrs["limits"] = np.array([-np.inf, 1, np.nan])
+        v.attrs["nothing"] = np.nan
+        v.attrs["word"] = "NaN"
+        text = file.create_dataset("text", data=np.array([b"long" * 99] * 3, object), dtype=h5py.string_dtype())
+        text.dims[0].label = "z"
+        file.attrs["_NCPROPERTIES"] = np.array([1, 2], "i1")
+    before, after, _ = there_and_back(tmp_path / "a.nc", first, second, tmp_path)
+    assert_same(after, before)
+    assert as_texts(after.arrays["v"].attributes) == as_texts(read(tmp_path / "a.nc").arrays["v"].attributes)
+    assert "_NCPROPERTIES" in after.attributes
 
 
 @pytest.mark.parametrize("target", FORMS)

@@ -23,6 +23,8 @@ __all__ = [
 EXTRA, ATTRIBUTE_DTYPES = "virtualstack", "attribute_dtypes"
 """Keys in the metadata of an array, and in what stands there, that readers of zarr do not know and ignore."""
 
+_NOT_FINITE = "NaN", "Infinity", "-Infinity"
+
 
 def json_attributes(attributes: Mapping[str, Any], /, *, variable: str) -> dict[str, Any]:
     """Give attributes as values that the ``json`` module writes and reads back.
@@ -42,18 +44,26 @@ def json_attributes(attributes: Mapping[str, Any], /, *, variable: str) -> dict[
     return {str(name): _value(value, f"{variable}.{name}") for name, value in attributes.items()}
 
 
-def attribute_dtypes(attributes: Mapping[str, Any], /) -> dict[str, str]:
+def attribute_dtypes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None = None, /) -> dict[str, str]:
     """Give the dtypes of numbers that JSON would forget: a float32 ``scale_factor`` decodes to float32.
+
+    NaN and infinities may become text. ``_FillValue`` is taken to be of the ``dtype`` of the values.
 
     >>> attribute_dtypes({"scale_factor": np.float32(0.5), "n": 3, "valid_range": np.array([0, 1], "i2")})
     {'scale_factor': '<f4', 'valid_range': '<i2'}
     """
-    numbers = {name: np.asarray(x) for name, x in attributes.items() if isinstance(x, np.generic | np.ndarray)}
+    numbers = {name: np.asarray(x) for name, x in attributes.items() if isinstance(x, np.generic | np.ndarray | float)}
     return {
         name: x.dtype.newbyteorder("<").str
         for name, x in numbers.items()
-        if x.dtype.kind in "iuf" and x.dtype not in (np.dtype(np.int64), np.dtype(np.float64))
+        if x.dtype.kind in "iuf" and not _is_known(x, dtype if name == "_FillValue" else None)
     }
+
+
+def _is_known(numbers: np.ndarray[Any, Any], dtype: np.dtype[Any] | None) -> bool:
+    if dtype is not None:
+        return bool(numbers.dtype == dtype)
+    return numbers.dtype in (np.dtype(np.int64), np.dtype(np.float64)) and bool(np.isfinite(numbers).all())
 
 
 def restore_dtypes(attributes: Mapping[str, Any], dtypes: object, /) -> dict[str, Any]:
@@ -65,7 +75,7 @@ def restore_dtypes(attributes: Mapping[str, Any], dtypes: object, /) -> dict[str
     restored = dict(attributes)
     for name, dtype in dtypes.items() if isinstance(dtypes, Mapping) else ():
         value = restored.get(name)
-        if not isinstance(value, int | float | list) or not re.fullmatch(r"<[iuf][248]|\|[iu]1", str(dtype)):
+        if not _are_numbers(value) or not re.fullmatch(r"<[iuf][248]|\|[iu]1", str(dtype)):
             continue
         try:
             array = np.asarray(value, np.dtype(dtype).newbyteorder("="))
@@ -75,18 +85,27 @@ def restore_dtypes(attributes: Mapping[str, Any], dtypes: object, /) -> dict[str
     return restored
 
 
+def _are_numbers(value: Any) -> bool:
+    """Say whether a value is one number or several, with NaN and infinities as text."""
+    if isinstance(value, list):
+        return all(map(_are_numbers, value))
+    return isinstance(value, int | float | np.number) or (isinstance(value, str) and value in _NOT_FINITE)
+
+
 def with_dtypes(attributes: Mapping[str, Any], document: Mapping[str, Any], /) -> dict[str, Any]:
     """Give attributes the dtypes that stand in the metadata of their array or group, if any do."""
     extra = document.get(EXTRA)
     return restore_dtypes(attributes, extra.get(ATTRIBUTE_DTYPES) if isinstance(extra, Mapping) else None)
 
 
-def extra_of(attributes: Mapping[str, Any], /) -> dict[str, Any]:
+def extra_of(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None = None, /) -> dict[str, Any]:
     """Give what is to stand in the metadata of an array or group beside attributes; nothing where JSON holds them.
+
+    The ``dtype`` is that of values, if there are any: see :func:`attribute_dtypes`.
 
     It has the key ``must_understand``, without which readers of zarr v3 refuse what they do not know.
     """
-    dtypes = attribute_dtypes(attributes)
+    dtypes = attribute_dtypes(attributes, dtype)
     return {EXTRA: {"must_understand": False, ATTRIBUTE_DTYPES: dtypes}} if dtypes else {}
 
 

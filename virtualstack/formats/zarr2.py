@@ -158,6 +158,7 @@ def _array(
         )
     stored, filters, compressor = _stored_form(array, plain, variable)
     raw = restore_cf(array.attributes, array.cf, variable=variable)
+    extra = extra_of(raw, array.dtype)
     fill, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=plain.n_holes > 0)
     if fill is not None:
         raw.pop("_FillValue", None)
@@ -180,7 +181,7 @@ def _array(
         "fill_value": None if fill is None else fill_to_zarr2(fill, stored),
         "dimension_separator": ".",
     }
-    return zarray | extra_of(raw), attributes, manifest  # readers of zarr v2 ignore keys that they do not know
+    return zarray | extra, attributes, manifest  # readers of zarr v2 ignore keys that they do not know
 
 
 def _stored_form(
@@ -250,9 +251,9 @@ def parse_zarr2(
     dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)
     fill = fill_from_zarr2(zarray.get("fill_value"), dtype, where=where)
     attributes = {name: value for name, value in zattrs.items() if name != DIMENSIONS and not is_nczarr(name)}
-    attributes = with_dtypes(attributes, zarray)
     if masks_fill_value and zarray.get("fill_value") is not None:
         attributes["_FillValue"] = fill.value
+    attributes = with_dtypes(attributes, zarray)
     reverse = tuple(range(len(shape)))[::-1] if order == "F" and len(shape) > 1 else None
     return ArrayMetadata(
         shape=shape,
@@ -267,7 +268,7 @@ def parse_zarr2(
 
 def is_nczarr(name: str, /) -> bool:
     """Tell whether an attribute, or key of ``.zarray``, is what netCDF's own zarr (NCZarr) keeps its model in."""
-    return name.lower().startswith(("_nczarr", "_ncproperties"))
+    return name.lower().startswith("_nczarr") or name == "_NCProperties"
 
 
 def _nczarr_names(zarray: Mapping[str, Any], zattrs: Mapping[str, Any]) -> list[str] | None:

@@ -92,7 +92,7 @@ def parse_zarr3(
         encoding=ordered_encoding(dtype, chunks, codecs, order),
         fill=fill,
         dimension_names=_names(data.get("dimension_names"), len(shape), where),
-        attributes=_attributes(with_dtypes(_object(data.get("attributes"), where), data), native, where),
+        attributes=with_dtypes(_attributes(_object(data.get("attributes"), where), native, where), data),
         key_prefix=prefix,
         separator=separator,
         edges=edges,

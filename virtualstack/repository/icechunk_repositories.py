@@ -9,7 +9,7 @@ from typing import Any
 from virtualstack.errors import StorageError, WriterError
 from virtualstack.formats.icechunk import import_icechunk, reason_of
 from virtualstack.location import Location, absolute_url
-from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
 from virtualstack.readers.icechunk import options_of_s3, repository_storage
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.local import LocalTarget
@@ -80,6 +80,7 @@ def save_icechunk(
                 config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
             repository = icechunk.Repository.create(place, config)
             repository.save_config()
+        repository = _with_inline(icechunk, repository, place, group)
         session = repository.writable_session(_BRANCH)
         write_icechunk(group, session.store, mode="w", storage=reached, **options)
         return str(session.commit(message or "virtualstack", rebase_with=icechunk.ConflictDetector()))
@@ -110,6 +111,21 @@ def _delete(url: str, storage: Storage) -> None:
 
 def _sources(group: ManifestGroup) -> set[Location]:
     return {x for _, node in group.walk() for array in node.arrays.values() for x in array.in_memory().locations}
+
+
+def _with_inline(icechunk: Any, repository: Any, place: Any, group: ManifestGroup) -> Any:
+    """Open a repository so that this process stores in manifests what the group has inline; others would be files."""
+    lengths = [
+        manifest.entries["length"][manifest.entries["location"] == INLINE]
+        for _, node in group.walk()
+        for manifest in (array.in_memory() for array in node.arrays.values())
+    ]
+    longest = max((int(x.max(initial=0)) for x in lengths), default=0)
+    config = icechunk.Repository.fetch_config(place) or icechunk.RepositoryConfig.default()
+    if longest <= (config.inline_chunk_threshold_bytes or 0):
+        return repository
+    config.inline_chunk_threshold_bytes = longest
+    return icechunk.Repository.open(place, config)
 
 
 def _containers(icechunk: Any, sources: Iterable[Location], storage: Storage) -> dict[str, Any]:

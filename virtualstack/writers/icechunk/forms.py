@@ -295,7 +295,7 @@ def _document(array: ManifestArray, grid: _Grid, path: str) -> bytes:
         document["chunk_grid"] = {"name": "rectilinear", "configuration": configuration}
     raw = restore_cf(array.attributes, array.cf, variable=path)
     document["attributes"] = _attributes(raw, array.dtype, path)
-    return _dump(document | extra_of({name: x for name, x in raw.items() if name != "_FillValue"}), path)
+    return _dump(document | extra_of(raw, array.dtype), path)
 
 
 def _attributes(raw: Mapping[str, Any], dtype: np.dtype[Any], path: str) -> dict[str, Any]:
