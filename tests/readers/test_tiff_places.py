@@ -53,6 +53,16 @@ def test_places_are_those_of_rioxarray(doubles, keys, tmp_path):
     check_place_and_attributes(*written(tmp_path / "a.tif", doubles, keys))
 
 
+@pytest.mark.parametrize(("kind", "scale"), [(5, (20, 2, 20, 1, 0, 0)), (10, (10, 1, 20, 1, 0, 1)), (4, (10, 20, 0))])
+def test_places_are_numbers_of_any_type(kind, scale, tmp_path):
+    tags = [(SCALE, kind, 3, scale, True), (TIES, 4, 6, (0, 0, 0, 500000, 4000000, 0), True)]
+    tifffile.imwrite(tmp_path / "a.tif", VALUES, extratags=tags, metadata=None)
+    found = vs.open_virtual_dataset(tmp_path / "a.tif").virtual.open(mask_and_scale=False)["band_data"].load()
+    with rioxarray.open_rasterio(tmp_path / "a.tif") as expected:
+        check_place_and_attributes(found, expected.load())
+    assert found.x[0] == 500005
+
+
 def test_projected_systems_without_a_code_are_no_geographic_ones(tmp_path):
     system = {1024: 1, 2048: 4326, 3072: 0}
     check_place_and_attributes(*written(tmp_path / "a.tif", {SCALE: (10.0, 10.0, 0.0), TIES: TIE}, system))

@@ -16,6 +16,7 @@ __all__ = ["GeoKeys", "Transform", "control_points", "geo_keys", "polynomials", 
 _SCALE, _TIE_POINTS, _MATRIX = 33550, 33922, 34264
 _KEYS, _DOUBLES, _ASCII = 34735, 34736, 34737
 _RASTER_TYPE, _POINT = 1025, 2
+_RATIOS = (5, 10)  # TIFF 6.0, section 2: types of tags
 _MOST_POINTS = 10_000
 _POLYNOMIALS, _N_NUMBERS, _N_COEFFICIENTS = 50844, 92, 20
 _OF_POLYNOMIALS = (
@@ -115,7 +116,12 @@ def polynomials(structure: Structure, directory: Directory, /) -> str | None:
 
 def _numbers(structure: Structure, directory: Directory, code: int) -> list[float]:
     values = structure.values(directory, code)
-    return [] if values is None or values.dtype.kind != "f" else [float(x) for x in values.tolist()]
+    if values is None or values.dtype.kind not in "iuf":
+        return []
+    numbers = [float(x) for x in values.tolist()]
+    if directory.entries[code][0] in _RATIOS:
+        return [a / b if b else 0.0 for a, b in zip(numbers[::2], numbers[1::2], strict=True)]
+    return numbers
 
 
 def geo_keys(structure: Structure, directory: Directory, /) -> GeoKeys | None:
