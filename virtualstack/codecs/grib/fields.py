@@ -15,6 +15,7 @@ __all__ = [
     "SAME_BITMAP",
     "SECTION",
     "described",
+    "has_harmonics",
     "last_field",
     "message_1",
     "message_2",
@@ -27,6 +28,8 @@ EMPTY_DATA = b"\0\0\0\5\7"
 
 SECTION = Struct(">IB")
 """Length and number of a section of GRIB 2."""
+_HARMONICS = (50, 51)  # WMO FM 92 GRIB2, code table 5.0: spectral data, simple and complex packing
+_NO_BITMAP = 255
 SAME_BITMAP = 254  # WMO FM 92 GRIB2, section 6: the bitmap that was defined before, in the same message
 
 
@@ -80,6 +83,25 @@ def short_data(data: bytes, /) -> bytes:
         body = bytes((flags & 0xF0,)) + rest + data[10:].ljust(64, b"\0")
         return (3 + len(body)).to_bytes(3, "big") + body
     return b"\0\0\x0c\x08" + rest + b"\0\0"
+
+
+def has_harmonics(message: bytes, /) -> bool:
+    """Tell whether a message of one field has spherical harmonics without a bitmap: none of its values is missing."""
+    if message[7] == 1:
+        flags = message[15]
+        at = 8 + int.from_bytes(message[8:11], "big")
+        if flags & 0x80:
+            at += int.from_bytes(message[at : at + 3], "big")
+        return not flags & 0x40 and message[at + 3 : at + 4] >= b"\x80"
+    at, template = 16, 0
+    while at + 11 <= len(message):
+        length, kind = SECTION.unpack_from(message, at)
+        if kind == 5:
+            template = int.from_bytes(message[at + 9 : at + 11], "big")
+        elif kind == 6:
+            return template in _HARMONICS and message[at + 5] == _NO_BITMAP
+        at += length
+    return False
 
 
 def _edition(raw: bytes) -> int:
