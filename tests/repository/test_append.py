@@ -296,3 +296,18 @@ def test_there_must_be_a_store(tmp_path, url):
         append(url, part, join="inner")
     with pytest.raises(ValueError, match="combine_options has"):
         append(url, part, combine_options={"coords": "all"})
+
+
+@pytest.mark.parametrize("mode", ["a", "r+", "x", None])
+def test_other_modes_do_not_replace_what_is_there(url, first, mode):
+    """Such as the one by which zarr appends."""
+    with pytest.raises(ValueError, match=r"mode=.*; it is 'w-' for a new store, or 'w' to replace .* append_dim="):
+        virtual(url).isel(time=slice(0, 1)).virtual.to_manifest_store(url, mode=mode)
+    check(url, first)
+
+
+@pytest.mark.parametrize("dim", [["time"], 3])
+def test_a_dimension_is_named(url, first, dim):
+    """A list of one is none."""
+    with pytest.raises(CombineError, match=r"has no dimension .* to append to; it has"):
+        virtual(url).virtual.to_manifest_store(url, append_dim=dim)

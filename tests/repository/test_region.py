@@ -1,5 +1,7 @@
 """``to_manifest_store(..., region=)``: overlays on the chunks that there are, all checked first."""
 
+import re
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -153,8 +155,9 @@ def test_options_are_checked(tmp_path, url, first):
         place(url, part, {"time": slice(2, 6, 2)})
     with pytest.raises(IndexError, match="index 9 is out of bounds"):
         place(url, part, {"time": 9})
-    with pytest.raises(ValueError, match="region='all'"):
-        place(url, part, "all")
+    for region in ("all", 3, ["time"]):
+        with pytest.raises(ValueError, match=f"region={re.escape(repr(region))}; it is 'auto', or names"):
+            place(url, part, region)
     with pytest.raises(ValueError, match="join='left' and ordered=True say how append_dim= adds"):
         place(url, part, "auto", join="left")
     with pytest.raises(ValueError, match="combine_options say how"):

@@ -96,6 +96,12 @@ def test_damaged_values_are_an_error(tmp_path, url, first):
     assert n_told > 2.9 * len(good)
 
 
+def test_a_variable_is_named(url, first):
+    """By a text."""
+    with pytest.raises(TypeError, match=r"write\(\) takes the name of a variable, not 3"):
+        opened(url).write(3, ..., 0.0)
+
+
 def test_prefixes_do_not_grow(url, first):
     """However often values are written."""
     for i in range(5):

@@ -53,9 +53,9 @@ def appended(
         Chunks of the group would have to be joined.
     """
     dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
-    if dim not in dims:
+    if not isinstance(dim, str) or dim not in dims:
         raise CombineError(
-            f"'{stored.url}' has no dimension '{dim}' to append to; it has {sorted(dims)}",
+            f"'{stored.url}' has no dimension {dim!r} to append to; it has {sorted(dims)}",
             property="dimension",
             left=sorted(dims),
             right=dim,

@@ -47,11 +47,15 @@ def placed(
 
     Raises
     ------
+    ValueError
+        The region is none.
     CombineError
         They do not fit; a note names the group.
     ChunkAlignmentError
         Chunks do not end where those of the store end.
     """
+    if not (isinstance(region, Mapping) or (isinstance(region, str) and region == "auto")):
+        raise ValueError(f"region={region!r}; it is 'auto', or names what is to be overwritten along dimensions")
     dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
     unknown = sorted(set() if isinstance(region, str) else set(map(str, region)) - dims)
     if unknown:
@@ -110,10 +114,8 @@ def _placed(
 def _sides(region: Region, old: Part, new: Part) -> dict[str, Side]:
     """Find the elements of the store that a region names."""
     wanted: Mapping[str, Any]
-    if region == "auto":
+    if isinstance(region, str):
         wanted = {dim: "auto" for dim in new.indexes if dim in old.indexes}
-    elif isinstance(region, str):
-        raise ValueError(f"region={region!r}; it is 'auto', or names what is to be overwritten along dimensions")
     else:
         wanted = {str(dim): item for dim, item in region.items() if dim in old.sizes}
     return {

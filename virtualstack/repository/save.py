@@ -39,6 +39,8 @@ def save(
 
     Raises
     ------
+    ValueError
+        There is no such mode.
     WriterError
         There is a store already, with ``mode="w-"``; or an attribute has no form in it.
     ConflictError
@@ -46,6 +48,11 @@ def save(
     StorageError
         The store cannot be written.
     """
+    if mode not in ("w-", "w"):
+        raise ValueError(
+            f"mode={mode!r}; it is 'w-' for a new store, or 'w' to replace what one holds in a new snapshot; "
+            "append_dim= and region= add to it"
+        )
     objects = ObjectStore(absolute_url(target).rstrip("/") + "/", Storage.of(storage))
     base = _base(objects, group, mode)
     return write_group(objects, base, group, permission_of(objects.url, base, ()), message=message, relative=relative)

@@ -22,6 +22,8 @@ def write(
     store: Stored, path: str, region: object, values: Any, storage: Storage, /, *, raw: bool, message: str | None
 ) -> Snapshot:
     """Overwrite a region of a variable; see :meth:`~virtualstack.repository.Repository.write`."""
+    if not isinstance(path, str):
+        raise TypeError(f"write() takes the name of a variable, not {path!r}")
     found = store.group[path]
     if not isinstance(found, ManifestArray):
         raise KeyError(f"'{path}' is a group, with the variables {sorted(found.arrays)}")
