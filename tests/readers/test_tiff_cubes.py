@@ -93,6 +93,19 @@ def test_bands_that_scale_otherwise_do_not_join_silently(scales, tmp_path):
     np.testing.assert_array_equal(apart.virtual.open()["band_2"], [GRAY * 2.0, GRAY * scales[1]])
 
 
+def test_bands_that_scale_alike_join_with_what_is_stored(tmp_path):
+    bands, scenes = np.stack([GRAY, GRAY]).astype("i2"), []
+    for n, scales in enumerate([(1.0, 2.0), (1.0, 2.0), (1.0, 3.0)]):
+        gdal(bands + n, scales=scales)(tmp_path / f"s{n}.tif")
+        scenes.append(vs.open_virtual_dataset(tmp_path / f"s{n}.tif").drop_vars("spatial_ref").expand_dims(n=[n]))
+    scenes[0].virtual.to_kerchunk(tmp_path / "a.json")
+    stored = vs.open_virtual_dataset(tmp_path / "a.json")
+    joined = xr.concat([stored, scenes[1]], "n").virtual.open(mask_and_scale=False)
+    np.testing.assert_array_equal(joined["band_data"], [bands, bands + 1])
+    with pytest.raises(CombineError, match="scales"):
+        xr.concat([stored, scenes[2]], "n")
+
+
 @pytest.mark.parametrize("join", [{"new_dim": {"n": vs.FromName(r"s(\d)")}}, {}], ids=["scenes", "tiles"])
 @pytest.mark.parametrize("system", ["EPSG:32634", "+proj=utm +zone=33 +ellps=intl"])
 def test_other_systems_do_not_join_silently(system, join, tmp_path):

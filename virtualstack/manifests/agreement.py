@@ -160,7 +160,8 @@ def other_meaning(left: ManifestArray, right: ManifestArray, /) -> str | None:
     keys = left.cf.keys() | right.cf.keys() if left.cf is not right.cf else frozenset()
     is_float = left.dtype.kind == "f" and keys <= _NO_PACKING
     for key in sorted(keys):
-        a, b = left.cf.get(key), right.cf.get(key)
+        # what only a reader knows to change values is an attribute among others once it is stored
+        a, b = (array.cf.get(key, array.attributes.get(key)) for array in (left, right))
         if not (same_meaning(key, a, b) or (is_float and key in _MISSING and _is_nan(a) and _is_nan(b))):
             return key
     return None
