@@ -481,7 +481,7 @@ def _translate(error: Exception, url: str) -> NoReturn:
             "It leads on in circles, or to an http:// address, which is not followed from https://: if it may, give "
             f'storage={{"{split_url(url)[0]}": {{"allow_http": True}}}}'
         )
-    elif isinstance(error, NotImplementedError):
+    elif isinstance(error, NotImplementedError) or "code: 405 " in text or "code: 501 " in text:
         remedy = "Use another kind of store"
     elif _is_option_error(error):
         remedy = "Check the options in storage="
