@@ -140,7 +140,8 @@ def test_stores_of_users_are_opened_again(s3, tmp_path):
 
         def child():
             assert [source.read(0, 20) for source in sources] == expected
-            assert Storage.of(keys).target("s3://bucket/data").list() == ["private.nc", "public.nc"]
+            listed = Storage.of(keys).target("s3://bucket/data").list()
+            assert {"private.nc", "public.nc"} <= {*listed}  # other tests write there, too
 
         assert forked(child)
 
