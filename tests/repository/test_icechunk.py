@@ -252,6 +252,19 @@ def test_a_region_is_replaced(region, tmp_path, session):
     assert {cell for cell in now if now[cell] != before[cell]} == {(i, 0, j) for i in (1, 2) for j in (0, 1)}
 
 
+def test_a_file_that_was_replaced_is_put_over_itself(tmp_path, session):
+    """Its chunks lie where they lay, and have the checksum of the file that is there now."""
+    path = netcdf(tmp_path / "0.nc")
+    os.utime(path, (1e9, 1e9))
+    vs.open_virtual_dataset(path)[["t"]].virtual.to_icechunk(session.store)
+    netcdf(path, start=50)
+    os.utime(path, (1.1e9, 1.1e9))
+    newer = vs.open_virtual_dataset(path)[["t"]].drop_vars(["time", "x"])
+    newer.virtual.to_icechunk(session.store, region={"time": slice(0, 4)})
+    with xr.open_dataset(path, engine="h5netcdf") as file:
+        np.testing.assert_array_equal(opened(session)["t"], file["t"])
+
+
 def test_chunks_that_a_region_leaves_out_are_removed(tmp_path, session):
     old, new = netcdf(tmp_path / "old.nc", n=8, fill=np.float32(-1)), tmp_path / "new.nc"
     netcdf(new, start=2, n=4, fill=np.float32(-1), written=2)

@@ -47,6 +47,9 @@ def changes_between(
 ) -> Changes:
     """Compare the chunks that a repository has with those that it is to have.
 
+    What is there shows no checksums. So chunks of sources that have one are stored even where the same places are there
+    already: their checksum may be that of a file which was replaced.
+
     Parameters
     ----------
     old, old_urls
@@ -77,13 +80,14 @@ def _same(
     urls: Sequence[str],
 ) -> NDArray[np.bool_]:
     """Tell which of two boxes of entries are the same chunks."""
-    numbers: dict[str, int] = {}
+    numbers: dict[str | None, int] = {}
 
-    def codes(names: Sequence[str]) -> NDArray[np.int64]:
+    def codes(names: Sequence[str | None]) -> NDArray[np.int64]:
         table = [numbers.setdefault(name, FIRST + len(numbers)) for name in names]
         return np.array([0, 0, INLINE, *table], np.int64)
 
-    left, right = codes(old_urls)[a["location"]], codes(urls)[b["location"]]
+    unseen = [url if checksum_of(x) is None else None for url, x in zip(urls, new.locations, strict=True)]
+    left, right = codes(old_urls)[a["location"]], codes(unseen)[b["location"]]
     same = (left == right) & ((left < INLINE) | ((a["offset"] == b["offset"]) & (a["length"] == b["length"])))
     both = (left == INLINE) & (right == INLINE)
     for cell in zip(*np.nonzero(both), strict=True) if both.ndim else [()] * int(both):
