@@ -590,6 +590,17 @@ def test_gaussian_grids_without_end_are_refused(sample, tmp_path):
         vs.open_virtual_dataset(write(tmp_path / "a.grib2", [data]))
 
 
+@pytest.mark.parametrize("at", [19, 35, 36, 46])
+@pytest.mark.parametrize("packing", ["grid_complex", "grid_complex_spatial_differencing"])
+def test_numbers_of_too_many_bits_are_damage(packing, at, tmp_path):
+    """eccodes ends the process."""
+    data = message({"shortName": "t"}, after={"packingType": packing})
+    vs.open_virtual_dataset(write(tmp_path / "a.grib2", [data]))
+    path = write(tmp_path / "a.grib2", [changed(data, 5, at, b"\xff")])
+    with pytest.raises(MalformedFileError, match="more than 64 bits"):
+        vs.open_virtual_dataset(path)
+
+
 def test_what_damaged_messages_say_is_not_taken_for_others(tmp_path):
     """A local section that is none hides the grid from eccodes; the next file has the same grid, and shows it."""
     corner = {"latitudeOfLastGridPointInDegrees": 30, "longitudeOfLastGridPointInDegrees": 60}

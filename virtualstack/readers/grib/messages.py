@@ -38,6 +38,11 @@ _ROWS = {40: 72, 41: 84, 42: 84, 43: 96}
 """Where lengths of rows begin in section 3 of GRIB 2, by its template."""
 _POINTS_A_PARALLEL = 8  # more than any reduced grid has in its longest row; those of ECMWF have 4 n + 16
 
+_COMPLEX = (b"\0\2", b"\0\3")
+_BITS = (19, 35, 36, 46)
+"""Where section 5 of GRIB 2 has them with complex packing, templates 5.2 and 5.3: of values, groups and lengths."""
+_MOST_BITS = 64
+
 _LEAST_1, _LEAST_2 = 8 + 28 + 11 + 4, 16 + 21 + 5 + 4
 
 
@@ -232,6 +237,12 @@ def _check_rows(lengths: bytes, size: int, number: int) -> None:
         raise MessageError(f"a row of its Gaussian grid of {number} parallels has {rows.max()} points")
 
 
+def _check_bits(packing: bytes) -> None:
+    """Check how many bits the numbers of complex packing have: eccodes ends the process where they are too many."""
+    if max((packing[at] for at in _BITS if at < len(packing)), default=0) > _MOST_BITS:
+        raise MessageError(f"its complex packing has numbers of more than {_MOST_BITS} bits")
+
+
 def _length_1(read: Read, at: int, size: int, *, least: int) -> int:
     length = int.from_bytes(read(at, 3), "big")
     if not least <= length <= size - at:
@@ -274,6 +285,8 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> list[Fie
             if kind == 4 and n >= 9:
                 n_levels, template = _PRODUCT.unpack_from(now[3], 5)
                 _check_levels(n_levels, _LEAST_PRODUCT.get(template, 9) + 4 * n_levels, n)
+            if kind == 5 and now[4][9:11] in _COMPLEX:
+                _check_bits(now[4])
         elif kind == 6:
             if n < 6:
                 raise MessageError("section 6 has no bitmap indicator")
