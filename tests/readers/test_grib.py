@@ -243,6 +243,29 @@ def test_columns_of_projected_grids_are_where_eccodes_says(kind, limit, tmp_path
     xr.testing.assert_identical(found[["latitude", "longitude"]], rows[["latitude", "longitude"]])
 
 
+@pytest.mark.parametrize("flags", [{"iScansNegatively": 1}, {"jScansPositively": 0}], ids=str)
+@pytest.mark.parametrize("kind", ["lambert", "polar_stereographic", "lambert_azimuthal_equal_area"])
+def test_projections_that_eccodes_lists_backwards_are_refused(kind, flags, tmp_path):
+    """It lists some as if their first point were in the south-west, and gives values in another order."""
+    handle = eccodes.codes_new_from_message(projected(kind, columns=0))
+    for key, value in flags.items():
+        eccodes.codes_set(handle, key, value)
+    path = write(tmp_path / "a.grib2", [bytes(eccodes.codes_get_message(handle))])
+    points = eccodes.codes_grib_iterator_new(handle, 0)
+    values = []
+    while point := eccodes.codes_grib_iterator_next(points):
+        values.append(point[2])
+    eccodes.codes_grib_iterator_delete(points)
+    eccodes.codes_release(handle)
+    if kind == "lambert_azimuthal_equal_area":
+        np.testing.assert_array_equal(values, np.arange(24))
+        xr.testing.assert_identical(opened(path), cfgrib(path))
+    else:
+        assert values != sorted(values)
+        with pytest.raises(UnsupportedFeatureError, match="not in the south-west"):
+            vs.open_virtual_dataset(path)
+
+
 def test_columns_that_eccodes_lists_as_rows_are_refused(tmp_path):
     """Where a grid has but one dimension, and coordinates would be those of other points."""
     handle = eccodes.codes_new_from_message(message({"shortName": "t"}))

@@ -21,6 +21,8 @@ MAX_POINTS = 1 << 27
 MAX_PARALLELS = 1 << 14
 """Parallels of a Gaussian grid between a pole and the equator: eccodes' time for them grows with the square."""
 
+_STEPS = "DxInMetres", "DiInMetres", "xDirectionGridLengthInMillimetres"  # projections have one of these
+_USUAL = {"iScansNegatively": 0, "jScansPositively": 1}
 _FEW_POINTS, _POINTS_A_BYTE = 1 << 25, 1 << 12  # more than a few need bytes of a message, in which they may be
 
 
@@ -134,6 +136,8 @@ def _made(field: Any, md5: str, n_bytes: int) -> Grid:
     lists_columns = any(not np.array_equal(rows[name], listed[name]) for name in listed)
     if is_consecutive and listed and not by_columns and not lists_columns and _has_columns(field):
         raise GridError("its points lie column by column, and eccodes lists their coordinates row by row")
+    if listed and _is_listed_backwards(field):
+        raise GridError("its first point is not in the south-west, and eccodes lists coordinates as if it were")
     coordinates = {}
     for name, variable in variables.items():
         values = rows[name] if by_columns else listed[name]
@@ -153,6 +157,26 @@ def _by_rows(field: Any, listed: Mapping[str, NDArray[Any]], n_dims: int) -> dic
         name: np.asarray(field[f"{name}s"]).reshape(values.shape) if values.ndim == n_dims else values
         for name, values in listed.items()
     }
+
+
+def _is_listed_backwards(field: Any) -> bool:
+    """Tell whether eccodes overlooks that points of a projection go westwards or southwards.
+
+    Its iterator overlooks it too, and gives values in another order: coordinates are those of other points either way.
+    """
+    if not any(isinstance(ask(field, key), int | float) for key in _STEPS):
+        return False
+    usual = {key: n for key, n in _USUAL.items() if ask(field, key) != n}
+    if not usual:
+        return False
+    points = [field[name] for name in ("latitudes", "longitudes")]
+    was = {key: field[key] for key in usual}
+    for key, n in usual.items():
+        eccodes_of().codes_set_long(field.codes_id, key, n)
+    is_same = all(np.array_equal(points[i], field[name]) for i, name in enumerate(("latitudes", "longitudes")))
+    for key, n in was.items():
+        eccodes_of().codes_set_long(field.codes_id, key, n)
+    return is_same
 
 
 def _has_columns(field: Any) -> bool:
