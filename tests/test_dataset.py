@@ -512,6 +512,16 @@ def test_packing_by_float32_decodes_to_float32_from_references_too(tmp_path, nam
     xr.testing.assert_identical(refs, opened(path))
 
 
+def test_loaded_values_stay_packed_without_a_fill_value(tmp_path):
+    """What was packed in its file is packed as it was when it is written."""
+    path = tmp_path / "a.nc"
+    packing = {"scale_factor": 0.5, "add_offset": 1.0}
+    xr.Dataset({"a": ("x", np.array([1, 5, -2], "i2"), packing)}).to_netcdf(path, engine="netcdf4")
+    made = vs.open_virtual_dataset(path, loadable_variables=["a"]).virtual.to_group().arrays["a"]
+    assert made.dtype == np.dtype("i2")
+    assert dict(made.cf) == packing
+
+
 def test_references_may_be_compressed(nc, tmp_path):
     """JSON compressed with zstd is found out by its suffix."""
     vs.open_virtual_dataset(nc).virtual.to_kerchunk(tmp_path / "refs.json")

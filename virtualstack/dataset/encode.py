@@ -174,6 +174,7 @@ def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
                 encoded = conventions.encode_cf_variable(loaded, name=name)
                 if encoded.attrs.keys() == loaded.attrs.keys() and encoded.dtype == loaded.dtype:
                     return encoded  # as stored: there was nothing to encode
+                encoded.encoding = {}  # a _FillValue of None there would count as one
                 decoded = conventions.decode_cf_variable(name, encoded, stack_char_dim=False)
             except (ValueError, TypeError, OverflowError, NotImplementedError):
                 continue
