@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from virtualstack.errors import WriterError
-from virtualstack.formats.attributes import json_attributes, restore_cf
+from virtualstack.formats.attributes import json_attributes, restore_cf, restore_dtypes
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,13 @@ def test_attribute_that_contradicts_the_source_is_refused():
     """A scale_factor set by hand cannot change what stored bytes mean."""
     with pytest.raises(WriterError, match=r"'v' has scale_factor = 2, but its stored values have 0.5"):
         restore_cf({"scale_factor": 2}, {"scale_factor": 0.5}, variable="v")
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(0.5, "<i2"), (0.1, "<f4"), (70000, "<f2"), (1e40, "<f4"), ([1, 2.5], "|u1"), (16777217, "<f4")],
+)
+def test_attributes_changed_since_keep_their_value(value, dtype):
+    """A dtype that stands beside an attribute from before does not change what it says."""
+    assert restore_dtypes({"a": value}, {"a": dtype}) == {"a": value}
+    assert type(restore_dtypes({"a": value}, {"a": dtype})["a"]) is type(value)

@@ -69,8 +69,12 @@ def _is_known(numbers: np.ndarray[Any, Any], dtype: np.dtype[Any] | None) -> boo
 def restore_dtypes(attributes: Mapping[str, Any], dtypes: object, /) -> dict[str, Any]:
     """Give attributes back the dtypes of :func:`attribute_dtypes`; what is no such dtype, or does not fit, stays.
 
+    An attribute may have been changed since, by who does not know of its dtype.
+
     >>> restore_dtypes({"scale_factor": 0.5}, {"scale_factor": "<f4"})
     {'scale_factor': np.float32(0.5)}
+    >>> restore_dtypes({"scale_factor": 0.1}, {"scale_factor": "<f4"})
+    {'scale_factor': 0.1}
     """
     restored = dict(attributes)
     for name, dtype in dtypes.items() if isinstance(dtypes, Mapping) else ():
@@ -78,10 +82,12 @@ def restore_dtypes(attributes: Mapping[str, Any], dtypes: object, /) -> dict[str
         if not _are_numbers(value) or not re.fullmatch(r"<[iuf][248]|\|[iu]1", str(dtype)):
             continue
         try:
-            array = np.asarray(value, np.dtype(dtype).newbyteorder("="))
+            with np.errstate(over="ignore"):
+                array = np.asarray(value, np.dtype(dtype).newbyteorder("="))
         except (ValueError, TypeError, OverflowError):
             continue
-        restored[name] = array if array.ndim else array[()]
+        if _same(array.tolist(), _numbers(value)):
+            restored[name] = array if array.ndim else array[()]
     return restored
 
 
@@ -90,6 +96,10 @@ def _are_numbers(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_are_numbers, value))
     return isinstance(value, int | float | np.number) or (isinstance(value, str) and value in _NOT_FINITE)
+
+
+def _numbers(value: Any) -> Any:
+    return [_numbers(x) for x in value] if isinstance(value, list) else float(value) if value in _NOT_FINITE else value
 
 
 def with_dtypes(attributes: Mapping[str, Any], document: Mapping[str, Any], /) -> dict[str, Any]:
