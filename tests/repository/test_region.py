@@ -214,6 +214,28 @@ def test_groups_of_trees_are_overwritten(tmp_path, url):
         xr.testing.assert_equal(found[name].to_dataset().load(), xr.open_datatree(paths[1])[name].to_dataset().load())
 
 
+@pytest.mark.parametrize("region", ["auto", {"time": "auto"}])
+def test_groups_have_the_labels_of_those_above(tmp_path, url, region):
+    """A group without a coordinate is placed by that of the group that it lies in, as a tree inherits it."""
+
+    def tree(i, days):
+        made = dataset(days, seed=i)
+        nodes = {"/": made[["t"]], "/a/b": made[["rain"]].drop_vars(["time", "lat"])}
+        path = tmp_path / f"{i}.nc"
+        one = {"t": {"chunksizes": [1, 6, 8]}, "rain": {"chunksizes": [1, 6]}}
+        encoding = {node: {name: one[name] for name in made.data_vars} for node, made in nodes.items()}
+        xr.DataTree.from_dict(nodes).to_netcdf(path, engine="netcdf4", encoding=encoding)
+        return path
+
+    paths = [tree(0, range(4)), tree(1, [1, 2])]
+    vs.open_virtual_datatree(paths[0]).virtual.to_manifest_store(url)
+    vs.open_virtual_datatree(paths[1]).virtual.to_manifest_store(url, region=region)
+    found = xr.open_datatree(url, engine="virtualstack")
+    for path, name in (("/", "t"), ("/a/b", "rain")):
+        old, new = (xr.open_datatree(x)[path][name] for x in paths)
+        np.testing.assert_array_equal(found[path][name], xr.concat([old[:1], new, old[3:]], "time"))
+
+
 @pytest.mark.parametrize("region", ["auto", {"site": slice(1, 3)}])
 def test_longer_text_is_not_cut(tmp_path, url, region):
     """In variables whose values stand in the store, text has the length of the longest."""

@@ -32,7 +32,7 @@ def placed(
     """Give what a store holds with loaded variables changed, and what comes over its virtual ones.
 
     Variables that have none of the dimensions must be the same, and stay; so do attributes, and variables that the
-    group has not.
+    group has not. Groups that lack a coordinate have the labels of the nearest group above them that has it.
 
     Parameters
     ----------
@@ -67,22 +67,29 @@ def placed(
             left_url=stored.url,
         )
     overlays: dict[str, Sequence[Overlay]] = {}
+    found: dict[str, Mapping[str, _Found]] = {}
 
     def change(path: str, node: ManifestGroup, groups: Sequence[ManifestGroup]) -> ManifestGroup:
-        made, over = _placed(node, groups[0], region, fitting)
+        above = found.get(path.rpartition("/")[0], {})
+        made, over, found[path] = _placed(node, groups[0], region, fitting, above)
         overlays.update({f"{path}/{name}": [x] for name, x in over.items()})
         return made
 
     return each_node(stored, [group], change), overlays
 
 
+type _Found = tuple[int, Side]
+"""Length of a dimension, and the elements of it that a region covers."""
+
+
 def _placed(
-    stored: ManifestGroup, group: ManifestGroup, region: Region, fitting: Fitting
-) -> tuple[ManifestGroup, dict[str, Overlay]]:
+    stored: ManifestGroup, group: ManifestGroup, region: Region, fitting: Fitting, above: Mapping[str, _Found]
+) -> tuple[ManifestGroup, dict[str, Overlay], dict[str, _Found]]:
     loaded = bundled_in(stored) | stored.loaded
     old = part_of(stored, fitting.storage, loaded)
     new = part_of(group, fitting.storage, loaded | group.loaded)
-    sides = _sides(region, old, new)
+    sides = _sides(region, old, new, above)
+    found = {**above, **{dim: (old.sizes[dim], side) for dim, side in sides.items()}}
     why = "leave it out with drop_vars, or add it to the store by itself"
     check_presence(new, old, [name for name in new.variables if name not in old.variables], why)
     box = sliced(old, sides)
@@ -106,20 +113,25 @@ def _placed(
         elif mine is not None:
             overlays[name] = overlay_on(name, array, mine, sides, target.dims)
     if not patched:
-        return stored, overlays
+        return stored, overlays, found
     unchanged = stored.arrays.keys() - patched.keys()
-    return group_from(replace(old, variables={**old.variables, **patched}), stored, unchanged), overlays
+    return group_from(replace(old, variables={**old.variables, **patched}), stored, unchanged), overlays, found
 
 
-def _sides(region: Region, old: Part, new: Part) -> dict[str, Side]:
+def _sides(region: Region, old: Part, new: Part, above: Mapping[str, _Found]) -> dict[str, Side]:
     """Find the elements of the store that a region names."""
+    inherited = {
+        dim: side
+        for dim, (length, side) in above.items()
+        if old.sizes.get(dim) == length and dim not in old.indexes and dim not in new.indexes
+    }
     wanted: Mapping[str, Any]
     if isinstance(region, str):
-        wanted = {dim: "auto" for dim in new.indexes if dim in old.indexes}
+        wanted = {dim: "auto" for dim in (*new.indexes, *inherited) if dim in old.indexes or dim in inherited}
     else:
         wanted = {str(dim): item for dim, item in region.items() if dim in old.sizes}
     return {
-        dim: _by_labels(dim, old, new) if item == "auto" else side_of(dim, item, old.sizes[dim])
+        dim: (inherited.get(dim) or _by_labels(dim, old, new)) if item == "auto" else side_of(dim, item, old.sizes[dim])
         for dim, item in wanted.items()
     }
 
