@@ -316,12 +316,12 @@ def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
                 path.rename(old)
             aside.rename(path)
         except OSError as error:
-            if old.exists() and not path.exists():
-                old.rename(path)
             raise StorageError(
                 f"'{path}' cannot be replaced: {error}. Check its folder", url=absolute_url(path)
             ) from error
     finally:
+        if old.exists() and not path.exists():  # also where somebody has pressed Ctrl-C
+            old.rename(path)
         shutil.rmtree(aside, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 
