@@ -1,5 +1,6 @@
 """Adding to Icechunk: as if all had been written at once, or refused with the session as it was."""
 
+import json
 import os
 
 import netCDF4
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from zarr.core.buffer import cpu
+from zarr.core.sync import sync
 
 import virtualstack as vs
 from virtualstack.errors import ChunkAlignmentError, CombineError, SourceNotFoundError, VirtualStackError, WriterError
@@ -250,6 +253,21 @@ def test_a_region_is_replaced(region, tmp_path, session):
         xr.testing.assert_identical(opened(session), expected)
     now = references(session, "t")
     assert {cell for cell in now if now[cell] != before[cell]} == {(i, 0, j) for i in (1, 2) for j in (0, 1)}
+
+
+def test_chunks_of_what_became_shorter_are_not_seen_again(tmp_path, session):
+    """Icechunk keeps them where only metadata changed; what is appended there and was never written reads so."""
+    paths = [netcdf(tmp_path / f"{i}.nc", start=4 * i, n=8, fill=np.float32(-1), written=8 - 8 * i) for i in range(2)]
+    vs.open_virtual_dataset(paths[0]).virtual.to_icechunk(session.store)
+    for name in ("t", "time"):
+        key = f"{name}/zarr.json"
+        document = json.loads(sync(session.store.get(key, cpu.buffer_prototype)).to_bytes())
+        document["shape"][0] = 4
+        sync(session.store.set(key, cpu.Buffer.from_bytes(json.dumps(document).encode())))
+    append(session, paths[1])
+    found = opened(session)["t"]
+    assert found[:4].notnull().all()
+    assert found[4:].isnull().all()
 
 
 def test_a_file_that_was_replaced_is_put_over_itself(tmp_path, session):

@@ -17,11 +17,12 @@ from virtualstack.errors import WriterError
 from virtualstack.formats.icechunk import checksum_of
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest
 
-__all__ = ["Changes", "changes_between", "inline_chunks", "set_references"]
+__all__ = ["Changes", "changes_between", "inline_chunks", "kept_beyond", "set_references"]
 
 _SPARSE = 4
 """Cells of a box, as a multiple of those in it that are meant, beyond which chunks are handed over one by one."""
 
+_BATCH = 1 << 17  # chunks that Icechunk names at a time
 _RUN = 8  # chunks of one source in a row from which on its name is repeated
 
 
@@ -97,6 +98,23 @@ def _same(
 
 def _bytes(manifest: ChunkManifest, entry: Any) -> bytes:
     return manifest.inline[int(entry["offset"]) : int(entry["offset"]) + int(entry["length"])]
+
+
+def kept_beyond(store: Any, path: str, old: ChunkManifest, new: ChunkManifest, /) -> NDArray[np.int64]:
+    """Find chunks that a repository keeps of an array which became shorter, and that a longer one would show again.
+
+    Returns
+    -------
+    numpy.ndarray
+        Cells in which there is to be no chunk, one a row.
+    """
+    holes = new.holes.copy()
+    holes[tuple(slice(0, n) for n in old.shape)] = False
+    found = [np.zeros((0, holes.ndim), np.int64)]
+    for cells, *_ in store.array_chunk_iterator(path, _BATCH) if holes.any() else ():
+        inside = cells[(cells < holes.shape).all(1)].astype(np.int64)
+        found.append(inside[holes[tuple(inside.T)]])
+    return np.concatenate(found)
 
 
 def inline_chunks(manifest: ChunkManifest, chosen: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], bytes]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,13 @@ from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.storage import StorageLike
 from virtualstack.writers.icechunk.forms import Form, FormOptions, form_of, group_document_of
 from virtualstack.writers.icechunk.places import Containers
-from virtualstack.writers.icechunk.references import Changes, changes_between, inline_chunks, set_references
+from virtualstack.writers.icechunk.references import (
+    Changes,
+    changes_between,
+    inline_chunks,
+    kept_beyond,
+    set_references,
+)
 from virtualstack.writers.missing import Missing, check_word
 from virtualstack.writers.rewrite import Budget
 
@@ -181,7 +187,7 @@ def write_group(
             where = f"{at}/{name}".lstrip("/")
             old = (previous or {}).get(where)
             if old is not array:
-                planned[where] = _planned(form_of(array, options, path=where), old, where, containers)
+                planned[where] = _planned(form_of(array, options, path=where), old, store, where, containers)
     arrays = {where: x.form.document for where, x in planned.items()}
     _rehearse(arrays)
     sync(_prepare(store, path, documents, arrays, replaces=replaces))
@@ -206,7 +212,7 @@ def _rehearse(documents: Mapping[str, bytes]) -> None:
             ) from error
 
 
-def _planned(form: Form, old: ManifestArray | None, where: str, containers: Containers) -> _Planned:
+def _planned(form: Form, old: ManifestArray | None, store: Any, where: str, containers: Containers) -> _Planned:
     manifest = form.manifest
     urls = containers.urls(manifest.locations, variable=where)
     there = None if old is None else old.in_memory()
@@ -221,6 +227,9 @@ def _planned(form: Form, old: ManifestArray | None, where: str, containers: Cont
             variable=where,
             feature="chunks that move",
         )
+    if there is not None:
+        beyond = kept_beyond(store, f"/{where}", there, manifest)
+        changes = replace(changes, removed=np.concatenate([changes.removed, beyond]))
     return _Planned(form=form, urls=urls, changes=changes)
 
 
