@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import netCDF4
 import numpy as np
@@ -12,7 +13,14 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
 import virtualstack as vs
-from virtualstack.errors import ChunkAlignmentError, CombineError, SourceNotFoundError, VirtualStackError, WriterError
+from virtualstack.errors import (
+    ChunkAlignmentError,
+    CombineError,
+    SourceNotFoundError,
+    StorageError,
+    VirtualStackError,
+    WriterError,
+)
 
 icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
 
@@ -253,6 +261,25 @@ def test_a_region_is_replaced(region, tmp_path, session):
         xr.testing.assert_identical(opened(session), expected)
     now = references(session, "t")
     assert {cell for cell in now if now[cell] != before[cell]} == {(i, 0, j) for i in (1, 2) for j in (0, 1)}
+
+
+def test_a_session_is_as_it_was_where_storage_fails(tmp_path):
+    """What was written before is taken back, if there is nothing else in the session."""
+    repo = repository(tmp_path / "repo", tmp_path)
+    session = repo.writable_session("main")
+    made = xr.Dataset({"t": ("time", np.random.default_rng(1).normal(size=2000))})
+    made.virtual.to_icechunk(session.store)
+    session.commit("the first")
+    shutil.rmtree(tmp_path / "repo" / "chunks")
+    (tmp_path / "repo" / "chunks").write_text("in the way")
+    session = repo.writable_session("main")
+    with pytest.raises(StorageError, match=r"written by Icechunk: .*Not a directory.*it is as it was"):
+        made.virtual.to_icechunk(session.store, group="other")
+    assert not session.has_uncommitted_changes
+    made[["t"]].isel(time=slice(0, 1)).virtual.to_icechunk(session.store, group="small")
+    with pytest.raises(StorageError, match=r"beside its other changes: discard_changes"):
+        made.virtual.to_icechunk(session.store, group="other")
+    assert zarr.open_array(session.store, path="small/t", mode="r").shape == (1,)
 
 
 def test_chunks_of_what_became_shorter_are_not_seen_again(tmp_path, session):

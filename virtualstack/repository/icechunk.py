@@ -17,7 +17,13 @@ from virtualstack.repository.fitting import Fitting
 from virtualstack.repository.nodes import bundled_in
 from virtualstack.repository.region import Region, placed
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.writers.icechunk.write import check_store, form_options, group_path, write_group
+from virtualstack.writers.icechunk.write import (
+    all_or_nothing,
+    check_store,
+    form_options,
+    group_path,
+    write_group,
+)
 from virtualstack.writers.manifest_store.write import Overlay
 from virtualstack.writers.missing import Missing
 
@@ -73,10 +79,11 @@ def append_icechunk(
     reached = Storage.of(storage)
     form = form_options(storage=reached, missing=missing, **options)
     at = group_path(path)
-    stored = _stored(store, at)
     fitting = Fitting.of(join=join, options=combine_options, storage=reached)
-    made = appended(stored, group, dim, fitting, ordered=ordered, bundled=bundled_in)
-    write_group(made, store, at, form, replaces=False, previous=_by_path(stored, at))
+    with all_or_nothing(store):
+        stored = _stored(store, at)
+        made = appended(stored, group, dim, fitting, ordered=ordered, bundled=bundled_in)
+        write_group(made, store, at, form, replaces=False, previous=_by_path(stored, at))
 
 
 def place_icechunk(
@@ -119,10 +126,11 @@ def place_icechunk(
     reached = Storage.of(storage)
     form = form_options(storage=reached, missing=missing, **options)
     at = group_path(path)
-    stored = _stored(store, at)
     fitting = Fitting.of(join="exact", options=combine_options, storage=reached)
-    made, overlays = placed(stored, group, region, fitting)
-    write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
+    with all_or_nothing(store):
+        stored = _stored(store, at)
+        made, overlays = placed(stored, group, region, fitting)
+        write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
 
 
 def _stored(store: Any, path: str) -> ManifestGroup:

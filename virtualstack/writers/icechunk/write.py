@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import numpy as np
 from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
-from virtualstack.errors import WriterError
+from virtualstack.errors import StorageError, WriterError
 from virtualstack.formats.icechunk import NATIVE, import_icechunk, reason_of
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.storage import StorageLike
@@ -28,7 +29,7 @@ from virtualstack.writers.icechunk.references import (
 from virtualstack.writers.missing import Missing, check_word
 from virtualstack.writers.rewrite import Budget
 
-__all__ = ["MODES", "check_store", "form_options", "group_path", "write_group", "write_icechunk"]
+__all__ = ["MODES", "all_or_nothing", "check_store", "form_options", "group_path", "write_group", "write_icechunk"]
 
 MODES = "w-", "w"
 _AT_ONCE = 32
@@ -81,6 +82,8 @@ def write_icechunk(
         already, or the session only reads; nothing was written.
     ValueError
         ``mode`` or ``missing`` is none of its words, or ``rewrite`` is no budget.
+    StorageError
+        The repository cannot be read or written.
     MissingDependencyError
         Icechunk is not installed.
     """
@@ -89,8 +92,9 @@ def write_icechunk(
     store = check_store(store)
     options = form_options(storage=storage, inline_limit=inline_limit, rewrite=rewrite, missing=missing)
     at = group_path(path)
-    _check_place(store, at, mode)
-    write_group(group, store, at, options, replaces=mode == "w")
+    with all_or_nothing(store):
+        _check_place(store, at, mode)
+        write_group(group, store, at, options, replaces=mode == "w")
 
 
 def form_options(
@@ -133,6 +137,31 @@ def check_store(store: Any, /, *, writable: bool = True) -> Any:
             feature="read-only session",
         )
     return store
+
+
+@contextmanager
+def all_or_nothing(store: Any, /) -> Iterator[None]:
+    """Take back what was written where the rest of it fails, if the session had no other changes.
+
+    Raises
+    ------
+    StorageError
+        Icechunk cannot read or write.
+    """
+    icechunk = import_icechunk("vds.virtual.to_icechunk()")
+    session = store.session
+    had_changes = session.has_uncommitted_changes
+    try:
+        yield
+    except BaseException as error:
+        if not had_changes and session.has_uncommitted_changes:
+            session.discard_changes()
+        if not isinstance(error, icechunk.IcechunkError):
+            raise
+        state = "has a part of it beside its other changes: discard_changes()" if had_changes else "is as it was"
+        raise StorageError(
+            f"the session cannot be read or written by Icechunk: {reason_of(error)}; it {state}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
