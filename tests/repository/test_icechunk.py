@@ -180,7 +180,8 @@ def test_other_dimensions_places_and_groups_change_nothing(tmp_path):
     assert f"file://{folders[1]}/" in error.feature
     part = vs.open_virtual_dataset(netcdf(folders[0] / "2.nc", start=4)).isel(x=slice(2))
     unchanged(session, lambda: part.virtual.to_icechunk(session.store, append_dim="time"), VirtualStackError)
-    unchanged(session, lambda: part.virtual.to_icechunk(session.store, append_dim="depth"), CombineError)
+    error = unchanged(session, lambda: part.virtual.to_icechunk(session.store, append_dim="depth"), CombineError)
+    assert "'icechunk session, group /' has no dimension 'depth'" in str(error)
     unchanged(session, lambda: append(session, path, group="other"), SourceNotFoundError)
     unchanged(session, lambda: append(session, path, mode="w"), ValueError)
 

@@ -136,7 +136,8 @@ def read_session(store: Any, path: str, /) -> ManifestGroup:
     MalformedFileError
         Metadata contradict themselves.
     """
-    return _group(store, path, f"icechunk session, group /{path}", None, ReadOptions())
+    where = f"icechunk session, group /{path}"
+    return replace(_group(store, path, where, None, ReadOptions()), url=where)
 
 
 def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:

@@ -229,10 +229,10 @@ def cut_like(name: str, dim: str, array: ManifestArray, axis: int, like: ChunkAx
     odd = np.setdiff1d(own.lines(), lines)
     if odd.size:
         raise ChunkAlignmentError(
-            f"chunks of variable '{name}' end at element {int(odd[0])} of '{dim}' in '{array.a_url()}', where those of "
-            f"the store do not ({own!r} and {like!r}, elements and chunk lengths): rewrite the file in chunks of the "
-            "store; or join it with what the store holds, by xarray.concat, and write that with mode='w', which cuts "
-            "all chunks anew",
+            f"chunks of variable '{name}' end at element {int(odd[0])} of '{dim}' in "
+            f"'{array.a_url() or 'a dataset'}', where those of the store do not ({own!r} and {like!r}, elements and "
+            "chunk lengths): rewrite the file in chunks of the store; or join it with what the store holds, by "
+            "xarray.concat, and write that with mode='w', which cuts all chunks anew",
             axis=axis,
             chunk_length=like.chunk,
             variable=name,
