@@ -13,7 +13,7 @@ A document for which that does not hold, or of which it is not seen here, is lef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -60,13 +60,12 @@ class _Block(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Plain references of a block as columns, with hashes of their keys."""
+    """Plain references of a block as columns."""
 
     keys: pa.Array
     urls: pa.DictionaryArray
     offsets: NDArray[np.int64]
     lengths: NDArray[np.integer]
-    hashes: NDArray[np.uint64]
 
 
 def split_text(pieces: Iterable[bytes], /) -> tuple[dict[str, Any], PlainReferences] | None:
@@ -82,9 +81,10 @@ def split_text(pieces: Iterable[bytes], /) -> tuple[dict[str, Any], PlainReferen
         Of the text; none is held for long.
     """
     parts, rest = list[_Part](), _Rest()
+    hashes = bytearray()  # of keys: one piece of memory, that is given back as a whole
     for block in _find(pieces):
         if block.found.key.size:
-            part = _read(block.text, block.found)
+            part = _read(block.text, block.found, hashes)
             if part is None:
                 return None
             parts.append(part)
@@ -94,9 +94,13 @@ def split_text(pieces: Iterable[bytes], /) -> tuple[dict[str, Any], PlainReferen
     if parsed is None:
         return None
     data, others = parsed
-    hashes = _hashes(pa.array(others, pa.large_string()))
-    if hashes is None or not _are_distinct([*(part.hashes for part in parts), hashes]):
+    of_others = _hashes(pa.array(others, pa.large_string()))
+    if of_others is None:
         return None
+    hashes += of_others.tobytes()
+    if not _are_distinct(np.frombuffer(hashes, np.uint64)):
+        return None
+    del hashes
     urls = pa.chunked_array([part.urls for part in parts]).combine_chunks()
     names = _unescaped(urls.dictionary).dictionary_encode()
     rows = names.indices.to_numpy()[urls.indices.to_numpy()]
@@ -149,7 +153,8 @@ def _between(quotes: Positions, odd: Positions, text: Bytes) -> _Found:
     return _Found(*(x[good] for x in (key, key_end, url, url_end, comma - 1, stop)))
 
 
-def _read(text: bytes, found: _Found) -> _Part | None:
+def _read(text: bytes, found: _Found, hashes: bytearray) -> _Part | None:
+    """Give the references of a text, and add hashes of their keys to those of others."""
     if (found.key[1:] < found.stop[:-1]).any():
         return None  # a text that looks like the middle of a reference
     try:
@@ -163,10 +168,11 @@ def _read(text: bytes, found: _Found) -> _Part | None:
         return None
     offsets, lengths = numbers
     keys = _unescaped(keys)
-    hashes = _hashes(keys)
-    if hashes is None:
+    of_keys = _hashes(keys)
+    if of_keys is None:
         return None
-    return _Part(keys.cast(pa.string()), urls.dictionary_encode(), offsets.copy(), narrow(lengths), hashes)
+    hashes += of_keys.tobytes()
+    return _Part(keys.cast(pa.string()), urls.dictionary_encode(), offsets.copy(), narrow(lengths))
 
 
 def _cut(text: bytes, starts: Positions, stops: Positions) -> pa.Array:
@@ -222,11 +228,10 @@ class _Rest:
         return data, list(references)
 
 
-def _are_distinct(hashes: Sequence[NDArray[np.uint64]]) -> bool:
-    """Say whether texts are provably distinct: those that are equal have equal hashes."""
-    table = np.concatenate(hashes)
-    table.sort()
-    return bool((table[1:] != table[:-1]).all())
+def _are_distinct(hashes: NDArray[np.uint64]) -> bool:
+    """Say whether texts are provably distinct: those that are equal have equal hashes, which are sorted for that."""
+    hashes.sort()
+    return bool((hashes[1:] != hashes[:-1]).all())
 
 
 def _hashes(texts: pa.Array) -> NDArray[np.uint64] | None:
