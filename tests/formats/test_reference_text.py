@@ -9,7 +9,7 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.formats import reference_text
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.reference_table import ReferenceTable, parse_json
-from virtualstack.formats.reference_text import split_text
+from virtualstack.formats.reference_text import load_json, split_text
 from virtualstack.formats.references import build_manifest
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, Fill
@@ -159,6 +159,20 @@ def test_one_url_in_two_spellings():
     assert plain.urls == ["a/b"]
     ((_, rows, _, _),) = plain.below("v")
     assert rows.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("n", [2**63, 2**64 - 1, 2**64, 2**70, -(2**64)])
+def test_whole_numbers_of_any_length(n):
+    """Numbers that the quick JSON library would make floats of."""
+    text = document(A, b'"v/.zattrs":{"n":%d}' % n, C)
+    data, plain = split_text(pieces(text))
+    assert data == json.loads(text.replace(A + b",", b""))
+    assert type(data["refs"]["v/.zattrs"]["n"]) is int
+    assert plain.counts().sum() == 1
+    assert load_json(b"[%d]" % n) == [n]
+    assert type(load_json(b"[%d]" % n)[0]) is int
+    with pytest.raises(ValueError, match="deep"):
+        load_json(b"[" * 10**6 + b"1" * 30)
 
 
 def test_a_reference_longer_than_what_is_looked_at_together(monkeypatch):

@@ -13,6 +13,8 @@ A document for which that does not hold, or of which it is not seen here, is lef
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -26,12 +28,13 @@ from numpy.typing import NDArray
 from virtualstack.formats.plain_references import PlainReferences, are_metadata, narrow
 from virtualstack.formats.whole_numbers import whole_numbers
 
-__all__ = ["split_text"]
+__all__ = ["load_json", "split_text"]
 
 _BLOCK = 1 << 20  # bytes looked at together: what is found in them stays in the processor's cache
 _MAX_RUNS = 1 << 16
 _MAX_KEY = 1 << 8
 _WORD = 8
+_LONG = re.compile(rb"[0-9]{20}")
 _FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(_WORD + 1)], np.uint64)
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no hash of a word is lost; 2^64 by the golden ratio
 
@@ -66,6 +69,22 @@ class _Part(NamedTuple):
     urls: pa.DictionaryArray
     offsets: NDArray[np.int64]
     lengths: NDArray[np.integer]
+
+
+def load_json(text: bytes | bytearray, /) -> Any:
+    """Parse JSON as :mod:`json` does, but for NaN, which may be refused.
+
+    Raises
+    ------
+    ValueError
+        It is not JSON.
+    """
+    if _LONG.search(text):  # orjson would make floats of whole numbers from 2^64 on
+        try:
+            return json.loads(text)
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
+    return orjson.loads(text)
 
 
 def split_text(pieces: Iterable[bytes], /) -> tuple[dict[str, Any], PlainReferences] | None:
@@ -217,8 +236,8 @@ class _Rest:
     def parse(self) -> tuple[dict[str, Any], list[str]] | None:
         """Give the reference set, and the keys that are left in its references."""
         try:
-            data = orjson.loads(self._text)
-        except orjson.JSONDecodeError:
+            data = load_json(self._text)
+        except ValueError:
             return None
         references = data.get("refs") if isinstance(data, dict) and "version" in data else data
         if not isinstance(references, dict) or "gen" in data:

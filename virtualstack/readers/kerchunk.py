@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, ClassVar
 
-import orjson
 import pyarrow as pa
 
 from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError
@@ -15,7 +14,7 @@ from virtualstack.formats.hierarchy import array_paths, build_group
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.parquet_table import ParquetTable
 from virtualstack.formats.reference_table import ReferenceTable, parse_json
-from virtualstack.formats.reference_text import split_text
+from virtualstack.formats.reference_text import load_json, split_text
 from virtualstack.formats.references import References, build_manifest
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import Manifest, ManifestGroup, Refusal
@@ -197,9 +196,10 @@ def _parse(source: Source) -> ReferenceTable:
         return ReferenceTable.of(references, plain=plain, where=url)
     data = b"".join(_pieces(source))
     try:
-        return ReferenceTable.of(orjson.loads(data), where=url)
-    except orjson.JSONDecodeError:
-        return ReferenceTable.of(parse_json(data, where=url), where=url)  # NaN, which orjson refuses; or the reason
+        references = load_json(data)
+    except ValueError:
+        references = parse_json(data, where=url)  # with NaN; or it says why not
+    return ReferenceTable.of(references, where=url)
 
 
 def _pieces(source: Source) -> Iterator[bytes]:
