@@ -257,6 +257,13 @@ class _StorageErrors:
         if error is None or isinstance(error, VirtualStackError):
             return
         url = self._url
+        if self._verb == "write" and isinstance(error, FileExistsError | NotADirectoryError):
+            parents = (f"file://{x}" for x in Path(url.removeprefix("file://")).parents if x.is_file())
+            raise StorageError(
+                f"'{url}' cannot be written: a file is in the place of a folder, '{next(parents, url)}'. Remove it, or "
+                "write to another place",
+                url=url,
+            ) from error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise SourceNotFoundError(
                 f"there is no file at '{url}': check the path, and that its disk is mounted", url=url
