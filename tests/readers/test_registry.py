@@ -9,9 +9,11 @@ import pytest
 
 import virtualstack.readers
 from tests.data.make_hdf5 import make
+from virtualstack.cli import main
 from virtualstack.errors import (
     MalformedFileError,
     MissingDependencyError,
+    ReaderError,
     SourceNotFoundError,
     UnknownFormatError,
     UnsupportedFeatureError,
@@ -196,8 +198,49 @@ def test_a_missing_extra_is_told_with_the_pip_command(plugins, write):
     with pytest.raises(MissingDependencyError, match=r"reading A .*pip install 'virtualstack\[tiff\]'$"):
         find_reader(write("x", b"AAAA"), STORAGE)
     plugins(Format(name="a", title="A", target="no_such_module:Reader", magic=((b"AAAA", (0,)),)))
-    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+    with pytest.raises(ReaderError, match="'no_such_module:Reader' cannot be loaded: ModuleNotFoundError"):
         find_reader(write("x", b"AAAA"), STORAGE)
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("virtualstack.readers.base:Gone", "AttributeError"),
+        ("virtualstack.readers.base:ManifestGroup", "TypeError"),
+        ("builtins:object", "TypeError: a object has no method read"),
+    ],
+)
+def test_a_reader_that_cannot_be_made_is_named(plugins, write, target, reason, capsys):
+    """A source of another format opens, and the command lists the readers."""
+    plugins(Format(name="a", title="A", target=target, suffixes=(".a",)))
+    with pytest.raises(ReaderError, match=f"is A, whose reader '{target}' cannot be loaded: {reason}"):
+        find_reader(write("x.a", b"AAAA"), STORAGE)
+    assert main(["readers"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[-1] == "broken"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"magic": b"AAA"},
+        {"magic": ((b"AAA", 0),)},
+        {"magic": (("AAA", (0,)),)},
+        {"magic": ((b"", (0,)),)},
+        {"magic": ((b"AAA", (-3,)),)},
+        {"magic": None},
+        {"children": ("x",)},
+        {"suffixes": ".a"},
+        {"suffixes": [".a"]},
+        {"title": None},
+        {"name": 5},
+        {"target": object},
+        {"target": "module"},
+    ],
+)
+def test_a_row_with_fields_of_other_types_is_an_error(fields):
+    """Where a plugin makes it, which is then left out; else the search for the readers of all files would fail."""
+    with pytest.raises(TypeError, match="has a field of another type"):
+        Format(**{"name": "a", "title": "A", "target": "module:A", **fields})
 
 
 def test_classes_are_imported_when_asked_for():
@@ -274,10 +317,12 @@ def test_an_installed_plugin(tmp_path):
     (info / "entry_points.txt").write_text(
         "[virtualstack.readers]\ngood = my_plugin:GOOD\ntaken = my_plugin:TAKEN\nno_format = my_plugin:NOT_ONE\n"
         "gone = my_plugin:GONE\nbroken = my_plugin_broken:ROW\nabsent = my_plugin_absent:ROW\n"
+        "leaves = my_plugin_leaves:ROW\n"
     )
     (site / "my_plugin.py").write_text(INSTALLED)
     (site / "my_plugin_reader.py").write_text(READER)
     (site / "my_plugin_broken.py").write_text("1 +")
+    (site / "my_plugin_leaves.py").write_text("raise SystemExit(3)")
     (tmp_path / "x.dat").write_bytes(b"MINE" + bytes([7, 0, 0, 0]))
     code = """if True:
         import sys, warnings
@@ -303,7 +348,8 @@ def test_an_installed_plugin(tmp_path):
     values, *warned = run.stdout.splitlines()
     assert values == "[7]"
     told = ["'absent' cannot be loaded: ModuleNotFoundError", "'broken' cannot be loaded: SyntaxError"]
-    told += ["'gone' cannot be loaded: AttributeError", "'no_format' gives a int, no Format"]
+    told += ["'gone' cannot be loaded: AttributeError", "'leaves' cannot be loaded: SystemExit"]
+    told += ["'no_format' gives a int, no Format"]
     told += ["'taken' has the name of another reader, 'hdf5'"]
     assert len(warned) == len(told)
     for line, expected in zip(warned, told, strict=True):

@@ -6,7 +6,7 @@ import argparse
 
 from virtualstack.cli.options import AddCommand
 from virtualstack.cli.output import show, table
-from virtualstack.errors import MissingDependencyError
+from virtualstack.errors import MissingDependencyError, ReaderError
 from virtualstack.readers.registry import Format, list_readers, load_reader
 
 __all__ = ["add_commands"]
@@ -31,4 +31,6 @@ def _installed(row: Format) -> str:
         load_reader(row)
     except MissingDependencyError:
         return "no"
+    except ReaderError:
+        return "broken"
     return "yes"

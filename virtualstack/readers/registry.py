@@ -13,6 +13,7 @@ from typing import cast
 from virtualstack.errors import (
     MalformedFileError,
     MissingDependencyError,
+    ReaderError,
     SourceNotFoundError,
     UnknownFormatError,
     UnsupportedFeatureError,
@@ -55,6 +56,21 @@ class Format:
     children: tuple[tuple[str, bytes], ...] = ()
     suffixes: tuple[str, ...] = ()
     extra: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            texts = [self.name, self.title, *self.suffixes, *(key for key, _ in self.children)]
+            is_sound = (
+                all(isinstance(x, str) and x for x in texts)
+                and isinstance(self.suffixes, tuple)
+                and all(isinstance(x, bytes) for _, x in self.children)
+                and all(isinstance(x, bytes) and x and min(offsets) >= 0 for x, offsets in self.magic)
+                and (self.target is None or self.target.count(":") == 1)
+            )
+        except (AttributeError, TypeError, ValueError):  # of what is nested in another way
+            is_sound = False
+        if not is_sound:
+            raise TypeError(f"{self} has a field of another type than the documentation of Format says")
 
 
 # HDF5 spec II.A: the superblock begins at 0, 512, and each next power of two
@@ -174,7 +190,7 @@ def _plugins() -> tuple[Format, ...]:
     for entry in importlib.metadata.entry_points(group="virtualstack.readers"):
         try:
             row = entry.load()
-        except Exception as error:  # noqa: BLE001 - one plugin that is broken leaves all other formats as they are
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken plugin leaves all other formats as they are
             warn(f"the reader plugin '{entry.name}' cannot be loaded: {type(error).__name__}: {error}")
             continue
         if not isinstance(row, Format):
@@ -210,6 +226,8 @@ def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Rea
         The source is empty, or is not what its suffix says.
     MissingDependencyError
         The reader needs an extra.
+    ReaderError
+        The reader, of a plugin, cannot be imported or made.
     StorageError
         The bytes could not be had.
     """
@@ -235,6 +253,8 @@ def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
         The format is not read.
     MissingDependencyError
         The reader needs an extra.
+    ReaderError
+        The reader, of a plugin, cannot be imported or made.
     """
     what = f"'{url}' is {row.title}" if url else row.title
     if row.target is None:
@@ -245,11 +265,18 @@ def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
         )
     module, _, name = row.target.partition(":")
     try:
-        return cast(Reader, getattr(importlib.import_module(module), name)())
-    except ModuleNotFoundError as error:
-        if row.extra is None:
-            raise
-        raise MissingDependencyError(f"reading {row.title}", extra=row.extra, url=url) from error
+        reader = getattr(importlib.import_module(module), name)()
+        if not callable(getattr(reader, "read", None)):
+            raise TypeError(f"a {type(reader).__name__} has no method read()")
+    except Exception as error:
+        if row.extra is not None and isinstance(error, ModuleNotFoundError):
+            raise MissingDependencyError(f"reading {row.title}", extra=row.extra, url=url) from error
+        raise ReaderError(
+            f"{what}, whose reader '{row.target}' cannot be loaded: {type(error).__name__}: {error}; mend or remove "
+            "the package that it comes from, or name another reader: reader=",
+            url=url,
+        ) from error
+    return cast(Reader, reader)
 
 
 def _named(name: str) -> Format:
