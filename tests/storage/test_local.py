@@ -305,6 +305,21 @@ def test_put_if_absent_without_hard_links(tmp_path, monkeypatch, error):
     assert target.get("a") == b"1"
 
 
+def test_what_writers_wait_at_is_no_link(tmp_path, monkeypatch):
+    """It would make a file elsewhere, or open a device there."""
+    target = LocalTarget(f"file://{tmp_path}/store")
+
+    def fail(*args: object) -> None:
+        raise PermissionError(errno.EPERM, "no links")
+
+    monkeypatch.setattr(Path, "hardlink_to", fail)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / ".virtualstack-lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="write failed"):
+        target.put_if_absent("a", b"1")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
 def test_one_of_many_wins_without_hard_links(tmp_path, monkeypatch):
     """At any moment there is nothing, or what the winner wrote; a writer that is gone holds nobody up."""
     target = LocalTarget(f"file://{tmp_path}")

@@ -469,7 +469,7 @@ def _raise_unless_gone(error: OSError) -> None:
 
 def _claim(temporary: Path, path: Path) -> bool:
     """Rename a file unless there is one; writers wait for each other, and the system lets go of one that is killed."""
-    lock = os.open(path.with_name(_LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    lock = os.open(path.with_name(_LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if path.exists():
