@@ -31,7 +31,16 @@ from virtualstack.errors import (
 from virtualstack.formats.manifest_store import history
 from virtualstack.formats.manifest_store.names import HINT, snapshot_number
 from virtualstack.location import Location
-from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.manifests import (
+    ENTRY,
+    INLINE,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    ManifestGroup,
+)
 from virtualstack.repository import save
 from virtualstack.repository.log import log_of
 from virtualstack.storage import Permission, Storage
@@ -563,3 +572,23 @@ def test_loaded_variables_that_are_not_there_are_no_matter(strangers):
     change(strangers, lambda document: document["groups"][""]["loaded"].append("gone"))
     vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
     assert not read(strangers)["lat"].any()
+
+
+def test_a_long_inline_chunk_takes_no_more_memory_than_a_few_of_it(tmp_path):
+    """Zeros of 256 MiB may come of a few bytes of a bundle; they are inline where values beside them are written."""
+    n = 1 << 24
+    manifest = ChunkManifest(
+        entries=np.array([(INLINE, 0, 0, n)], ENTRY),
+        inline=bytes(n),
+        encodings=(ChunkEncoding.of("u1", (n,)),),
+        fills=(Fill.zero("u1"),),
+    )
+    grid = ChunkGrid.regular((n,), (n,))
+    array = ManifestArray(manifest=manifest, grid=grid, dtype="u1", dimension_names=("x",), name="v")
+    tracemalloc.start()
+    try:
+        save(ManifestGroup(arrays={"v": array}), tmp_path / "x.vstack")
+        assert tracemalloc.get_traced_memory()[1] < 12 * n
+    finally:
+        tracemalloc.stop()
+    assert not read(tmp_path / "x.vstack")["v"].values.any()

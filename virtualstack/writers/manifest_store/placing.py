@@ -228,17 +228,15 @@ def _rows(
 def _keep_inline(rows: NDArray[np.int64], inline: bytes, segment: SegmentWriter) -> None:
     """Copy inline chunks to the heap of a segment, in runs of a bounded size; each stretch of bytes once a run."""
     at = np.flatnonzero(rows[0] == INLINE_ROW)
-    heap = np.frombuffer(inline, np.uint8)
     spots, back = np.unique(rows[1:3, at], axis=1, return_inverse=True)
     offsets, lengths = spots
     new = np.zeros(len(offsets), np.int64)
-    ends = np.cumsum(lengths)
-    run = ends // _INLINE_RUN
+    run = np.cumsum(lengths) // _INLINE_RUN
     for number in np.unique(run).tolist():
         mine = np.flatnonzero(run == number)
-        n = lengths[mine]
-        spread = np.repeat(offsets[mine] - (np.cumsum(n) - n), n) + np.arange(int(n.sum()))
-        new[mine] = segment.keep(heap[spread], n)
+        begins, ends = offsets[mine].tolist(), (offsets + lengths)[mine].tolist()
+        chunks = b"".join([inline[begin:end] for begin, end in zip(begins, ends, strict=True)])
+        new[mine] = segment.keep(np.frombuffer(chunks, np.uint8), lengths[mine])
     rows[1, at] = new[back.reshape(-1)]
 
 
