@@ -34,7 +34,7 @@ from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import HeldPages, basic_keys, in_pages, known_arrays, model_read, store_array
 
 MANY = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
-LAZY = ("cut", "point", "new", "transpose", "join", "stack")
+LAZY = ("cut", "step", "point", "new", "transpose", "join", "stack")
 
 
 def known(shape=(6, 10), chunks=(1, 5), **options):
@@ -79,7 +79,7 @@ def shown(manifest):
 @MANY
 @given(st.data())
 def test_lazy_operations_read_no_page_and_equal_numpy(data):
-    """Chains of slices, integers, new axes, transposes and joins read nothing; then they have numpy's values."""
+    """Chains of slices, steps, integers, new axes, transposes, joins read nothing; then they have numpy's values."""
     held, values, sources = data.draw(known_arrays())
     array, pages = in_pages(held.whole(), data.draw(st.integers(1, 7)))
     twin = held.whole()
@@ -88,6 +88,9 @@ def test_lazy_operations_read_no_page_and_equal_numpy(data):
         if kind == "cut":
             bounds = [sorted(data.draw(st.integers(0, n)) for _ in range(2)) for n in values.shape]
             key = (*(slice(low, high) for low, high in bounds), ...)
+        elif kind == "step":
+            step = st.integers(-4, 4).filter(bool)
+            key = (*(slice(None, None, data.draw(step)) for _ in values.shape), ...)
         elif kind == "point":
             key = (
                 *(data.draw(st.just(slice(None)) | st.integers(0, n - 1)) if n else slice(None) for n in values.shape),
@@ -95,8 +98,8 @@ def test_lazy_operations_read_no_page_and_equal_numpy(data):
             )
         elif kind == "new":
             key = (*(slice(None) for _ in range(data.draw(st.integers(0, values.ndim)))), None, ...)
-        if kind in ("cut", "point", "new"):
-            if values.ndim < 6 or kind == "point":
+        if kind in ("cut", "step", "point", "new"):
+            if values.ndim < 6 or kind != "new":
                 array, twin, values = array[key], twin[key], values[key]
         elif kind == "transpose":
             order = data.draw(st.permutations(range(values.ndim)))
@@ -410,6 +413,9 @@ def test_taking_reads_the_pages_of_the_cells_that_it_meets(key, pages):
     held, _, sources = store_array(values, (3,), url="memory://paged/taken")
     array, source = in_pages(held, 1)
     taken = array[key]
+    if isinstance(key, slice):  # put off
+        assert source.read_pages == []
+        taken = taken.whole()
     assert sorted(source.read_pages) == pages
     assert taken.grid == held[key].grid
     assert taken.equals(held[key])

@@ -32,6 +32,7 @@ __all__ = [
     "repeat_axis",
     "select",
     "slice_axis",
+    "stepped",
     "transpose",
 ]
 
@@ -99,11 +100,11 @@ def select(
     if isinstance(step, np.ndarray):
         manifest = _with_steps(manifest, axis, step)
     elif step != 1:
-        manifest = replace(manifest, encodings=tuple(_stepped(x, axis, step) for x in manifest.encodings))
+        manifest = replace(manifest, encodings=tuple(stepped(x, axis, step) for x in manifest.encodings))
     return Chunks(manifest, grid.replace(axis, ChunkAxis.from_lengths(lengths)))
 
 
-def _stepped(encoding: ChunkEncoding, axis: int, step: int) -> ChunkEncoding:
+def stepped(encoding: ChunkEncoding, axis: int, step: int, /) -> ChunkEncoding:
     """Multiply a stride; one that is longer than the chunk, which no cell of two elements can have, is cut down."""
     strides, most = encoding.strides, max(encoding.size, 1)
     stride = min(max(strides[axis] * step, -most), most)
@@ -119,7 +120,7 @@ def _with_steps(manifest: ChunkManifest, axis: int, steps: NDArray[np.int64]) ->
     used[pairs[chunks]] = True
     entries["encoding"][chunks] = (np.cumsum(used) - 1)[pairs[chunks]]
     encodings = tuple(
-        _stepped(manifest.encodings[i // distinct.size], axis, int(distinct[i % distinct.size]))
+        stepped(manifest.encodings[i // distinct.size], axis, int(distinct[i % distinct.size]))
         for i in np.flatnonzero(used).tolist()
     )
     return replace(manifest, entries=entries, encodings=encodings)

@@ -19,6 +19,7 @@ from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.indexing import Chunks, cut, drop_axis, insert_axis, slice_axis, transpose
 from virtualstack.manifests.manifest import MAX_CELLS, Manifest, check_count
+from virtualstack.manifests.stepped import SteppedManifest
 from virtualstack.manifests.taking import take_axis, take_points
 from virtualstack.manifests.unread import hollow
 from virtualstack.manifests.view import ManifestView
@@ -61,8 +62,8 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
     Returns
     -------
     tuple
-        A view of the box of cells that the key meets, and its grid. Of steps and arrays the cells that they meet,
-        which are read, and the key that is left on these; else ``None``, and the view is what the key says.
+        What the key sees, its grid, and ``None``. Of arrays the cells that they meet, which are read, and the key that
+        is left on these.
 
     Raises
     ------
@@ -85,8 +86,15 @@ def index_view(manifest: Manifest, grid: ChunkGrid, key: object, /) -> tuple[Man
     met = ChunkGrid(tuple(axes))
     if 0 in met.shape:
         return hollow(view.tables, met.shape), met, tuple(rest)
-    if any(isinstance(left, np.ndarray) or (isinstance(left, slice) and left.step) for left in rest):
-        return _read_met(view.simplified(), met, rest)
+    steps = [left.step if isinstance(left, slice) else None for left in rest if left is not None]
+    if any(steps) or any(isinstance(left, np.ndarray) for left in rest):
+        seen = view.simplified()
+        if isinstance(seen, ChunkManifest) or any(isinstance(left, np.ndarray) for left in rest):
+            return _read_met(seen, met, rest)
+        for axis, step in enumerate(steps):
+            if step is not None:
+                seen, axes[axis] = SteppedManifest.of(seen, axis, axes[axis], range(axes[axis].length)[::step])
+        view = ManifestView.of(seen)
     axis = 0
     for left in rest:
         if left is None:

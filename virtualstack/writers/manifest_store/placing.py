@@ -25,6 +25,7 @@ from virtualstack.manifests import (
 )
 from virtualstack.manifests.chunk_manifest import FEW, blocks
 from virtualstack.manifests.joined import JoinedManifest
+from virtualstack.manifests.stepped import SteppedManifest
 from virtualstack.manifests.view import ManifestView
 from virtualstack.writers.manifest_store.segment import SegmentWriter
 
@@ -85,7 +86,7 @@ def stored_in(manifest: Manifest, url: str, /) -> Iterator[StoredManifest]:
         case JoinedManifest():
             for part in manifest.parts:
                 yield from stored_in(part, url)
-        case ManifestView():
+        case ManifestView() | SteppedManifest():
             yield from stored_in(manifest.base, url)
         case StoredManifest() if manifest.url == url:
             yield manifest
