@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from obstore.store import HTTPStore
 
 from tests.amount import examples
-from tests.servers import RangeServer
+from tests.servers import RangeServer, _Handler
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage import Storage, UnlistableError, open_source, remote
@@ -196,8 +196,31 @@ def test_bodies_that_are_longer_than_what_was_asked_for(server, monkeypatch, n):
     url = server.url("a/b%20c.nc")
     source = Storage.of().source(url, expected=open_source(url).location)
     server.mode = "long_body"
-    with pytest.raises(StorageError, match="10 bytes were asked for, but 200000 came"):
+    with pytest.raises(StorageError, match=r"10 bytes were asked for, (but 200000 came|and its server sends more)"):
         source.read_ranges([(20_000 + 1000 * i, 10) for i in range(n)])
+
+
+@pytest.mark.parametrize("size", [len(DATA), None])
+def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size):
+    """It is of a server that says that it sends what was asked for, and goes on: memory would be used up."""
+    sent = []
+
+    def endless(handler: _Handler, _owner, data, etag, range_, **_):
+        first, last = (int(x) for x in range_.removeprefix("bytes=").split("-"))
+        handler.send_response(206)
+        handler.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
+        handler.send_header("Content-Length", str(1 << 31))
+        handler.end_headers()
+        while len(sent) < 256:
+            handler.wfile.write(bytes(1 << 20))
+            sent.append(range_)
+
+    monkeypatch.setattr(_Handler, "_answer_file", endless)
+    url = server.url("a/b c.nc")
+    expected = None if size is None else Location(url, size=size)
+    with pytest.raises(StorageError, match="and its server sends more"):
+        open_source(url, storage=QUICK, expected=expected).read(0, 100)
+    assert len(sent) < 64
 
 
 def test_a_range_past_the_end_is_refused_before_it_is_asked_for(server):

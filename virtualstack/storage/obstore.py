@@ -3,8 +3,10 @@
 What obstore 0.12 does, and what is done about it here and in `remote`:
 
 - ranges past the end, and short 206 bodies, come back as short bytes without an error: lengths are compared;
-- its own merging of such ranges panics, which ``except Exception`` does not catch: its merging is off, and a panic
-  becomes a `StorageError`;
+- answers longer than asked for come as they are, whatever memory they take: those to one range are broken off, those
+  to many (`get_ranges`) cannot be;
+- its own merging of ranges past the end panics, which ``except Exception`` does not catch: its merging is off, and a
+  panic becomes a `StorageError`;
 - without credentials it waits for instance metadata services: each store is told who it is;
 - explicit keys are mixed with the environment's session token: keys go through a credential provider;
 - after a fork its threads are gone and every call waits for ever: see `library`.
@@ -114,7 +116,7 @@ class Connection:
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
             result = library().get(store, key, options={"range": (start, stop)})
-            return memoryview(result.bytes()), _location(url, result.meta)
+            return _body(result, stop - start, url), _location(url, result.meta)
 
         return self._read(url, ask)
 
@@ -424,6 +426,27 @@ class _StaticKeys:
             "token": self.token,
             "expires_at": None,
         }
+
+
+def _body(result: Any, most: int, url: str) -> memoryview:
+    """Read an answer, and break it off where it is longer than asked for: its server may send for ever.
+
+    Raises
+    ------
+    StorageError
+        It is.
+    """
+    parts, n_bytes = [], 0
+    for part in result.stream(min_chunk_size=most + 1):  # all at once, if it is what it should be
+        n_bytes += len(part)
+        if n_bytes > most:
+            raise StorageError(
+                f"'{url}': {most} bytes were asked for, and its server sends more. Download it, or use a server that "
+                "answers ranges",
+                url=url,
+            )
+        parts.append(part)
+    return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
 def _location(url: str, meta: Any) -> Location:
