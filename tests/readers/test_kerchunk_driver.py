@@ -192,6 +192,20 @@ def test_fits_tables_and_what_is_refused(tmp_path):
         opened("C")
 
 
+@pytest.mark.parametrize(("nodata", "missing"), [(None, []), ("0", [0]), ("3", [3]), ("-9999", [])])
+@pytest.mark.parametrize("name", ["tiff_to_zarr", "TiffToZarr"])
+def test_tiff(name, nodata, missing, tmp_path):
+    """The number 0 is one like others, unless the file says that it is missing."""
+    tifffile = pytest.importorskip("tifffile")
+    values = np.arange(64 * 32, dtype="u1").reshape(64, 32) % 7
+    tags = [] if nodata is None else [(42113, 2, 0, nodata, False)]
+    tifffile.imwrite(tmp_path / "x.tif", values, tile=(32, 32), compression="zlib", metadata=None, extratags=tags)
+    reader = KerchunkDriver(f"kerchunk.tiff:{name}")
+    (got,) = vs.open_virtual_dataset(tmp_path / "x.tif", reader=reader).virtual.open().values()
+    np.testing.assert_array_equal(got, np.where(np.isin(values, missing), np.nan, values))
+    assert (got.dtype == "u1") == (not missing)
+
+
 @pytest.mark.parametrize("kind", ["INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "FLOAT32", "FLOAT64"])
 def test_hdf4(kind, tmp_path):
     """Values and attributes are those of the HDF4 library: numbers are big-endian."""

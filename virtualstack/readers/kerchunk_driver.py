@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from virtualstack.errors import MalformedFileError, MissingDependencyError, ReaderError, VirtualStackError
 from virtualstack.location import Location, local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup
-from virtualstack.readers import fits_references, hdf4_references
+from virtualstack.readers import fits_references, hdf4_references, tiff_references
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.kerchunk import Kerchunk
 from virtualstack.storage import Source, Storage
@@ -21,6 +21,7 @@ __all__ = ["KerchunkDriver"]
 _CORRECTIONS: Mapping[str, Callable[[dict[str, Any], Source], dict[str, Any]]] = {
     "kerchunk.fits": fits_references.corrected,
     "kerchunk.hdf4": hdf4_references.corrected,
+    "kerchunk.tiff": tiff_references.corrected,
 }
 """By module of a driver: what makes its references right."""
 
