@@ -164,6 +164,14 @@ def test_fits_images(dtype, cards, tmp_path):
     assert np.isnan(expected).any() == ("BLANK" in cards)
 
 
+def test_fits_images_that_scaling_would_round(tmp_path):
+    """Unsigned numbers of 64 bits, which astropy gives as they are."""
+    fits = pytest.importorskip("astropy.io.fits")
+    fits.PrimaryHDU(np.array([1, 2**63 + 1], "u8")).writeto(tmp_path / "x.fits")
+    with pytest.raises(UnsupportedFeatureError, match="the image 'PRIMARY' has unsigned numbers of 64 bits"):
+        vs.open_virtual_dataset(tmp_path / "x.fits", reader=FITS)
+
+
 def test_fits_tables_and_what_is_refused(tmp_path):
     """A table is one array; bytes that are no pixels, and columns that would lack their scale, are no values."""
     fits = pytest.importorskip("astropy.io.fits")

@@ -26,7 +26,8 @@ def corrected(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
     Raises
     ------
     UnsupportedFeatureError
-        An image is compressed, or columns of a table are scaled, for which kerchunk refers to the stored numbers.
+        An image is compressed, or columns of a table are scaled, for which kerchunk refers to the stored numbers; or an
+        image has unsigned numbers of 64 bits, which scaling would round.
     """
     references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
     refs = references.get("refs", references)
@@ -57,6 +58,14 @@ def corrected(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
         array["fill_value"] = None
         for codec in array.get("filters") or []:
             if codec.get("id") == "fixedscaleoffset":
+                if str(codec["astype"])[1:] == "i8" and (codec["scale"], codec["offset"]) == (1, 1 << 63):
+                    raise UnsupportedFeatureError(
+                        f"'{url}': the image '{name}' has unsigned numbers of 64 bits, which BZERO in floating point "
+                        "rounds: name other extensions by options={'extension': ...}, or read it with astropy",
+                        url=url,
+                        variable=name,
+                        feature="unsigned FITS numbers of 64 bits",
+                    )
                 array |= {"dtype": codec["astype"], "filters": None}
                 attributes |= {"scale_factor": codec["scale"], "add_offset": codec["offset"]}
         if isinstance(blank, int) and not isinstance(blank, bool) and str(array["dtype"])[1:2] in ("i", "u"):
