@@ -99,7 +99,10 @@ def _are_numbers(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> Any:
-    return [_numbers(x) for x in value] if isinstance(value, list) else float(value) if value in _NOT_FINITE else value
+    """Give numbers of Python."""
+    if isinstance(value, list):
+        return [_numbers(x) for x in value]
+    return value.item() if isinstance(value, np.number) else float(value) if value in _NOT_FINITE else value
 
 
 def with_dtypes(attributes: Mapping[str, Any], document: Mapping[str, Any], /) -> dict[str, Any]:
