@@ -153,6 +153,18 @@ def test_arrays_that_take_turns():
     assert first.locations == (Location("0"),)
 
 
+def test_references_that_are_read_once_are_let_go():
+    """Those of others in the same part are not, until they are read; who lies below two arrays is seen."""
+    _, plain = split_text([document(A, b'"w/0":["u",5,6]', B, C)])
+    ((keys, *_),) = plain.below("w", once=True)
+    assert keys.to_pylist() == ["w/0"]
+    assert len(plain.parts) == 1
+    list(plain.below("v", once=True))
+    assert not plain.parts
+    with pytest.raises(MalformedFileError, match="two arrays"):
+        list(plain.below("v"))
+
+
 def test_one_url_in_two_spellings():
     """Slashes with and without a backslash are one URL."""
     _, plain = split_text([document(A.replace(b"u", b"a\\/b"), B.replace(b"w", b"a/b"), C)])

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from virtualstack.errors import MalformedFileError
+
 __all__ = ["Columns", "PlainReferences", "are_metadata", "below", "narrow"]
 
 _METADATA = ".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"
@@ -61,7 +63,9 @@ class PlainReferences:
     Parameters
     ----------
     parts
-        Sorted by stem.
+        By number; each sorted by stem.
+    left
+        References of each part that may be asked for.
     urls
         As they stand in the references.
     stems
@@ -70,7 +74,8 @@ class PlainReferences:
         For each stem the parts that have it, and from where to where.
     """
 
-    parts: Sequence[_Part]
+    parts: dict[int, _Part]
+    left: list[int]
     urls: Sequence[str]
     stems: Sequence[str]
     places: Sequence[Sequence[tuple[int, int, int]]]
@@ -78,21 +83,35 @@ class PlainReferences:
     @classmethod
     def of(cls, parts: Iterable[Columns], urls: Sequence[str]) -> Self:
         """Sort columns by the stems of their keys, which are distinct; each part holds less than 2 GiB of them."""
-        made, places = [], dict[str, list[tuple[int, int, int]]]()
+        made, places = dict[int, _Part](), dict[str, list[tuple[int, int, int]]]()
         for i, columns in enumerate(parts):
             part = _Part.of(columns)
-            made.append(part)
+            made[i] = part
             for stem, start, stop in zip(part.stems, part.starts, part.starts[1:], strict=False):
                 places.setdefault(stem, []).append((i, start, stop))
         stems = sorted(places)
-        return cls(parts=made, urls=urls, stems=stems, places=[places[stem] for stem in stems])
+        left = [len(part.keys) for part in made.values()]
+        return cls(parts=made, left=left, urls=urls, stems=stems, places=[places[stem] for stem in stems])
 
     def counts(self) -> NDArray[np.int64]:
         """Count the references of each stem."""
         return np.array([sum(stop - start for _, start, stop in places) for places in self.places], np.int64)
 
-    def below(self, path: str, /) -> Iterator[Columns]:
-        """Give the references with keys below a path, some at a time."""
+    def below(self, path: str, /, *, once: bool = False) -> Iterator[Columns]:
+        """Give the references with keys below a path, some at a time.
+
+        Parameters
+        ----------
+        path
+            Of an array.
+        once
+            Whether they are asked for this one time only: parts of which all was given are let go.
+
+        Raises
+        ------
+        MalformedFileError
+            They were let go.
+        """
         some: list[tuple[int, int, int]] = []
         n = 0
         for places in self.places[below(self.stems, path)]:
@@ -100,13 +119,19 @@ class PlainReferences:
                 some.append(place)
                 n += place[2] - place[1]
                 if n >= _AT_ONCE:
-                    yield self._columns(some)
+                    yield self._columns(some, once=once)
                     some, n = [], 0
         if some:
-            yield self._columns(some)
+            yield self._columns(some, once=once)
 
-    def _columns(self, places: Sequence[tuple[int, int, int]]) -> Columns:
+    def _columns(self, places: Sequence[tuple[int, int, int]], *, once: bool) -> Columns:
+        if any(i not in self.parts for i, _, _ in places):
+            raise MalformedFileError("references lie below two arrays, one within the other: write them anew")
         parts = [(self.parts[i], slice(start, stop)) for i, start, stop in places]
+        for i, start, stop in places if once else ():
+            self.left[i] -= stop - start
+            if not self.left[i]:
+                del self.parts[i]
         return (
             pa.concat_arrays([part.keys[at] for part, at in parts]).cast(pa.large_string()),
             np.concatenate([part.rows[at] for part, at in parts]).astype(np.int64),

@@ -145,8 +145,8 @@ class ReferenceTable:
                 strays[folder] = strays.get(folder, 0) + int(counts[i])
         return dict(sorted(strays.items()))
 
-    def read(self, path: str, metadata: ArrayMetadata, /) -> Iterator[References]:
-        """Give the chunks of an array, some at a time.
+    def read(self, path: str, metadata: ArrayMetadata, /, *, once: bool = False) -> Iterator[References]:
+        """Give the chunks of an array, some at a time; those that are read ``once`` are let go.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class ReferenceTable:
         """
         yield self._read_others(path, metadata)
         if self.plain is not None:
-            yield from self._read_plain(self.plain, path, metadata)
+            yield from self._read_plain(self.plain, path, metadata, once)
 
     def render(self, url: str, /) -> str:
         """Put templates into a URL.
@@ -177,8 +177,10 @@ class ReferenceTable:
             keys, cells = list(compress(keys, inside.tolist())), cells[inside]
         return self._columns(keys, cells, n_outside)
 
-    def _read_plain(self, plain: PlainReferences, path: str, metadata: ArrayMetadata) -> Iterator[References]:
-        for keys, rows, offsets, lengths in plain.below(path):
+    def _read_plain(
+        self, plain: PlainReferences, path: str, metadata: ArrayMetadata, once: bool
+    ) -> Iterator[References]:
+        for keys, rows, offsets, lengths in plain.below(path, once=once):
             cells = cells_of_keys(keys, path, metadata, where=self.where)
             inside = cells >= 0
             n_outside = len(cells) - int(np.count_nonzero(inside))

@@ -127,7 +127,7 @@ class Kerchunk:
 
             def parts() -> Iterator[References]:
                 nonlocal n_outside
-                for part in table.read(path, described):
+                for part in table.read(path, described, once=True):
                     n_outside += part.n_outside
                     yield part
 
