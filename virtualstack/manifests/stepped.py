@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.errors import ChunkAlignmentError
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis
-from virtualstack.manifests.indexing import begin_at, stepped
+from virtualstack.manifests.indexing import MAX_CELLS, begin_at, stepped
 from virtualstack.manifests.manifest import Cells, Manifest, ManifestSummary
 from virtualstack.manifests.unread import UnreadManifest
 
@@ -41,7 +42,20 @@ class SteppedManifest(UnreadManifest):
 
     @classmethod
     def of(cls, base: Manifest, axis: int, grid_axis: ChunkAxis, picked: range, /) -> tuple[SteppedManifest, ChunkAxis]:
-        """See equally spaced elements along an axis, of which there is one at least; give their axis, too."""
+        """See equally spaced elements along an axis, of which there is one at least; give their axis, too.
+
+        Raises
+        ------
+        ChunkAlignmentError
+            They lie in more than 2^26 cells.
+        """
+        n_cells = min(len(picked), grid_axis.n_cells)
+        if n_cells > MAX_CELLS:
+            raise ChunkAlignmentError(
+                f"a slice with a step meets {n_cells} chunks along an axis, more than {MAX_CELLS}: take a part of it "
+                "first, or use .virtual.open(), which reads values",
+                axis=axis,
+            )
         cells, firsts, lengths, _ = grid_axis.pieces(picked)
         if picked.step < 0:
             cells, firsts, lengths = cells[::-1], firsts[::-1], lengths[::-1]
