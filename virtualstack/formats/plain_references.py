@@ -25,35 +25,18 @@ type Columns = tuple[pa.Array, NDArray[np.integer], NDArray[np.int64], NDArray[n
 """Keys, rows of URLs, offsets and lengths in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Columns sorted by stem, in few bytes; each stem begins at its start."""
-
-    keys: pa.Array
-    rows: NDArray[np.integer]
-    offsets: NDArray[np.int64]
-    lengths: NDArray[np.integer]
-    stems: Sequence[str]
-    starts: Sequence[int]
-
-    @classmethod
-    def of(cls, columns: Columns) -> Self:
-        keys, rows, offsets, lengths = columns
-        encoded = pc.ascii_rtrim(keys, _INDEX).dictionary_encode()
-        stems = encoded.dictionary.to_pylist()
-        order = sorted(range(len(stems)), key=stems.__getitem__)
-        ranks = np.argsort(order)[encoded.indices.to_numpy()]
-        if (ranks[1:] < ranks[:-1]).any():
-            by = np.argsort(ranks, kind="stable")
-            keys, rows, offsets, lengths = keys.take(pa.array(by)), rows[by], offsets[by], lengths[by]
-        return cls(
-            keys=keys.cast(pa.string()),
-            rows=narrow(rows),
-            offsets=offsets,
-            lengths=narrow(lengths),
-            stems=[stems[i] for i in order],
-            starts=[0, *np.bincount(ranks, minlength=len(stems)).cumsum().tolist()],
-        )
+def _by_stem(columns: Columns) -> tuple[Columns, Sequence[str], Sequence[int]]:
+    """Sort columns by the stems of their keys; give the stems, and where each begins."""
+    keys, rows, offsets, lengths = columns
+    encoded = pc.ascii_rtrim(keys, _INDEX).dictionary_encode()
+    stems = encoded.dictionary.to_pylist()
+    order = sorted(range(len(stems)), key=stems.__getitem__)
+    ranks = np.argsort(order)[encoded.indices.to_numpy()]
+    if (ranks[1:] < ranks[:-1]).any():
+        by = np.argsort(ranks, kind="stable")
+        keys, rows, offsets, lengths = keys.take(pa.array(by)), rows[by], offsets[by], lengths[by]
+    starts = [0, *np.bincount(ranks, minlength=len(stems)).cumsum().tolist()]
+    return (keys, narrow(rows), offsets, lengths), [stems[i] for i in order], starts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +57,7 @@ class PlainReferences:
         For each stem the parts that have it, and from where to where.
     """
 
-    parts: dict[int, _Part]
+    parts: dict[int, Columns]
     left: list[int]
     urls: Sequence[str]
     stems: Sequence[str]
@@ -82,15 +65,14 @@ class PlainReferences:
 
     @classmethod
     def of(cls, parts: Iterable[Columns], urls: Sequence[str]) -> Self:
-        """Sort columns by the stems of their keys, which are distinct; each part holds less than 2 GiB of them."""
-        made, places = dict[int, _Part](), dict[str, list[tuple[int, int, int]]]()
+        """Sort columns by the stems of their keys, distinct strings; each part has less than 2 GiB of them."""
+        made, places = dict[int, Columns](), dict[str, list[tuple[int, int, int]]]()
         for i, columns in enumerate(parts):
-            part = _Part.of(columns)
-            made[i] = part
-            for stem, start, stop in zip(part.stems, part.starts, part.starts[1:], strict=False):
+            made[i], names, starts = _by_stem(columns)
+            for stem, start, stop in zip(names, starts, starts[1:], strict=False):
                 places.setdefault(stem, []).append((i, start, stop))
         stems = sorted(places)
-        left = [len(part.keys) for part in made.values()]
+        left = [len(keys) for keys, *_ in made.values()]
         return cls(parts=made, left=left, urls=urls, stems=stems, places=[places[stem] for stem in stems])
 
     def counts(self) -> NDArray[np.int64]:
@@ -132,11 +114,12 @@ class PlainReferences:
             self.left[i] -= stop - start
             if not self.left[i]:
                 del self.parts[i]
+        keys, rows, offsets, lengths = zip(*(tuple(x[at] for x in part) for part, at in parts), strict=True)
         return (
-            pa.concat_arrays([part.keys[at] for part, at in parts]).cast(pa.large_string()),
-            np.concatenate([part.rows[at] for part, at in parts]).astype(np.int64),
-            np.concatenate([part.offsets[at] for part, at in parts]),
-            np.concatenate([part.lengths[at] for part, at in parts]).astype(np.int64),
+            pa.concat_arrays(keys).cast(pa.large_string()),
+            np.concatenate(rows),
+            np.concatenate(offsets),
+            np.concatenate(lengths),
         )
 
 
