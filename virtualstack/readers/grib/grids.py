@@ -152,7 +152,7 @@ def _made(field: Any, md5: str, n_bytes: int) -> Grid:
 
 def _by_rows(field: Any, listed: Mapping[str, NDArray[Any]], n_dims: int) -> dict[str, NDArray[Any]]:
     """Give coordinates of all points row by row: eccodes does where the header says that points lie so."""
-    eccodes_of().codes_set_long(field.codes_id, "jPointsAreConsecutive", 0)
+    _set(field, {"jPointsAreConsecutive": 0})
     return {
         name: np.asarray(field[f"{name}s"]).reshape(values.shape) if values.ndim == n_dims else values
         for name, values in listed.items()
@@ -169,14 +169,21 @@ def _is_listed_backwards(field: Any) -> bool:
     usual = {key: n for key, n in _USUAL.items() if ask(field, key) != n}
     if not usual:
         return False
-    points = [field[name] for name in ("latitudes", "longitudes")]
     was = {key: field[key] for key in usual}
-    for key, n in usual.items():
+    points = _points(field)
+    _set(field, usual)
+    as_usual = _points(field)
+    _set(field, was)
+    return np.array_equal(points, as_usual)
+
+
+def _points(field: Any) -> NDArray[Any]:
+    return np.stack([field["latitudes"], field["longitudes"]])
+
+
+def _set(field: Any, keys: Mapping[str, int]) -> None:
+    for key, n in keys.items():
         eccodes_of().codes_set_long(field.codes_id, key, n)
-    is_same = all(np.array_equal(points[i], field[name]) for i, name in enumerate(("latitudes", "longitudes")))
-    for key, n in was.items():
-        eccodes_of().codes_set_long(field.codes_id, key, n)
-    return is_same
 
 
 def _has_columns(field: Any) -> bool:
