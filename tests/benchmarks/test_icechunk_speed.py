@@ -7,18 +7,17 @@ import numpy as np
 import pytest
 import zarr
 
-from virtualstack.location import Location
-from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.readers.icechunk import read_session
 from virtualstack.writers.icechunk import write_icechunk
 
 sys.path.insert(0, str(Path(__file__).parent))
+from reference_cube import CHUNKS, group_of
 from timing import IS_FULL, interleaved
 
 icechunk = pytest.importorskip("icechunk", reason="Icechunk is not installed: pip install 'virtualstack[icechunk]'")
 
 GRID = (1000, 100, 10) if IS_FULL else (5, 4, 3)
-SHAPE, CHUNKS = (GRID[0], GRID[1] * 10, GRID[2] * 10), (1, 10, 10)
+SHAPE = (GRID[0], GRID[1] * 10, GRID[2] * 10)
 PREFIX = "s3://bucket/"
 
 
@@ -27,21 +26,7 @@ def test_write():
     rng = np.random.default_rng(0)
     urls = [f"{PREFIX}model/output/file-{i:06d}.nc" for i in range(GRID[0])]
     offsets, lengths = rng.integers(0, 2**40, GRID), rng.integers(1000, 100_000, GRID)
-    manifest = ChunkManifest.from_arrays(
-        offsets,
-        lengths,
-        location=[Location(url) for url in urls],
-        encoding=ChunkEncoding.of("<f4", CHUNKS),
-        fill=Fill.of(np.nan, "f4"),
-        location_codes=np.broadcast_to(np.arange(GRID[0])[:, None, None] + FIRST, GRID),
-    )
-    array = ManifestArray(
-        manifest=manifest,
-        grid=ChunkGrid.regular(SHAPE, CHUNKS),
-        dtype=np.dtype("f4"),
-        dimension_names=("t", "y", "x"),
-    )
-    group = ManifestGroup(arrays={"v": array})
+    group = group_of(urls, offsets, lengths)
 
     def ours():
         store = session().store

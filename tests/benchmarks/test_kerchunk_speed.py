@@ -10,14 +10,13 @@ import pytest
 import xarray as xr
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.location import Location
-from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.kerchunk import Kerchunk
 from virtualstack.storage import Storage
 from virtualstack.writers.kerchunk import write_kerchunk
 
 sys.path.insert(0, str(Path(__file__).parent))
+from reference_cube import group_of
 from timing import IS_FULL, interleaved
 
 GRID = (1000, 100, 10) if IS_FULL else (5, 4, 3)
@@ -39,23 +38,7 @@ def columns():
 
 @pytest.fixture(scope="module")
 def ours(columns):
-    urls, offsets, lengths = columns
-    shape, chunks = (GRID[0], GRID[1] * 10, GRID[2] * 10), (1, 10, 10)
-    manifest = ChunkManifest.from_arrays(
-        offsets,
-        lengths,
-        location=[Location(url) for url in urls],
-        encoding=ChunkEncoding.of("<f4", chunks, [Codec.of("numcodecs.zlib", level=1)]),
-        fill=Fill.of(np.nan, "f4"),
-        location_codes=np.broadcast_to(np.arange(GRID[0])[:, None, None] + FIRST, GRID),
-    )
-    array = ManifestArray(
-        manifest=manifest,
-        grid=ChunkGrid.regular(shape, chunks),
-        dtype=np.dtype("f4"),
-        dimension_names=("t", "y", "x"),
-    )
-    return ManifestGroup(arrays={"v": array})
+    return group_of(*columns, [Codec.of("numcodecs.zlib", level=1)])
 
 
 @pytest.fixture(scope="module")
