@@ -166,6 +166,7 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.zstd": _zstd,
     "zstd": _zstd,
     "numcodecs.imagecodecs_lz4h5": FILTERS[LZ4],
+    "numcodecs.imagecodecs_lzma": lambda options: _lzma({"format": lzma.FORMAT_AUTO}),
     **FILTERS,
 }
 _SAME_SIZE = frozenset({"numcodecs.shuffle", SHUFFLE})

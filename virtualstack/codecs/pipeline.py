@@ -238,8 +238,8 @@ def decoder_of(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int
     limit = 0
     for codec in codecs:
         bounded = bounded_decoder(codec)
-        step = None if bounded is not None else _step(codec, spec)
-        if step is not None and step.kind != "bytes-bytes":
+        step = _step(codec, spec) if bounded is None else Step("bytes-bytes", bounded, spec)
+        if step.kind != "bytes-bytes":
             if to_array is not None:
                 raise UnsupportedFeatureError(
                     f"codec '{codec.name}' takes arrays, but the one before it gave bytes", feature=codec.name
@@ -254,10 +254,7 @@ def decoder_of(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int
             continue
         if to_array is None:
             to_array, size, limit = _plain(spec)
-        if step is not None:
-            to_bytes.append(step.decode)
-        elif bounded is not None:
-            to_bytes.append(_limited(bounded, size, limit))
+        to_bytes.append(_limited(step.decode, size, limit))
         size, limit = encoded_size(codec, size, limit)
     if to_array is None:
         to_array, size, limit = _plain(spec)

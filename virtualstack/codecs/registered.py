@@ -18,7 +18,8 @@ from zarr.core.dtype import parse_dtype
 from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
-from virtualstack.codecs.bounded import CodecError, raw_bytes
+from virtualstack.codecs.bounded import CodecError
+from virtualstack.codecs.held import check_held, held, pcodec
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
@@ -55,13 +56,13 @@ class Step:
     kind
         Of the codec, as it encodes: array to array, array to bytes, or bytes to bytes.
     decode
-        Takes bytes or an array, gives bytes or an array.
+        Takes an array, or the bytes of one, and gives an array; from bytes to bytes it is a `BytesDecoder`.
     encoded
         What the array is after encoding; that of the input for all but array to array.
     """
 
     kind: Literal["array-array", "array-bytes", "bytes-bytes"]
-    decode: Callable[[Any], Any]
+    decode: Callable[..., Any]
     encoded: Spec
 
 
@@ -86,7 +87,10 @@ def step_of(codec: Codec, spec: Spec, /) -> Step:
         raise UnsupportedFeatureError(
             f"codec '{codec.name}' runs code that stands in the data; it is never decoded", feature=codec.name
         )
+    check_held(codec.name.removeprefix("numcodecs."))
     _check_dtypes(codec, spec)
+    if codec.name == "numcodecs.pcodec":
+        return Step("array-bytes", pcodec(spec.dtype, spec.shape), spec)
     try:
         kind = get_codec_class(codec.name)
     except UnknownCodecError:
@@ -153,16 +157,22 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
     name = codec.name.removeprefix("numcodecs.")
     if not _is_registered(name):
         raise _unknown(codec)
+    options = codec.options()
     try:
-        decoder = numcodecs.registry.get_codec({**codec.options(), "id": name})
+        one = {"numthreads": 1} if "numthreads" in options else {}
+        decoder = numcodecs.registry.get_codec({**options, **one, "id": name})
     except (ValueError, TypeError) as error:
         raise UnsupportedFeatureError(
             f"codec '{codec.name}' does not take the configuration {codec.configuration}: {error}", feature=codec.name
         ) from error
 
-    def decode(raw: Any) -> Any:
+    decode_held = held(name, decoder, options, spec.dtype, spec.shape)
+
+    def decode(raw: Any, size: int | None, limit: int) -> Any:
         try:
-            return raw_bytes(decoder.decode(raw_bytes(raw)))
+            return decode_held(raw, size, limit)
+        except CodecError:
+            raise
         except Exception as error:  # whatever other packages raise
             raise CodecError(f"codec '{codec.name}' cannot decode it: {type(error).__name__}: {error}") from error
 
@@ -190,7 +200,7 @@ def _zarr_step(codec: Codec, kind: type[Any], spec: Spec) -> Step:
     run = _runner(decoder, array_spec)
     prototype = array_spec.prototype
     if isinstance(decoder, zarr.abc.codec.BytesBytesCodec):
-        return Step("bytes-bytes", lambda raw: run(prototype.buffer.from_bytes(raw)).as_numpy_array(), spec)
+        return Step("bytes-bytes", lambda raw, *_: run(prototype.buffer.from_bytes(raw)).as_numpy_array(), spec)
     if isinstance(decoder, zarr.abc.codec.ArrayBytesCodec):
         return Step("array-bytes", lambda raw: run(prototype.buffer.from_bytes(raw)).as_numpy_array(), spec)
     after = Spec(encoded.dtype.to_native_dtype(), encoded.shape)

@@ -9,6 +9,7 @@ from virtualstack.codecs.decoder import CodecError
 __all__ = ["image_size", "lerc_size"]
 
 _NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
+_MANY_TILES = 4096
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
@@ -73,17 +74,32 @@ def _webp(data: bytes) -> tuple[int, int, int]:
     if kind == b"VP8L":
         (bits,) = unpack_from("<I", data, 21)
         return ((bits >> 14) & 0x3FFF) + 1, (bits & 0x3FFF) + 1, 4
+    if data[20] & 2:
+        raise CodecError("the WebP image is animated, with a number of frames that its header does not say")
     columns = int.from_bytes(data[24:27], "little") + 1
     return int.from_bytes(data[27:30], "little") + 1, columns, 4
 
 
 def _jpeg2000(data: bytes) -> tuple[int, int, int]:
     """Find the SIZ marker (ITU T.800, A.5.1), in a codestream or in the boxes of a file."""
-    at = data.find(b"\xff\x4f\xff\x51")
-    if at < 0 or at + 42 > len(data):
-        raise CodecError("there is no JPEG 2000 codestream: its header is missing")
-    columns, rows, left, top = unpack_from(">IIII", data, at + 8)
+    at = 0
+    while data[at : at + 4] != b"\xff\x4f\xff\x51":  # else boxes, ITU T.800, I.4
+        length, kind = unpack_from(">I4s", data, at) if at + 8 <= len(data) else (0, b"")
+        header = 8
+        if length == 1 and at + 16 <= len(data):
+            (length,), header = unpack_from(">Q", data, at + 8), 16
+        if kind == b"jp2c":
+            length = header
+        if length < header:
+            raise CodecError("there is no JPEG 2000 codestream: its header is missing")
+        at += length
+    if at + 42 > len(data):
+        raise CodecError("the JPEG 2000 codestream ends in its header")
+    columns, rows, left, top, width, height, tiles_left, tiles_top = unpack_from(">8I", data, at + 8)
     (samples,) = unpack_from(">H", data, at + 40)
+    n_tiles = -((columns - tiles_left) // -max(width, 1)) * -((rows - tiles_top) // -max(height, 1))
+    if n_tiles > _MANY_TILES and (rows - top) * (columns - left) < n_tiles * _MANY_TILES:
+        raise CodecError(f"the JPEG 2000 codestream has {n_tiles} tiles of a few points, which take kilobytes each")
     return rows - top, columns - left, samples
 
 

@@ -1,0 +1,237 @@
+"""Codecs that other packages register: values as theirs, or refused, and never more memory than is expected."""
+
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import CodecError, decode
+from virtualstack.errors import UnsupportedFeatureError
+
+pytest.importorskip("imagecodecs")
+registry = pytest.importorskip("imagecodecs.numcodecs")
+
+CLASSES = {
+    kind.codec_id: kind
+    for kind in vars(registry).values()
+    if isinstance(kind, type) and issubclass(kind, registry.Codec) and kind is not registry.Codec
+}
+REFUSED = {  # what nothing holds, of those that encode something here
+    "apng", "avif", "b2nd", "bmp", "chunked", "cms", "exr", "gif", "heif", "hcomp", "jpegxs", "ljpeg", "lzham",
+    "meshopt", "openzl", "pcodec", "pcx", "pglz", "pixarlog", "plio", "qoi", "rcomp", "rgbe", "sperr", "sz3", "tga",
+    "tiff", "ultrahdr", "wavpack", "zfp",
+}  # fmt: skip
+LOSSY = {"jpeg", "jpegxr", "bfloat16", "float24", "quantize", "webp", "bitshuffle", "xor"}  # or need a shape
+OPTIONS = {
+    "packints": {"dtype": "u1", "bitspersample": 8},
+    "byteshuffle": {"shape": [64, 64], "dtype": "u1"},
+    "floatpred": {"shape": [64, 64], "dtype": "f4"},
+    "delta": {"shape": [64, 64], "dtype": "u1"},
+    "szip": {"options_mask": 4, "pixels_per_block": 16, "bits_per_pixel": 8, "pixels_per_scanline": 64},
+    "webp": {"lossless": True},
+}
+N = 4096
+
+
+def made(name, **more):
+    return Codec.of(f"numcodecs.imagecodecs_{name}", **{**OPTIONS.get(name, {}), **more})
+
+
+def encoded(name, values):
+    """Encode with imagecodecs itself: the bytes and what it decodes them to; ``None`` where it cannot."""
+    codec = CLASSES[f"imagecodecs_{name}"]
+    try:
+        codec = codec.from_config(OPTIONS.get(name, {}))
+        raw = bytes(codec.encode(values))
+        return raw, np.frombuffer(np.ascontiguousarray(codec.decode(raw)), "u1")
+    except (ValueError, TypeError, NotImplementedError, AttributeError, RuntimeError):
+        return None
+
+
+def images():
+    ramp = np.arange(N, dtype="u1").reshape(64, 64)
+    return [ramp, np.dstack([ramp] * 3), ramp.astype("f4"), ramp.astype("u2")]
+
+
+def pairs(name):
+    """Give values and what `encoded` makes of them."""
+    for values in images():
+        found = encoded(name, values) or encoded(name, values.tobytes())
+        if found is not None:
+            yield values, *found
+
+
+@pytest.mark.parametrize("name", sorted(found.removeprefix("imagecodecs_") for found in CLASSES))
+def test_every_codec_of_imagecodecs(name):
+    """Gives what imagecodecs gives, or is refused by name."""
+    for values, raw, want in pairs(name):
+        if name in REFUSED:
+            with pytest.raises(UnsupportedFeatureError, match="without a bound"):
+                decode(raw, (made(name),), values.dtype, values.shape)
+        elif want.size == values.nbytes:  # else another dtype
+            got = decode(raw, (made(name),), values.dtype, values.shape)
+            np.testing.assert_array_equal(got.reshape(-1).view("u1"), want)
+            if name not in LOSSY:
+                np.testing.assert_array_equal(got, values)
+
+
+def test_something_was_tried():
+    """Most codecs encode one of the images, so that the tests above compare something."""
+    names = (name.removeprefix("imagecodecs_") for name in CLASSES)
+    tried = {name for name in names if any(want.size == values.nbytes for values, _, want in pairs(name))}
+    assert len(tried - REFUSED) >= 30, sorted(tried)
+
+
+BOMBS = """
+import pathlib, re, sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from tests.codecs.test_held import CLASSES, N, OPTIONS, made
+from virtualstack.codecs.pipeline import CodecError, decode
+from virtualstack.errors import UnsupportedFeatureError
+
+side = 4096
+grey = np.zeros((side, side), "u1")
+OPTIONS.update(byteshuffle={"shape": [side, side], "dtype": "u1"})
+
+def peak():
+    return int(re.search(r"VmHWM:\\s*(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]) >> 10
+
+def reset():
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+
+for name in sys.argv[2].split():
+    kind = CLASSES["imagecodecs_" + name]
+    raw = None
+    for values in (grey, np.zeros((side // 2, side // 2, 3), "u1"), grey.tobytes(), grey.view("f4")):
+        try:
+            raw = bytes(kind.from_config(OPTIONS.get(name, {})).encode(values))
+            break
+        except Exception:
+            pass
+    if raw is None or len(raw) > 1 << 22:
+        print(name, "is no bomb")
+        continue
+    for codecs in ((made(name),), (made(name), made("zlib"))):
+        stored = raw
+        if len(codecs) == 2:
+            stored = CLASSES["imagecodecs_zlib"]().encode(raw)
+        reset()
+        before = peak()
+        try:
+            decode(stored, codecs, np.dtype("u1"), (64, 64))
+            print(name, "DECODED")
+        except (CodecError, UnsupportedFeatureError) as error:
+            grown = peak() - before - (len(raw) >> 20)
+            print(name, "HELD" if grown <= 8 else f"TOOK {grown} MiB", str(error)[:100])
+"""
+
+
+def test_bombs_of_imagecodecs(pytestconfig):
+    """16 MiB of zeros where 4 KiB are expected: none takes more memory than a few of its own tables."""
+    if sys.platform != "linux":
+        pytest.skip("peaks of memory are read from /proc")
+    names = " ".join(sorted(name.removeprefix("imagecodecs_") for name in CLASSES))
+    args = [sys.executable, "-c", BOMBS, str(pytestconfig.rootpath), names]
+    done = subprocess.run(args, capture_output=True, text=True, timeout=300, check=True)
+    lines = done.stdout.splitlines()
+    assert sum(" HELD" in line for line in lines) > 50, done.stdout
+    assert [line for line in lines if " HELD" not in line and not line.endswith("is no bomb")] == []
+
+
+def message(side):
+    """Give a GRIB message of ``side`` x ``side`` equal values: 179 bytes."""
+    eccodes = pytest.importorskip("eccodes")
+    handle = eccodes.codes_new_from_samples("regular_ll_sfc_grib2", eccodes.CODES_PRODUCT_GRIB)
+    for key, value in {"Ni": side, "Nj": side, "numberOfDataPoints": side**2, "numberOfValues": side**2}.items():
+        eccodes.codes_set(handle, key, value)
+    eccodes.codes_set(handle, "bitsPerValue", 0)
+    return eccodes.codes_get_message(handle)
+
+
+@pytest.mark.parametrize("var", ["values", "latitude"])
+def test_the_grib_codec_of_kerchunk(var):
+    """Its values, but not of a grid that nobody asked for."""
+    pytest.importorskip("kerchunk")
+    codec = Codec.of("numcodecs.grib", var=var, dtype="float64")
+    with pytest.raises(CodecError, match="says that it holds 1250000000 bytes; 800 are expected"):
+        decode(message(12500), (codec,), np.dtype("f8"), (10, 10))
+    assert np.isfinite(decode(message(10), (codec,), np.dtype("f8"), (10, 10))).all()
+
+
+def test_tables_of_kerchunk():
+    """Of rows that are longer than those of the array."""
+    pytest.importorskip("kerchunk")
+    text = Codec.of("numcodecs.FITSAscii", indtypes=[["a", "S2"]], outdtypes=[["a", "i2"]])
+    got = decode(b" 1-722", (text,), np.dtype([("a", "i2")]), (3,))
+    assert got["a"].tolist() == [1, -7, 22]
+    wide = Codec.of("numcodecs.FITSAscii", indtypes=[["a", "S2"]], outdtypes=[["a", "U100000000"]])
+    many = Codec.of("numcodecs.FITSVarBintable", dt_in="[('a','i2')]", dt_out="[('a','i2')]", nrow=1 << 40, types={})
+    for codec in (wide, many):
+        with pytest.raises(CodecError, match="the FITS table says that it holds"):
+            decode(b" 1-722", (codec,), np.dtype([("a", "i2")]), (3,))
+    other = Codec.of("numcodecs.FITSVarBintable", dt_in="[]", dt_out="(" * 10000, nrow=1, types={})
+    with pytest.raises(UnsupportedFeatureError, match="does not take the configuration"):
+        decode(b" 1-722", (other,), np.dtype("i2"), (3,))
+
+
+@pytest.mark.parametrize("name", ["json2", "msgpack2", "vlen-array", "zfpy"])
+def test_those_that_nothing_holds_are_refused(name):
+    """By name, before anything is decoded."""
+    with pytest.raises(UnsupportedFeatureError, match="without a bound"):
+        decode(b'[1,"|i1",[100000000]]', (Codec.of(f"numcodecs.{name}", dtype="i4"),), np.dtype("i1"), (4,))
+
+
+def test_pcodec():
+    """Its numbers, and no more of them than are asked for."""
+    package = pytest.importorskip("pcodec")
+    values = np.random.default_rng(0).normal(size=(30, 20)).astype("f4")
+    raw = package.standalone.simple_compress(values.reshape(-1), package.ChunkConfig())
+    codec = Codec.of("numcodecs.pcodec", level=8)
+    np.testing.assert_array_equal(decode(raw, (codec,), values.dtype, values.shape), values)
+    bomb = package.standalone.simple_compress(np.zeros(1 << 22), package.ChunkConfig())
+    for stored, dtype, shape in ((bomb, "f8", (10,)), (raw, "f4", (30, 21))):
+        with pytest.raises(CodecError, match="does not hold"):
+            decode(stored, (codec,), np.dtype(dtype), shape)
+
+
+def j2k(values):
+    return bytes(CLASSES["imagecodecs_jpeg2k"]().encode(values))
+
+
+def test_a_jpeg2000_header_in_another_box():
+    """What is decoded is behind the box that says so: a header before it is none."""
+    small, large = j2k(np.zeros((8, 8), "u1")), j2k(np.zeros((512, 512), "u1"))
+    at = large.index(b"jp2c") - 4
+    fake = small[small.index(b"\xff\x4f\xff\x51") :]
+    raw = large[:at] + struct.pack(">I4s", len(fake) + 8, b"free") + fake + large[at:]
+    with pytest.raises(CodecError, match="has 512 x 512"):
+        decode(raw, (made("jpeg2k"),), np.dtype("u1"), (8, 8))
+    assert decode(raw, (made("jpeg2k"),), np.dtype("u1"), (512, 512)).shape == (512, 512)
+    start = large.index(b"\xff\x4f\xff\x51")
+    tiles = bytearray(large)
+    tiles[start + 24 : start + 32] = struct.pack(">II", 2, 2)  # the size of tiles
+    with pytest.raises(CodecError, match="65536 tiles of a few points"):
+        decode(bytes(tiles), (made("jpeg2k"),), np.dtype("u1"), (512, 512))
+    for cut in range(0, start + 42, 5):
+        with pytest.raises(CodecError):
+            decode(large[:cut], (made("jpeg2k"),), np.dtype("u1"), (512, 512))
+
+
+def test_moving_pictures_are_no_arrays():
+    """A WebP file does not say in its header how many frames it has."""
+    raw = b"RIFF" + struct.pack("<I", 100) + b"WEBPVP8X" + struct.pack("<IB", 10, 2) + bytes(100)
+    with pytest.raises(CodecError, match="animated"):
+        decode(raw, (made("webp"),), np.dtype("u1"), (4, 32, 32, 3))
+
+
+def test_threads_are_ours():
+    """However many the metadata ask for."""
+    values = np.zeros((64, 64), "u1")
+    raw = bytes(CLASSES["imagecodecs_jpegxl"]().encode(values))
+    np.testing.assert_array_equal(
+        decode(raw, (made("jpegxl", numthreads=1 << 20),), values.dtype, values.shape), values
+    )
