@@ -4,6 +4,7 @@ import pickle
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tests.servers import RangeServer, _Handler
 from virtualstack.errors import SourceChangedError, SourceNotFoundError, StorageError
 from virtualstack.location import Location
 from virtualstack.storage import Storage, UnlistableError, open_source, remote
+from virtualstack.storage.obstore import Connection
 from virtualstack.storage.remote import RemoteSource
 
 DATA = bytes(np.random.default_rng(0).integers(0, 256, 200_000, dtype=np.uint8))
@@ -95,18 +97,31 @@ def test_long_ranges_are_cut_and_put_together(server, monkeypatch):
     assert server.n_requests == 7 + 20
 
 
+CALLS = pytest.mark.parametrize("in_calls", [False, True])
+"""Whether many requests go out in calls of many, as to object stores, or each by itself, as to web servers."""
+
+
+def as_a_bucket(monkeypatch, in_calls):
+    if in_calls:
+        monkeypatch.setattr(Connection, "is_web", False)
+
+
+@CALLS
 @settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 300)), min_size=1, max_size=60), st.integers(1, 200))
-def test_any_ranges_from_many_requests(ranges, bound):
+def test_any_ranges_from_many_requests(in_calls, ranges, bound):
     """Any mix of ranges comes back right, however it is merged, cut and shared out."""
     with pytest.MonkeyPatch.context() as patch, RangeServer({"x": DATA[:1300]}) as server:
+        as_a_bucket(patch, in_calls)
         for name, value in [("MAX_GAP", 5), ("ENOUGH", bound), ("MAX_LENGTH", 2 * bound), ("FIRST_BYTES", 1)]:
             patch.setattr(remote, name, value)
         assert [bytes(part) for part in open_source(server.url("x")).read_ranges(ranges)] == answers(ranges)
 
 
-def test_requests_go_side_by_side(server, monkeypatch):
+@CALLS
+def test_requests_go_side_by_side(server, monkeypatch, in_calls):
     """A hundred requests of 50 ms each take far less than 5 s."""
+    as_a_bucket(monkeypatch, in_calls)
     monkeypatch.setattr(remote, "MAX_GAP", 0)
     source = open_source(server.url("a/b%20c.nc"))
     server.latency = 0.05
@@ -168,9 +183,11 @@ def test_a_source_that_was_replaced_by_a_shorter_one(server, mode):
         source.read(150_000, 10)
 
 
+@CALLS
 @pytest.mark.parametrize(("n", "n_before"), [(1, 0), (2, 1), (5, 2), (12, 11), (13, 1), (13, 12), (60, 30), (60, 59)])
-def test_a_source_that_is_replaced_while_it_is_read(server, monkeypatch, n, n_before):
+def test_a_source_that_is_replaced_while_it_is_read(server, monkeypatch, n, n_before, in_calls):
     """Whichever of the requests are answered with the new version, of the same size: values are never mixed."""
+    as_a_bucket(monkeypatch, in_calls)
     monkeypatch.setattr(remote, "MAX_GAP", 0)
     url = server.url("a/b%20c.nc")
     ranges = [(20_000 + 1000 * i, 10) for i in range(n)]
@@ -189,9 +206,11 @@ def test_a_source_that_is_replaced_while_it_is_read(server, monkeypatch, n, n_be
         source.read_ranges(ranges)
 
 
+@CALLS
 @pytest.mark.parametrize("n", [1, 3, 30])
-def test_bodies_that_are_longer_than_what_was_asked_for(server, monkeypatch, n):
+def test_bodies_that_are_longer_than_what_was_asked_for(server, monkeypatch, n, in_calls):
     """A server that says 206 and sends the whole file is no source: obstore would take its first bytes."""
+    as_a_bucket(monkeypatch, in_calls)
     monkeypatch.setattr(remote, "MAX_GAP", 0)
     url = server.url("a/b%20c.nc")
     source = Storage.of().source(url, expected=open_source(url).location)
@@ -200,9 +219,11 @@ def test_bodies_that_are_longer_than_what_was_asked_for(server, monkeypatch, n):
         source.read_ranges([(20_000 + 1000 * i, 10) for i in range(n)])
 
 
+@pytest.mark.parametrize("n", [1, 40])
 @pytest.mark.parametrize("size", [len(DATA), None])
-def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size):
+def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size, n):
     """It is of a server that says that it sends what was asked for, and goes on: memory would be used up."""
+    monkeypatch.setattr(remote, "MAX_GAP", 0)
     sent = []
 
     def endless(handler: _Handler, _owner, data, etag, range_, **_):
@@ -211,7 +232,7 @@ def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size):
         handler.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
         handler.send_header("Content-Length", str(1 << 31))
         handler.end_headers()
-        while len(sent) < 256:
+        while len(sent) < 512:
             handler.wfile.write(bytes(1 << 20))
             sent.append(range_)
 
@@ -219,7 +240,27 @@ def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size):
     url = server.url("a/b c.nc")
     expected = None if size is None else Location(url, size=size)
     with pytest.raises(StorageError, match="and its server sends more"):
-        open_source(url, storage=QUICK, expected=expected).read(0, 100)
+        open_source(url, storage=QUICK, expected=expected).read_ranges([(1000 * i, 100) for i in range(n)])
+    assert len(sent) < 64 + 4 * n
+
+
+def test_an_object_that_does_not_end_is_broken_off(server, monkeypatch):
+    """Its length is said twice, and chunks go on behind it."""
+    sent = []
+
+    def endless(handler: _Handler, *_, **__):
+        handler.send_response(200)
+        handler.send_header("Last-Modified", formatdate(0, usegmt=True))
+        handler.send_header("Content-Length", "100")
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        while len(sent) < 512:
+            handler.wfile.write(b"%x\r\n%b\r\n" % (1 << 20, bytes(1 << 20)))
+            sent.append(0)
+
+    monkeypatch.setattr(_Handler, "_answer_file", endless)
+    with pytest.raises(StorageError, match="and its server sends more"):
+        Storage.of(QUICK).target(server.root).get("small")
     assert len(sent) < 64
 
 
@@ -295,8 +336,10 @@ def test_refusals_and_failures_name_url_answer_and_remedy(server, status, kind, 
     assert type(pickle.loads(pickle.dumps(caught.value))) is type(caught.value)
 
 
-def test_a_failure_in_one_of_many_requests(server, monkeypatch):
+@CALLS
+def test_a_failure_in_one_of_many_requests(server, monkeypatch, in_calls):
     """The error of one request is the error of all; nothing is made up for the rest."""
+    as_a_bucket(monkeypatch, in_calls)
     monkeypatch.setattr(remote, "MAX_GAP", 0)
     source = open_source(server.url("a/b%20c.nc"), storage=QUICK)
     server.mode, server.status = "status", 500

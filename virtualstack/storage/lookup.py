@@ -21,7 +21,7 @@ def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list
     found: dict[str, Location | StorageError] = {}
     by_key: dict[str, str] = {}
     connection, _ = connect(urls[0], backend, prefix)
-    if connection.is_listed:
+    if not connection.is_web:
         by_key = {connect(url, backend, prefix)[1]: url for url in urls}
         keys = sorted(by_key)
         runs = [keys[begin : begin + _RUN] for begin in range(0, len(keys), _RUN)]

@@ -3,8 +3,8 @@
 What obstore 0.12 does, and what is done about it here and in `remote`:
 
 - ranges past the end, and short 206 bodies, come back as short bytes without an error: lengths are compared;
-- answers longer than asked for come as they are, whatever memory they take: those to one range are broken off, those
-  to many (`get_ranges`) cannot be;
+- answers longer than asked for come as they are, whatever memory they take: those to one request are broken off, those
+  of `get_ranges` cannot be, so that strangers' web servers are not asked so; nor can the bodies of refusals be;
 - its own merging of ranges past the end panics, which ``except Exception`` does not catch: its merging is off, and a
   panic becomes a `StorageError`;
 - without credentials it waits for instance metadata services: each store is told who it is;
@@ -139,13 +139,14 @@ class Connection:
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
             result = library().get(store, key)
             found = _location(url, result.meta)
-            check(found.size or 0)
-            return memoryview(result.bytes()), found
+            size = found.size or 0
+            check(size)
+            return _body(result, size, url), found
 
         return self._read(url, ask)
 
     def get_ranges(self, url: str, key: str, starts: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
-        """Read ranges, about ten at a time; their lengths are not checked here."""
+        """Read ranges, about ten at a time; their lengths are not checked here, and no answer is broken off."""
 
         def ask(store: ObjectStore) -> list[memoryview]:
             got = library().get_ranges(store, key, starts=starts, lengths=lengths, coalesce=0)
@@ -204,13 +205,13 @@ class Connection:
         return self._read(url, ask)
 
     @property
-    def is_listed(self) -> bool:
-        """Whether it may have a list of its keys: web servers have none."""
+    def is_web(self) -> bool:
+        """Whether it is a web server, which has no list of its keys."""
         stores = list(self._stores.values()) if self._service == "store" else []
-        return self._service != "http" and not any(kind(store) == "HTTPStore" for store in stores)
+        return self._service == "http" or any(kind(store) == "HTTPStore" for store in stores)
 
     def _check_listed(self, url: str) -> None:
-        if not self.is_listed:
+        if self.is_web:
             raise UnlistableError.at(url)
 
     def look_up(self, url: str, key: str) -> Location:
@@ -222,7 +223,7 @@ class Connection:
         try:
             return self._read(url, ask)
         except StorageError:  # obstore takes a server that does not know HEAD for one that has nothing there
-            if self.is_listed:
+            if not self.is_web:
                 raise
         try:
             return self.get(url, key, 0, 1)[1]
@@ -442,7 +443,7 @@ def _body(result: Any, most: int, url: str) -> memoryview:
         if n_bytes > most:
             raise StorageError(
                 f"'{url}': {most} bytes were asked for, and its server sends more. Download it, or use a server that "
-                "answers ranges",
+                "sends what it says",
                 url=url,
             )
         parts.append(part)
