@@ -163,16 +163,16 @@ def _value(value: Any, where: str) -> Any:
             return str(value) if isinstance(value, np.str_) else float(value) if isinstance(value, float) else value
         case bytes():
             return _text(value)
+        case np.datetime64() | np.timedelta64():  # durations are integers to numpy, too
+            return str(value)
         case np.bool_() | np.integer():
             return value.item()
         case np.floating():
             return float(value)  # long doubles too, which are their own item
         case complex() | np.complexfloating():
             return [float(value.real), float(value.imag)]
-        case np.datetime64() | np.timedelta64():
-            return str(value)
         case np.ndarray() if not value.dtype.names and value.dtype.kind != "V":
-            return _value(value.item(), where) if not value.ndim else [_value(x, where) for x in value]
+            return _value(value[()], where) if not value.ndim else [_value(x, where) for x in value]
         case Mapping():
             return {str(key): _value(x, f"{where}.{key}") for key, x in value.items()}
         case list() | tuple():
