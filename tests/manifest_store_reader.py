@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 from numcodecs import blosc
 from numpy.lib.format import descr_to_dtype
-from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.registry import get_codec_class
 from zarr.storage import MemoryStore
@@ -86,7 +86,7 @@ class Store:
                 if raw is None:
                     values[box] = fills[fill_base + code]
                 else:
-                    values[box] = to_cell(raw, encodings[encoding_base + code], values[box].shape, start)
+                    values[box] = to_cell(raw, encodings[encoding_base + code], np.shape(values[box]), start)
         attributes = self.value({"dict": node["attributes"] | node["cf"]})
         return {**node, "values": values, "fill_value": fills[0], "attributes": attributes}
 
@@ -185,16 +185,16 @@ def decode(raw: bytes, dtype: np.dtype, shape: list[int], codecs: list[dict]) ->
         check(len(raw) == math.prod(shape) * dtype.itemsize, "bytes of a chunk")
         return np.frombuffer(raw, dtype).reshape(shape)
     steps, objects = [get_codec_class(codec["name"]).from_dict(codec) for codec in codecs], {}
-    filters = [step for step in steps if isinstance(step, ArrayArrayCodec)]
-    serializers = [step for step in steps if isinstance(step, ArrayBytesCodec)]
+    kinds = ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
+    filters, serializers, rest = ([step for step in steps if isinstance(step, kind)] for kind in kinds)
     if not serializers:
         options = [codec["configuration"] for codec in codecs]
         named = [x[key] for x in options for key in ("encode_dtype", "astype", "data_type") if key in x]
         stored = np.dtype(named[-1]) if named else dtype
         serializers = [zarr.codecs.BytesCodec(endian="little" if stored == stored.newbyteorder("<") else "big")]
-    rest = [step for step in steps if step not in [*filters, *serializers]]
+    plain = np.dtype(f"V{dtype.itemsize}") if dtype.names else dtype  # zarr takes no fields of arrays
     with warnings.catch_warnings(action="ignore"):
         options = {"filters": filters, "serializer": serializers[0], "compressors": rest}
-        array = zarr.create_array(MemoryStore(objects), shape=shape, chunks=tuple(shape), dtype=dtype, **options)
+        array = zarr.create_array(MemoryStore(objects), shape=shape, chunks=tuple(shape), dtype=plain, **options)
         objects["/".join(["c", *"0" * len(shape)])] = default_buffer_prototype().buffer.from_bytes(raw)
-        return np.asarray(array[...], dtype)
+        return np.asarray(array[...], plain).view(dtype)

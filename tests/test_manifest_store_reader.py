@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,6 +113,31 @@ def test_loaded_values_of_any_dtype_are_read_alike(values, tmp_path):
     save(group, tmp_path / "x.vstack")
     assert_reads_alike(tmp_path / "x.vstack")
     assert read_array(group_of(tmp_path / "x.vstack").arrays["v"], ..., None).tobytes() == values.tobytes()
+
+
+FIELDS = np.array([(1, (2, 3))], "i2,(2,)f4")
+
+
+@pytest.mark.parametrize(
+    ("values", "raw", "codec"),
+    [
+        (np.array("one", np.dtypes.StringDType()), b"\x01\0\0\0\x03\0\0\0one", Codec.of("vlen-utf8")),
+        (FIELDS, zlib.compress(FIELDS), Codec.of("numcodecs.zlib", level=1)),
+    ],
+    ids=["text", "fields"],
+)
+def test_chunks_of_files_are_read_alike_where_zarr_has_no_such_dtype(values, raw, codec, tmp_path):
+    """Or gives one value as no array."""
+    (tmp_path / "a.bin").write_bytes(raw)
+    manifest = ChunkManifest.from_arrays(
+        np.zeros((1,) * values.ndim, int), np.full((1,) * values.ndim, len(raw)),
+        location=Location(f"file://{tmp_path}/a.bin"), fill=Fill.zero(values.dtype),
+        encoding=ChunkEncoding.of(values.dtype, values.shape, [codec]),
+    )  # fmt: skip
+    grid = ChunkGrid.regular(values.shape, values.shape)
+    array = named(ManifestArray(manifest=manifest, grid=grid, dtype=values.dtype))
+    save(ManifestGroup(arrays={"v": array}), tmp_path / "x.vstack")
+    assert_reads_alike(tmp_path / "x.vstack")
 
 
 @pytest.mark.parametrize("dtype", ["<i4", ">i4"])
