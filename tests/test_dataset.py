@@ -301,6 +301,13 @@ def test_loaded_variables_that_cannot_be_encoded_are_refused(nc):
         vds.virtual.to_kerchunk(None)
 
 
+def test_times_too_far_apart_for_xarray_are_refused_by_name():
+    """Nanoseconds of which neither pandas nor Python's own dates hold the difference."""
+    times = np.array([-(2**61) - 1, 2**60, 2**62 + 2**61], "i8").view("M8[ns]")
+    with pytest.raises(WriterError, match="'far'"):
+        xr.Dataset({"far": ("x", times)}).virtual.to_group()
+
+
 def test_a_changed_time_unit_is_rechecked(nc):
     """Loaded times are written so that they read back, whatever their old encoding can hold."""
     vds = vs.open_virtual_dataset(nc).drop_vars("time_bounds")

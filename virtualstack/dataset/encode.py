@@ -176,7 +176,7 @@ def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
                     return encoded  # as stored: there was nothing to encode
                 encoded.encoding = {}  # a _FillValue of None there would count as one
                 decoded = conventions.decode_cf_variable(name, encoded, stack_char_dim=False)
-            except (ValueError, TypeError, OverflowError, NotImplementedError):
+            except (ValueError, TypeError, KeyError, OverflowError, NotImplementedError):  # KeyError: "nanoseconds"
                 continue
         if _same_values(decoded, loaded):
             return encoded
