@@ -353,6 +353,11 @@ def test_what_killed_writers_left(tmp_path):
     assert target.leftovers("x", later - 100) == []
     assert target.leftovers("x", later) == ["x/.virtualstack-2", "x/y/.virtualstack-1"]
     assert target.leftovers("z", later) == []
+    (tmp_path / "x/z/z").mkdir(parents=True)
+    assert target.empty_folders("x", later - 100) == []
+    assert target.empty_folders("x", later) == ["x/z"]
+    assert target.empty_folders("z", later) == []
+    target.delete_folder("x/z")
     target.delete_folder("x/y")
     assert target.list() == ["x/y/a"]
     for key in ("x/y/a", "x/y/.virtualstack-1"):

@@ -31,6 +31,7 @@ from virtualstack.formats.manifest_store.snapshot import Snapshot, Uses, read_do
 from virtualstack.formats.manifest_store.tables import PageRef, Table
 from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.concurrently import concurrently
+from virtualstack.writers.manifest_store.view import follow
 
 __all__ = ["Expired", "expire"]
 
@@ -124,9 +125,11 @@ def expire(
     spared = sorted(number for number in numbers if first <= number < wanted)
     keys = _unused(objects, permission, [n for n in numbers if n >= first], clock - grace.total_seconds())
     if not dry_run:
+        if gone:
+            follow(objects, permission)  # it takes the snapshot that is shown to know what goes from the view
         _delete(objects, [snapshot_key(number) for number in gone])
         _delete(objects, keys)
-        _clear_folders(objects, keys)
+        _clear_folders(objects, keys, clock - grace.total_seconds())
     url = objects.url.rstrip("/")
     return Expired(url=url, snapshots=tuple(gone), objects=tuple(keys), spared=tuple(spared), dry_run=dry_run)
 
@@ -277,8 +280,9 @@ def _delete(objects: ObjectStore, keys: Sequence[str]) -> None:
         pass
 
 
-def _clear_folders(objects: ObjectStore, keys: Sequence[str]) -> None:
-    """Delete the folders of segments that are gone, where there are folders."""
+def _clear_folders(objects: ObjectStore, keys: Sequence[str], before: float) -> None:
+    """Delete the folders of segments that are gone, and those that killed writers left empty, where there are any."""
     if isinstance(objects.target, LocalTarget):
-        for folder in {"/".join(key.split("/")[:3]) for key in keys if key.startswith(f"{SEGMENTS}/")}:
+        gone = {"/".join(key.split("/")[:3]) for key in keys if key.startswith(f"{SEGMENTS}/")}
+        for folder in gone.union(objects.target.empty_folders(SEGMENTS, before)):
             objects.target.delete_folder(folder)

@@ -320,6 +320,21 @@ class LocalTarget:
                             found.append(path.relative_to(root).as_posix())
         return sorted(found)
 
+    def empty_folders(self, prefix: str, before: float, /) -> list[str]:
+        """List the folders in a folder that hold no files at any depth, and changed before a time (s since 1970)."""
+        found = []
+        with _StorageErrors(self.url + prefix, "read"):
+            for name in self.folders(prefix):
+                key = f"{prefix}/{name}".lstrip("/")
+                walked = list(os.walk(self._path(key), onerror=_raise_unless_gone))
+                with contextlib.suppress(FileNotFoundError):
+                    if not any(names for _, _, names in walked) and all(
+                        os.stat(folder).st_mtime < before  # noqa: PTH116 - a text
+                        for folder, _, _ in walked
+                    ):
+                        found.append(key)
+        return found
+
     def list(self, prefix: str = "", /) -> list[str]:
         """List the files in the folder ``prefix`` and below it, sorted."""
         root = self._path("")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import groupby
 
@@ -21,7 +21,7 @@ from virtualstack.storage.puts import Puts
 from virtualstack.store.view import is_inline, view_of
 from virtualstack.warning import warn
 
-__all__ = ["write_view"]
+__all__ = ["follow", "write_view"]
 
 
 def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission: Permission, /) -> None:
@@ -39,17 +39,24 @@ def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission:
             _put(objects, view_of(group, _loaded_in(group, previous), previous=previous, storage=objects.storage))
             objects.target.put(HINT, hint(made.number))
         else:
-            others = [x for x in (head, *_read(objects, shown)) if x.number >= 0]
-            _write_all(objects, others, made, permission)
+            _write_all(objects, _since(objects, shown, made, permission), made, permission)
         while (number := newest(objects) or 0) > made.number:
-            head, made = made, read_snapshot(objects, number)
-            _write_all(objects, [head], made, permission)
+            shown, made = made.number, read_snapshot(objects, number)
+            _write_all(objects, _since(objects, shown, made, permission), made, permission)
     except VirtualStackError as error:
         warn(
             f"snapshot {made.number} of '{objects.url}' is committed, but zarr's view of it is not there: {error}. The "
             "next commit writes it",
             UserWarning,
         )
+
+
+def follow(objects: ObjectStore, permission: Permission, /) -> None:
+    """Let zarr see the newest snapshot where a killed writer left the view of an older one, while that one is there."""
+    number = newest(objects)
+    if number is not None and _shown(objects) != number:
+        made = read_snapshot(objects, number)
+        write_view(objects, made, made, permission)
 
 
 def _shown(objects: ObjectStore) -> int | None:
@@ -60,24 +67,38 @@ def _shown(objects: ObjectStore) -> int | None:
         return None
 
 
-def _read(objects: ObjectStore, number: int | None) -> list[Snapshot]:
-    """Give a snapshot, if there is one of that number."""
+_MOST_LEFT = 16
+"""Snapshots whose views are looked at for what killed writers left of them, besides the one that is shown."""
+
+
+def _since(objects: ObjectStore, shown: int | None, made: Snapshot, permission: Permission) -> set[str]:
+    """Give the keys of the views that may be there, in part: of snapshots whose writers were killed at it."""
+    first = shown or 0
+    numbers = {first, *range(max(first, made.number - _MOST_LEFT), made.number)}
+    return set().union(*(_keys(objects, number, permission) for number in sorted(numbers) if number < made.number))
+
+
+def _keys(objects: ObjectStore, number: int, permission: Permission) -> set[str]:
+    """Give the keys of the view of a snapshot; none where it was expired."""
     try:
-        return [] if number is None else [read_snapshot(objects, number)]
+        group = _group(objects, read_snapshot(objects, number), permission)
+        return {key for key, _ in view_of(group, _loaded_in(group), storage=objects.storage)}
     except SourceNotFoundError:
-        return []
+        return set()
 
 
-def _write_all(objects: ObjectStore, previous: Sequence[Snapshot], made: Snapshot, permission: Permission) -> None:
-    """Write all of a view, and delete what others may have had beyond; nothing else that lies there is touched."""
+def _write_all(objects: ObjectStore, there: set[str], made: Snapshot, permission: Permission) -> None:
+    """Write all of a view, and delete what others may have had beyond; nothing else that lies there is touched.
+
+    Metadata of arrays whose chunks are written go first, so that nobody reads those by what they were.
+    """
     group = _group(objects, made, permission)
     found = list(view_of(group, _loaded_in(group), storage=objects.storage))
     keys = {key for key, _ in found}
-    stale: set[str] = set()
-    for other in previous:
-        before = _group(objects, other, permission)
-        stale |= {key for key, _ in view_of(before, _loaded_in(before), storage=objects.storage)} - keys
-    _put(objects, [*found, *((key, None) for key in sorted(stale))])
+    chunks = [f"{key}/".rpartition("/c/")[0] for key in keys if not key.endswith("zarr.json")]
+    hidden = {f"{path}/zarr.json" for path in chunks} & there
+    before, behind = ([(key, None) for key in sorted(each)] for each in (hidden, there - keys))
+    _put(objects, [*before, *found, *behind])
     objects.target.put(HINT, hint(made.number))
 
 
