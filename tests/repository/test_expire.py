@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -24,7 +25,7 @@ from tests.repository.stores import (
     virtual,
     written,
 )
-from virtualstack.errors import MalformedFileError, SourceNotFoundError
+from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.formats.manifest_store import names
 from virtualstack.formats.manifest_store.moments import seconds_of
 from virtualstack.reading import read_array
@@ -307,6 +308,24 @@ def test_what_is_left_goes_by_the_clock_of_the_store(tmp_path, monkeypatch):
     os.utime(left, (then, then))
     assert Repository.open(url).expire().objects == (left.relative_to(url).as_posix(),)
     assert not left.exists()
+
+
+def test_a_full_disk(tmp_path):
+    """It is made room on, though not a byte can be written."""
+    url = tmp_path / "x.vstack"
+    create(url, {"v": virtual(tmp_path, [0])})
+    Change(url, appended(range(2), v=virtual(tmp_path, [1]))).commit()
+    change = Change(url, added(w=virtual(tmp_path, [1], "w")))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(StorageError, match="write failed"):
+            change.commit()
+        done = Repository.open(url).expire(keep=1, grace=timedelta(0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert done.snapshots == (0,)
+    assert values_of(url) == [0, 1]
 
 
 def test_what_writers_of_the_view_left(tmp_path):
