@@ -348,6 +348,15 @@ def test_dtypes_without_a_zarr_form_are_refused_by_name():
     assert names(store, "odd") == []
 
 
+def test_a_variable_with_the_name_of_metadata_hides_nothing():
+    """It is refused by name, and the others are there."""
+    _, inner = a_group()[0].arrays.popitem()
+    store = ManifestStore(ManifestGroup(arrays={"zarr.json": inner, "v": inner}))
+    assert store.refused.keys() == {"zarr.json"}
+    assert names(store, "") == ["v", "zarr.json"]
+    assert list(zarr.open_group(store, mode="r")) == ["v"]
+
+
 def test_codecs_that_zarr_lacks_are_decoded_for_it():
     """Shuffled bytes that fill no element are HDF5's alone; zarr gets them decoded."""
     values = np.arange(5, dtype="u1")

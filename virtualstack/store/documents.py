@@ -166,7 +166,9 @@ def encode_chunk(values: NDArray[Any], /) -> bytes:
 
 
 def why_refused(array: ManifestArray, /, *, name: str) -> str | None:
-    """Say why zarr cannot have an array: it has no data type for its values; ``None`` where it can."""
+    """Say why zarr cannot have an array: no data type for its values, or no such name; ``None`` where it can."""
+    if name.rpartition("/")[2] == "zarr.json":
+        return f"variable '{name}' has the name of zarr's metadata: rename it, or read it with vds.virtual.open()"
     if _is_known(array.dtype):
         return None
     try:

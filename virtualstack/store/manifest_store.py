@@ -195,6 +195,8 @@ class ManifestStore(Store):
         node: _Node = self.group
         parts = [part for part in key.split("/") if part]
         for depth, part in enumerate(parts):
+            if depth == len(parts) - 1 and part == "zarr.json":  # the metadata, whatever an array is called
+                return "/".join(parts[:depth]), node, parts[depth:]
             if isinstance(node, ManifestGroup) and part in node.arrays:
                 node = node.arrays[part]
             elif isinstance(node, ManifestGroup) and part in node.groups:
