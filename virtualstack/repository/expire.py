@@ -120,16 +120,18 @@ def expire(
     clock = time.time() if dry_run else _clock(objects)
     now = min(time.time(), clock + _SLACK)
     wanted = _first_wanted(objects, numbers, keep, older_than, now)
+    before = clock - grace.total_seconds()
     first = min(wanted, number_at(objects, numbers[0], now - grace.total_seconds()))
+    first = _first_seen(objects, [number for number in numbers if number <= first], first, before)
     gone = sorted(number for number in numbers if number < first)
     spared = sorted(number for number in numbers if first <= number < wanted)
-    keys = _unused(objects, permission, [n for n in numbers if n >= first], clock - grace.total_seconds())
+    keys = _unused(objects, permission, [n for n in numbers if n >= first], before)
     if not dry_run:
         if gone:
             follow(objects, permission)  # it takes the snapshot that is shown to know what goes from the view
         _delete(objects, [snapshot_key(number) for number in gone])
         _delete(objects, keys)
-        _clear_folders(objects, keys, clock - grace.total_seconds())
+        _clear_folders(objects, keys, before)
     url = objects.url.rstrip("/")
     return Expired(url=url, snapshots=tuple(gone), objects=tuple(keys), spared=tuple(spared), dry_run=dry_run)
 
@@ -173,6 +175,19 @@ def _first_wanted(
         moment = now - older_than.total_seconds() if isinstance(older_than, timedelta) else seconds_of(older_than)
         bounds.append(number_at(objects, numbers[0], moment))
     return min(bounds, default=0)
+
+
+def _first_seen(objects: ObjectStore, numbers: Sequence[int], first: int, before: float) -> int:
+    """Give the number of the oldest snapshot that was the newest after a time: until the one behind it was written.
+
+    Times of snapshots are those of the clocks of their writers, which may have been behind.
+    """
+    written = _written(objects, [snapshot_key(number) for number in numbers])
+    for number, seconds in zip(numbers[1:], written, strict=False):
+        if seconds is None or seconds <= before:
+            break
+        first = number
+    return first
 
 
 # -- what is used -------------------------------------------------------------------------------------------------
