@@ -99,3 +99,9 @@ def test_a_missing_dependency_ends_with_the_pip_command():
     error = errors.MissingDependencyError("reading GRIB", extra="grib")
     assert str(error).endswith("pip install 'virtualstack[grib]'")
     assert error.extra == "grib"
+
+
+def test_messages_are_for_a_terminal():
+    """Names in them may be those of a stranger: no commands, and not without an end."""
+    assert str(errors.ManifestError("'a\x1b[2J'\n\u202e")) == "'a\\x1b[2J'\n\\u202e"
+    assert len(str(errors.ManifestError("a" * 10**6))) < 30_000

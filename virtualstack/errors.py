@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from virtualstack.printable import printable
+
 __all__ = [
     "ChunkAlignmentError",
     "ChunkDecodeError",
@@ -47,6 +49,9 @@ __all__ = [
     "VirtualValuesError",
     "WriterError",
 ]
+
+
+_MOST_SHOWN = 20_000  # characters of a message
 
 
 def _restore[E: VirtualStackError](cls: type[E], message: str, state: dict[str, Any]) -> E:
@@ -69,8 +74,9 @@ class VirtualStackError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
-        # OSError and ImportError have their own idea of str(); the message is ours.
-        return str(self.args[0]) if self.args else ""
+        # OSError and ImportError have their own idea of str(); the message is ours. Names in it may be a stranger's.
+        text = printable(str(self.args[0])) if self.args else ""
+        return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), str(self), self.__dict__.copy())

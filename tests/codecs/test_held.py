@@ -9,6 +9,7 @@ import pytest
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
+from virtualstack.codecs.tiff.image_sizes import image_size
 from virtualstack.errors import UnsupportedFeatureError
 
 pytest.importorskip("imagecodecs")
@@ -20,11 +21,12 @@ CLASSES = {
     if isinstance(kind, type) and issubclass(kind, registry.Codec) and kind is not registry.Codec
 }
 REFUSED = {  # what nothing holds, of those that encode something here
-    "apng", "avif", "b2nd", "bmp", "chunked", "cms", "exr", "gif", "heif", "hcomp", "jpegxs", "ljpeg", "lzham",
+    "apng", "avif", "b2nd", "bmp", "chunked", "cms", "exr", "gif", "heif", "hcomp", "jpegls", "jpegxr", "jpegxs",
+    "ljpeg", "lzham",
     "meshopt", "openzl", "pcodec", "pcx", "pglz", "pixarlog", "plio", "qoi", "rcomp", "rgbe", "sperr", "sz3", "tga",
     "tiff", "ultrahdr", "wavpack", "zfp",
 }  # fmt: skip
-LOSSY = {"jpeg", "jpegxr", "bfloat16", "float24", "quantize", "webp", "bitshuffle", "xor"}  # or need a shape
+LOSSY = {"jpeg", "bfloat16", "float24", "quantize", "webp", "bitshuffle", "xor"}  # or need a shape
 OPTIONS = {
     "packints": {"dtype": "u1", "bitspersample": 8},
     "byteshuffle": {"shape": [64, 64], "dtype": "u1"},
@@ -69,7 +71,7 @@ def test_every_codec_of_imagecodecs(name):
     """Gives what imagecodecs gives, or is refused by name."""
     for values, raw, want in pairs(name):
         if name in REFUSED:
-            with pytest.raises(UnsupportedFeatureError, match="without a bound"):
+            with pytest.raises(UnsupportedFeatureError, match=r"without a bound|where its bytes are damaged"):
                 decode(raw, (made(name),), values.dtype, values.shape)
         elif want.size == values.nbytes:  # else another dtype
             got = decode(raw, (made(name),), values.dtype, values.shape)
@@ -235,3 +237,106 @@ def test_threads_are_ours():
     np.testing.assert_array_equal(
         decode(raw, (made("jpegxl", numthreads=1 << 20),), values.dtype, values.shape), values
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("aec", {"flags": 16}),  # libaec refuses these, and imagecodecs frees what it has freed before
+        ("aec", {"flags": 255}),
+        ("aec", {"bitspersample": 0}),
+        ("aec", {"blocksize": 1 << 28, "flags": 64}),
+        ("aec", {"rsi": 1 << 30}),
+        ("szip", {**OPTIONS["szip"], "bits_per_pixel": 0}),
+        ("szip", {**OPTIONS["szip"], "pixels_per_scanline": 1 << 30}),
+        ("checksum", {"kind": "crc32", "byteorder": "a"}),
+        ("htj2k", {"tile": [1]}),
+        ("delta", {"dtype": "1" * 10000, "shape": [4]}),
+    ],
+)
+def test_settings_that_libraries_do_not_know(name, options):
+    """Are refused before one of them is asked."""
+    codec = Codec.of(f"numcodecs.imagecodecs_{name}", **options)
+    with pytest.raises(UnsupportedFeatureError, match="does not take the configuration"):
+        decode(b"\0\0\0\0\2", (codec,), np.dtype("u1"), (4,))
+
+
+@pytest.mark.parametrize("name", ["fill_hdf_strings", "FITSVarBintable"])
+def test_settings_that_python_cannot_parse(name):
+    """Of codecs that read them as Python's literals, and what is said of it is no longer than a message should be."""
+    pytest.importorskip("kerchunk")
+    dtype = "[" + "-" * 20000 + "1]"
+    options = {"dtype": dtype} if name == "fill_hdf_strings" else {"dt_in": "", "dt_out": dtype, "nrow": 1, "types": {}}
+    with pytest.raises(UnsupportedFeatureError, match="does not take the configuration") as caught:
+        decode(b"\0", (Codec.of(f"numcodecs.{name}", **options),), np.dtype("u1"), (1,))
+    assert len(str(caught.value)) < 2000
+
+
+def jpeg(side):
+    return bytes(CLASSES["imagecodecs_jpeg"]().encode(np.zeros((side, side), "u1")))
+
+
+def test_a_jpeg_header_that_libjpeg_does_not_see():
+    """It looks for the next marker behind ``FF 00``, and another one takes the last header of several."""
+    raw = jpeg(2048)
+    at = raw.index(b"\xff\xc0")
+    frame, rest = raw[at : at + 13], raw[at + 13 :]
+    small = frame[:5] + struct.pack(">HH", 64, 64) + frame[9:]
+    block = b"\xff\xe9" + struct.pack(">H", 2 + len(small))
+    hidden = raw[:at] + b"\xff\x00" + struct.pack(">H", 2 + len(frame + block)) + frame + block + small + rest
+    twice = raw[:at] + small + frame + rest
+    for stored in (hidden, twice):
+        with pytest.raises(CodecError, match=r"no marker|second frame header"):
+            decode(stored, (made("jpeg"),), np.dtype("u1"), (64, 64))
+
+
+def test_a_jpeg_of_many_scans():
+    """Each takes the time of the whole image."""
+    raw = jpeg(512)
+    scan = raw[raw.index(b"\xff\xda") : -2]
+    with pytest.raises(CodecError, match="has 200 scans"):
+        decode(raw[:-2] + 199 * scan[:12] + raw[-2:], (made("jpeg"),), np.dtype("u1"), (512, 512))
+
+
+def codestream(side, tile, samples, exponents=b""):
+    """Write a JPEG 2000 codestream of one empty tile; with exponents of precincts for each resolution."""
+    levels = max(len(exponents) - 1, 0)
+    size = struct.pack(">H8IH", 0, side, side, 0, 0, tile, tile, 0, 0, samples) + bytes([7, 1, 1]) * samples
+    style = bytes([bool(exponents), 0, 0, 1, 0, levels, 0, 0, 0, 1]) + exponents
+    steps = bytes([0x20]) + bytes([64]) * (3 * levels + 1)
+    parts = ((0x51, size), (0x52, style), (0x5C, steps))
+    head = b"".join(struct.pack(">BBH", 0xFF, kind, 2 + len(part)) + part for kind, part in parts)
+    return b"\xff\x4f" + head + b"\xff\x90" + struct.pack(">HHIBB", 10, 0, 14, 0, 1) + b"\xff\x93\xff\xd9"
+
+
+@pytest.mark.parametrize("name", ["jpeg2k", "htj2k"])
+def test_a_jpeg2000_image_in_small_pieces(name):
+    """Tiles of many samples, and precincts, take kilobytes each."""
+    for raw, shape in (
+        (codestream(32, 1, 1024), (32, 32, 1024)),
+        (codestream(1024, 1024, 1, b"\x11" * 6), (1024, 1024)),
+        (codestream(1024, 1024, 1, b"\x11"), (1024, 1024)),
+    ):
+        with pytest.raises(CodecError, match="of a few points"):
+            decode(raw, (made(name),), np.dtype("u1"), shape)
+    assert image_size("jpeg2k", codestream(1024, 1024, 1, b"\x77" * 6)) == (1024, 1024, 1)
+
+
+def test_lerc_images_of_many_bands():
+    """Of the first version, each with a header of its own."""
+    head = b"CntZImage " + struct.pack("<iiiid", 11, 8, 1024, 1024, 0.5)
+    part = struct.pack("<iiif", 1, 1, 1, 0.0) + b"\2"
+    raw = head + struct.pack("<iiif", 0, 0, 0, 1.0) + part + 49 * (head + part)
+    with pytest.raises(CodecError, match="1024 x 1024 x 50 samples"):
+        decode(raw, (made("lerc"),), np.dtype("f4"), (1024, 1024))
+
+
+def test_blosc_frames_that_say_more_than_there_is():
+    """Of which imagecodecs reads beyond the end, or makes room for blocks."""
+    values = np.arange(4096, dtype="u2")
+    for name, at, message in (("blosc", 12, "bytes long; there are"), ("blosc2", 4, "are expected at most")):
+        raw = bytearray(CLASSES[f"imagecodecs_{name}"]().encode(values))
+        np.testing.assert_array_equal(decode(bytes(raw), (made(name),), values.dtype, values.shape), values)
+        struct.pack_into("<I", raw, at, 1 << 30)
+        with pytest.raises(CodecError, match=message):
+            decode(bytes(raw), (made(name),), values.dtype, values.shape)

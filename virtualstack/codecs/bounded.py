@@ -18,7 +18,7 @@ from virtualstack.codecs.hdf5.elements import ELEMENTS, stored_size
 from virtualstack.codecs.hdf5.filters import FILTERS
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE, shuffle
 from virtualstack.codecs.inflate import new_gzip, new_zlib
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.metadata import Codec, shortened
 from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 
 __all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw_bytes"]
@@ -165,6 +165,7 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.zlib": _zlib,
     "numcodecs.zstd": _zstd,
     "zstd": _zstd,
+    "numcodecs.imagecodecs_blosc": _blosc,  # imagecodecs reads beyond frames that say that they are longer
     "numcodecs.imagecodecs_lz4h5": FILTERS[LZ4],
     "numcodecs.imagecodecs_lzma": lambda options: _lzma({"format": lzma.FORMAT_AUTO}),
     **FILTERS,
@@ -195,7 +196,9 @@ def bounded_decoder(codec: Codec, /) -> BytesDecoder | None:
         raise
     except (LookupError, ValueError, TypeError, ArithmeticError) as error:
         raise UnsupportedFeatureError(
-            f"codec '{codec.name}' does not take the configuration {codec.configuration}: {error}", feature=codec.name
+            f"codec '{codec.name}' does not take the configuration {shortened(codec.configuration)}: "
+            f"{shortened(error)}",
+            feature=codec.name,
         ) from error
 
 

@@ -39,7 +39,7 @@ def cast_dtypes(codec: Codec, /) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
     options = codec.options()
     try:
         stored, dtype = np.dtype(options["encode_dtype"]), np.dtype(options["decode_dtype"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, SyntaxError):
         return None
     are_numbers = stored.kind in "biufc" and dtype.kind in "biufc"
     are_texts = stored.kind == dtype.kind and stored.kind in "SU" and 0 < stored.itemsize <= dtype.itemsize

@@ -23,7 +23,7 @@ from virtualstack.codecs.cf_times import (
     decode_timedeltas,
     timedelta_dtype,
 )
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.metadata import Codec, shortened
 
 __all__ = ["CF", "NAT", "Packing", "cf_codec", "packing_of"]
 
@@ -57,11 +57,15 @@ def packing_of(codec: Codec, /) -> Packing:
     options = codec.options()
     stored, attributes = options.get("data_type"), options.get("attributes")
     if not isinstance(stored, str) or not isinstance(attributes, dict) or len(options) > 2:
-        raise ValueError(f"codec '{CF}' is configured with 'data_type' and 'attributes', not {codec.configuration}")
+        raise ValueError(
+            f"codec '{CF}' is configured with 'data_type' and 'attributes', not {shortened(codec.configuration)}"
+        )
     try:
         dtype = np.dtype(stored)
-    except TypeError as error:
-        raise ValueError(f"codec '{CF}' has data_type {stored!r}; a numpy dtype such as '<i2' is asked for") from error
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise ValueError(
+            f"codec '{CF}' has data_type {shortened(repr(stored))}; a numpy dtype such as '<i2' is asked for"
+        ) from error
     try:
         return Packing.of(dtype, attributes_from_json(attributes))
     except (TypeError, KeyError, OverflowError) as error:  # an attribute is of an odd kind

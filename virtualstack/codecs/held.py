@@ -23,6 +23,8 @@ import numpy as np
 
 from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
 from virtualstack.codecs.grib.library import eccodes_of
+from virtualstack.codecs.hdf5.compressors import szip_settings
+from virtualstack.codecs.metadata import shortened
 from virtualstack.codecs.tiff.image_sizes import image_size, lerc_size
 from virtualstack.errors import UnsupportedFeatureError
 
@@ -32,13 +34,17 @@ _IMAGECODECS = "imagecodecs_"
 _INTO = frozenset(
     f"{_IMAGECODECS}{name}"
     for name in (
-        "aec", "bitshuffle", "blosc", "blosc2", "brotli", "bz2", "deflate", "isal", "lz4", "lz4f", "lz4h5", "lzf",
+        "aec", "bitshuffle", "blosc2", "brotli", "bz2", "deflate", "isal", "lz4", "lz4f", "lz4h5", "lzf",
         "lzfse", "lzw", "packbits", "snappy", "szip", "zlib", "zlibng", "zopfli", "zstd", "zstd1",
     )
 )  # fmt: skip
 """Take the memory to decode into, and stop where it ends."""
-_COMPARED = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpegls", "jpegxl", "jpegxr"))
+_COMPARED = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpegxl",))
 """Take an array to decode into, and compare its shape before they decode."""
+_UNSOUND = {
+    f"{_IMAGECODECS}jpegls": "CharLS 2.4 goes on for ever",
+    f"{_IMAGECODECS}jpegxr": "jxrlib reads and writes beyond its memory",
+}
 _IMAGES = {
     f"{_IMAGECODECS}{name}": kind
     for name, kind in {"jpeg": "jpeg", "jpeg2k": "jpeg2k", "htj2k": "jpeg2k", "lerc": "lerc", "png": "png",
@@ -79,15 +85,24 @@ def held(name: str, decoder: Any, options: Mapping[str, Any], dtype: np.dtype[An
     UnsupportedFeatureError
         Nothing holds it.
     """
-    if name in _INTO:
-        return _into(name, decoder)
-    if name in _COMPARED:
-        return _compared(decoder, dtype, shape)
-    try:
-        check = _check_of(name, decoder, options)
-    except (LookupError, ValueError, TypeError, SyntaxError, RecursionError) as error:
+    if name in _UNSOUND:
         raise UnsupportedFeatureError(
-            f"codec 'numcodecs.{name}' does not take the configuration {dict(options)}: {error}", feature=name
+            f"codec 'numcodecs.{name}' is not decoded: {_UNSOUND[name]} where its bytes are damaged. Write the data "
+            "anew with another codec",
+            feature=f"numcodecs.{name}",
+        )
+    try:
+        if name in _INTO:
+            if name in _SETTINGS:
+                _SETTINGS[name](options)
+            return _into(name, decoder)
+        if name in _COMPARED:
+            return _compared(decoder, dtype, shape)
+        check = _check_of(name, decoder, options)
+    except (LookupError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        raise UnsupportedFeatureError(
+            f"codec 'numcodecs.{name}' does not take the configuration {shortened(dict(options))}: {shortened(error)}",
+            feature=name,
         ) from error
     if check is None and name.startswith(_IMAGECODECS) and name not in _SMALL:
         raise _unbounded(name)
@@ -137,10 +152,34 @@ def _check_of(name: str, decoder: Any, options: Mapping[str, Any]) -> _Check | N
     return None
 
 
+def _check_aec(options: Mapping[str, Any]) -> None:
+    """Check settings of libaec: imagecodecs frees memory twice, or none that it has, where libaec refuses them."""
+    names = ("bitspersample", "flags", "blocksize", "rsi")
+    bits, flags, block, interval = (options.get(name) for name in names)
+    is_known = (
+        (bits is None or bits in range(1, 33))
+        and (flags is None or (flags in range(64) and not flags & _AEC_RESTRICTED))
+        and (block is None or block in (8, 16, 32, 64))
+        and (interval is None or interval in range(1, 4097))
+    )
+    if not is_known:
+        raise ValueError("libaec knows no such streams")
+
+
+_AEC_RESTRICTED = 16
+_BLOSC2_HEADER = 16
+_SETTINGS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    f"{_IMAGECODECS}aec": _check_aec,
+    f"{_IMAGECODECS}szip": szip_settings,
+}
+
+
 def _into(name: str, decoder: Any) -> BytesDecoder:
     def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
         room = limit if size is None else size
         # one byte more: some stop at the end of what they are given, without a word
+        if name == f"{_IMAGECODECS}blosc2" and len(raw) >= _BLOSC2_HEADER:  # it makes room for blocks before it looks
+            check_size("the blosc2 frame", int.from_bytes(bytes(raw[4:8]), "little"), None, room)
         found = raw_bytes(decoder.decode(raw_bytes(raw), out=np.empty(room + 1, np.uint8)))
         if found.size > room:
             raise CodecError(f"codec 'numcodecs.{name}' makes more than the {room} bytes that are expected")
@@ -171,7 +210,7 @@ def _image(kind: str, head: bytes) -> _Check:
         raw = head + data.tobytes()
         if kind == "lerc":
             rows, columns, samples = lerc_size(raw[:26])
-            samples *= max(raw.count(b"Lerc2 "), 1)
+            samples *= max(raw.count(b"Lerc2 "), raw.count(b"CntZImage "), 1)
         else:
             rows, columns, samples = image_size(kind, raw) or (0, 0, 0)
         n = rows * columns * (1 if kind in ("png", "webp") else samples)  # their headers may say more than there is

@@ -9,8 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from virtualstack.errors import ManifestError
+from virtualstack.printable import printable
 
-__all__ = ["Codec", "agreed", "decoding_part", "tells_values"]
+__all__ = ["Codec", "agreed", "decoding_part", "shortened", "tells_values"]
 
 # Settings that steer the encoder alone: a decoder does the same whatever they are.
 _ENCODER_ONLY: Mapping[str, frozenset[str] | None] = {
@@ -29,6 +30,15 @@ _ENCODER_ONLY: Mapping[str, frozenset[str] | None] = {
 
 _PROMISES: Mapping[str, frozenset[str]] = {"virtualstack.grib": frozenset({"plain"})}
 """Settings that say something of the chunks: of several that decode alike, they hold if all have them."""
+
+
+_MOST_SHOWN = 500
+
+
+def shortened(text: object, /) -> str:
+    """Give the text of a configuration for a message; whoever wrote the data chose how long it is."""
+    shown = printable(str(text))
+    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,9 @@ class Codec:
         if isinstance(data, str):
             return cls(data)
         if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
-            raise ManifestError(f"codec metadata {data!r} has no name; zarr v3 asks for a name or {{'name': ...}}")
+            raise ManifestError(
+                f"codec metadata {shortened(repr(data))} has no name; zarr v3 asks for a name or {{'name': ...}}"
+            )
         return cls.of(data["name"], **dict(data.get("configuration") or {}))
 
     def to_json(self) -> dict[str, Any]:

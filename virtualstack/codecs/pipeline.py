@@ -53,6 +53,8 @@ _RAISED: tuple[type[Exception], ...] = (
     LookupError,
     ArithmeticError,
     AssertionError,
+    AttributeError,
+    SyntaxError,
 )
 
 
@@ -313,7 +315,7 @@ def _step(codec: Codec, spec: Spec) -> Step:
 def _unpack(codec: Codec, spec: Spec) -> Step:
     try:
         packing = packing_of(codec)
-        if packing.dtype != spec.dtype.newbyteorder("="):
+        if isinstance(spec.dtype, np.dtypes.StringDType) or packing.dtype != spec.dtype.newbyteorder("="):
             raise ValueError(f"it gives values of '{packing.dtype}', not '{spec.dtype}'")
     except ValueError as error:
         raise UnsupportedFeatureError(f"codec '{CF}' cannot unpack: {error}", feature=CF) from error
@@ -336,7 +338,7 @@ def _bytes(codec: Codec, spec: Spec) -> Step:
     """Read zarr's plain ``bytes`` codec where it is listed all the same; its byte order wins."""
     endian = codec.options().get("endian")
     dtype = spec.dtype
-    if endian is not None:
+    if endian is not None and not isinstance(dtype, np.dtypes.StringDType):
         dtype = dtype.newbyteorder(">" if endian == "big" else "<")
     return Step("array-bytes", _plain(Spec(dtype, spec.shape))[0], spec)
 

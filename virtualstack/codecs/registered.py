@@ -20,7 +20,7 @@ from zarr.registry import get_codec_class
 
 from virtualstack.codecs.bounded import CodecError
 from virtualstack.codecs.held import check_held, held, pcodec
-from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.metadata import Codec, shortened
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
 __all__ = ["Spec", "Step", "numcodecs_step", "step_of"]
@@ -161,9 +161,11 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
     try:
         one = {"numthreads": 1} if "numthreads" in options else {}
         decoder = numcodecs.registry.get_codec({**options, **one, "id": name})
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # whatever other packages raise
         raise UnsupportedFeatureError(
-            f"codec '{codec.name}' does not take the configuration {codec.configuration}: {error}", feature=codec.name
+            f"codec '{codec.name}' does not take the configuration {shortened(codec.configuration)}: "
+            f"{shortened(error)}",
+            feature=codec.name,
         ) from error
 
     decode_held = held(name, decoder, options, spec.dtype, spec.shape)
@@ -191,10 +193,10 @@ def _zarr_step(codec: Codec, kind: type[Any], spec: Spec) -> Step:
         )
         decoder = kind.from_dict(codec.to_json()).evolve_from_array_spec(array_spec)
         encoded = decoder.resolve_metadata(array_spec)
-    except (ValueError, TypeError, KeyError) as error:
+    except Exception as error:  # whatever other packages raise
         raise UnsupportedFeatureError(
-            f"codec '{codec.name}' with configuration {codec.configuration} does not take arrays of dtype "
-            f"'{spec.dtype}': {error}",
+            f"codec '{codec.name}' with configuration {shortened(codec.configuration)} does not take arrays of dtype "
+            f"'{spec.dtype}': {shortened(error)}",
             feature=codec.name,
         ) from error
     run = _runner(decoder, array_spec)

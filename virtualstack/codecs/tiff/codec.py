@@ -118,7 +118,7 @@ def _lerc(library: Any, data: Any, size: int, samples: int) -> Any:
         inner = "zstd" if head.startswith(b"\x28\xb5\x2f\xfd") else "deflate"
         data = getattr(library, f"{inner}_decode")(data, out=2 * size + 65536)
     rows, columns, depth = lerc_size(bytes(data[:26]))
-    n_frames = bytes(data).count(b"Lerc2 ")
+    n_frames = max(bytes(data).count(b"Lerc2 "), bytes(data).count(b"CntZImage "))
     if rows * columns * depth > size or n_frames > samples:
         raise CodecError(
             f"there are {n_frames} LERC frames of {rows} x {columns} x {depth} samples; {size} bytes are expected"
@@ -251,7 +251,9 @@ def _into(
 
 def _check_size(found: tuple[int, int, int] | None, name: str, shape: tuple[int, ...]) -> None:
     """Refuse images of more rows and columns than a chunk, but for a few rows behind a strip."""
-    rows, columns, _ = shape
+    rows, columns, samples = shape
+    if found is not None and found[2] > max(samples, 4):  # some formats do not say
+        raise CodecError(f"the {name} image says that it has {found[2]} samples; {samples} are expected")
     if found is not None and (found[1] > columns or found[0] * found[1] > 2 * rows * columns + 4096 * columns):
         raise CodecError(f"the {name} image says that it has {found[:2]} rows and columns; {shape[:2]} are expected")
 

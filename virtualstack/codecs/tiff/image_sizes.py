@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from struct import unpack_from
 
 from virtualstack.codecs.decoder import CodecError
@@ -9,7 +11,13 @@ from virtualstack.codecs.decoder import CodecError
 __all__ = ["image_size", "lerc_size"]
 
 _NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
-_MANY_TILES = 4096
+_MANY_SCANS = 100
+"""Of a JPEG image: libjpeg goes through all of it for each. Writers make 10 or so."""
+_MANY_PARTS = 16_384
+"""Tiles of all samples: as many as one tile may have samples."""
+_FEW_POINTS = 4096
+_FEW_POINTS_OF_PRECINCTS = 64
+_STYLES = re.compile(rb"\xff[\x52\x53]")
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
@@ -34,26 +42,34 @@ def image_size(name: str, data: bytes, /) -> tuple[int, int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int, int]:
-    """Find the frame header (ITU T.81, B.2.2)."""
+    """Find the frame header (ITU T.81, B.2.2), as libjpeg and liblj92 do: these take the last one."""
+    found: tuple[int, int, int] | None = None
     at = 0
     while at + 4 <= len(data):
-        if data[at] != 0xFF:
-            raise CodecError(f"the JPEG stream has no marker at byte {at}")
         marker = data[at + 1]
+        if data[at] != 0xFF or not marker:  # which libjpeg looks for the next marker behind
+            raise CodecError(f"the JPEG stream has no marker at byte {at}")
         if marker == 0xFF:  # fill bytes
             at += 1
-        elif marker in _ALONE:
+            continue
+        if marker in _ALONE:
             at += 2
-        elif 0xC0 <= marker <= 0xCF and marker not in _NOT_FRAMES:
+            continue
+        if marker == 0xDA:
+            break
+        if 0xC0 <= marker <= 0xCF and marker not in _NOT_FRAMES:
+            if found is not None:
+                raise CodecError("the JPEG stream has a second frame header")
             if at + 10 > len(data):
                 break
             rows, columns, samples = unpack_from(">HHB", data, at + 5)
-            return rows, columns, samples
-        elif marker == 0xDA:
-            break
-        else:
-            at += 2 + int(unpack_from(">H", data, at + 2)[0])
-    raise CodecError("the JPEG stream has no frame header: it is cut short or damaged")
+            found = rows, columns, samples
+        at += 2 + int(unpack_from(">H", data, at + 2)[0])
+    if found is None:
+        raise CodecError("the JPEG stream has no frame header: it is cut short or damaged")
+    if (n_scans := data.count(b"\xff\xda", at)) > _MANY_SCANS:
+        raise CodecError(f"the JPEG stream has {n_scans} scans; more than {_MANY_SCANS} are not decoded")
+    return found
 
 
 def _png(data: bytes) -> tuple[int, int, int]:
@@ -98,9 +114,45 @@ def _jpeg2000(data: bytes) -> tuple[int, int, int]:
     columns, rows, left, top, width, height, tiles_left, tiles_top = unpack_from(">8I", data, at + 8)
     (samples,) = unpack_from(">H", data, at + 40)
     n_tiles = -((columns - tiles_left) // -max(width, 1)) * -((rows - tiles_top) // -max(height, 1))
-    if n_tiles > _MANY_TILES and (rows - top) * (columns - left) < n_tiles * _MANY_TILES:
-        raise CodecError(f"the JPEG 2000 codestream has {n_tiles} tiles of a few points, which take kilobytes each")
+    size = (rows - top) * (columns - left) * samples
+    if n_tiles * samples > _MANY_PARTS and size < n_tiles * samples * _FEW_POINTS:
+        raise CodecError(
+            f"the JPEG 2000 codestream has {n_tiles} tiles of a few points in {samples} samples, which take kilobytes "
+            "each"
+        )
+    for levels, exponents in _precincts(data[at:], samples):
+        n = sum(
+            _pieces(rows - top, height, levels - i, exponent >> 4)
+            * _pieces(columns - left, width, levels - i, exponent & 15)
+            for i, exponent in enumerate(exponents)
+        )
+        if n * samples > _MANY_PARTS and size < n * samples * _FEW_POINTS_OF_PRECINCTS:
+            raise CodecError(f"the JPEG 2000 codestream has {n} precincts of a few points, which take kilobytes each")
     return rows - top, columns - left, samples
+
+
+def _precincts(stream: bytes, samples: int) -> Iterator[tuple[int, bytes]]:
+    """Give levels and exponents of precincts of all coding styles (ITU T.800, A.6.1 and A.6.2), those of tiles too.
+
+    What only looks like one in the data of a tile is given, too; that is one of 2^40 bytes or so.
+    """
+    for found in _STYLES.finditer(stream):
+        at = found.end()
+        is_default = stream[at - 1] == 0x52
+        flags = at + (2 if is_default else 3 if samples < 257 else 4)
+        levels = flags + (5 if is_default else 1)
+        if levels >= len(stream) or not stream[flags] & 1:
+            continue
+        n = stream[levels] + 1
+        (length,) = unpack_from(">H", stream, at)
+        if length == levels + 5 + n - at:
+            yield n - 1, stream[levels + 5 : levels + 5 + n]
+
+
+def _pieces(length: int, tile: int, level: int, exponent: int) -> int:
+    """Count the pieces of 2^exponent that an axis has at a level, where each tile begins a new one."""
+    n_tiles = -(length // -max(tile, 1))
+    return n_tiles + (length >> min(level, 32) >> exponent)
 
 
 def lerc_size(head: bytes, /) -> tuple[int, int, int]:
