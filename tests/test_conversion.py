@@ -6,9 +6,10 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import virtualstack as vs
-from virtualstack.errors import UnsupportedFeatureError, WriterError
+from virtualstack.errors import ChunkDecodeError, UnsupportedFeatureError, VirtualValuesError, WriterError
 from virtualstack.formats.reference_table import inline_bytes
 
 
@@ -132,6 +133,31 @@ def test_whole_files_get_their_size(tmp_path, monkeypatch):
     vs.convert("a.json", "a.vstack", relative=True)
     vs.convert("a.vstack", "b.json", relative=True)
     assert json.loads((tmp_path / "b.json").read_text())["refs"]["v/0"] == ["a.bin", 0, 8]
+
+
+@pytest.mark.parametrize("shape", [[], [4]])
+@pytest.mark.filterwarnings("error")
+def test_an_inline_chunk_of_another_length_breaks_nothing_else(tmp_path, monkeypatch, shape):
+    """Such as the empty one that kerchunk makes of a character that was never written."""
+    monkeypatch.chdir(tmp_path)
+    zarray = {"zarr_format": 2, "chunks": shape and [2], "dtype": "<i2", "order": "C", "fill_value": None}
+    zarray |= {"shape": shape, "compressor": None, "filters": None}
+    chunks = {"v/0": "", "v/1": "abcd"} if shape else {"v/0": ""}
+    good = {"w/.zarray": json.dumps({**zarray, "shape": [2], "chunks": [2]}), "w/0": "\x01\0\x02\0"}
+    refs = {".zgroup": '{"zarr_format": 2}', "v/.zarray": json.dumps(zarray), **chunks, **good}
+    (tmp_path / "a.json").write_text(json.dumps(refs))
+    vs.convert("a.json", "a.vstack")
+    vs.convert("a.vstack", "b.json")
+    same = json.loads((tmp_path / "b.json").read_text())["refs"]
+    assert [inline_bytes(same[key], key) for key in chunks] == [inline_bytes(x, key) for key, x in chunks.items()]
+    cube = xr.open_dataset("a.vstack", engine="virtualstack")
+    np.testing.assert_array_equal(cube["w"], [1, 2])
+    with pytest.raises(ChunkDecodeError, match="'v', bytes 0 to 0 of the manifest, does not decode"):
+        cube["v"].load()
+    group = zarr.open_group("a.vstack", mode="r")
+    np.testing.assert_array_equal(group["w"], [1, 2])
+    with pytest.raises(VirtualValuesError):
+        group["v"][...]
 
 
 def test_a_target_without_a_known_suffix_is_an_error(source):

@@ -257,6 +257,16 @@ class ChunkManifest:
         """Count the bytes of INLINE chunks; a chunk counts once a cell that shows it."""
         return int(self.entries["length"][self.entries["location"] == INLINE].sum())
 
+    def inline_fits(self) -> bool:
+        """Tell whether INLINE chunks without codecs have the bytes of their values; references may hold others."""
+        entries = self.entries[self.entries["location"] == INLINE]
+        for code in np.unique(entries["encoding"]).tolist():
+            encoding = self.encodings[code]
+            lengths = entries["length"][entries["encoding"] == code]
+            if not encoding.codecs and (lengths != encoding.size * encoding.dtype.itemsize).any():
+                return False
+        return True
+
     def read(self, box: Box, /) -> ChunkManifest:
         """Give the entries of a box of the grid, with all tables; nothing is copied."""
         view: Any = (*box, ...)  # the dots keep an array without axes an array

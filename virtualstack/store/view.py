@@ -34,9 +34,12 @@ type _Node = ManifestGroup | ManifestArray
 
 
 def is_inline(array: ManifestArray, /) -> bool:
-    """Tell whether all chunks of an array are INLINE; where pages would have to be read for it, they are not."""
+    """Tell whether all chunks of an array are INLINE, and none is plainly broken.
+
+    Where pages would have to be read for it, they are not.
+    """
     count = array.manifest.summary()
-    return count is not None and count.n_inline == count.n_chunks
+    return count is not None and count.n_inline == count.n_chunks and array.in_memory().inline_fits()
 
 
 def view_of(
