@@ -184,7 +184,7 @@ def test_a_source_that_cannot_be_scanned_is_left(tmp_path, archive):
 
 
 def test_missing_sources_are_kept_or_masked(tmp_path, archive):
-    """As is asked for; fill values are read then, and errors where that is asked for."""
+    """As is asked for; missing values are read then, of plain integers fill values, or errors where that is wanted."""
     expected = as_read(archive)
     archive[1].unlink()
     found = opened(tmp_path).refresh()
@@ -193,7 +193,7 @@ def test_missing_sources_are_kept_or_masked(tmp_path, archive):
     assert (found.snapshot.number, names(found.masked), found.is_complete) == (1, ["001.nc"], True)
     assert repr(found) == "snapshot 1: 0 refreshed, 1 masked, 0 left"
     now = read(tmp_path / "x.vstack")
-    expected["t"][2:4] = 0
+    expected["t"][2:4] = np.nan
     expected["flag"][2:4] = 0
     np.testing.assert_array_equal(now["t"].values, expected["t"].values)
     np.testing.assert_array_equal(now["flag"].values, expected["flag"].values)

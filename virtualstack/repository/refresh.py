@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,6 +12,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from virtualstack.combine.missing import with_missing_value
 from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
 from virtualstack.dataset import to_dataset, virtual_array
@@ -204,8 +206,12 @@ def _has(group: ManifestGroup, path: str) -> bool:
 
 
 def _masks(cells: Cells) -> Iterator[Overlay]:
-    """Give MISSING chunks for cells."""
+    """Give MISSING chunks for cells, which read as a missing value where the variable has one."""
     fill = cells.array.manifest.tables.fill
+    with contextlib.suppress(CombineError):
+        array, missing = with_missing_value(cells.array, name=cells.array.name or "")
+        if array.dtype == cells.array.dtype:
+            fill = missing
     for low, high in boxes_of(cells.mask()):
         entries = np.zeros([b - a for a, b in zip(low, high, strict=True)], ENTRY)
         entries["location"] = MISSING

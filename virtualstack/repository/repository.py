@@ -398,7 +398,7 @@ class Repository:
         ----------
         missing
             What becomes of sources that are not there any more: they are left (``"keep"``), or their chunks are
-            MISSING, which read as fill values (``"mask"``).
+            MISSING, which read as missing values, or where a variable has none as fill values (``"mask"``).
         reader, executor
             See :func:`virtualstack.scan.scan`.
         unpack
