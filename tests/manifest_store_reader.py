@@ -56,7 +56,7 @@ class Store:
         ((kind, inner),) = data.items()
         match kind:
             case "array" | "scalar":
-                array = np.frombuffer(cut(self.heap, *inner[2]), to_dtype(inner[0])).reshape(inner[1])
+                array = np.ndarray(inner[1], to_dtype(inner[0]), cut(self.heap, *inner[2]))
                 return array if kind == "array" else array[()]
             case "strings":
                 return np.array(inner[1], np.dtypes.StringDType()).reshape(inner[0])

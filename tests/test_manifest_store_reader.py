@@ -87,7 +87,7 @@ ATTRIBUTES = {
     "infinite": [float("inf"), -float("inf")], "bytes": b"\x00\xff", "pair": (1, (2.0, "a")), "nested": {"array": [1]},
     "array": np.arange(6, dtype=">i2").reshape(2, 3), "scalar": np.float32(0.5), "time": np.datetime64("2000-01-01"),
     "record": np.array([(1, 2.0)], [("a", "<i2"), ("b", ">f8", (2,))]), "none": np.zeros((0, 2)),
-    "texts": np.array([["a", ""]], np.dtypes.StringDType()),
+    "texts": np.array([["a", ""]], np.dtypes.StringDType()), "bare": np.zeros(2, "V0"),
 }  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from virtualstack.formats.attributes import json_attributes, restore_cf, restore
         (np.True_, True),
         (np.array([1, 2], "i2"), [1, 2]),
         (np.array(3.5), 3.5),
+        (np.array([[1, 2]]).view(np.matrix), [[1, 2]]),
+        (np.ma.array([1, 2], mask=[False, True]), [1, 2]),
         (np.array([b"a", b"bc"]), ["a", "bc"]),
         (np.str_("text"), "text"),
         ("°C".encode("latin-1"), "°C"),

@@ -172,7 +172,8 @@ def _value(value: Any, where: str) -> Any:
         case complex() | np.complexfloating():
             return [float(value.real), float(value.imag)]
         case np.ndarray() if not value.dtype.names and value.dtype.kind != "V":
-            return _value(value[()], where) if not value.ndim else [_value(x, where) for x in value]
+            array = np.asarray(value)  # items of a matrix are matrices, and those of masked arrays may be masked ones
+            return _value(array[()], where) if not array.ndim else [_value(x, where) for x in array]
         case Mapping():
             return {str(key): _value(x, f"{where}.{key}") for key, x in value.items()}
         case list() | tuple():
