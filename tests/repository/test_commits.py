@@ -27,7 +27,7 @@ from tests.repository.stores import (
     written,
 )
 from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError, WriterError
-from virtualstack.formats.manifest_store.names import refs_key, snapshot_key
+from virtualstack.formats.manifest_store.names import refs_key, snapshot_key, values_key
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.manifest_store import permission_of
 from virtualstack.repository import Repository
@@ -266,22 +266,23 @@ def test_chunks_of_a_snapshot_that_was_expired(url, tmp_path):
         Change(url, added(u=old)).commit()
 
 
-def test_a_segment_that_was_taken_for_a_left_one(url, tmp_path, monkeypatch):
+@pytest.mark.parametrize("key", [refs_key, lambda name: values_key(name, 0)])
+def test_a_segment_that_was_taken_for_a_left_one(url, monkeypatch, key):
     """What took longer than the grace period may have been deleted before its commit."""
-    change = Change(url, added(a=virtual(tmp_path, [1] * 4, "a")))
     monkeypatch.setattr(commits, "GRACE", -1.0)
-    assert change.commit().number == 1  # it is there
-    change = Change(url, added(b=virtual(tmp_path, [1] * 4, "b")))
+    store = Repository.open(url, allow=ALLOW).write("v", {"time": 0}, 5)
+    assert store.snapshot.number == 1  # it is there
     check = commits._check_kept
 
-    def expired(segment, objects):
-        objects.target.delete(refs_key(segment.name))
-        check(segment, objects)
+    def expired(segment, keys, objects):
+        objects.target.delete(key(segment.name))
+        check(segment, keys, objects)
 
     monkeypatch.setattr(commits, "_check_kept", expired)
     with pytest.raises(ConflictError, match="expired before it was committed"):
-        change.commit()
+        store.write("v", {"time": 1}, 5)
     assert opened(url)[1].number == 1
+    assert values_of(url) == [5, 1, 2, 3]
 
 
 def test_times_ascend_though_clocks_do_not(url, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError, WriterError
@@ -51,7 +52,7 @@ def commit(
         raise TypeError(f"message= takes a text, not {message!r}")
     target = objects.target
     if edit.segment is not None:
-        _check_kept(edit.segment, objects)
+        _check_kept(edit.segment, edit.keys, objects)
     while True:
         head = _head(objects, base)  # even where `base` was it: the number behind it may be free once more, by expiry
         archive = archive_of(head, objects, permission)
@@ -128,12 +129,12 @@ def check_there(objects: ObjectStore, number: int, time: float, /) -> None:
         )
 
 
-def _check_kept(segment: Segment, objects: ObjectStore) -> None:
+def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> None:
     """Check that what was written long ago has not been taken for what a killed writer left."""
     if time.time() - made_at(segment.name) < GRACE / 2:
         return
     kept = objects.target.list(segment_folder(segment.name))
-    if not set(segment.keys()) <= set(kept):
+    if not set(keys) <= set(kept):
         raise ConflictError(
             f"what was written to '{objects.url.rstrip('/')}' was expired before it was committed, and nothing of it "
             "was: write it again, and expire with a grace period that is longer than writers take"

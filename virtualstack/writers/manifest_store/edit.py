@@ -10,7 +10,7 @@ import numpy as np
 from virtualstack.errors import ManifestError
 from virtualstack.formats.manifest_store.archive import Archive, Segment
 from virtualstack.formats.manifest_store.documents import dump
-from virtualstack.formats.manifest_store.names import new_id, page_key
+from virtualstack.formats.manifest_store.names import new_id, page_key, values_key
 from virtualstack.formats.manifest_store.placements import Placements, width
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
@@ -65,6 +65,8 @@ class Edit:
         That was written, and the prefixes that its sources count.
     prefixes
         The same.
+    n_values
+        Objects of values that were written to the segment before, which are its sources.
     moved
         Old and new beginning of the locations of sources, in order.
     """
@@ -74,7 +76,15 @@ class Edit:
     removed: frozenset[str] = frozenset()
     segment: Segment | None = None
     prefixes: tuple[str, ...] = ()
+    n_values: int = 0
     moved: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of all objects of the segment."""
+        if self.segment is None:
+            return []
+        return self.segment.keys() + [values_key(self.segment.name, part) for part in range(self.n_values)]
 
     @property
     def is_empty(self) -> bool:

@@ -166,7 +166,8 @@ def edit_of(
         return Edit(arrays=edits, groups=changed, removed=removed)
     prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
     written, chosen = writer.close(prefixes, relative=relative)
-    return Edit(arrays=edits, groups=changed, removed=removed, segment=written, prefixes=chosen)
+    n_values = 0 if segment is None else written.n_sources
+    return Edit(arrays=edits, groups=changed, removed=removed, segment=written, prefixes=chosen, n_values=n_values)
 
 
 def _that_fit(arrays: Mapping[str, ManifestArray]) -> set[str]:
