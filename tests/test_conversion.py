@@ -135,15 +135,16 @@ def test_whole_files_get_their_size(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "b.json").read_text())["refs"]["v/0"] == ["a.bin", 0, 8]
 
 
-@pytest.mark.parametrize("shape", [[], [4]])
+@pytest.mark.parametrize(("shape", "compressor"), [([], None), ([4], None), ([], {"id": "zlib", "level": 1})])
 @pytest.mark.filterwarnings("error")
-def test_an_inline_chunk_of_another_length_breaks_nothing_else(tmp_path, monkeypatch, shape):
+def test_an_inline_chunk_of_another_length_breaks_nothing_else(tmp_path, monkeypatch, shape, compressor):
     """Such as the empty one that kerchunk makes of a character that was never written."""
     monkeypatch.chdir(tmp_path)
     zarray = {"zarr_format": 2, "chunks": shape and [2], "dtype": "<i2", "order": "C", "fill_value": None}
-    zarray |= {"shape": shape, "compressor": None, "filters": None}
+    zarray |= {"shape": shape, "compressor": compressor, "filters": None}
     chunks = {"v/0": "", "v/1": "abcd"} if shape else {"v/0": ""}
-    good = {"w/.zarray": json.dumps({**zarray, "shape": [2], "chunks": [2]}), "w/0": "\x01\0\x02\0"}
+    other = {**zarray, "shape": [2], "chunks": [2], "compressor": None}
+    good = {"w/.zarray": json.dumps(other), "w/0": "\x01\0\x02\0"}
     refs = {".zgroup": '{"zarr_format": 2}', "v/.zarray": json.dumps(zarray), **chunks, **good}
     (tmp_path / "a.json").write_text(json.dumps(refs))
     vs.convert("a.json", "a.vstack")

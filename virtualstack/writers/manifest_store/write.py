@@ -102,12 +102,13 @@ def write_group(
 def is_bundled(path: str, array: ManifestArray, /) -> bool:
     """Tell whether all values of an array stand in the bundle of a snapshot: loaded coordinates, and what is small.
 
-    Readers refuse a bundle in which a chunk has another length than its encoding says, and with it the store.
+    Readers refuse a bundle in which a chunk has no bytes or others than its encoding says, and with it the store.
     """
     manifest = array.manifest
     if not isinstance(manifest, ChunkManifest) or manifest.entries.size != 1 or manifest.starts is not None:
         return False
-    if manifest.entries.reshape(-1)[0]["location"] != INLINE or len(manifest.encodings) != 1:
+    entry = manifest.entries.reshape(-1)[0]
+    if entry["location"] != INLINE or not entry["length"] or len(manifest.encodings) != 1:
         return False
     if not manifest.inline_fits():
         return False
