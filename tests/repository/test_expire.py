@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
+import virtualstack as vs
 import virtualstack.repository.expire as expiry
 from tests.repository.stores import (
     Change,
@@ -25,9 +27,10 @@ from tests.repository.stores import (
     virtual,
     written,
 )
-from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.formats.manifest_store import names
 from virtualstack.formats.manifest_store.moments import seconds_of
+from virtualstack.readers.manifest_store import ManifestStore
 from virtualstack.reading import read_array
 from virtualstack.repository import Repository
 from virtualstack.storage import LocalTarget, Storage
@@ -179,6 +182,39 @@ def test_a_writer_that_is_at_work(url, tmp_path, clock, monkeypatch):
     change.commit()
     assert numbers(url) == [10, 9]
     assert values_of(url, "w") == list(range(10))
+
+
+def overwritten_twice(url, clock) -> xr.Dataset:
+    """Overwrite rows and give them, in memory, as they were between; no other snapshot than that has their values."""
+    number = Repository.open(url).write("v", {"time": slice(2, 4)}, 50).snapshot.number
+    Repository.open(url).write("v", {"time": slice(2, 4)}, 60).compact()
+    clock.now += 2 * DAY.total_seconds()
+    return vs.open_virtual_dataset(url, reader=ManifestStore(at=number))[["v"]].isel(time=[2, 3])
+
+
+def test_what_is_put_back_of_an_old_snapshot_meanwhile(url, clock, monkeypatch):
+    """Its values stay, though nothing used them when the run began."""
+    old = overwritten_twice(url, clock)
+    used = expiry._used
+
+    def putting_back(*args):
+        monkeypatch.setattr(expiry, "_used", used)
+        found = used(*args)
+        old.virtual.to_manifest_store(url, region={"time": slice(2, 4)})
+        return found
+
+    monkeypatch.setattr(expiry, "_used", putting_back)
+    assert len(Repository.open(url).expire(keep=1).snapshots) == 12
+    assert values_of(url) == [0, 1, 50, 50, *range(4, 10)]
+
+
+def test_what_is_put_back_of_an_expired_snapshot(url, clock):
+    """Its values are gone: it is refused, and not committed."""
+    old = overwritten_twice(url, clock)
+    Repository.open(url).expire(keep=1)
+    with pytest.raises(ConflictError, match=r"values that this change puts back, .*/values/0', were expired"):
+        old.virtual.to_manifest_store(url, region={"time": slice(2, 4)})
+    assert values_of(url) == [0, 1, 60, 60, *range(4, 10)]
 
 
 @pytest.mark.parametrize("n", range(0, 30, 3))

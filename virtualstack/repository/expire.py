@@ -130,6 +130,10 @@ def expire(
         if gone:
             follow(objects, permission)  # it takes the snapshot that is shown to know what goes from the view
         _delete(objects, [snapshot_key(number) for number in gone])
+        newer = [number for number in listed_numbers(objects) if number > numbers[0]] if gone else []
+        if newer:  # one may have been made of a snapshot that is gone, while it was there
+            used = _used(objects, permission, newer)
+            keys = [key for key in keys if _name_in(key) not in used]
         _delete(objects, keys)
         _clear_folders(objects, keys, before)
     url = objects.url.rstrip("/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import orjson
@@ -65,6 +65,11 @@ class SegmentWriter:
         """Give the numbers of sources, entered where they are new."""
         sources = self._sources
         return [sources.setdefault(location, len(sources)) for location in locations]
+
+    @property
+    def sources(self) -> Collection[Location]:
+        """What was entered so far."""
+        return self._sources.keys()
 
     def keep(self, chunks: NDArray[np.uint8], lengths: NDArray[np.int64], /) -> NDArray[np.int64]:
         """Put chunks, one behind the other, into the heap, each with its checksum; give their offsets there."""

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from virtualstack.errors import ConflictError, SourceNotFoundError
 from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import MAX_BUNDLE, bundle_bytes, bundle_chunk, token_of
 from virtualstack.formats.manifest_store.manifest import StoredManifest
+from virtualstack.formats.manifest_store.names import SEGMENTS
 from virtualstack.formats.manifest_store.snapshot import Snapshot, check_names
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.formats.plain_headers import ArrayHeader, same_group_header, same_header
@@ -165,6 +167,7 @@ def edit_of(
     }
     if not own:
         return Edit(arrays=edits, groups=changed, removed=removed)
+    _check_values(writer, objects)
     prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
     written, chosen = writer.close(prefixes, relative=relative)
     n_values = 0 if segment is None else written.n_sources
@@ -191,6 +194,17 @@ def _check_there(pieces: Mapping[str, Sequence[Piece]], base: Snapshot, objects:
     stored = [x.manifest for each in pieces.values() for x in each if isinstance(x.manifest, StoredManifest)]
     for number, time in {x.token[1:3] for x in stored if x.url == objects.url} - {(base.number, base.time)}:
         check_there(objects, number, time)
+
+
+def _check_values(writer: SegmentWriter, objects: ObjectStore) -> None:
+    """Check that values which lie in the store, and are put back out of an earlier snapshot, were not expired."""
+    urls = [x.url for x in writer.sources if x.url.startswith(f"{objects.url}{SEGMENTS}/")]
+    for url, found in zip(urls, objects.storage.look_up(urls), strict=True):
+        if isinstance(found, SourceNotFoundError):
+            raise ConflictError(
+                f"values that this change puts back, '{url}', were expired since they were opened, and nothing of it "
+                "was committed: open the store again, and make the change there"
+            ) from found
 
 
 def _alone(group: ManifestGroup) -> ManifestGroup:
