@@ -127,8 +127,13 @@ def test_plain_bytes_of_any_dtype(dtype):
     """Without codecs the bytes are the values, byte order and fields included."""
     dtype = np.dtype(dtype)
     values = np.zeros((2, 3), dtype)
-    values.view("u1").reshape(-1)[::5] = 1
+    if dtype.kind == "U":
+        values[:] = "\U0010ffffa"
+    else:
+        values.view("u1").reshape(-1)[::5] = 1
     np.testing.assert_array_equal(decode(values.tobytes(), (), dtype, (2, 3)), values)
+    with pytest.raises(CodecError, match="which is no character"):
+        decode(b"\0\0\x11\0", (), np.dtype("<U1"), ())
     padded = np.dtype({"names": ["a", "b"], "formats": ["u1", "<f8"], "offsets": [2, 8], "itemsize": 20})
     raw = bytes(range(40))
     got = decode(raw, (), padded, (2,))

@@ -5,6 +5,7 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.formats.chunk_keys import cells_of_keys
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.manifests import ChunkEncoding, Fill
+from virtualstack.printable import printable
 
 NO_INDEX = "0 0.1.2 0.x -1.0 +1.0 00.1 0.01 0. . 0.9999999999999999999 0x1.0 1_0.0 1e1.0 \u0663.0 nan.0 1,0"
 
@@ -53,7 +54,7 @@ def test_keys_that_are_no_index(index):
         names = pa.array([*keys[:at], f"a/{index}", *keys[at:]], pa.large_string())
         with pytest.raises(MalformedFileError) as caught:
             cells_of_keys(names, "a", metadata(2, 3), where="r")
-        assert str(caught.value).startswith(f"'a/{index}' of 'r' is no chunk of an array of 2 axes")
+        assert str(caught.value).startswith(f"'a/{printable(index)}' of 'r' is no chunk of an array of 2 axes")
 
 
 def test_many_keys():

@@ -1,5 +1,6 @@
 """Stores from strangers, which are read and written to: traps on a local disk."""
 
+import base64
 import gzip
 import json
 import os
@@ -19,6 +20,7 @@ import virtualstack as vs
 from tests.repository.archive import days, join
 from virtualstack.cli import main
 from virtualstack.errors import (
+    ChunkDecodeError,
     ForbiddenLocationError,
     MalformedFileError,
     ManifestError,
@@ -26,6 +28,7 @@ from virtualstack.errors import (
     SourceNotFoundError,
     StorageError,
     UnsupportedFeatureError,
+    VirtualStackError,
     WriterError,
 )
 from virtualstack.formats.manifest_store import history
@@ -592,3 +595,84 @@ def test_a_long_inline_chunk_takes_no_more_memory_than_a_few_of_it(tmp_path):
     finally:
         tracemalloc.stop()
     assert not read(tmp_path / "x.vstack")["v"].values.any()
+
+
+def retype(store, path, dtype, *, encoded):
+    """Say that an array has another dtype; in its encodings too, or there alone."""
+
+    def edit(document):
+        array = document["arrays"][path]
+        array["dtype"] = dtype
+        for encoding in array["encodings"]:
+            encoding["dtype"] = encoded
+
+    change(store, edit)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "encoded", "message"),
+    [
+        ("<i4", "<f4", "byte order alone"),  # else numpy casts, without a word
+        ("|S4", "<f4", "byte order alone"),
+        ("<U1", "<f4", "byte order alone"),
+        ("<U1", "<U1", "which is no character"),  # numpy raises SystemError, and Python may crash
+        ([["a", "<U1"]], [["a", ">U1"]], "which is no character"),
+    ],
+)
+def test_values_are_of_the_dtype_that_they_are_said_to_have(strangers, dtype, encoded, message):
+    """They differ in byte order at most, and text is text."""
+    retype(strangers, "/t", dtype, encoded=encoded)
+    for key in ({}, {"time": 1, "lat": 2, "lon": 3}):
+        with pytest.raises((MalformedFileError, ChunkDecodeError), match=message):
+            xr.open_dataset(strangers, engine="virtualstack", decode_cf=False)["t"].isel(key).load()
+    assert main(["verify", str(strangers), "--sample", "2"]) in (0, 1)
+
+
+def test_text_that_stands_in_a_snapshot_is_text(strangers):
+    """Fill values and attributes, as stored chunks."""
+    array = {"array": ["<U2", [1], [0, 8]]}
+
+    def edit(document):
+        document["heap"] = base64.b64encode(b"\xff" * 8 + base64.b64decode(document["heap"])[8:]).decode()
+        document["groups"][""]["attributes"]["a"] = array
+
+    change(strangers, edit)
+    with pytest.raises(MalformedFileError, match="which is no character"):
+        read(strangers)
+
+
+@pytest.mark.parametrize("kind", ["M8", "m8"])
+def test_times_have_a_unit(strangers, kind):
+    """Without one they are no times for pandas."""
+    retype(strangers, "/lat", f"<{kind}", encoded=f"<{kind}")
+    for function in (read, vs.open_virtual_dataset, lambda store: vs.Repository.open(store).verify(sample=5)):
+        with pytest.raises((MalformedFileError, ManifestError), match="have no unit"):
+            function(strangers)
+
+
+def test_packing_that_is_damaged_is_named(strangers):
+    """However its metadata are read."""
+
+    def edit(document):
+        for encoding in document["arrays"]["/t"]["encodings"]:
+            encoding["codecs"].insert(0, {"name": "virtualstack.cf", "configuration": {"x": "\x1b[2J"}})
+
+    change(strangers, edit)
+    with pytest.raises(VirtualStackError, match="is configured with 'data_type' and 'attributes'") as caught:
+        read(strangers)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_characters_of_a_text_that_nothing_holds(strangers):
+    """Numpy's text has less than 2^31 bytes."""
+
+    def edit(document):
+        array = document["arrays"]["/lat"]
+        array.update(dtype="|S1", shape=[1 << 32], chunk_shapes=[1 << 32], dimension_names=["z"], cf={})
+        array.update(fill_values=array["fill_values"][:1], bundled=None, placements={"pages": [], "tail": []})
+        array["fill_values"][0][1] = 1
+        array["encodings"] = []
+
+    change(strangers, edit)
+    with pytest.raises(UnsupportedFeatureError, match="cannot be referenced as text"):
+        vs.open_virtual_dataset(strangers)

@@ -24,6 +24,7 @@ from virtualstack.codecs.cf_times import (
     timedelta_dtype,
 )
 from virtualstack.codecs.metadata import Codec, shortened
+from virtualstack.errors import ManifestError
 
 __all__ = ["CF", "NAT", "Packing", "cf_codec", "packing_of"]
 
@@ -51,25 +52,25 @@ def packing_of(codec: Codec, /) -> Packing:
 
     Raises
     ------
-    ValueError
+    ManifestError
         It is damaged, or the attributes give no values of a fixed dtype.
     """
     options = codec.options()
     stored, attributes = options.get("data_type"), options.get("attributes")
     if not isinstance(stored, str) or not isinstance(attributes, dict) or len(options) > 2:
-        raise ValueError(
+        raise ManifestError(
             f"codec '{CF}' is configured with 'data_type' and 'attributes', not {shortened(codec.configuration)}"
         )
     try:
         dtype = np.dtype(stored)
     except (TypeError, ValueError, SyntaxError) as error:
-        raise ValueError(
+        raise ManifestError(
             f"codec '{CF}' has data_type {shortened(repr(stored))}; a numpy dtype such as '<i2' is asked for"
         ) from error
     try:
         return Packing.of(dtype, attributes_from_json(attributes))
-    except (TypeError, KeyError, OverflowError) as error:  # an attribute is of an odd kind
-        raise ValueError(f"attributes {attributes} do not unpack '{dtype}': {error}") from error
+    except (ValueError, TypeError, KeyError, OverflowError) as error:  # an attribute is of an odd kind
+        raise ManifestError(f"attributes {shortened(attributes)} do not unpack '{dtype}': {error}") from error
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

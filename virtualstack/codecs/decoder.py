@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bytes", "BytesDecoder", "CodecError", "check_size", "raw_bytes"]
+__all__ = ["Bytes", "BytesDecoder", "CodecError", "check_size", "check_text", "raw_bytes"]
 
 type Bytes = bytes | memoryview | NDArray[np.uint8]
 
@@ -54,3 +54,25 @@ def check_size(what: str, found: int, size: int | None, limit: int, /) -> None:
         raise CodecError(f"{what} says that it holds {found} bytes; {limit} are expected at most")
     if size is not None and found != size:
         raise CodecError(f"{what} says that it holds {found} bytes; {size} are expected")
+
+
+_LAST_CHARACTER = 0x10FFFF
+
+
+def check_text(values: NDArray[Any], /) -> NDArray[Any]:
+    """Give values back that are seen in stored bytes, if their text is text: numpy crashes where it is not.
+
+    Raises
+    ------
+    CodecError
+        A number in text of a fixed length is no character of Unicode.
+    """
+    dtype = values.dtype
+    if dtype.names:
+        for name in dtype.names:
+            check_text(values[name])
+    elif dtype.kind == "U" and dtype.itemsize and values.size:
+        numbers = np.ascontiguousarray(values).reshape(-1).view(np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+        if (largest := int(numbers.max())) > _LAST_CHARACTER:
+            raise CodecError(f"text of dtype '{dtype}' holds the number {largest:#x}, which is no character")
+    return values

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.bounded import BytesDecoder, CodecError, bounded_decoder, encoded_size, raw_bytes
 from virtualstack.codecs.cast import CAST, cast_dtypes, cast_numbers
 from virtualstack.codecs.cf import CF, packing_of
+from virtualstack.codecs.decoder import check_text
 from virtualstack.codecs.grib.codec import GRIB, grib_decoder
 from virtualstack.codecs.inflate import INFLATE_ERRORS
 from virtualstack.codecs.metadata import Codec
@@ -287,7 +288,7 @@ def _plain(spec: Spec) -> tuple[Callable[[Any], Any], int, int]:
             raise CodecError(f"the chunk decodes to {view.size} bytes; {shape} of '{dtype}' are {size}")
         if dtype.kind == "b":
             return np.asarray(view != 0).reshape(shape)
-        return view.view(dtype).reshape(shape) if size else np.ndarray(shape, dtype)
+        return check_text(view.view(dtype).reshape(shape)) if size else np.ndarray(shape, dtype)
 
     return to_array, size, size
 

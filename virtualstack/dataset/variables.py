@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 from xarray import conventions
 from xarray.indexes import PandasIndex
 
@@ -78,10 +79,11 @@ def loaded_variable(
     ReaderError
         The values cannot be decoded.
     """
-    raw = _raw_variable(array, storage)
+    values = read_array(array, (), storage)
     try:
+        raw = _raw_variable(array, values)
         return conventions.decode_cf_variable(name, raw, decode_times=decode_times, stack_char_dim=stack)
-    except (ValueError, TypeError, OverflowError, KeyError) as error:
+    except (ValueError, TypeError, OverflowError, KeyError, AttributeError) as error:
         raise undecodable(array.name, name, url, error) from error
 
 
@@ -94,8 +96,7 @@ def undecodable(path: str | None, name: str, url: str | None, error: Exception, 
     )
 
 
-def _raw_variable(array: ManifestArray, storage: Storage) -> xr.Variable:
-    values = read_array(array, (), storage)
+def _raw_variable(array: ManifestArray, values: NDArray[Any]) -> xr.Variable:
     encoding = dict(packed_encoding(array))
     if values.dtype.kind == "T":
         values = values.astype(object)

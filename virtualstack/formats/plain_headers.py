@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from virtualstack.codecs.decoder import check_text
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import ManifestError
 from virtualstack.formats.plain_values import (
@@ -159,6 +160,8 @@ def _to_fill(dtype: np.dtype[Any], raw: memoryview) -> Fill:
     fill = Fill(dtype, bytes(raw))
     if dtype.kind != "T" and len(raw) != dtype.itemsize:
         raise ManifestError(f"a fill value of dtype '{dtype}' has {len(raw)} bytes")
+    if dtype.kind != "T":
+        check_text(np.frombuffer(raw, dtype) if raw else np.zeros(1, dtype))
     fill.value  # noqa: B018 - its bytes are text, where they should be
     return fill
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
+from virtualstack.codecs.decoder import check_text
 from virtualstack.errors import ManifestError
 
 __all__ = [
@@ -248,5 +249,5 @@ def _bounded(n: int, shape: Sequence[int]) -> Sequence[int]:
 def _array(data: bytearray, dtype: np.dtype[Any], shape: list[int]) -> np.ndarray[Any, Any]:
     _bounded(len(data), shape)
     if dtype.itemsize:
-        return np.frombuffer(data, dtype).reshape(shape)
+        return check_text(np.frombuffer(data, dtype).reshape(shape))
     return np.zeros(shape if dtype.kind == "V" else (), dtype)  # empty text was written so

@@ -88,6 +88,8 @@ class ManifestArray(NDArrayOperatorsMixin):
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
         if self.dtype != native(self.dtype):
             raise ManifestError(f"dtype '{self.dtype}' is not native; the byte order stands in the encodings")
+        if self.dtype.kind in "mM" and np.datetime_data(self.dtype)[0] == "generic":
+            raise ManifestError(f"times of dtype '{self.dtype}' have no unit")
         if self.manifest.shape != self.grid.shape:
             raise ManifestError(f"the manifest has shape {self.manifest.shape}, the chunk grid {self.grid.shape}")
         if self.dimension_names is not None and len(self.dimension_names) != self.ndim:

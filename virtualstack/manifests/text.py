@@ -43,6 +43,8 @@ def join_characters(array: ManifestArray, /) -> ManifestArray | None:
     if array.dtype != _CHARACTER or not array.ndim:
         raise ValueError(f"an array of dtype '{array.dtype}' and {array.ndim} axes is none of characters")
     n = array.shape[-1]
+    if n >= 1 << 31:  # more than numpy's text may have
+        return None
     dtype = np.dtype(f"S{max(n, 1)}")
     grid = ChunkGrid(array.grid.axes[:-1])
     names = None if array.dimension_names is None else array.dimension_names[:-1]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.codecs.decoder import check_text
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import Decoder, Elementwise, decoder_of, split_elementwise
 from virtualstack.storage import Bytes
@@ -58,7 +59,7 @@ class Decoding:
             return self._decoder()(raw).reshape(-1)
         if stored.kind == "b":
             return decoder_of((), stored, (len(raw),))(raw)
-        return np.frombuffer(raw, stored)
+        return check_text(np.frombuffer(raw, stored))
 
     def _decoder(self) -> Decoder:
         return decoder_of(self.elementwise.codecs, self.elementwise.stored, self.shape)

@@ -23,6 +23,7 @@ from virtualstack.formats.plain_headers import (
 )
 from virtualstack.formats.plain_values import Heap, UnstorableError, to_count
 from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests.encoding import native
 
 __all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "group_tree", "read_document", "uses_of"]
 
@@ -339,6 +340,11 @@ def _check(path: str, header: ArrayHeader) -> None:
     if len(axes) > _MAX_AXES or not header.fills:
         raise ManifestError(f"array '{path}' has {len(axes)} axes and {len(header.fills)} fill values")
     for encoding in header.encodings:
+        if native(encoding.dtype) != header.dtype:
+            raise ManifestError(
+                f"array '{path}' of dtype '{header.dtype}' has an encoding of dtype '{encoding.dtype}'; they may "
+                "differ in byte order alone"
+            )
         if len(encoding.strides) != len(axes):
             raise ManifestError(
                 f"array '{path}' of {len(axes)} axes has an encoding of {len(encoding.strides)} strides"
