@@ -20,7 +20,7 @@ from virtualstack.dataset import loaded_variable, refusals_of, to_group, virtual
 from virtualstack.errors import MissingDependencyError, WriterError
 from virtualstack.manifests import FIRST, ChunkManifest, ManifestArray, ManifestGroup, describe, text_arrays
 from virtualstack.manifests.plain import ArrayForm
-from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage import Allow, Storage, StorageLike
 
 __all__ = ["VirtualAccessor", "VirtualTreeAccessor"]
 
@@ -225,6 +225,7 @@ class _Writers:
         /,
         *,
         storage: StorageLike = None,
+        allow: Allow = None,
         mode: Literal["w-", "w"] = "w-",
         append_dim: str | None = None,
         region: Any = None,
@@ -242,6 +243,9 @@ class _Writers:
             Local path or URL of the store, such as ``"x.vstack"``.
         storage
             See :func:`virtualstack.open_virtual_dataset`.
+        allow
+            What the store that is there may refer to besides, as for :meth:`virtualstack.Repository.open`: local files
+            for one in a bucket, which others may write to.
         mode
             ``"w-"`` for a new store; ``"w"`` makes this the newest snapshot of one that may be there, whose earlier
             snapshots stay. What lies in the store already is not written again. Where this was opened from it, what
@@ -285,7 +289,7 @@ class _Writers:
             The store cannot be written.
         """
         repository = importlib.import_module("virtualstack.repository")
-        group, options = self.to_group(), {"storage": storage, "message": message, "relative": relative}
+        group, options = self.to_group(), {"storage": storage, "allow": allow, "message": message, "relative": relative}
         if append_dim is None and (join != "exact" or not ordered):
             raise ValueError(
                 f"join={join!r} and ordered={ordered} say how append_dim= adds to a store, which is not given"

@@ -17,7 +17,7 @@ from virtualstack.repository.append import appended
 from virtualstack.repository.fitting import Fitting
 from virtualstack.repository.region import Region, placed
 from virtualstack.repository.stored import Stored
-from virtualstack.storage import ObjectStore, Storage, StorageLike
+from virtualstack.storage import Allow, ObjectStore, Storage, StorageLike
 from virtualstack.writers.manifest_store.commit import EMPTY_STORE, check_there
 from virtualstack.writers.manifest_store.placing import stored_in
 from virtualstack.writers.manifest_store.write import write_group
@@ -31,11 +31,14 @@ def save(
     /,
     *,
     storage: StorageLike = None,
+    allow: Allow = None,
     mode: Literal["w-", "w"] = "w-",
     message: str | None = None,
     relative: bool = False,
 ) -> Snapshot:
     """Make a group the newest snapshot of a store, of a new one with ``mode="w-"``.
+
+    What the store that is there may refer to is as ``allow`` has it; see `Permission`.
 
     Raises
     ------
@@ -53,9 +56,10 @@ def save(
             f"mode={mode!r}; it is 'w-' for a new store, or 'w' to replace what one holds in a new snapshot; "
             "append_dim= and region= add to it"
         )
-    objects = ObjectStore(absolute_url(target).rstrip("/") + "/", Storage.of(storage))
+    objects = ObjectStore(absolute_url(target).rstrip("/") + "/", Storage.of(storage), allow)
     base = _base(objects, group, mode)
-    return write_group(objects, base, group, permission_of(objects.url, base, ()), message=message, relative=relative)
+    permission = permission_of(objects.url, base, allow)
+    return write_group(objects, base, group, permission, message=message, relative=relative)
 
 
 def append(
@@ -65,6 +69,7 @@ def append(
     /,
     *,
     storage: StorageLike = None,
+    allow: Allow = None,
     ordered: bool = True,
     join: Literal["exact", "left", "outer"] = "exact",
     combine_options: Mapping[str, Any] | None = None,
@@ -77,6 +82,8 @@ def append(
     ----------
     group, target, dim
         What is added, and where.
+    allow
+        See :class:`~virtualstack.storage.Permission`.
     ordered
         Whether labels must ascend.
     join, combine_options
@@ -93,7 +100,7 @@ def append(
     StorageError
         The store cannot be written.
     """
-    store, fitting = _opened(target, storage, join, combine_options)
+    store, fitting = _opened(target, storage, allow, join, combine_options)
     made = appended(store.group, group, dim, fitting, ordered=ordered)
     return store.write(made, message=message, relative=relative)
 
@@ -105,6 +112,7 @@ def place(
     /,
     *,
     storage: StorageLike = None,
+    allow: Allow = None,
     combine_options: Mapping[str, Any] | None = None,
     message: str | None = None,
     relative: bool = False,
@@ -115,6 +123,8 @@ def place(
     ----------
     group, target, region
         What is put where.
+    allow
+        See :class:`~virtualstack.storage.Permission`.
     combine_options
         See :class:`~virtualstack.repository.fitting.Fitting`.
 
@@ -129,17 +139,17 @@ def place(
     StorageError
         The store cannot be written.
     """
-    store, fitting = _opened(target, storage, "exact", combine_options)
+    store, fitting = _opened(target, storage, allow, "exact", combine_options)
     made, overlays = placed(store.group, group, region, fitting)
     return store.write(made, overlays=overlays, message=message, relative=relative)
 
 
 def _opened(
-    target: str | os.PathLike[str], storage: StorageLike, join: str, options: Mapping[str, Any] | None
+    target: str | os.PathLike[str], storage: StorageLike, allow: Allow, join: str, options: Mapping[str, Any] | None
 ) -> tuple[Stored, Fitting]:
     reached = Storage.of(storage)
     fitting = Fitting.of(join=join, options=options, storage=reached)
-    return Stored.newest(ObjectStore(absolute_url(target).rstrip("/") + "/", reached)), fitting
+    return Stored.newest(ObjectStore(absolute_url(target).rstrip("/") + "/", reached, allow), allow), fitting
 
 
 def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) -> Snapshot:

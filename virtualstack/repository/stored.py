@@ -11,7 +11,7 @@ from virtualstack.formats.manifest_store.history import archive_of, group_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.manifest_store import check_labels, open_snapshot, permission_of
-from virtualstack.storage import ObjectStore
+from virtualstack.storage import Allow, ObjectStore
 from virtualstack.writers.manifest_store.write import Overlay, write_group
 
 __all__ = ["Stored"]
@@ -36,7 +36,7 @@ class Stored:
     permission: Permission
 
     @classmethod
-    def newest(cls, objects: ObjectStore, allow: str | Sequence[str] = (), /) -> Stored:
+    def newest(cls, objects: ObjectStore, allow: Allow = None, /) -> Stored:
         """Read the newest snapshot.
 
         Raises
