@@ -21,9 +21,8 @@ CLASSES = {
     if isinstance(kind, type) and issubclass(kind, registry.Codec) and kind is not registry.Codec
 }
 REFUSED = {  # what nothing holds, of those that encode something here
-    "apng", "avif", "b2nd", "bmp", "chunked", "cms", "exr", "gif", "heif", "hcomp", "jpegls", "jpegxr", "jpegxs",
-    "ljpeg", "lzham",
-    "meshopt", "openzl", "pcodec", "pcx", "pglz", "pixarlog", "plio", "qoi", "rcomp", "rgbe", "sperr", "sz3", "tga",
+    "apng", "avif", "b2nd", "bmp", "chunked", "cms", "exr", "gif", "heif", "hcomp", "htj2k", "jpegls", "jpegxr",
+    "jpegxs", "ljpeg", "lzham", "meshopt", "openzl", "pcodec", "pcx", "pglz", "pixarlog", "plio", "qoi", "rcomp", "rgbe", "sperr", "sz3", "tga",
     "tiff", "ultrahdr", "wavpack", "zfp",
 }  # fmt: skip
 LOSSY = {"jpeg", "bfloat16", "float24", "quantize", "webp", "bitshuffle", "xor"}  # or need a shape
@@ -250,7 +249,6 @@ def test_threads_are_ours():
         ("szip", {**OPTIONS["szip"], "bits_per_pixel": 0}),
         ("szip", {**OPTIONS["szip"], "pixels_per_scanline": 1 << 30}),
         ("checksum", {"kind": "crc32", "byteorder": "a"}),
-        ("htj2k", {"tile": [1]}),
         ("delta", {"dtype": "1" * 10000, "shape": [4]}),
     ],
 )
@@ -309,8 +307,7 @@ def codestream(side, tile, samples, exponents=b""):
     return b"\xff\x4f" + head + b"\xff\x90" + struct.pack(">HHIBB", 10, 0, 14, 0, 1) + b"\xff\x93\xff\xd9"
 
 
-@pytest.mark.parametrize("name", ["jpeg2k", "htj2k"])
-def test_a_jpeg2000_image_in_small_pieces(name):
+def test_a_jpeg2000_image_in_small_pieces():
     """Tiles of many samples, and precincts, take kilobytes each."""
     for raw, shape in (
         (codestream(32, 1, 1024), (32, 32, 1024)),
@@ -318,7 +315,7 @@ def test_a_jpeg2000_image_in_small_pieces(name):
         (codestream(1024, 1024, 1, b"\x11"), (1024, 1024)),
     ):
         with pytest.raises(CodecError, match="of a few points"):
-            decode(raw, (made(name),), np.dtype("u1"), shape)
+            decode(raw, (made("jpeg2k"),), np.dtype("u1"), shape)
     assert image_size("jpeg2k", codestream(1024, 1024, 1, b"\x77" * 6)) == (1024, 1024, 1)
 
 

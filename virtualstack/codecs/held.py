@@ -47,7 +47,7 @@ _UNSOUND = {
 }
 _IMAGES = {
     f"{_IMAGECODECS}{name}": kind
-    for name, kind in {"jpeg": "jpeg", "jpeg2k": "jpeg2k", "htj2k": "jpeg2k", "lerc": "lerc", "png": "png",
+    for name, kind in {"jpeg": "jpeg", "jpeg2k": "jpeg2k", "lerc": "lerc", "png": "png",
                        "spng": "png", "webp": "webp"}.items()
 }  # fmt: skip
 _SMALL = frozenset(
