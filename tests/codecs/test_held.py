@@ -21,9 +21,9 @@ CLASSES = {
     if isinstance(kind, type) and issubclass(kind, registry.Codec) and kind is not registry.Codec
 }
 REFUSED = {  # what nothing holds, of those that encode something here
-    "apng", "avif", "b2nd", "bmp", "chunked", "cms", "exr", "gif", "heif", "hcomp", "htj2k", "jpegls", "jpegxr",
-    "jpegxs", "ljpeg", "lzham", "meshopt", "openzl", "pcodec", "pcx", "pglz", "pixarlog", "plio", "qoi", "rcomp", "rgbe", "sperr", "sz3", "tga",
-    "tiff", "ultrahdr", "wavpack", "zfp",
+    "apng", "avif", "b2nd", "bmp", "chunked", "cms", "exr", "gif", "hcomp", "heif", "htj2k", "jpegls", "jpegxr",
+    "jpegxs", "ljpeg", "lzham", "meshopt", "openzl", "pcodec", "pcx", "pglz", "pixarlog", "plio", "qoi", "rcomp",
+    "rgbe", "sperr", "sz3", "tga", "tiff", "ultrahdr", "wavpack", "zfp",
 }  # fmt: skip
 LOSSY = {"jpeg", "bfloat16", "float24", "quantize", "webp", "bitshuffle", "xor"}  # or need a shape
 OPTIONS = {
