@@ -3,13 +3,14 @@
 import struct
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
-from virtualstack.codecs.tiff.image_sizes import image_size
+from virtualstack.codecs.tiff.image_sizes import image_size, png_without_texts
 from virtualstack.errors import UnsupportedFeatureError
 
 pytest.importorskip("imagecodecs")
@@ -227,6 +228,19 @@ def test_moving_pictures_are_no_arrays():
     raw = b"RIFF" + struct.pack("<I", 100) + b"WEBPVP8X" + struct.pack("<IB", 10, 2) + bytes(100)
     with pytest.raises(CodecError, match="animated"):
         decode(raw, (made("webp"),), np.dtype("u1"), (4, 32, 32, 3))
+
+
+@pytest.mark.parametrize("kind", [b"iCCP", b"iTXt", b"zTXt"])
+def test_texts_of_a_png_are_not_decompressed(kind):
+    """libspng takes memory for all of them, which no value needs."""
+    values = np.arange(64, dtype="u1").reshape(8, 8)
+    raw = bytes(CLASSES["imagecodecs_spng"]().encode(values))
+    text = zlib.compress(struct.pack(">I", 1 << 20) + bytes((1 << 20) - 4))
+    body = kind + (b"a\0\1\0\0\0" if kind == b"iTXt" else b"a\0\0") + text
+    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    stored = raw[:33] + chunk + raw[33:-12] + chunk + raw[-12:]
+    np.testing.assert_array_equal(decode(stored, (made("spng"),), values.dtype, values.shape), values)
+    assert png_without_texts(stored) == raw
 
 
 def test_threads_are_ours():

@@ -25,7 +25,7 @@ from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_s
 from virtualstack.codecs.grib.library import eccodes_of
 from virtualstack.codecs.hdf5.compressors import szip_settings
 from virtualstack.codecs.metadata import shortened
-from virtualstack.codecs.tiff.image_sizes import image_size, lerc_size
+from virtualstack.codecs.tiff.image_sizes import image_size, lerc_size, png_without_texts
 from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = ["check_held", "held", "pcodec"]
@@ -111,6 +111,8 @@ def held(name: str, decoder: Any, options: Mapping[str, Any], dtype: np.dtype[An
         data = raw_bytes(raw)
         if check is not None:
             check(data, size, limit)
+        if name == f"{_IMAGECODECS}spng":
+            data = raw_bytes(png_without_texts(data.tobytes()))
         return raw_bytes(decoder.decode(data))
 
     return decode

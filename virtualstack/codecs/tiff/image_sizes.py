@@ -8,7 +8,7 @@ from struct import unpack_from
 
 from virtualstack.codecs.decoder import CodecError
 
-__all__ = ["image_size", "lerc_size"]
+__all__ = ["image_size", "lerc_size", "png_without_texts"]
 
 _NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
 _MANY_SCANS = 100
@@ -77,6 +77,24 @@ def _png(data: bytes) -> tuple[int, int, int]:
         raise CodecError("there is no PNG image: its header is missing")
     columns, rows = unpack_from(">II", data, 16)
     return rows, columns, 4
+
+
+_TEXTS = frozenset({b"iCCP", b"iTXt", b"zTXt"})
+
+
+def png_without_texts(data: bytes, /) -> bytes:
+    """Leave out the chunks of a PNG image (ISO 15948, 5.3) that are compressed and no samples.
+
+    libspng decompresses all of them, whatever they grow to.
+    """
+    parts, begin, at = [], 0, 8
+    while at + 12 <= len(data):
+        end = at + 12 + int(unpack_from(">I", data, at)[0])
+        if data[at + 4 : at + 8] in _TEXTS:
+            parts.append(data[begin:at])
+            begin = end
+        at = end
+    return b"".join((*parts, data[begin:]))
 
 
 def _webp(data: bytes) -> tuple[int, int, int]:
