@@ -357,6 +357,10 @@ def test_what_killed_writers_left(tmp_path):
     assert target.empty_folders("x", later - 100) == []
     assert target.empty_folders("x", later) == ["x/z"]
     assert target.empty_folders("z", later) == []
+    (tmp_path / "elsewhere/z").mkdir(parents=True)
+    (tmp_path / "x/link").symlink_to(tmp_path / "elsewhere")
+    assert target.empty_folders("x", later) == ["x/z"]
+    (tmp_path / "x/link").unlink()
     target.delete_folder("x/z")
     target.delete_folder("x/y")
     assert target.list() == ["x/y/a"]

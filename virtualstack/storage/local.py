@@ -321,11 +321,16 @@ class LocalTarget:
         return sorted(found)
 
     def empty_folders(self, prefix: str, before: float, /) -> list[str]:
-        """List the folders in a folder that hold no files at any depth, and changed before a time (s since 1970)."""
+        """List the folders in a folder that hold no files at any depth, and changed before a time (s since 1970).
+
+        Links to folders, which may lie anywhere, are none of them.
+        """
         found = []
         with _StorageErrors(self.url + prefix, "read"):
             for name in self.folders(prefix):
                 key = f"{prefix}/{name}".lstrip("/")
+                if self._path(key).is_symlink():
+                    continue
                 walked = list(os.walk(self._path(key), onerror=_raise_unless_gone))
                 with contextlib.suppress(FileNotFoundError):
                     if not any(names for _, _, names in walked) and all(
