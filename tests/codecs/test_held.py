@@ -11,6 +11,7 @@ import pytest
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.codecs.tiff.image_sizes import image_size, png_without_texts
+from virtualstack.codecs.tiff.jpegxl_frames import check_frames
 from virtualstack.errors import UnsupportedFeatureError
 
 pytest.importorskip("imagecodecs")
@@ -351,3 +352,55 @@ def test_blosc_frames_that_say_more_than_there_is():
         struct.pack_into("<I", raw, at, 1 << 30)
         with pytest.raises(CodecError, match=message):
             decode(bytes(raw), (made(name),), values.dtype, values.shape)
+
+
+def jpegxl(values, **more):
+    return bytes(CLASSES["imagecodecs_jpegxl"].from_config({"effort": 3, **more}).encode(values))
+
+
+def test_a_jpegxl_frame_that_is_larger_than_its_image():
+    """All of it is decoded, for seconds, though a corner is seen."""
+    raw = jpegxl(np.zeros((64, 64), "u1"))
+    bits = "".join(f"{byte:08b}"[::-1] for byte in raw)
+    assert bits[69:70] == "0"  # no crop
+    number = "01" + f"{12000 - 2304:014b}"[::-1]
+    crop = "1" + 2 * ("00" + 8 * "0") + 2 * number
+    bits = bits[:69] + crop + bits[70:] + 8 * "0"
+    stored = bytes(int(bits[i : i + 8][::-1], 2) for i in range(0, len(bits) // 8 * 8, 8))
+    tiff = Codec.of("virtualstack.tiff", compression=50002, shape=[64, 64, 1])
+    for codec in (made("jpegxl"), tiff):
+        with pytest.raises(CodecError, match="has a frame of 12000 x 12000 x 1 samples"):
+            decode(stored, (codec,), np.dtype("u1"), (64, 64))
+
+
+def test_a_jpegxl_of_many_frames():
+    """As many as are asked for, in boxes or not; not as many as somebody wrote."""
+    values = np.arange(400 * 4096, dtype="u4").astype("u1").reshape(400, 64, 64)
+    for raw in (jpegxl(values), jpegxl(values, usecontainer=True)):
+        np.testing.assert_array_equal(decode(raw, (made("jpegxl"),), values.dtype, values.shape), values)
+        with pytest.raises(CodecError, match="far more than are expected"):
+            decode(raw, (made("jpegxl"),), np.dtype("u1"), (64, 64))
+
+
+def test_jpegxl_images_of_every_kind():
+    """Their frames are found, whatever they were written with, patches and filters among them."""
+    ramp = np.linspace(0, 1, 300 * 200).reshape(300, 200)
+    ramp[:20, :20] = 0
+    for dtype in ("u1", "u2", "f4"):
+        one = (ramp * 255).astype(dtype) if dtype != "f4" else ramp.astype(dtype)
+        for values in (one, np.dstack([one] * 3), np.dstack([one] * 4), np.stack([one] * 3)):
+            for more in ({}, {"level": 90}, {"level": 20}, {"level": 80, "effort": 7}, {"usecontainer": True}):
+                raw = jpegxl(values, lossless="level" not in more, **more)
+                check_frames(raw, values.size)
+                found = decode(raw, (made("jpegxl"),), values.dtype, values.shape)
+                if "level" not in more:
+                    np.testing.assert_array_equal(found, values)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 5, 8])
+def test_a_jpegxl_that_is_cut(n):
+    """Wherever it is."""
+    raw = jpegxl(np.zeros((64, 64), "u1"))
+    for stored in (raw[:n], bytes(4) + raw[:n], b"\0\0\0\1jxlc" + raw[:n], b"\0\0\0\1jxlc"):
+        with pytest.raises(CodecError):
+            decode(stored, (made("jpegxl"),), np.dtype("u1"), (64, 64))

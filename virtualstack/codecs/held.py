@@ -26,6 +26,7 @@ from virtualstack.codecs.grib.library import eccodes_of
 from virtualstack.codecs.hdf5.compressors import szip_settings
 from virtualstack.codecs.metadata import shortened
 from virtualstack.codecs.tiff.image_sizes import image_size, lerc_size, png_without_texts
+from virtualstack.codecs.tiff.jpegxl_frames import check_frames
 from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = ["check_held", "held", "pcodec"]
@@ -40,7 +41,7 @@ _INTO = frozenset(
 )  # fmt: skip
 """Take the memory to decode into, and stop where it ends."""
 _COMPARED = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpegxl",))
-"""Take an array to decode into, and compare its shape before they decode."""
+"""Take an array to decode into, and compare its shape before they decode; its frames are ours to look at."""
 _UNSOUND = {
     f"{_IMAGECODECS}jpegls": "CharLS 2.4 goes on for ever",
     f"{_IMAGECODECS}jpegxr": "jxrlib reads and writes beyond its memory",
@@ -196,6 +197,7 @@ def _compared(decoder: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Byt
     fitting = [found for found in shapes if len(found) > 1 and math.prod(found) == math.prod(shape)]
 
     def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
+        check_frames(bytes(raw), limit)
         for n, found in enumerate(fitting, start=1):
             try:
                 return raw_bytes(decoder.decode(raw_bytes(raw), out=np.empty(found, dtype.newbyteorder("="))))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.decoder import Bytes, CodecError
 from virtualstack.codecs.tiff.image_sizes import image_size, lerc_size
+from virtualstack.codecs.tiff.jpegxl_frames import check_frames
 from virtualstack.codecs.tiff.library import check_installed, imagecodecs
 from virtualstack.codecs.tiff.settings import BY_STREAM, COMPRESSIONS, TIFF, Settings
 from virtualstack.errors import UnsupportedFeatureError
@@ -204,6 +205,8 @@ def _image_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
             found = np.asarray(found).view(np.uint8)
         else:
             _check_size(image_size(name, data), name, shape)
+            if name == "jpegxl":
+                check_frames(data, math.prod(shape))
             found = _image(library, settings, name, data, shape, tables)
         if found.dtype == np.uint8 and dtype == np.int8:  # JPEG and others have no signs
             found = found.view(dtype)
