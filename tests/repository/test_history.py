@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, timezone
 
 import numpy as np
+import orjson
 import pandas as pd
 import pytest
 import xarray as xr
@@ -245,3 +246,13 @@ def test_a_view_of_a_damaged_snapshot(url, tmp_path):
     with pytest.warns(UserWarning, match="snapshot 10 .* is committed, but zarr's view of it is not there"):
         assert change.commit().number == 10
     assert values_of(url, "w") == [1]
+
+
+def test_a_view_behind_a_damaged_snapshot(url, tmp_path):
+    """One that is not shown hinders nobody."""
+    objects = objects_of(url)
+    objects.target.put(HINT, hint(3))
+    objects.target.put(snapshot_key(6), b"damaged")
+    Change(url, added(w=virtual(tmp_path, [1], "w"))).commit()
+    assert orjson.loads(objects.get(HINT, most=1 << 20))["attributes"]["virtualstack"]["snapshot"] == 10
+    assert "w" in zarr.open_group(url, mode="r")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 
 import orjson
 
-from virtualstack.errors import SourceNotFoundError, VirtualStackError
+from virtualstack.errors import MalformedFileError, SourceNotFoundError, VirtualStackError
 from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.documents import MAX_DOCUMENT
 from virtualstack.formats.manifest_store.history import archive_of, group_of, hint, newest, read_snapshot
@@ -46,7 +47,7 @@ def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission:
     except VirtualStackError as error:
         warn(
             f"snapshot {made.number} of '{objects.url}' is committed, but zarr's view of it is not there: {error}. The "
-            "next commit writes it",
+            "next commit tries again",
             UserWarning,
         )
 
@@ -74,8 +75,11 @@ _MOST_LEFT = 16
 def _since(objects: ObjectStore, shown: int | None, made: Snapshot, permission: Permission) -> set[str]:
     """Give the keys of the views that may be there, in part: of snapshots whose writers were killed at it."""
     first = shown or 0
-    numbers = {first, *range(max(first, made.number - _MOST_LEFT), made.number)}
-    return set().union(*(_keys(objects, number, permission) for number in sorted(numbers) if number < made.number))
+    there = _keys(objects, first, permission) if first < made.number else set()
+    for number in range(max(first + 1, made.number - _MOST_LEFT), made.number):
+        with suppress(MalformedFileError):  # what is damaged is not what is shown
+            there |= _keys(objects, number, permission)
+    return there
 
 
 def _keys(objects: ObjectStore, number: int, permission: Permission) -> set[str]:
