@@ -32,7 +32,10 @@ def dump(document: Any, /) -> bytes:
     try:
         data = orjson.dumps(document)
     except (TypeError, orjson.JSONEncodeError) as error:
-        raise WriterError(f"metadata cannot be written as JSON: {error}; rename what is not plain text") from error
+        raise WriterError(
+            f"metadata cannot be written as JSON: {error} (in {': '.join(_unwritten(document))}); rename what is not "
+            "plain text"
+        ) from error
     if len(data) > MAX_DOCUMENT or sum(map(data.count, _BRACKETS)) > MAX_VALUES:
         raise WriterError(
             f"metadata of {len(data)} bytes; a manifest store takes {MAX_DOCUMENT}, and {MAX_VALUES} values: write "
@@ -43,6 +46,17 @@ def dump(document: Any, /) -> bytes:
     if len(compressed) > MAX_DOCUMENT:
         raise WriterError(f"metadata of {len(compressed)} bytes, compressed; a manifest store takes {MAX_DOCUMENT}")
     return compressed
+
+
+def _unwritten(value: Any) -> list[str]:
+    """Give where a document has what is no JSON: its keys, from the outermost on."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        try:
+            orjson.dumps({str(key): part})
+        except (TypeError, orjson.JSONEncodeError):
+            return [ascii(key), *_unwritten(part)]
+    return []
 
 
 def load(data: bytes, /, *, url: str) -> dict[str, Any]:
