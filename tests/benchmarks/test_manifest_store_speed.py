@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import json
 import resource
 import sys
 from pathlib import Path
@@ -40,6 +41,7 @@ REGULAR = 10**9 if IS_FULL else 10**6
 BATCHES, BATCH = (100, 10**6) if IS_FULL else (3, 10**4)
 LOOKUPS = 7 if IS_FULL else 1
 SERIAL = itertools.count()
+HAS_KERCHUNK = all(importlib.util.find_spec(name) for name in ("kerchunk", "fastparquet"))
 PREFIX = (
     "s3://archive-of-a-weather-service/reanalysis/hourly/single-levels/1979/january/first-half/surface-variables-of-"
 )
@@ -101,6 +103,17 @@ def test_writing_and_reading_references(tmp_path):
     rivals |= {"our parquet": to("our parquet", "parq"), "our JSON": to("our JSON", "json")}
     if HAS_ICECHUNK:
         rivals["icechunk"] = lambda: last.__setitem__("icechunk", to_icechunk(group, tmp_path / f"{next(SERIAL)}.ice"))
+    if HAS_KERCHUNK:
+        from kerchunk.df import refs_to_dataframe
+
+        write_kerchunk(group, tmp_path / "refs.json")
+        references = json.loads((tmp_path / "refs.json").read_bytes())  # which kerchunk has when it begins
+
+        def to_parquet():
+            last["kerchunk"] = tmp_path / f"{next(SERIAL)}.parq"
+            refs_to_dataframe(references, str(last["kerchunk"]), record_size=100_000)
+
+        rivals["kerchunk"] = to_parquet
     interleaved(f"write {n} references", rivals, repeats=3)
     for name, path in last.items():
         print(f"  {name:<14} {nbytes_of(path) / n:.2f} bytes a reference")
@@ -175,7 +188,7 @@ def test_first_time_step(tmp_path):
             return dataset.v.isel(t=0).load()
 
     rivals = {"manifest store": store, "our parquet": lambda: parquet("virtualstack")}
-    if importlib.util.find_spec("kerchunk") and importlib.util.find_spec("fastparquet"):
+    if HAS_KERCHUNK:
         rivals["kerchunk"] = lambda: parquet("kerchunk")
     if HAS_ICECHUNK:
         write_icechunk(group["v"], tmp_path / "x.ice", tmp_path.as_uri() + "/", chunks=(1, 16))
