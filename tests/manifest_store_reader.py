@@ -77,16 +77,17 @@ class Store:
             frame = cut(bundle, *node["bundled"])
             check(len(frame) == int.from_bytes(frame[12:16], "little"), "frame in the bundle")
             values[...] = to_cell(blosc.decompress(frame), encodings[0], values.shape, 0)
-        for segment, first, encoding_base, fill_base, *numbers in self.rows(node["placements"]):
+        hidden = np.zeros([len(edge) - 1 for edge in edges], bool)
+        for segment, first, base, fill, *numbers in reversed(self.rows(node["placements"])):
             strides, begins, counts = np.reshape(numbers, (3, values.ndim)).tolist()
-            for steps in itertools.product(*map(range, counts)):
-                row = first + math.sumprod(steps, strides)
-                box = tuple(slice(*edge[b + i : b + i + 2]) for edge, b, i in zip(edges, begins, steps, strict=True))
+            ends = [min(b + n, m) for b, n, m in zip(begins, counts, hidden.shape, strict=True)]
+            for cell in [x for x in itertools.product(*map(range, begins, ends)) if not hidden[x]]:
+                hidden[cell] = True
+                row = first + math.sumprod(map(int.__sub__, cell, begins), strides)
+                box = tuple(slice(edge[i], edge[i + 1]) for edge, i in zip(edges, cell, strict=True))
                 code, start, raw = self.segments[segment].chunk(row)
-                if raw is None:
-                    values[box] = fills[fill_base + code]
-                else:
-                    values[box] = to_cell(raw, encodings[encoding_base + code], np.shape(values[box]), start)
+                shape = np.shape(values[box])
+                values[box] = fills[fill + code] if raw is None else to_cell(raw, encodings[base + code], shape, start)
         attributes = self.value({"dict": node["attributes"] | node["cf"]})
         return {**node, "values": values, "fill_value": fills[0], "attributes": attributes}
 
@@ -115,12 +116,11 @@ class Segment:
         self.store, self.row, self.key, self.columns = store, row, f"segments/{row['name']}", None
 
     def read(self) -> None:
-        n_columns, n = self.row["columns"], self.row["rows"]
+        n_columns, n, last = self.row["columns"], self.row["rows"], None
         self.columns = np.zeros((5, n), np.int64)
         self.columns[:n_columns] = zarr.open_array(self.store.folder / self.key / "refs", mode="r")[...]
         for i in range(n):
-            if i % PAGE == 0:
-                last, end = None, 0
+            last = last if i % PAGE else None
             source, gap, length = self.columns[:3, i].tolist()
             if source >= 0 or source == INLINE:
                 self.columns[1, i] = gap + (end if source == last else 0)

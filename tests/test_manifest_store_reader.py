@@ -225,6 +225,31 @@ def test_files_joined_appended_and_moved_are_read_alike(relative, tmp_path, monk
         assert cube.sizes["time"] == Store(url).arrays()["/t"]["values"].shape[0]
 
 
+def test_sources_that_nothing_shows_any_more_are_not_read(tmp_path):
+    """Those of before a refresh have another size now, or are gone."""
+    url, files = tmp_path / "x.vstack", [tmp_path / f"{i}.nc" for i in range(3)]
+    for i, file in enumerate(files):
+        options = {"append_dim": "time"} if i else {}
+        virtual(write(file, dataset(range(3 * i, 3 * i + 3), seed=i))).virtual.to_manifest_store(url, **options)
+    write(files[0], dataset(range(3), seed=7).assign_attrs(note="longer" * 1000))
+    files[2].unlink()
+    found = vs.Repository.open(url).refresh(missing="mask")
+    assert (len(found.refreshed), len(found.masked), found.left) == (1, 1, ())
+    assert_reads_alike(url)
+
+
+def test_boxes_that_reach_out_of_the_grid(tmp_path):
+    """What they cover there is nothing."""
+    url = tmp_path / "x.vstack"
+    virtual(write(tmp_path / "a.nc", dataset(range(3)))).virtual.to_manifest_store(url)
+    store = Store(url)
+    array = store.snapshot["arrays"]["/t"]
+    wanted = store.arrays()["/t"]["values"]
+    for row in array["placements"]["tail"]:
+        row[-len(array["shape"]) :] = [n + 1 for n in row[-len(array["shape"]) :]]
+    np.testing.assert_array_equal(store.arrays()["/t"]["values"], wanted)
+
+
 def test_many_sources_and_rows_are_read_alike(tmp_path):
     """More than a page of each."""
     data = np.random.default_rng(0).integers(0, 256, 5000).astype("u1")
