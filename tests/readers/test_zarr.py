@@ -508,6 +508,19 @@ def test_a_link_to_a_folder_above_ends(tmp_path):
         vs.open_virtual_datatree(tmp_path / "a.zarr", reader=vs.readers.Zarr(consolidated=False))
 
 
+def test_links_make_no_endless_groups(tmp_path, monkeypatch):
+    """Twenty groups with two links to the next one each are a million groups."""
+    monkeypatch.setattr("virtualstack.readers.zarr.reader._MOST_NODES", 1000)
+    zarr.open_group(tmp_path / "a.zarr", mode="w")
+    for i in range(20):
+        zarr.open_group(tmp_path / "a.zarr" / str(i), mode="w")
+        for name in ("one", "two"):
+            (tmp_path / "a.zarr" / str(i) / name).symlink_to(tmp_path / "a.zarr" / str(i + 1))
+    zarr.open_group(tmp_path / "a.zarr" / "20", mode="w")
+    with pytest.raises(ReaderError, match="more than 1000 groups and arrays"):
+        vs.open_virtual_datatree(tmp_path / "a.zarr", reader=vs.readers.Zarr(consolidated=False))
+
+
 # -- together with other formats ------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from virtualstack.errors import SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.location import absolute_url
+from virtualstack.storage import LocalTarget
 from virtualstack.storage.listing import find_urls, found_url, is_pattern
 
 _ASK = """
@@ -96,6 +97,19 @@ def test_a_folder_within_itself_is_entered_once(tmp_path):
         (tmp_path / "d" / name).symlink_to(tmp_path / "d")
         (tmp_path / "d" / "e" / name).symlink_to(tmp_path)
     assert find_urls([tmp_path / "**" / "*.nc"]) == [absolute_url(tmp_path / "d" / "e" / "a.nc")]
+
+
+def test_links_that_make_endless_ways_are_refused(tmp_path):
+    """Twenty folders with two links to the next one each are a million ways to the last."""
+    for i in range(20):
+        (tmp_path / f"{i}").mkdir()
+        for name in ("one", "two"):
+            (tmp_path / f"{i}" / name).symlink_to(tmp_path / f"{i + 1}")
+    (tmp_path / "20").mkdir()
+    with pytest.raises(StorageError, match="in more than 1000 ways"):
+        find_urls([tmp_path / "**" / "*.nc"])
+    with pytest.raises(StorageError, match="in more than 1000 ways"):
+        LocalTarget(absolute_url(tmp_path)).contents()
 
 
 def test_links_are_followed_and_one_to_nothing_is_found(tmp_path):

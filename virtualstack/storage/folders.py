@@ -5,15 +5,44 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from virtualstack.errors import StorageError
 from virtualstack.storage.pattern import MAGIC, path_expression
 
-__all__ = ["find_local", "is_there"]
+__all__ = ["Visits", "find_local", "is_there"]
 
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+_MOST_VISITS = 1000
+
+
+class Visits:
+    """Counts how often each folder is entered where links are followed: a few of them can make any number of ways."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[int, int]] = Counter()
+
+    def enter(self, status: os.stat_result, path: str, /) -> tuple[int, int]:
+        """Count a folder, and give what it is known by.
+
+        Raises
+        ------
+        StorageError
+            It was entered too often.
+        """
+        which = status.st_dev, status.st_ino
+        self._counts[which] += 1
+        if self._counts[which] > _MOST_VISITS:
+            raise StorageError(
+                f"links lead to the folder '{path[:200]}' in more than {_MOST_VISITS} ways: remove them, or name the "
+                "folders themselves",
+                url=f"file://{path}",
+            )
+        return which
 
 
 def find_local(pattern: str, /) -> dict[str, bool]:
@@ -56,7 +85,8 @@ def _below(top: str) -> Iterator[tuple[str, bool]]:
     status = _asked(lambda: Path(top).stat(), top)
     if status is None or not stat.S_ISDIR(status.st_mode):
         return
-    todo = [(top, frozenset({(status.st_dev, status.st_ino)}))]
+    visits = Visits()
+    todo = [(top, frozenset({visits.enter(status, top)}))]
     yield top, True
     while todo:
         folder, above = todo.pop()
@@ -67,7 +97,7 @@ def _below(top: str) -> Iterator[tuple[str, bool]]:
                 yield entry.path, False
             elif (status := _asked(entry.stat, entry.path)) and (status.st_dev, status.st_ino) not in above:
                 yield entry.path, True
-                todo.append((entry.path, above | {(status.st_dev, status.st_ino)}))
+                todo.append((entry.path, above | {visits.enter(status, entry.path)}))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

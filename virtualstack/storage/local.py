@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.forks import in_forked_children
 from virtualstack.location import Location, local_path
+from virtualstack.storage.folders import Visits
 from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
 
@@ -375,7 +376,7 @@ class LocalTarget:
 
     def contents(self, prefix: str = "", /) -> dict[str, Location]:
         """List the files in the folder ``prefix`` and below it, with size and time of each; links are followed."""
-        top, found = str(self._path(prefix.rstrip("/"))), {}
+        top, found, visits = str(self._path(prefix.rstrip("/"))), {}, Visits()
         with _StorageErrors(self.url + prefix, "read"):
             todo = [(top, f"{prefix.rstrip('/')}/" if prefix else "", frozenset[tuple[int, int]]())]
             while todo:
@@ -384,7 +385,7 @@ class LocalTarget:
                     if entry.is_dir():
                         status = entry.stat()
                         if (status.st_dev, status.st_ino) not in above:  # else it lies within itself, by a link
-                            within = above | {(status.st_dev, status.st_ino)}
+                            within = above | {visits.enter(status, entry.path)}
                             todo.append((entry.path, f"{at}{entry.name}/", within))
                     elif not entry.name.startswith(_TEMPORARY):
                         key = at + entry.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -26,6 +26,7 @@ __all__ = ["Zarr"]
 _ZIP = ".zip"
 _ZIP_MAGIC = b"PK\x03\x04", b"PK\x05\x06"
 _MOST_DEPTH = 64
+_MOST_NODES = 100_000
 _MANIFEST_KEYS = "virtualstack.manifest"
 
 
@@ -131,7 +132,7 @@ class Zarr:
         if self.consolidated:
             raise MalformedFileError(f"'{url}' has no consolidated metadata: open it with consolidated=None")
         try:
-            _walk(store, url, "", found, is_v3=root is not None)
+            _walk(store, url, "", found, iter(range(_MOST_NODES)), is_v3=root is not None)
         except UnlistableError as error:
             raise StorageError(
                 f"'{url}' is on a web server, which has no list of what is in a group, and its metadata are not "
@@ -154,10 +155,15 @@ def _archive(url: str, storage: Storage) -> Archive:
     return Archive(source)
 
 
-def _walk(store: _Store, url: str, path: str, found: dict[str, Any], *, is_v3: bool) -> None:
-    """Find the metadata of a node, unless it is there, and of all below it."""
+def _walk(store: _Store, url: str, path: str, found: dict[str, Any], budget: Iterator[int], *, is_v3: bool) -> None:
+    """Find the metadata of a node, unless it is there, and of all below it; each takes one of a budget."""
     if path.count("/") >= _MOST_DEPTH:
         raise MalformedFileError(f"'{url}' has groups in more than {_MOST_DEPTH} levels, perhaps by a link: '{path}'")
+    if next(budget, None) is None:
+        raise MalformedFileError(
+            f"'{url}' has more than {_MOST_NODES} groups and arrays, perhaps by links: '{path[:200]}'; consolidate its "
+            "metadata, or open its groups one by one"
+        )
     prefix = f"{path}/" if path else ""
     if is_v3:
         document = found.get(f"{prefix}zarr.json") or _document(store, f"{prefix}zarr.json", url)
@@ -181,7 +187,7 @@ def _walk(store: _Store, url: str, path: str, found: dict[str, Any], *, is_v3: b
     parts: list[dict[str, Any]] = [{} for _ in below]
 
     def walk(item: tuple[str, dict[str, Any]]) -> None:
-        _walk(store, url, item[0], item[1], is_v3=is_v3)
+        _walk(store, url, item[0], item[1], budget, is_v3=is_v3)
 
     list(concurrently(walk, list(zip(below, parts, strict=True)), [url]))
     for part in parts:
