@@ -116,9 +116,9 @@ class Segment:
         self.store, self.row, self.key, self.columns = store, row, f"segments/{row['name']}", None
 
     def read(self) -> None:
-        n_columns, n, last = self.row["columns"], self.row["rows"], None
+        n, last, end = self.row["rows"], None, 0
         self.columns = np.zeros((5, n), np.int64)
-        self.columns[:n_columns] = zarr.open_array(self.store.folder / self.key / "refs", mode="r")[...]
+        self.columns[: self.row["columns"]] = zarr.open_array(self.store.folder / self.key / "refs", mode="r")[...]
         for i in range(n):
             last = last if i % PAGE else None
             source, gap, length = self.columns[:3, i].tolist()
