@@ -147,8 +147,17 @@ def _by_labels(dim: str, old: Part, new: Part) -> Side:
             left_url=old.source,
             right_url=new.source,
         )
-    labels = new.indexes[dim].index
-    at = old.indexes[dim].index.get_indexer(labels)
+    labels, index = new.indexes[dim].index, old.indexes[dim].index
+    if not index.is_unique:
+        raise CombineError(
+            f"{old.called} has label {index[index.duplicated()][0]!r} of '{dim}' more than once, so that labels do not "
+            f"tell the place of {new.called}: name its elements, region={{{dim!r}: slice(begin, end)}}",
+            variable=dim,
+            property="labels",
+            left_url=old.source,
+            right_url=new.source,
+        )
+    at = index.get_indexer(labels)
     if len(at) and bool((at >= 0).all()) and bool((np.diff(at) == 1).all()):
         return Side(int(at[0]), int(at[-1]) + 1)
     lacking = labels[at < 0]
