@@ -357,6 +357,16 @@ def test_a_variable_with_the_name_of_metadata_hides_nothing():
     assert list(zarr.open_group(store, mode="r")) == ["v"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_name_that_zarr_takes_for_a_path_is_refused():
+    """Zarr makes slashes of backslashes, and does not find it."""
+    _, inner = a_group()[0].arrays.popitem()
+    store = ManifestStore(ManifestGroup(arrays={"a\\b": inner, "v": inner}))
+    assert store.refused.keys() == {"a\\b"}
+    assert names(store, "") == ["v", "zarr.json"]
+    assert list(zarr.open_group(store, mode="r")) == ["v"]
+
+
 def test_codecs_that_zarr_lacks_are_decoded_for_it():
     """Shuffled bytes that fill no element are HDF5's alone; zarr gets them decoded."""
     values = np.arange(5, dtype="u1")
