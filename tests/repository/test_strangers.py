@@ -1,6 +1,7 @@
 """Stores from strangers, which are read and written to: traps on a local disk."""
 
 import base64
+import contextlib
 import gzip
 import json
 import os
@@ -14,6 +15,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from numcodecs import blosc
 
 import virtualstack as vs
@@ -29,6 +31,7 @@ from virtualstack.errors import (
     StorageError,
     UnsupportedFeatureError,
     VirtualStackError,
+    VirtualValuesError,
     WriterError,
 )
 from virtualstack.formats.manifest_store import history
@@ -575,6 +578,43 @@ def test_loaded_variables_that_are_not_there_are_no_matter(strangers):
     change(strangers, lambda document: document["groups"][""]["loaded"].append("gone"))
     vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
     assert not read(strangers)["lat"].any()
+
+
+def large(document, *, size, n=1):
+    """Say that there are large variables which were loaded; no chunk of them is there."""
+    for i in range(n):
+        array = dict(document["arrays"]["/lat"], shape=[size], chunk_shapes=[size], dimension_names=["z"])
+        document["arrays"][f"/large{i}"] = array | {"bundled": None, "placements": {"pages": [], "tail": []}}
+        document["groups"][""]["loaded"].append(f"large{i}")
+
+
+@pytest.mark.parametrize(("size", "n"), [(10**15, 1), (1 << 28, 50)])
+def test_large_variables_are_not_written_as_loaded(strangers, size, n):
+    """Into the view of zarr, which would take any time and place; with them nothing else is hidden."""
+    change(strangers, lambda x: large(x, size=size, n=n))
+    shutil.rmtree(strangers / "lat")
+    (strangers / HINT).unlink()
+    vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
+    encoding = json.loads((strangers / f"large{n - 1}" / "zarr.json").read_text())["chunk_key_encoding"]
+    assert encoding == {"name": "virtualstack.manifest"}
+    assert not zarr.open_array(strangers / "lat")[...].any()
+
+
+def test_what_is_loaded_in_the_view_changes(strangers, monkeypatch):
+    """A variable gets its chunks in the view when there is room for it, and loses them."""
+
+    def seen(name):
+        with contextlib.suppress(VirtualValuesError):
+            return zarr.open_array(strangers / name)[...].tolist()
+
+    monkeypatch.setattr("virtualstack.writers.manifest_store.view._MOST_LOADED", 8 * 100)
+    for n in (10, 200, 20):
+        values = {"a": ("x", np.arange(n) + 0.5), "b": ("y", np.arange(50.0))}
+        xr.Dataset(values).virtual.to_manifest_store(strangers, mode="w")
+        assert seen("a") == (values["a"][1].tolist() if n < 100 else None)
+        assert seen("b") == values["b"][1].tolist()
+    vs.Repository.open(strangers).write("a", ..., np.zeros(20))
+    assert (seen("a"), seen("b")) == ([0.0] * 20, values["b"][1].tolist())
 
 
 def test_a_long_inline_chunk_takes_no_more_memory_than_a_few_of_it(tmp_path):

@@ -48,6 +48,7 @@ def view_of(
     /,
     *,
     previous: ManifestGroup | None = None,
+    was_loaded: Callable[[ManifestArray], bool] | None = None,
     storage: StorageLike = None,
 ) -> Iterator[tuple[str, bytes | None]]:
     """Give keys and bytes of a zarr hierarchy that shows a group.
@@ -68,6 +69,8 @@ def view_of(
     previous
         The group whose view is there: only what differs from that is given, and ``None`` for what has to go. By
         default there is none.
+    was_loaded
+        Tells which arrays of that group have chunks there; as ``is_loaded`` by default.
     storage
         How sources of loaded arrays that are not INLINE are reached.
 
@@ -76,7 +79,7 @@ def view_of(
     StorageError
         A loaded array cannot be read.
     """
-    new, old = _View(group, is_loaded), _View(previous or ManifestGroup(), is_loaded)
+    new, old = _View(group, is_loaded), _View(previous or ManifestGroup(), was_loaded or is_loaded)
     there = dict(old.documents) if previous is not None else {}
     for path, array in new.loaded.items():
         before = old.loaded.get(path)

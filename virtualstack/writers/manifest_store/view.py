@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
+from operator import itemgetter
 
 import orjson
 
@@ -37,7 +38,14 @@ def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission:
         if shown == head.number:
             group = _group(objects, made, permission)
             previous = _sharing(_group(objects, head, permission), group, _unchanged(head, made))
-            _put(objects, view_of(group, _loaded_in(group, previous), previous=previous, storage=objects.storage))
+            changes = view_of(
+                group,
+                _loaded_in(group),
+                previous=previous,
+                was_loaded=_loaded_in(previous),
+                storage=objects.storage,
+            )
+            _put(objects, changes)
             objects.target.put(HINT, hint(made.number))
         else:
             _write_all(objects, _since(objects, shown, made, permission), made, permission)
@@ -110,11 +118,24 @@ def _group(objects: ObjectStore, snapshot: Snapshot, permission: Permission) -> 
     return group_of(snapshot, archive_of(snapshot, objects, permission))
 
 
-def _loaded_in(*groups: ManifestGroup) -> Callable[[ManifestArray], bool]:
-    """Give what tells which arrays have chunks in the view: those that were values when they were written."""
-    nodes = [node for group in groups for _, node in group.walk()]
-    loaded = {id(node.arrays[name]) for node in nodes for name in node.loaded & node.arrays.keys()}
-    return lambda array: id(array) in loaded or is_inline(array)
+_MOST_LOADED = 1 << 32
+"""Bytes of the arrays of a view that have chunks in it: few bytes of a store may say that it has any number of them."""
+
+
+def _loaded_in(group: ManifestGroup) -> Callable[[ManifestArray], bool]:
+    """Give what tells which arrays have chunks in the view: those that were values when they were written.
+
+    Where these are large together, the smallest of them have; others are shown as virtual ones.
+    """
+    nodes = [node for _, node in group.walk()]
+    arrays = [(name in node.loaded, array) for node in nodes for name, array in node.arrays.items()]
+    sizes = [(array.size * max(array.itemsize, 1), id(array)) for was, array in arrays if was or is_inline(array)]
+    loaded, left = set[int](), _MOST_LOADED
+    for size, array in sorted(sizes, key=itemgetter(0)):
+        left -= size
+        if left >= 0:
+            loaded.add(array)
+    return lambda array: id(array) in loaded
 
 
 def _unchanged(head: Snapshot, made: Snapshot) -> frozenset[str]:
