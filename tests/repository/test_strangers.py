@@ -49,7 +49,8 @@ from virtualstack.manifests import (
 )
 from virtualstack.repository import save
 from virtualstack.repository.log import log_of
-from virtualstack.storage import Permission, Storage
+from virtualstack.repository.refresh import Refreshed
+from virtualstack.storage import ObjectStore, Permission, Storage
 from virtualstack.verify import open_independently
 
 
@@ -521,6 +522,40 @@ def test_what_strangers_say_moves_no_cursor(strangers, capsys):
     change(strangers, lambda x: x["prefixes"].append("ftp://\x1b[2J/"))
     assert main(["verify", str(strangers)]) == 1
     assert capsys.readouterr().err.replace("\n", "").isprintable()
+
+
+def test_what_methods_show_moves_no_cursor(strangers):
+    """Names and locations in what is shown of a store."""
+
+    def name(document):
+        document["arrays"]["/lat"]["dimension_names"] = ["\x1b[5mlat"]
+        document["arrays"]["/lat\x1b[2J"] = document["arrays"]["/lat"]
+        document["segments"]["tail"][0]["sources"]["suffix"][0] += "\u202e"
+
+    change(strangers, name)
+    repository = vs.Repository.open(strangers, allow="file:///").write("lat", ..., np.zeros(6))
+    for shown in (repository.diff(0), vs.Repository.open(strangers, at=0).diff(1), repository.verify(sample=20)):
+        assert len(repr(shown)) > 50
+        assert repr(shown).replace("\n", "").isprintable()
+    shown = Refreshed(snapshot=repository.snapshot, refreshed=(), masked=(), left=(("\x1b[2J", "\x07"),))
+    assert repr(shown).replace("\n", "").isprintable()
+
+
+def test_differences_of_many_variables_read_values_once(strangers, monkeypatch):
+    """However many of them lie in one bundle, which may be large."""
+
+    def more(document):
+        for i in range(50):
+            document["arrays"][f"/more{i}"] = document["arrays"]["/lat"]
+
+    read_objects, get = [], ObjectStore.get
+    change(strangers, more)
+    repository = vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
+    monkeypatch.setattr(
+        ObjectStore, "get", lambda self, key, **options: read_objects.append(key) or get(self, key, **options)
+    )
+    assert set(repository.diff(0).changed) == {"lat"}
+    assert len([key for key in read_objects if "bundles" in key]) == 2
 
 
 def test_nothing_is_written_behind_the_last_number(strangers):

@@ -16,6 +16,7 @@ from virtualstack.formats.manifest_store.placements import Placements
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot
 from virtualstack.formats.plain_headers import ArrayHeader
 from virtualstack.manifests import ChunkAxis, same_value
+from virtualstack.printable import printable
 from virtualstack.reading import read_array
 from virtualstack.repository.extents import Box, bounding, clipped, grown, merged
 from virtualstack.writers.manifest_store.edit import rows_from, rows_since
@@ -109,7 +110,7 @@ class Diff:
         for path, changed in self.changed.items():
             lines += [f"  {path}", *(f"      {line}" for line in changed.lines())]
         lines += [f"  {old} is now {new}" for old, new in self.relocated]
-        return "\n".join(lines if len(lines) > 1 else [*lines, "  no difference"])
+        return printable("\n".join(lines if len(lines) > 1 else [*lines, "  no difference"]))
 
 
 def diff(before: Snapshot, after: Snapshot, archives: tuple[Archive, Archive], /) -> Diff:
@@ -166,6 +167,7 @@ class _Compared:
     before: Snapshot
     after: Snapshot
     archives: tuple[Archive, Archive]
+    _bundles: dict[int, bytes] = field(default_factory=dict)
 
     def array(self, path: str) -> Changed:
         old, new = self.before.arrays[path], self.after.arrays[path]
@@ -188,7 +190,7 @@ class _Compared:
     def _loaded(self, path: str, common: tuple[int, ...]) -> list[Box]:
         """Give the box that holds all values of a loaded variable that differ."""
         pair = zip((self.before, self.after), self.archives, strict=True)
-        arrays = [array_in(x, path, archive, bundle_bytes(x, archive.objects)) for x, archive in pair]
+        arrays = [array_in(x, path, archive, self._bundle(x, archive)) for x, archive in pair]
         key = tuple(slice(0, n) for n in common)
         x, y = (np.ascontiguousarray(read_array(array, key)) for array in arrays)
         if x.dtype.kind == "T":
@@ -200,6 +202,12 @@ class _Compared:
                 else x.tobytes() != y.tobytes()
             )
         return bounding(np.asarray(differ))
+
+    def _bundle(self, snapshot: Snapshot, archive: Archive) -> bytes:
+        """Give the bundle of a snapshot, which is read once."""
+        if snapshot.number not in self._bundles:
+            self._bundles[snapshot.number] = bundle_bytes(snapshot, archive.objects)
+        return self._bundles[snapshot.number]
 
     def _placed(self, path: str, old: ArrayNode, new: ArrayNode, common: tuple[int, ...]) -> list[Box] | None:
         """Give the boxes of a variable whose chunks differ; ``None`` where these cannot be compared."""

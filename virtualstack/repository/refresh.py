@@ -28,6 +28,7 @@ from virtualstack.manifests import (
     ChunkManifest,
     ManifestGroup,
 )
+from virtualstack.printable import printable
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.repository.cells import Cells, boxes_of, cells_of_sources
 from virtualstack.repository.fitting import Fitting, fitted
@@ -85,7 +86,7 @@ class Refreshed:
         done = [f"{len(self.refreshed)} refreshed", *([f"{len(self.masked)} masked"] if self.masked else [])]
         lines = [f"snapshot {self.snapshot.number}: {', '.join(done)}, {len(self.left)} left"]
         lines += [f"  left: {url}: {reason}" for url, reason in self.left[:_SHOWN]]
-        return "\n".join(lines + ["  ..."] * (len(self.left) > _SHOWN))
+        return printable("\n".join(lines + ["  ..."] * (len(self.left) > _SHOWN)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import archive_of, group_of
 from virtualstack.formats.manifest_store.names import SEGMENTS
 from virtualstack.formats.manifest_store.snapshot import Snapshot
+from virtualstack.printable import printable
 from virtualstack.repository.freshness import SourceProblem, stale_sources
 from virtualstack.repository.sample import STATUSES, SampledChunk, compare_sample
 from virtualstack.repository.shown import shown_in
@@ -83,7 +84,7 @@ class StoreVerification:
             lines.append(f"  chunks compared with their sources: {told}")
         odd = [x for x in self.chunks if x.status != "equal"]
         lines += [f"  {x.status}: variable '{x.variable}', cell {x.cell}: {x.reason}" for x in odd[:_SHOWN]]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 def _time(seconds: float | None) -> pd.Timestamp | None:

@@ -229,7 +229,6 @@ def group_of(snapshot: Snapshot, archive: Archive, /) -> ManifestGroup:
         The store is damaged.
     """
     bundle = bundle_bytes(snapshot, archive.objects)
-    _check_bundle(snapshot, bundle, archive.url)
     arrays = {path: array_in(snapshot, path, archive, bundle) for path in snapshot.arrays}
     return group_tree(snapshot, arrays, archive.url.rstrip("/"))
 
@@ -240,7 +239,7 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, /) -> bytes:
     Raises
     ------
     MalformedFileError
-        They are not as many as they should be.
+        They are not as many as they should be, or the variables in them take more than :data:`MAX_BUNDLE`.
     """
     if snapshot.bundle is None:
         return b""
@@ -254,6 +253,7 @@ def bundle_bytes(snapshot: Snapshot, objects: Objects, /) -> bytes:
         raise MalformedFileError(f"'{objects.url}{key}' has {len(data)} bytes and should have {size}: restore it")
     if zlib.crc32(data) != snapshot.bundle.crc32:
         raise MalformedFileError(f"'{objects.url}{key}' is damaged: its checksum is wrong; restore it")
+    _check_bundle(snapshot, data, objects.url)
     return data
 
 
