@@ -151,9 +151,23 @@ def test_what_else_lies_among_snapshots(url):
 
 
 def test_moments_are_texts_and_back():
-    """Exactly, to the millisecond; what is no moment is shown as it is."""
+    """To the microsecond, and never before; what is no moment is shown as it is."""
     assert seconds_of(text_of(1234567890.125)) == 1234567890.125
+    for seconds in np.random.default_rng(0).uniform(0, 4e9, 10_000).tolist():
+        assert seconds <= seconds_of(text_of(seconds)) < seconds + 2e-6
     assert text_of(1e300) == "1e+300 s"
+
+
+def test_times_of_a_log_open_its_snapshots(tmp_path):
+    """Those of commits as they come, which are no whole milliseconds."""
+    create(tmp_path / "x.vstack", {"v": virtual(tmp_path, [0])})
+    for n in range(1, 10):
+        Change(tmp_path / "x.vstack", appended(range(n + 1), v=virtual(tmp_path, [n]))).commit()
+    lines = [line.split() for line in repr(Repository.open(tmp_path / "x.vstack").log()).splitlines()]
+    times = {int(words[0]): " ".join(words[1:3]) for words in lines if words[0].isdecimal()}
+    assert list(times) == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+    for number, time in times.items():
+        assert Repository.open(tmp_path / "x.vstack", at=time).snapshot.number == number
 
 
 def test_a_log_says_what_changed(url, tmp_path):
@@ -170,8 +184,8 @@ def test_a_log_says_what_changed(url, tmp_path):
     assert log[2].message == "row 9"
     assert log[-1].changes == ("v: new, int32 (time 1, x 4)",)
     text = repr(log)
-    assert "    11  2000-01-10 00:00:00.000Z\n        v: removed" in text
-    assert "     9  2000-01-10 00:00:00.000Z  row 9" in text
+    assert "    11  2000-01-10 00:00:00.000001Z\n        v: removed" in text
+    assert "     9  2000-01-10 00:00:00.000000Z  row 9" in text
 
 
 def test_a_log_of_appended_files(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
@@ -47,12 +47,15 @@ def seconds_of(moment: Moment, /) -> float:
 
 
 def text_of(seconds: float, /) -> str:
-    """Give a moment as a text, in UTC.
+    """Give a moment as a text, in UTC; never one before it, so that what was committed then is found by it.
 
     >>> text_of(86400.5)
-    '1970-01-02 00:00:00.500Z'
+    '1970-01-02 00:00:00.500000Z'
     """
     try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+        moment = datetime.fromtimestamp(seconds, UTC)
+        if moment.timestamp() < seconds:
+            moment += timedelta(microseconds=1)
+        return moment.strftime("%Y-%m-%d %H:%M:%S.%fZ")
     except (ValueError, OverflowError, OSError):  # of a damaged or a strange store
         return f"{seconds} s"
