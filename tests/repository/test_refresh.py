@@ -12,6 +12,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.repository.archive import as_read, days, join, values_of, write_day
+from tests.repository.growing import dataset, virtual, write
 from tests.servers import RangeServer
 from virtualstack.errors import ConflictError, SourceChangedError, StorageError
 from virtualstack.formats.manifest_store.archive import Archive
@@ -379,3 +380,20 @@ def test_boxes_are_what_is_marked():
         for low, high in boxes_of(mask):
             painted[tuple(slice(a, b) for a, b in zip(low, high, strict=True))] += 1
         np.testing.assert_array_equal(painted, mask.astype(int))
+
+
+def test_a_source_among_whose_labels_others_lie_is_left(tmp_path):
+    """Labels tell its places; an update by them takes it in."""
+    url, paths = tmp_path / "x.vstack", [str(tmp_path / "0.nc"), str(tmp_path / "1.nc")]
+    virtual(write(paths[0], dataset([0, 2, 4]), t={"chunksizes": (1, 3, 4)})).virtual.to_manifest_store(url)
+    write(paths[1], dataset([1, 3], seed=1), t={"chunksizes": (1, 3, 4)})
+    vs.Repository.open(url).update(paths[1], dim="time")
+    made = dataset([0, 2, 4], seed=2).assign_attrs(note="longer" * 1000)
+    write(paths[0], made, t={"chunksizes": (1, 3, 4)})
+    found = vs.Repository.open(url).refresh()
+    assert (found.refreshed, [x for x, _ in found.left]) == ((), [f"file://{paths[0]}"])
+    assert "not one behind the other in the store: place it with Repository.update(" in found.left[0][1]
+    updated = vs.Repository.open(url).update(paths[0], dim="time")
+    assert updated.verify().is_good
+    with xr.open_dataset(url, engine="virtualstack") as cube:
+        np.testing.assert_array_equal(cube["t"][[0, 2, 4]], made["t"])

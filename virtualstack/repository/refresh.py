@@ -305,6 +305,11 @@ def _side(name: str, dim: str, axis: ChunkAxis, begin: int, end: int, old: xr.Da
         at = old.indexes[dim].get_indexer_for(new.indexes[dim])
         if len(at) == n and at[0] >= 0 and (np.diff(at) == 1).all() and at[0] <= begin and at[0] + n >= end:
             return slice(int(at[0]), int(at[0]) + n)
+        if (at >= 0).all() and (np.diff(at) > 0).all() and (np.diff(at) > 1).any():
+            raise CombineError(
+                f"its elements along '{dim}' are not one behind the other in the store: place it with "
+                f"Repository.update(..., dim={dim!r})"
+            )
     if n == axis.length and n > end - begin:
         return slice(0, n)
     raise CombineError(
