@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 import tracemalloc
 import warnings
 import zlib
@@ -502,6 +503,25 @@ def test_grids_that_nobody_goes_through(strangers, name):
         (strangers.parent / "001.nc").write_bytes(b"x")
     with pytest.raises(ManifestError, match=r"a trap|at most"):
         WORK[name](strangers)
+
+
+@pytest.mark.parametrize("length", [1, 40_000])
+def test_many_placements_take_no_time(strangers, length):
+    """Out of order, and over each other: each was compared with all, or all were added up for each."""
+
+    def edit(document):
+        array = document["arrays"]["/t"]
+        row = [*array["placements"]["tail"][0][:4], 0, 0, 0]
+        n = 40_000
+        array.update(shape=[2 * n, 6, 4], chunk_shapes=[1, 6, 4])
+        rows = [[*row, i * 7919 % n, 0, 0, length, 1, 1] for i in range(n)]
+        document["groups"][""].update(loaded=[], coordinates=[], dimensions={})
+        document.update(arrays={"/t": array | {"placements": {"pages": [], "tail": rows}}})
+
+    change(strangers, edit)
+    begin = time.perf_counter()
+    assert vs.Repository.open(strangers).verify().is_good
+    assert time.perf_counter() - begin < 10
 
 
 def twice(document):

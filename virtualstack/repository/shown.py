@@ -23,6 +23,7 @@ from virtualstack.storage.concurrently import concurrently
 __all__ = ["Shown", "Use", "shown_in"]
 
 _PAIRS = 1 << 22  # placements that are compared at once
+_MOST_PAIRS = 1 << 28  # and in all
 _BLOCK = 1 << 19  # cells that are read at a time
 _PAGES = 1 << 12  # pages of sources that are asked for at a time
 
@@ -123,15 +124,20 @@ def _uses_of(path: str, array: ManifestArray, manifest: StoredManifest) -> Itera
     found = manifest.placements_in((0,) * len(manifest.shape), manifest.shape)
     is_hidden, is_met = _hidden(found)
     shape = np.array(manifest.shape, np.int64)
+    ends = found.ends  # of all, once
+    lows, highs, is_inside = found.begins, np.minimum(ends, shape), (ends <= shape).all(1)
     for i in np.flatnonzero(~is_hidden).tolist():
-        low, high = found.begins[i].tolist(), np.minimum(found.ends[i], shape).tolist()
+        low, high = lows[i].tolist(), highs[i].tolist()
         if all(a < b for a, b in zip(low, high, strict=True)):
-            rows = None if is_met[i] or high != found.ends[i].tolist() else _run(found, i)
+            rows = None if is_met[i] or not is_inside[i] else _run(found, i)
             yield int(found.table[i, 0]), Use(path, array, tuple(low), tuple(high), rows)
 
 
 def _hidden(placements: Placements) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Tell which placements lie under one later one as a whole, and which share a cell with a later one."""
+    """Tell which placements lie under one later one as a whole, and which share a cell with a later one.
+
+    Where too many may meet to compare them all, none is said to lie under another one, and all to share a cell.
+    """
     n = len(placements.table)
     is_hidden, is_met = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     if n < 2:
@@ -145,6 +151,9 @@ def _hidden(placements: Placements) -> tuple[NDArray[np.bool_], NDArray[np.bool_
     order = np.argsort(begins[:, axis], kind="stable")
     first = begins[order, axis]
     counts = np.searchsorted(first, ends[order, axis], "left") - np.arange(1, n + 1)
+    if counts.sum() > _MOST_PAIRS:
+        is_met[:] = True
+        return is_hidden, is_met
     for part in _parts(counts):
         left = np.repeat(np.arange(part.start, part.stop), counts[part])
         right = left + 1 + np.arange(len(left)) - np.repeat(np.cumsum(counts[part]) - counts[part], counts[part])
