@@ -1,6 +1,7 @@
 import base64
 import gzip
 import json
+import tracemalloc
 
 import h5py
 import numcodecs
@@ -308,3 +309,36 @@ def test_coordinates_of_the_whole_are_coordinates(tmp_path):
         assert opened.attrs == {}
     raw = xr.open_dataset(refs, engine="virtualstack", decode_coords=False)
     assert raw.attrs == {"coordinates": "lat"}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"zarr_format": 2, "dtype": "<U500000000", "chunks": [1], "compressor": None, "filters": None, "order": "C"},
+        {
+            "zarr_format": 3,
+            "node_type": "array",
+            "data_type": {"name": "null_terminated_bytes", "configuration": {"length_bytes": 2_000_000_000}},
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},
+            "chunk_key_encoding": {"name": "default"},
+            "codecs": [{"name": "bytes"}],
+        },
+    ],
+)
+def test_large_values_take_no_memory(metadata):
+    """A few bytes may say that each has any size; of each array there is at least one, its fill value."""
+    key = "v/.zarray" if metadata["zarr_format"] == 2 else "v/zarr.json"
+    refs = {key: json.dumps(metadata | {"shape": [1], "fill_value": ""})}
+    tracemalloc.start()
+    try:
+        group = read_references({"version": 1, "refs": refs})
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    assert "2000000000 bytes a value" in group.refusals[0].reason
+
+
+def test_keys_of_many_groups_are_refused():
+    refs = {"a/" * 5000 + ".zgroup": '{"zarr_format": 2}'}
+    with pytest.raises(MalformedFileError, match="in more than 200 groups"):
+        read_references({"version": 1, "refs": refs})

@@ -11,11 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.errors import MalformedFileError
+from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
 from virtualstack.formats.shards import Shards
 from virtualstack.manifests import ChunkAxis, ChunkEncoding, ChunkGrid, Fill, Manifest, ManifestArray, value_changing
 
-__all__ = ["ArrayMetadata", "lengths_of", "ordered_encoding"]
+__all__ = ["ArrayMetadata", "check_itemsize", "lengths_of", "ordered_encoding"]
+
+
+_MOST_ITEMSIZE = 1 << 24
+
+
+def check_itemsize(dtype: np.dtype[Any], /, *, where: str) -> None:
+    """Refuse a dtype of large values: of each array there is at least one, and a few bytes say how large it is.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It has more than 16 MiB.
+    """
+    if dtype.itemsize > _MOST_ITEMSIZE:
+        raise UnsupportedFeatureError(
+            f"'{where}' has a dtype of {dtype.itemsize} bytes a value; at most {_MOST_ITEMSIZE} are read",
+            feature="dtype",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
+from virtualstack.formats.metadata import check_itemsize
 from virtualstack.manifests import Fill
 
 __all__ = ["dtype_from_zarr2", "dtype_to_zarr2", "fill_from_zarr2", "fill_to_zarr2"]
@@ -69,6 +70,7 @@ def dtype_from_zarr2(value: object, codecs: tuple[Codec, ...], /, *, where: str)
     if value is None:
         raise MalformedFileError(f"'{where}' has no dtype; write the references anew")
     if not dtype.hasobject:
+        check_itemsize(dtype, where=where)
         return dtype
     if dtype.kind == "O" and any(codec.name == "vlen-utf8" for codec in codecs[:1]):
         strings: np.dtype[Any] = np.dtypes.StringDType()

@@ -17,7 +17,7 @@ from zarr.dtype import data_type_registry
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.formats.attributes import with_dtypes
-from virtualstack.formats.metadata import ArrayMetadata, lengths_of, ordered_encoding
+from virtualstack.formats.metadata import ArrayMetadata, check_itemsize, lengths_of, ordered_encoding
 from virtualstack.formats.shards import Shards
 from virtualstack.manifests import Fill
 
@@ -217,6 +217,7 @@ def _dtype_and_fill(data: Mapping[str, Any], where: str) -> tuple[np.dtype[Any],
             warnings.simplefilter("ignore")  # zarr warns of data types that are not in the specification yet
             kind = data_type_registry.match_json(cast(Any, spec), zarr_format=3)
             dtype: np.dtype[Any] = kind.to_native_dtype()
+            check_itemsize(dtype, where=where)
             value = kind.from_json_scalar(data.get("fill_value"), zarr_format=3)
         if dtype.hasobject and dtype.kind != "T":
             raise _unsupported(where, f"data type {spec!r}")
