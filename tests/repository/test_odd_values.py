@@ -103,3 +103,12 @@ def test_text_that_is_empty_where_it_is_missing(tmp_path, dtype):
     vs.convert(tmp_path / "a.zarr", tmp_path / "x.vstack")
     expected = xr.open_zarr(tmp_path / "a.zarr", consolidated=False, chunks=None).load()
     xr.testing.assert_identical(xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack").load(), expected)
+
+
+def test_attributes_that_lie_too_deep_are_refused(tmp_path):
+    """JSON of hundreds of levels is read, and not written."""
+    deep = 1
+    for _ in range(400):
+        deep = {"a": deep}
+    with pytest.raises(WriterError, match=r"'a': \.\.\."):
+        xr.Dataset(attrs={"deep": deep}).virtual.to_manifest_store(tmp_path / "x.vstack")

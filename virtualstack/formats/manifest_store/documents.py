@@ -48,14 +48,19 @@ def dump(document: Any, /) -> bytes:
     return compressed
 
 
-def _unwritten(value: Any) -> list[str]:
-    """Give where a document has what is no JSON: its keys, from the outermost on."""
+_MOST_NAMED = 20
+
+
+def _unwritten(value: Any, n: int = _MOST_NAMED) -> list[str]:
+    """Give where a document has what is no JSON: its keys, from the outermost on, and no more than some."""
+    if not n:
+        return ["..."]
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in parts:
         try:
             orjson.dumps({str(key): part})
         except (TypeError, orjson.JSONEncodeError):
-            return [ascii(key), *_unwritten(part)]
+            return [ascii(key), *_unwritten(part, n - 1)]
     return []
 
 
