@@ -382,18 +382,41 @@ def test_boxes_are_what_is_marked():
         np.testing.assert_array_equal(painted, mask.astype(int))
 
 
-def test_a_source_among_whose_labels_others_lie_is_left(tmp_path):
-    """Labels tell its places; an update by them takes it in."""
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_a_source_among_whose_labels_others_lie(chunk, tmp_path):
+    """Labels tell its places."""
     url, paths = tmp_path / "x.vstack", [str(tmp_path / "0.nc"), str(tmp_path / "1.nc")]
-    virtual(write(paths[0], dataset([0, 2, 4]), t={"chunksizes": (1, 3, 4)})).virtual.to_manifest_store(url)
-    write(paths[1], dataset([1, 3], seed=1), t={"chunksizes": (1, 3, 4)})
+    chunks = {"t": {"chunksizes": (1, chunk, 4)}, "u": {"chunksizes": (1, chunk)}}
+
+    def some(times, seed):
+        made = dataset(times, seed=seed)
+        return made.assign(u=made["t"][..., 0] * 2)
+
+    virtual(write(paths[0], some([0, 2, 4, 5], 0), **chunks)).virtual.to_manifest_store(url)
+    others = some([1, 3, 4], 1)
+    write(paths[1], others, **chunks)
     vs.Repository.open(url).update(paths[1], dim="time")
-    made = dataset([0, 2, 4], seed=2).assign_attrs(note="longer" * 1000)
-    write(paths[0], made, t={"chunksizes": (1, 3, 4)})
+    made = some([0, 2, 4, 5], 2).assign_attrs(note="longer" * 1000)
+    write(paths[0], made, **chunks)
+    found = vs.Repository.open(url).refresh()
+    assert (found.refreshed, found.left) == ((f"file://{paths[0]}",), ())
+    assert vs.Repository.open(url).verify().is_good
+    wanted = {0: made, 1: others, 2: made, 3: others, 4: others, 5: made}
+    with xr.open_dataset(url, engine="virtualstack") as cube:
+        for day, of in wanted.items():
+            when = {"time": cube["time"].values[day]}
+            for name in ("t", "u", "rain"):
+                np.testing.assert_array_equal(cube[name].sel(when), of[name].sel(when))
+
+
+@pytest.mark.parametrize("left", [[0, 4, 6], []])
+def test_a_source_that_has_lost_labels_among_others_is_left(left, tmp_path):
+    """Nothing of it is taken."""
+    url, paths = tmp_path / "x.vstack", [str(tmp_path / "0.nc"), str(tmp_path / "1.nc")]
+    virtual(write(paths[0], dataset([0, 2, 4, 6]), t={"chunksizes": (1, 3, 4)})).virtual.to_manifest_store(url)
+    write(paths[1], dataset([1, 3, 5], seed=1), t={"chunksizes": (1, 3, 4)})
+    vs.Repository.open(url).update(paths[1], dim="time")
+    dataset(left, seed=2).to_netcdf(paths[0], unlimited_dims=["time"])
     found = vs.Repository.open(url).refresh()
     assert (found.refreshed, [x for x, _ in found.left]) == ((), [f"file://{paths[0]}"])
-    assert "not one behind the other in the store: place it with Repository.update(" in found.left[0][1]
-    updated = vs.Repository.open(url).update(paths[0], dim="time")
-    assert updated.verify().is_good
-    with xr.open_dataset(url, engine="virtualstack") as cube:
-        np.testing.assert_array_equal(cube["t"][[0, 2, 4]], made["t"])
+    assert f"has {len(left)} elements along 'time' now, and the store refers to 4 of them" in found.left[0][1]

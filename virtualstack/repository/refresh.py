@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -272,48 +273,52 @@ def _placed(
         new[name] = new[name].expand_dims(more)
     region = _region(cells, old, new)
     new = new.drop_vars([name for name in new.variables if name not in cells and name not in loaded])
-    there = old[[name for name in new.variables if name in old.variables]].isel(region)
-    parts = [Part.of(x) for x in (there, new)]
+    old = old[[name for name in new.variables if name in old.variables]]
     fitting = Fitting(join="exact", rules=Rules.of(options=None), storage=storage)
-    part = fitted(parts[1], replace(parts[0], source=stored.url), fitting, but=())
-    _check_loaded(part, there, loaded)
-    return {
-        name: list(_overlays(part.variables[name], there.variables[name].dims, each, region))
-        for name, each in cells.items()
-    }
+    made: dict[str, list[Overlay]] = {name: [] for name in cells}
+    for runs in itertools.product(*region.values()):
+        at = {dim: place for dim, (place, _) in zip(region, runs, strict=True)}
+        there = old.isel(at)
+        parts = [Part.of(x) for x in (there, new.isel({dim: own for dim, (_, own) in zip(region, runs, strict=True)}))]
+        part = fitted(parts[1], replace(parts[0], source=stored.url), fitting, but=())
+        _check_loaded(part, there, loaded)
+        for name, each in cells.items():
+            made[name] += _overlays(part.variables[name], there.variables[name].dims, each, at)
+    return made
 
 
-def _region(cells: Mapping[str, Cells], old: xr.Dataset, new: xr.Dataset) -> dict[str, slice]:
+type _Runs = tuple[tuple[slice, slice], ...]
+"""Elements of the store along a dimension, and those of a source that belong there."""
+
+
+def _region(cells: Mapping[str, Cells], old: xr.Dataset, new: xr.Dataset) -> dict[str, _Runs]:
     """Find the elements along each dimension that a source is about."""
-    region: dict[str, slice] = {}
+    region: dict[str, _Runs] = {}
     for name, each in cells.items():
         dims = each.array.dimension_names or ()
-        for dim, axis, low, high in zip(dims, each.array.grid.axes, each.low, each.high, strict=True):
-            lines = axis.lines()
-            side = _side(name, dim, axis, int(lines[low]), int(lines[high]), old, new)
-            if region.setdefault(dim, side) != side:
+        for dim, axis, numbers in zip(dims, each.array.grid.axes, each.numbers.T, strict=True):
+            runs = _runs(name, dim, axis, np.unique(numbers), old, new)
+            if region.setdefault(dim, runs) != runs:
                 raise CombineError(f"its variables are in different places along '{dim}'")
     return region
 
 
-def _side(name: str, dim: str, axis: ChunkAxis, begin: int, end: int, old: xr.Dataset, new: xr.Dataset) -> slice:
-    """Find the elements along one dimension: those of its cells, and of EMPTY ones around them."""
-    n = new.sizes[dim]
+def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old: xr.Dataset, new: xr.Dataset) -> _Runs:
+    """Find the elements along one dimension: those of some of its cells, and of EMPTY ones around them."""
+    n, lines = new.sizes[dim], axis.lines()
+    begin, end = int(lines[numbers[0]]), int(lines[numbers[-1] + 1])
     if n == end - begin:
-        return slice(begin, end)
+        return ((slice(begin, end), slice(0, n)),)
     if dim in old.indexes and dim in new.indexes:
         at = old.indexes[dim].get_indexer_for(new.indexes[dim])
-        if len(at) == n and at[0] >= 0 and (np.diff(at) == 1).all() and at[0] <= begin and at[0] + n >= end:
-            return slice(int(at[0]), int(at[0]) + n)
-        if (at >= 0).all() and (np.diff(at) > 0).all() and (np.diff(at) > 1).any():
-            raise CombineError(
-                f"its elements along '{dim}' are not one behind the other in the store: place it with "
-                f"Repository.update(..., dim={dim!r})"
-            )
+        if n and len(at) == n and at[0] >= 0 and (np.diff(at) > 0).all() and np.isin(lines[numbers], at).all():
+            cuts = [0, *(np.flatnonzero(np.diff(at) > 1) + 1).tolist(), n]
+            return tuple((slice(int(at[a]), int(at[b - 1]) + 1), slice(a, b)) for a, b in itertools.pairwise(cuts))
     if n == axis.length and n > end - begin:
-        return slice(0, n)
+        return ((slice(0, n), slice(0, n)),)
+    shown = int(np.diff(lines)[numbers].sum())
     raise CombineError(
-        f"variable '{name}' has {n} elements along '{dim}' now, and the store refers to {end - begin} of them: "
+        f"variable '{name}' has {n} elements along '{dim}' now, and the store refers to {shown} of them: "
         "write what it holds anew"
     )
 
@@ -340,7 +345,8 @@ def _overlays(
         raise ChunkAlignmentError(f"its chunks of variable '{cells.array.name}' are other ones now")
     there = cells.array.manifest.read(tuple(slice(begin, end) for begin, end in spans)).entries["location"]
     takes = np.asarray(there == EMPTY)
-    takes[tuple((cells.numbers - np.array(low, np.int64)).T)] = True
+    own = cells.numbers - np.array(low, np.int64)
+    takes[tuple(own[((own >= 0) & (own < takes.shape)).all(1)].T)] = True
     manifest = array.in_memory()
     for first, last in boxes_of(takes):
         box = tuple(slice(a, b) for a, b in zip(first, last, strict=True))
