@@ -56,6 +56,14 @@ def test_nothing_has_changed(tmp_path, archive):
     assert found.table.empty
 
 
+def test_versions_of_a_file_count_by_themselves(tmp_path, archive):
+    """One that was changed and then appended is there twice: as it was, and as it is."""
+    write_day(archive[0], 9)
+    vs.open_virtual_dataset(archive[0]).virtual.to_manifest_store(tmp_path / "x.vstack", append_dim="time")
+    found = verified(tmp_path)
+    assert (found.n_sources, statuses(found)) == (5, [("000.nc", "changed")])
+
+
 def test_changed_and_missing_files_are_told(tmp_path, archive, rows_read):
     """With their versions then and now; no reference is read for it."""
     before = archive[1].stat()

@@ -44,7 +44,7 @@ class Stale:
     Parameters
     ----------
     n_sources
-        Sources that were looked up.
+        Versions of sources that were looked up: a URL may be there in several.
     n_touched
         Those with another time of modification, which are what they were by size and etag.
     problems
@@ -74,7 +74,7 @@ def stale_sources(shown: Shown, storage: Storage, /) -> Stale:
             still[number] = frozenset(seen)
     seen = set().union(*still.values())
     problems = sorted((problem for x, problem in suspects.items() if x in seen), key=lambda x: x.url)
-    return Stale(len(urls), _count_touched(every, now), tuple(problems), still)
+    return Stale(len(every), _count_touched(every, now), tuple(problems), still)
 
 
 def _problem(recorded: Location, now: Location | StorageError) -> SourceProblem | None:

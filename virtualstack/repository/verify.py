@@ -33,7 +33,7 @@ class StoreVerification:
     url, snapshot
         Of the store, and number of the snapshot.
     n_sources
-        Sources that were looked up: all that a chunk of the snapshot may lie in.
+        Sources that were looked up: all that a chunk of the snapshot may lie in, each version of a file by itself.
     n_touched
         Those of them with another time of modification, and the same size and etag.
     problems
