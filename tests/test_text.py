@@ -345,3 +345,26 @@ def test_what_only_opens_without_a_variable_is_decided_without_it(tmp_path):
         vs.open_virtual_dataset(path, reader=Damaged())
     vds = vs.open_virtual_dataset(path, reader=Damaged(), drop_variables="w")
     assert vds.name.dtype == "S3"
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("encoding", [None, "utf-8"])
+def test_labels_that_are_characters_are_loaded(tmp_path, kind, encoding):
+    """They are a dimension coordinate as any other: netCDF-3 has no other texts."""
+    parts = []
+    for n, labels in enumerate((["a", "cc"], ["b", "dd"])):
+        ds = xr.Dataset({"v": ("station", [n, n + 0.5])}, {"station": np.array(labels, "S")})
+        ds["station"].encoding = {"char_dim_name": "letters"}
+        if encoding:
+            ds = ds.assign_coords(station=np.array(labels, "U"))
+            ds["station"].encoding = {"dtype": "S1", "char_dim_name": "letters"}
+        ds.to_netcdf(tmp_path / f"{n}.nc", format=kind)
+        parts.append(xr.load_dataset(tmp_path / f"{n}.nc"))
+    vds = vs.open_virtual_dataset(tmp_path / "0.nc")
+    xr.testing.assert_identical(vds.virtual.open().load(), parts[0])
+    assert vds.indexes["station"].equals(parts[0].indexes["station"])
+    vds.virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.Repository.open(tmp_path / "x.vstack").update(tmp_path / "1.nc", dim="station")
+    wanted = xr.concat(parts, "station", data_vars="minimal").sortby("station")
+    with xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack") as cube:
+        xr.testing.assert_equal(cube, wanted)

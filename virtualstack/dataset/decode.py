@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,15 +31,17 @@ _MAX_LOADED = 1 << 28
 """Bytes of values up to which a dimension coordinate is loaded unasked: a tiny file may promise any number."""
 
 
-def _default_loadable(group: ManifestGroup, /) -> set[str]:
+def _default_loadable(group: ManifestGroup, texts: Container[str], /) -> set[str]:
     """Name the variables that are loaded unless told otherwise: the dimension coordinates, but for huge ones.
 
-    Of what was a dataset before, those that were loaded then.
+    Characters of texts are no dimension of theirs. Of what was a dataset before, those that were loaded then.
     """
+    dims = {name: array.dimension_names or () for name, array in group.arrays.items()}
     return {
         name
         for name, array in group.arrays.items()
-        if (array.dimension_names == (name,) or name in group.loaded) and array.nbytes <= _MAX_LOADED
+        if ((dims[name][:-1] if name in texts else dims[name]) == (name,) or name in group.loaded)
+        and array.nbytes <= _MAX_LOADED
     }
 
 
@@ -88,7 +90,8 @@ def to_dataset(
     """
     if isinstance(loadable_variables, str):
         loadable_variables = [loadable_variables]
-    wanted = _default_loadable(group) if loadable_variables is None else set(loadable_variables)
+    texts = text_arrays(group)
+    wanted = _default_loadable(group, texts) if loadable_variables is None else set(loadable_variables)
     unknown = wanted - group.arrays.keys()
     if unknown:
         raise KeyError(f"loadable_variables names {sorted(unknown)}; '{group.url}' has {sorted(group.arrays)}")
@@ -97,7 +100,6 @@ def to_dataset(
     coordinates = set(group.coordinates)
     refusals = list(group.refusals)
     decodes = decode_times is not False
-    texts = text_arrays(group)
     for name, array in arrays.items():
         if name in wanted:
             is_text = name in texts
