@@ -170,6 +170,19 @@ def test_times_of_a_log_open_its_snapshots(tmp_path):
         assert Repository.open(tmp_path / "x.vstack", at=time).snapshot.number == number
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_moments_of_entries_open_their_snapshots(tmp_path, monkeypatch, ahead):
+    """As texts and as what `datetime` makes of them; where a clock was ahead of the next writer's, too."""
+    create(tmp_path / "x.vstack", {"v": virtual(tmp_path, [0])})
+    clock = 1795481675.8065581
+    for n in range(1, 10):
+        monkeypatch.setattr(commits.time, "time", lambda now=clock + (ahead and -n) + n / 7: now)
+        Change(tmp_path / "x.vstack", appended(range(n + 1), v=virtual(tmp_path, [n]))).commit()
+    for entry in Repository.open(tmp_path / "x.vstack").log():
+        for moment in (datetime.fromtimestamp(entry.time, UTC), text_of(entry.time)):
+            assert Repository.open(tmp_path / "x.vstack", at=moment).snapshot.number == entry.number
+
+
 def test_a_log_says_what_changed(url, tmp_path):
     """Newest first: number, time, message, and what each commit changed."""
     Change(url, added(w=virtual(tmp_path, range(10), "w"))).commit("more")
@@ -184,7 +197,7 @@ def test_a_log_says_what_changed(url, tmp_path):
     assert log[2].message == "row 9"
     assert log[-1].changes == ("v: new, int32 (time 1, x 4)",)
     text = repr(log)
-    assert "    11  2000-01-10 00:00:00.000001Z\n        v: removed" in text
+    assert "    11  2000-01-10 00:00:00.000002Z\n        v: removed" in text
     assert "     9  2000-01-10 00:00:00.000000Z  row 9" in text
 
 

@@ -62,12 +62,17 @@ def commit(
             check_together(made, change, base, head, archive)
         made = _bundled(made, change, head, objects)
         made = replace(made, signatures=_signatures(made, head, objects.url, permission))
-        now = max(time.time(), math.nextafter(head.time, math.inf))
+        now = _now(head.time)
         made = replace(made, number=head.number + 1, time=now, message=message, changes=changes_of(head, made))
         if _create(snapshot_key(made.number), _readable(made, objects.url), target):
             break
     write_view(objects, head, made, permission)
     return made
+
+
+def _now(last: float) -> float:
+    """Give a moment after the last one, in whole microseconds, as texts and `datetime` have no finer ones."""
+    return max(round(time.time(), 6), round(last + 1e-6, 6), math.nextafter(last, math.inf))
 
 
 def _readable(made: Snapshot, url: str) -> bytes:
