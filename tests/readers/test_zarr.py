@@ -327,6 +327,60 @@ def test_compressed_members_are_refused_by_name(dataset, tmp_path):
         vs.open_virtual_dataset(path)
 
 
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damaged_documents_in_archives_are_named(dataset, tmp_path, compression):
+    dataset[["count"]].to_zarr(tmp_path / "a.zarr")
+    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip", compression=compression)
+    with zipfile.ZipFile(path) as archive:
+        begin = archive.getinfo("zarr.json").header_offset + 30 + len("zarr.json")
+    data = bytearray(path.read_bytes())
+    data[begin + 12 : begin + 60] = bytes(range(200, 248))
+    path.write_bytes(data)
+    with pytest.raises(MalformedFileError, match=r"'zarr\.json' in .* cannot be read"):
+        vs.open_virtual_dataset(path)
+
+
+def test_lzma_that_takes_more_than_there_is(dataset, tmp_path, monkeypatch):
+    dataset[["count"]].to_zarr(tmp_path / "a.zarr")
+    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+
+    def read(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", read)
+    with pytest.raises(MalformedFileError, match="more memory than there is"):
+        vs.open_virtual_dataset(path)
+
+
+def test_absolute_names_in_archives_are_no_groups(dataset, tmp_path):
+    dataset[["count"]].to_zarr(tmp_path / "a.zarr")
+    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("/etc/zarr.json", "{}")
+    xr.testing.assert_identical(ours(path), ours(tmp_path / "a.zarr"))
+
+
+def test_documents_in_archives_are_bounded_together(tmp_path):
+    path, text = tmp_path / "a.zarr.zip", b" " * (90 << 20)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("", "a/", "b/", "c/"):
+            archive.writestr(f"{name}.zgroup", b'{"zarr_format": 2}' + text)
+    with pytest.raises(MalformedFileError, match="all metadata there more than"):
+        vs.open_virtual_datatree(path)
+
+
+def test_index_of_an_archive_is_bounded(tmp_path):
+    path, size = tmp_path / "a.zarr.zip", 20 << 30
+    with path.open("wb") as file:
+        file.write(b"PK\3\4")
+        file.seek(size)
+        file.write(struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 8, 8, size - 4, 4))
+        file.write(struct.pack("<4sLQL", b"PK\x06\x07", 0, size, 1))
+        file.write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0))
+    with pytest.raises(MalformedFileError, match=r"has an index of 21474836476 bytes"):
+        vs.open_virtual_dataset(path)
+
+
 @pytest.mark.parametrize("consolidated", [True, False])
 def test_an_archive_takes_few_requests(tmp_path, consolidated):
     """336 members behind a network: the size and first bytes, the index, and perhaps the metadata."""

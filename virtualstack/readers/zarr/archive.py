@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import lzma
 import zipfile
 import zlib
 from bisect import bisect_left, bisect_right
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, StorageError, UnsupportedFeatureError
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.location import Location
 from virtualstack.readers.zarr.objects import Objects
@@ -26,7 +27,7 @@ DOCUMENTS = "zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 _TAIL = 256 * 1024  # bytes at the end that are read with one request: the index of a few thousand members
 _HEADER = 30  # bytes of a local header in front of name and extra field
 _MAGIC = b"PK\x03\x04"
-_MOST_DOCUMENT = 1 << 30
+_MOST = 1 << 28  # bytes of the index, that of some million members; and of all documents that are read
 _IS_ENCRYPTED, _HAS_DESCRIPTOR, _IS_UTF8 = 0x1, 0x8, 0x800
 
 
@@ -52,6 +53,8 @@ class Archive:
         url = source.location.url
         try:
             self._zip = zipfile.ZipFile(SourceFile(_WithTail(source), block_size=0))
+        except MalformedFileError:
+            raise
         except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
             raise MalformedFileError(f"'{url}' is no zip archive: {error}; fetch it again", url=url) from error
         listed = self._zip.infolist()
@@ -63,6 +66,7 @@ class Archive:
         folders = {name.partition("/")[0] for name in self._names}
         is_in_folder = len(folders) == 1 and not folders & {*DOCUMENTS, ""}
         self._root = f"{folders.pop()}/" if is_in_folder else ""
+        self._room = _MOST
 
     def document(self, key: str, /) -> bytes | None:
         """Read a whole member, which may be compressed; ``None`` where there is none.
@@ -70,23 +74,33 @@ class Archive:
         Raises
         ------
         MalformedFileError
-            It is damaged, encrypted, or has more than 1 GiB.
+            It is damaged or encrypted, or it and those that were read before have more than 256 MiB.
         """
         member = self._members.get(self._root + key)
         if member is None:
             return None
         what = f"'{member.filename}' in '{self.source.location.url}'"
-        if member.file_size > _MOST_DOCUMENT:
-            raise MalformedFileError(f"{what} has {member.file_size} bytes, too many for metadata")
+        self._room -= member.file_size
+        if self._room < 0:
+            raise MalformedFileError(
+                f"{what} has {member.file_size} bytes, and all metadata there more than {_MOST}: pack fewer "
+                "arrays into one archive, or unpack it"
+            )
         try:
             return self._zip.read(member)
-        except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError) as error:
+        except StorageError:
+            raise
+        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeError, EOFError, ValueError) as error:
             raise MalformedFileError(f"{what} cannot be read: {error}; pack the store anew") from error
+        except MemoryError as error:  # of LZMA, which takes what its header says
+            raise MalformedFileError(
+                f"{what} cannot be read: it takes more memory than there is; pack the store anew"
+            ) from error
 
     def folders(self, path: str, /) -> list[str]:
         """List the folders in a folder."""
         start, names = self._below(path)
-        return sorted({name for name, slash, _ in (x[len(start) :].partition("/") for x in names) if slash})
+        return sorted({name for name, slash, _ in (x[len(start) :].partition("/") for x in names) if slash and name})
 
     def below(self, path: str, /) -> MemberObjects:
         """Give the members below an array.
@@ -208,6 +222,13 @@ class _WithTail:
         self._tail = source.read(self._start, source.size - self._start)
 
     def read(self, offset: int, length: int, /) -> bytes:
+        if length > _MOST:  # a file with holes has any number of bytes
+            url = self.location.url
+            raise MalformedFileError(
+                f"'{url}' has an index of {length} bytes, and at most {_MOST} are read: pack its arrays into several "
+                "archives, or unpack it",
+                url=url,
+            )
         at = offset - self._start
         return self._tail[at : at + length] if at >= 0 else self._source.read(offset, length)
 
