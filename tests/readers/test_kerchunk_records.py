@@ -230,6 +230,33 @@ def test_another_record_size_than_the_files_have_is_an_error(refs):
     assert vs.reading.read_array(read(refs)["t"], ()).tolist() == list(range(6))
 
 
+def test_a_record_size_beyond_all_arrays_is_an_error(refs):
+    metadata = json.loads((refs / ".zmetadata").read_bytes())
+    array = metadata["metadata"]["v/.zarray"] | {"shape": [1 << 61], "chunks": [1]}
+    metadata["metadata"] |= {"v/.zarray": array, "v/.zattrs": {}}
+    (refs / "v/refs.0.parq").unlink()
+    for size, kind in ((1 << 48, None), (1 << 61, MalformedFileError)):
+        (refs / ".zmetadata").write_text(json.dumps(metadata | {"record_size": size}))
+        if kind is None:
+            assert vs.reading.read_array(read(refs)["v"], (slice(0, 2),)).shape == (2,)
+        else:
+            with pytest.raises(kind, match=r"'record_size' 2305843009213693952"):
+                read(refs)
+
+
+def test_more_axes_than_numpy_broadcasts_are_unsupported(refs):
+    metadata = json.loads((refs / ".zmetadata").read_bytes())
+    for n, is_read in ((32, True), (33, False)):
+        array = metadata["metadata"]["v/.zarray"] | {"shape": [1] * n, "chunks": [1] * n}
+        more = {"w/.zarray": array, "w/.zattrs": {}}
+        (refs / ".zmetadata").write_text(json.dumps(metadata | {"metadata": metadata["metadata"] | more}))
+        if is_read:
+            assert vs.reading.read_array(read(refs)["w"], ()).ndim == n
+        else:
+            with pytest.raises(UnsupportedFeatureError, match="has 33 axes; at most 32 are read"):
+                vs.open_virtual_dataset(refs)
+
+
 def test_a_record_file_of_any_size_is_not_read(refs, monkeypatch):
     """What is larger than a record file can be is refused by its size."""
     monkeypatch.setattr("virtualstack.formats.parquet_table._MAX_BYTES", 100)

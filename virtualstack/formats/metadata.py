@@ -19,6 +19,7 @@ __all__ = ["ArrayMetadata", "check_itemsize", "lengths_of", "ordered_encoding"]
 
 
 _MOST_ITEMSIZE = 1 << 24
+_MOST_AXES = 32  # those of HDF5, and that numpy broadcasts
 
 
 def check_itemsize(dtype: np.dtype[Any], /, *, where: str) -> None:
@@ -147,10 +148,16 @@ def lengths_of(data: Mapping[str, Any], key: str, *, least: int, where: str) -> 
     ------
     MalformedFileError
         It is no list of whole numbers from ``least`` up to 2^63.
+    UnsupportedFeatureError
+        It has more than 32 of them.
     """
     value = data.get(key)
     if not isinstance(value, list) or not all(
         isinstance(n, int) and not isinstance(n, bool) and least <= n < 1 << 63 for n in value
     ):
         raise MalformedFileError(f"'{where}' has {key} {value!r}; a list of whole numbers from {least} is asked for")
+    if len(value) > _MOST_AXES:
+        raise UnsupportedFeatureError(
+            f"'{where}' has {len(value)} axes; at most {_MOST_AXES} are read", feature="number of axes"
+        )
     return tuple(value)

@@ -28,6 +28,9 @@ _COLUMNS = (
 _MAX_BYTES = 1 << 31
 """Bytes that the values of a file may take, and its inline chunks: 20,000 of each of 100,000 chunks."""
 
+_MOST_RECORDS = 1 << 48
+"""Rows that a file may be said to have: those of one that is not there are counted all the same."""
+
 _BATCH = 1 << 20
 """Rows that are decoded at a time."""
 
@@ -58,7 +61,7 @@ class ParquetTable:
         """
         data = parse_json(zmetadata, where=f".zmetadata' of '{where}")
         metadata, size = (data.get("metadata"), data.get("record_size")) if isinstance(data, Mapping) else (None, None)
-        if not isinstance(metadata, Mapping) or type(size) is not int or not 0 < size < 1 << 62:
+        if not isinstance(metadata, Mapping) or type(size) is not int or not 0 < size <= _MOST_RECORDS:
             raise MalformedFileError(
                 f"'.zmetadata' of '{where}' has no 'metadata', or 'record_size' {size!r}: it is not of references"
             )
