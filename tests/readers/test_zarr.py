@@ -353,7 +353,7 @@ def test_lzma_that_takes_more_than_there_is(dataset, tmp_path, monkeypatch):
 
 
 def test_absolute_names_in_archives_are_no_groups(dataset, tmp_path):
-    dataset[["count"]].to_zarr(tmp_path / "a.zarr")
+    dataset[["count"]].to_zarr(tmp_path / "a.zarr", consolidated=False)
     path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("/etc/zarr.json", "{}")
