@@ -242,7 +242,8 @@ def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size, n):
     expected = None if size is None else Location(url, size=size)
     with pytest.raises(StorageError, match="and its server sends more"):
         open_source(url, storage=QUICK, expected=expected).read_ranges([(1000 * i, 100) for i in range(n)])
-    assert max(sent.values()) <= most - 2  # all but what sockets hold
+    # All but what sockets hold. No whole MiB may have been taken from a server where it was broken off.
+    assert max(sent.values(), default=0) <= most - 2
 
 
 def test_an_object_that_does_not_end_is_broken_off(server, monkeypatch):
