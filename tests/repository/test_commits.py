@@ -307,6 +307,41 @@ def test_datasets_that_are_opened_at_one_time(url, tmp_path):
     xr.testing.assert_identical(vs.open_virtual_dataset(str(url))[["v", "time"]], c)
 
 
+def test_a_snapshot_that_was_asked_for_is_put_back(url, tmp_path):
+    """It comes into the place of all that was committed since, wherever the store says that its files are now."""
+    Change(url, appended(range(5), v=virtual(tmp_path, [9]))).commit()
+    Change(url, added(w=virtual(tmp_path, [1, 2, 3, 4, 5], "w"))).commit()
+    Change(url, with_attributes("time", note="wrong")).commit()
+    old = vs.open_virtual_dataset(str(url), reader=vs.readers.ManifestStore(at=0))
+    old.virtual.to_manifest_store(url, mode="w", message="back to 0")
+    assert [(x.number, x.message) for x in Repository.open(url).log(limit=1)] == [(4, "back to 0")]
+    newest = vs.open_virtual_dataset(str(url))
+    xr.testing.assert_identical(newest, old)
+    assert "w" not in newest
+    assert values_of(url) == [0, 1, 2, 3]
+    assert values_of(url, at=3) == [0, 1, 2, 3, 9]
+    vs.open_virtual_dataset(str(url), reader=vs.readers.ManifestStore(at=-2)).virtual.to_manifest_store(url, mode="w")
+    assert values_of(url) == [0, 1, 2, 3, 9]
+    assert values_of(url, "w") == [1, 2, 3, 4, 5]
+    of_newest = vs.open_virtual_dataset(str(url))["w"].isel(time=slice(0, 4))
+    old.assign(w=of_newest, note=((), 1)).drop_vars("v").virtual.to_manifest_store(url, mode="w")
+    assert set(vs.open_virtual_dataset(str(url)).variables) == {"time", "w", "note"}
+    assert values_of(url, "w") == [1, 2, 3, 4]
+
+
+def test_a_store_that_was_opened_long_ago_puts_nothing_back(url, tmp_path):
+    """It would be a snapshot that is the same as the one before, which nobody asks for."""
+    first = vs.open_virtual_dataset(str(url))
+    first.virtual.to_manifest_store(url.parent / "y.vstack")
+    url = url.parent / "y.vstack"
+    old = vs.open_virtual_dataset(str(url))
+    Change(url, appended(range(5), v=virtual(tmp_path, [9]))).commit()
+    with pytest.raises(ConflictError, match=r"as it was at snapshot 0.*ManifestStore\(at=0\)"):
+        old.virtual.to_manifest_store(url, mode="w")
+    assert vs.open_virtual_dataset(str(url)).sizes["time"] == 5
+    assert len(Repository.open(url).log()) == 2
+
+
 def test_what_two_writers_say_of_a_group(url, tmp_path):
     """Attributes, coordinates and dimensions of each are there; of one attribute there is one value."""
     a = Change(url, lambda group: replace(group, attributes={"a": 1}, coordinates={"a"}, dimensions={"time": 4}))

@@ -76,7 +76,7 @@ class ManifestStore:
         snapshot = open_snapshot(objects, self.at)
         permission = permission_of(objects.url, snapshot, self.allow)
         check_labels(snapshot, url, options.drop_variables)
-        return group_of(snapshot, archive_of(snapshot, objects, permission))
+        return group_of(snapshot, archive_of(snapshot, objects, permission), is_chosen=self.at is not None)
 
 
 def check_labels(snapshot: Snapshot, url: str, dropped: Collection[str] = (), /) -> None:

@@ -153,7 +153,10 @@ def _opened(
 
 
 def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) -> Snapshot:
-    """Give the snapshot that a group was made of: what was committed since is not to be lost."""
+    """Give the snapshot that a group was made of: what was committed since is not to be lost.
+
+    It is the newest for a group of a snapshot that was asked for, which is to come into the place of all since.
+    """
     number = newest(objects)
     if number is None:
         found = objects.first("")
@@ -172,7 +175,8 @@ def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) 
             feature="existing target",
         )
     arrays = (array for _, node in group.walk() for array in node.arrays.values())
-    tokens = [x.token for array in arrays for x in stored_in(array.manifest, objects.url)]
+    stored = [x for array in arrays for x in stored_in(array.manifest, objects.url)]
+    tokens = [x.token for x in stored if not x.is_chosen]
     seen = max(((n, time) for _, n, time, _ in tokens), default=None)
     if seen is None:
         return read_snapshot(objects, number)

@@ -220,8 +220,15 @@ def archive_of(snapshot: Snapshot, objects: Objects, permission: Permission, /) 
     return Archive(objects=objects, segments=snapshot.segments, prefixes=prefixes, permission=permission)
 
 
-def group_of(snapshot: Snapshot, archive: Archive, /) -> ManifestGroup:
+def group_of(snapshot: Snapshot, archive: Archive, /, *, is_chosen: bool = False) -> ManifestGroup:
     """Give the group of a snapshot; reads the bundle of its loaded variables and nothing else.
+
+    Parameters
+    ----------
+    snapshot, archive
+        Which, and what its chunks are read from.
+    is_chosen
+        See :class:`~virtualstack.formats.manifest_store.manifest.StoredManifest`.
 
     Raises
     ------
@@ -229,7 +236,7 @@ def group_of(snapshot: Snapshot, archive: Archive, /) -> ManifestGroup:
         The store is damaged.
     """
     bundle = bundle_bytes(snapshot, archive.objects)
-    arrays = {path: array_in(snapshot, path, archive, bundle) for path in snapshot.arrays}
+    arrays = {path: array_in(snapshot, path, archive, bundle, is_chosen=is_chosen) for path in snapshot.arrays}
     return group_tree(snapshot, arrays, archive.url.rstrip("/"))
 
 
@@ -274,7 +281,9 @@ def token_of(url: str, snapshot: Snapshot, path: str, /) -> Token:
     return url, snapshot.number, snapshot.time, path
 
 
-def array_in(snapshot: Snapshot, path: str, archive: Archive, bundle: bytes, /) -> ManifestArray:
+def array_in(
+    snapshot: Snapshot, path: str, archive: Archive, bundle: bytes, /, *, is_chosen: bool = False
+) -> ManifestArray:
     """Give an array of a snapshot, whose bundle was read.
 
     Raises
@@ -296,6 +305,7 @@ def array_in(snapshot: Snapshot, path: str, archive: Archive, bundle: bytes, /) 
             fills=header.fills,
             placements=node.placements,
             token=token_of(archive.url, snapshot, path),
+            is_chosen=is_chosen,
         )
     try:
         array = header.array(manifest)

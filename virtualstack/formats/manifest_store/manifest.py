@@ -63,6 +63,8 @@ class StoredManifest(UnreadManifest):
         Table of placements.
     token
         Of two manifests with one token the chunks are the same: it names store, snapshot and array.
+    is_chosen
+        Whether that snapshot was asked for, and not the newest, whichever that was.
     """
 
     archive: Archive = field(compare=False)
@@ -72,6 +74,7 @@ class StoredManifest(UnreadManifest):
     fills: tuple[Fill, ...] = field(compare=False)
     placements: Table = field(compare=False)
     token: Token
+    is_chosen: bool = field(default=False, compare=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

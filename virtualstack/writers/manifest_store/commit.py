@@ -56,6 +56,8 @@ def commit(
     while True:
         head = _head(objects, base)  # even where `base` was it: the number behind it may be free once more, by expiry
         archive = archive_of(head, objects, permission)
+        if edit.is_empty and head is not base:
+            raise _nothing_to_do(objects, base)
         change = edit if head is base else rebased(edit, base, head, archive)
         made = applied(change, head, archive, target)
         if head is not base:
@@ -68,6 +70,14 @@ def commit(
             break
     write_view(objects, head, made, permission)
     return made
+
+
+def _nothing_to_do(objects: ObjectStore, base: Snapshot) -> ConflictError:
+    return ConflictError(
+        f"this is '{objects.url.rstrip('/')}' as it was at snapshot {base.number}, which is not the newest any more, "
+        "and nothing of it was changed: to put it back, open it by its number, with "
+        f"reader=vs.readers.ManifestStore(at={base.number}), and write that"
+    )
 
 
 def _now(last: float) -> float:
