@@ -104,10 +104,10 @@ def test_compact_and_expire_leave_one_snapshot(store, capsys):
     assert capsys.readouterr().out == "a.vstack: snapshot 2\n"
     assert main(["expire", store, "--keep", "1"]) == 0
     assert "<0 snapshots" in capsys.readouterr().out
-    assert main(["expire", store, "--keep", "1", "--grace", "0m", "--dry-run"]) == 0
+    assert main(["expire", store, "--keep", "1", "--grace", "0", "--dry-run"]) == 0
     assert "<2 snapshots" in capsys.readouterr().out
     assert len(vs.Repository.open(store).log()) == 3
-    assert main(["expire", store, "--older-than", "0d", "--grace", "0m"]) == 0
+    assert main(["expire", store, "--older-than", "0d", "--grace", "0s"]) == 0
     assert "were deleted" in capsys.readouterr().out
     assert [entry.number for entry in vs.Repository.open(store).log()] == [2]
     with xr.open_dataset(store, engine="virtualstack") as cube:

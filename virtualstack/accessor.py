@@ -248,8 +248,9 @@ class _Writers:
             for one in a bucket, which others may write to.
         mode
             ``"w-"`` for a new store; ``"w"`` makes this the newest snapshot of one that may be there, whose earlier
-            snapshots stay. What lies in the store already is not written again. Where this was opened from it, what
-            others have committed since stays too, or is a `ConflictError` where both change the same.
+            snapshots stay. What lies in the store already is not written again. Where this was opened from its newest
+            snapshot, what others have committed since stays too, or is a `ConflictError` where both change the same;
+            where it was opened by ``at=``, it comes into the place of all since.
         append_dim
             Dimension along which this is put behind what the store holds, in a new snapshot. Everything is checked
             first; nothing in the store is read or written again but its coordinates. Variables without the dimension

@@ -105,7 +105,7 @@ GOOD = {"key": "v/{{i}}", "url": "u", "offset": "0", "length": "1", "dimensions"
         ([{**GOOD, "dimensions": {"i": {"stop": 1, "step": 0}}}], "the dimension 'i'"),
         ([{**GOOD, "offset": "x"}], "generator expression 'x', which gives no whole numbers"),
         ([{k: v for k, v in GOOD.items() if k != "offset"}], "only one of 'offset' and 'length'"),
-        ([{**GOOD, "dimensions": {"i": {"stop": 10**12}}}], "generators of more than 16777216 references"),
+        ([{**GOOD, "dimensions": {"i": {"stop": 10**12}}}], "generators of more than 4194304 references"),
         ([{**GOOD, "dimensions": {"i": {"stop": 10**30}}}], "the dimension 'i'"),
         ([{**GOOD, "dimensions": {"i": {"stop": 10**17}, "j": {"stop": 0}}}], "generators of more than"),
         ([{**GOOD, "dimensions": {f"d{i}": [0] for i in range(70)}}], "a generator of more than 32 dimensions"),

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from zarr.core.buffer import cpu
+from zarr.storage import MemoryStore
 
 import virtualstack as vs
 from tests.amount import examples
 from virtualstack.errors import (
+    MalformedFileError,
     MissingDependencyError,
     SourceNotFoundError,
     UnsupportedFeatureError,
@@ -239,6 +242,13 @@ def test_sessions_have_what_is_not_committed(tmp_path):
     assert manifest.summary().n_inline == 2
     with pytest.raises(SourceNotFoundError, match="no group '/other'"):
         read_session(session.store, "other")
+
+
+def test_metadata_that_are_no_json(tmp_path):
+    """Icechunk checks what is set, and not what lies there."""
+    store = MemoryStore({"g/zarr.json": cpu.Buffer.from_bytes(b'{"node_type": "array",')})
+    with pytest.raises(MalformedFileError, match=r"'g/zarr\.json' is not JSON"):
+        read_session(store, "g")
 
 
 def test_names_of_places():

@@ -1,5 +1,6 @@
 """Series that kerchunk cannot take as they lie, rewritten in part and opened unchanged by kerchunk's own engine."""
 
+import json
 from dataclasses import replace
 
 import netCDF4
@@ -182,3 +183,22 @@ def test_nothing_is_written_where_the_budget_is_too_small(series, tmp_path):
     with pytest.raises(WriterError, match=r"more than the 9 allowed: allow rewrite='[0-9.]+%'"):
         series[1].virtual.to_kerchunk(tmp_path / "refs.json", inline_limit=0, rewrite=9)
     assert not (tmp_path / "refs.json").exists()
+
+
+@pytest.mark.parametrize(("fill", "message"), [(0, None), (None, "absent chunks whose fill value is no '_FillValue'")])
+def test_a_chunk_of_more_bytes_than_there_are(fill, message, tmp_path):
+    """The 64 MiB that chunks encoded anew have at most would be 2^36 of them."""
+    folder = tmp_path / "a.zarr" / "v"
+    folder.mkdir(parents=True)
+    (folder.parent / ".zgroup").write_text('{"zarr_format": 2}')
+    (folder / ".zattrs").write_text('{"_ARRAY_DIMENSIONS": ["x"]}')
+    described = {"zarr_format": 2, "shape": [2**62], "chunks": [2**62], "dtype": "|i1", "order": "C", "filters": None}
+    (folder / ".zarray").write_text(json.dumps({**described, "compressor": None, "fill_value": fill}))
+    if message is not None:
+        with pytest.raises(WriterError, match=message):
+            vs.convert(folder.parent, tmp_path / "a.json")
+        return
+    vs.convert(folder.parent, tmp_path / "a.json")
+    with xr.open_dataset(tmp_path / "a.json", engine="virtualstack") as made:
+        assert made["v"].shape == (2**62,)
+        assert made["v"][2**61 : 2**61 + 3].isnull().all()

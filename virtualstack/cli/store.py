@@ -13,7 +13,7 @@ from virtualstack.repository import Repository
 
 __all__ = ["add_commands"]
 
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def add_commands(add: AddCommand, /) -> None:
@@ -102,7 +102,7 @@ def _sample(text: str) -> int | float:
 
 
 def _duration(text: str) -> timedelta:
-    found = re.fullmatch(r"([0-9]{1,6})([mhdw])", text)
+    found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text if text != "0" else "0s")
     if found is None:
         raise argparse.ArgumentTypeError(f"'{text}' is no duration such as 30m, 12h, 30d or 8w")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})

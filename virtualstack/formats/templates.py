@@ -52,7 +52,7 @@ def render(text: str, templates: Mapping[str, str], /, *, where: str) -> str:
 
 
 def generate(
-    generators: object, templates: Mapping[str, str], /, *, where: str, max_references: int = 1 << 24
+    generators: object, templates: Mapping[str, str], /, *, where: str, max_references: int = 1 << 22
 ) -> dict[str, list[Any]]:
     """Expand the ``gen`` section into references by key; each generator as arrays.
 

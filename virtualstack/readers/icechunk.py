@@ -10,7 +10,6 @@ from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import cpu
@@ -243,15 +242,15 @@ async def _documents(store: Any, path: str, below: str, found: dict[str, bytes])
         return
     raw = bytes(data.to_bytes())
     found[f"{below}/zarr.json".lstrip("/")] = raw
-    if b'"array"' in raw and _is_array(raw):
+    if b'"array"' in raw and _is_array(raw, key):
         return
     listed: AsyncIterator[str] = store.list_dir("/".join(filter(None, (path, below))))
     names = [name async for name in listed if name != "zarr.json"]
     await asyncio.gather(*(_documents(store, path, f"{below}/{name}".lstrip("/"), found) for name in names))
 
 
-def _is_array(raw: bytes) -> bool:
-    document = orjson.loads(raw)
+def _is_array(raw: bytes, key: str) -> bool:
+    document = parse_json(raw, where=key)
     return isinstance(document, dict) and document.get("node_type") == "array"
 
 

@@ -66,7 +66,7 @@ class Expired:
         if self.spared:
             text += (
                 f"; {len(self.spared)} snapshots stay for now: they were the newest within the grace period "
-                "(grace=timedelta(0) where nobody reads or writes)"
+                "(give one of 0 where nobody reads or writes)"
             )
         return text + ">"
 

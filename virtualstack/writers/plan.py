@@ -48,6 +48,8 @@ _CANDIDATES = 8
 _MOST_CELLS = 64
 """Chunks that a target may have, as a multiple of the array's cells: a tiny odd chunk is no measure for all."""
 _LARGEST = 64 << 20
+_MOST_PARTS = 1 << 20
+"""Chunks that very large ones are cut into: few bytes may say that there are more than memory has places for."""
 _MARGIN = 1.1, 64
 """What an estimate may be too small by: a part of it, and bytes of each chunk for headers and checksums."""
 _OVERHEAD = 1.01, 600
@@ -343,13 +345,14 @@ def _plan(
 
 
 def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
-    """Encode all chunks, in the shape that most elements have."""
+    """Encode all chunks, in the shape that most elements have, or in smaller ones where these are very large."""
     manifest = array.in_memory()
     itemsize = max(array.dtype.itemsize, 1)
     chunks = [_most_elements(axis) for axis in array.grid.axes]
+    largest = max(_LARGEST, math.prod(array.shape) * itemsize // _MOST_PARTS)
     for i, n in enumerate(chunks):
-        if (nbytes := math.prod(chunks) * itemsize) > _LARGEST:
-            chunks[i] = -(-n // min(-(-nbytes // _LARGEST), n))
+        if (nbytes := math.prod(chunks) * itemsize) > largest:
+            chunks[i] = -(-n // min(-(-nbytes // largest), n))
     codecs = (Codec.of("numcodecs.shuffle", elementsize=itemsize),) if itemsize > 1 else ()
     codecs = (Codec("vlen-utf8"),) if array.dtype.kind == "T" else (*codecs, Codec.of("numcodecs.zlib", level=1))
     encoding = ChunkEncoding.of(array.dtype, chunks, codecs)
