@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
+from werkzeug.serving import WSGIRequestHandler
 
 import virtualstack as vs
 from tests.repository.stores import Change, added, appended, create, objects_of, opened, removed, values_of, virtual
@@ -283,3 +284,42 @@ def test_a_view_behind_a_damaged_snapshot(url, tmp_path):
     Change(url, added(w=virtual(tmp_path, [1], "w"))).commit()
     assert orjson.loads(objects.get(HINT, most=1 << 20))["attributes"]["virtualstack"]["snapshot"] == 10
     assert "w" in zarr.open_group(url, mode="r")
+
+
+@pytest.fixture
+def served(tmp_path, s3):
+    """A store of four files one after the other, which lies in a bucket too, as `opened/x.vstack`."""
+    days = xr.Dataset({"t": (("time", "x"), np.ones((3, 4)))}, {"time": [0, 1, 2], "x": np.arange(4.0)})
+    days.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    url = tmp_path / "x.vstack"
+    first = vs.open_virtual_dataset(tmp_path / "a.nc")
+    first.virtual.to_manifest_store(url)
+    for n in range(1, 4):
+        first.assign_coords(time=first["time"] + 3 * n).virtual.to_manifest_store(url, append_dim="time")
+    for path in url.rglob("*"):
+        if path.is_file():
+            s3.put(f"opened/x.vstack/{path.relative_to(url)}", path.read_bytes())
+    return url
+
+
+def test_a_store_in_a_bucket_is_opened_by_three_requests(served, s3, monkeypatch):
+    """A listing, the snapshot, and the loaded variables of all; no more with more snapshots."""
+    asked = []
+    answer = WSGIRequestHandler.run_wsgi
+    monkeypatch.setattr(
+        WSGIRequestHandler, "run_wsgi", lambda self: (asked.append(f"{self.command} {self.path}"), answer(self))[1]
+    )
+    storage = {"s3://bucket/": {**s3.options, "allow_http": True, "region": "us-east-1"}}
+    options = {"storage": storage, "allow": [served.parent.as_uri() + "/"]}
+    with xr.open_dataset("s3://bucket/opened/x.vstack", engine="virtualstack", **options) as made:
+        assert made["time"].values.tolist() == list(range(12))
+    assert len(asked) == 3, asked
+
+
+def test_a_store_on_a_web_server_is_opened_by_four_requests(served):
+    """It has no list, but a hint of the newest snapshot, which tells that there is none behind it."""
+    with RangeServer(served) as server:
+        options = {"allow": [served.parent.as_uri() + "/"], "reader": "manifest_store"}
+        with xr.open_dataset(server.root, engine="virtualstack", **options) as made:
+            assert made["time"].values.tolist() == list(range(12))
+        assert server.n_requests == 4, server.log
