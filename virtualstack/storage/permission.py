@@ -136,8 +136,11 @@ whose host is private. If it may be read, open the store with allow=["http://10.
             asked = [url for url in map(_canonical, prefixes) if url.count("/") > 2]
             named = tuple(map(_folder, self._named()))
             self._resolve({split_url(url)[0].rstrip("/") for url in asked if not url.startswith(named)})
-        for prefix in prefixes:
-            self._check_prefix(prefix)
+        for begin in range(0, len(prefixes), _TOGETHER):
+            together = prefixes[begin : begin + _TOGETHER]
+            if not self._are_allowed([prefix[: prefix.rfind("/") + 1] for prefix in together]):
+                for prefix in together:
+                    self._check_prefix(prefix)
 
     def _check_prefix(self, prefix: str) -> None:
         if _BEGUN.fullmatch(prefix):
