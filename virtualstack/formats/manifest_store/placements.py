@@ -114,22 +114,52 @@ class Placements:
         if not self.ndim or not len(self.table):
             found[:] = len(self.table) - 1
             return found
-        # Along one axis placements mostly follow each other: those of a run that do are looked up by bisection.
-        axis = int(np.argmax([len(np.unique(column)) for column in self.begins.T]))
-        begin, end = self.begins[:, axis], self.ends[:, axis]
-        breaks = np.flatnonzero(begin[1:] < end[:-1]) + 1
-        runs = np.concatenate([[0], breaks, [len(begin)]]).tolist()
-        left = np.arange(n)
-        for start, stop in reversed(list(itertools.pairwise(runs))):
-            if not len(left):
-                break
-            mine = [numbers[left] for numbers in cells]
-            at = np.searchsorted(begin[start:stop], mine[axis], "right") - 1 + start
-            shows = at >= start
-            at = np.maximum(at, start)
-            for other, numbers in enumerate(mine):
-                low = self.begins[at, other]
-                shows &= (numbers >= low) & (numbers < low + self.counts[at, other])
-            found[left[shows]] = at[shows]
-            left = left[~shows]
+        # Those whose boxes are alike but along one axis are looked up together, and the latest of all shows the cell.
+        alike = [self._alike(axis) for axis in range(self.ndim)]
+        axis = min(range(self.ndim), key=lambda axis: len(alike[axis][1]))
+        order, firsts = alike[axis]
+        others = [x for x in range(self.ndim) if x != axis]
+        for first, last in itertools.pairwise([*firsts.tolist(), len(order)]):
+            group = order[first:last]
+            box = group[0]
+            meets = [(cells[x] >= self.begins[box, x]) & (cells[x] < self.ends[box, x]) for x in others]
+            mine = np.flatnonzero(np.logical_and.reduce(meets)) if meets else np.arange(n)
+            if len(mine):
+                shown = _latest(self.begins[group, axis], self.ends[group, axis], cells[axis][mine])
+                found[mine] = np.maximum(found[mine], np.where(shown < 0, -1, group[shown]))
         return found
+
+    def _alike(self, axis: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Sort the placements by their boxes along all axes but one; alike ones stay in order.
+
+        Returns
+        -------
+        tuple
+            Their numbers, and where among these each box begins.
+        """
+        boxes = np.delete(np.concatenate([self.begins, self.counts], 1), [axis, axis + self.ndim], 1)
+        order = np.lexsort(boxes.T) if (boxes != boxes[:1]).any() else np.arange(len(boxes))
+        is_first = (boxes[order[1:]] != boxes[order[:-1]]).any(1)
+        return order, np.flatnonzero(np.append(True, is_first))
+
+
+def _latest(begins: NDArray[np.int64], ends: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Give the latest of some intervals that each number lies in, or -1."""
+    if (begins[1:] >= ends[:-1]).all():
+        at = np.searchsorted(begins, numbers, "right") - 1
+        return np.where((at >= 0) & (numbers < ends[at]), at, -1)
+    # The lines of all intervals are the ends of pieces, each of which lies in an interval or not. An interval is two
+    # runs of pieces, of 2^k each; from the longest runs down, the latest of a run is that of both halves of it.
+    lines = np.unique(np.concatenate([begins, ends]))
+    first, last = np.searchsorted(lines, begins), np.searchsorted(lines, ends)
+    level = np.frexp(last - first)[1] - 1
+    latest = np.full(len(lines), -1, np.intp)
+    for k in range(int(level.max()), -1, -1):
+        half = 1 << k
+        if k < level.max():
+            latest[half:] = np.maximum(latest[half:], latest[:-half])
+        mine = np.flatnonzero(level == k)
+        np.maximum.at(latest, first[mine], mine)
+        np.maximum.at(latest, last[mine] - half, mine)
+    piece = np.searchsorted(lines, numbers, "right") - 1
+    return np.where(piece >= 0, latest[piece], -1)

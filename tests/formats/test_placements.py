@@ -1,0 +1,55 @@
+"""Which placement shows a cell, beside a look at each of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.amount import examples
+from virtualstack.formats.manifest_store.placements import Placements
+
+
+def placements(boxes, ndim):
+    """Placements of boxes, each ``(begin, count)`` an axis."""
+    rows = [[0, 0, 0, 0, *[1] * ndim, *(x for x, _ in box), *(n for _, n in box)] for box in boxes]
+    return Placements.of(rows, ndim, where="here")
+
+
+def latest(boxes, cell):
+    """Number of the last box that a cell lies in, or -1."""
+    shows = [all(a <= x < a + n for (a, n), x in zip(box, cell, strict=True)) for box in boxes]
+    return max((i for i, shown in enumerate(shows) if shown), default=-1)
+
+
+@st.composite
+def boxes_and_cells(draw):
+    ndim = draw(st.integers(0, 3))
+    size = draw(st.sampled_from([3, 12, 40]))
+    side = st.tuples(st.integers(0, size), st.integers(1, draw(st.sampled_from([1, 3, size]))))
+    whole = st.just((0, 2 * size))  # as most boxes have it along most axes
+    sides = [draw(st.sampled_from([side, whole, st.sampled_from([(0, 2), (2, 3)])])) for _ in range(ndim)]
+    boxes = draw(st.lists(st.tuples(*sides), max_size=40))
+    if draw(st.booleans()):
+        boxes.sort()
+    return boxes, ndim, draw(st.lists(st.tuples(*[st.integers(0, 2 * size)] * ndim), min_size=1, max_size=30))
+
+
+@settings(max_examples=examples(300))
+@given(boxes_and_cells())
+def test_the_latest_placement_shows_a_cell(drawn):
+    boxes, ndim, cells = drawn
+    columns = [np.array([cell[axis] for cell in cells], np.int64) for axis in range(ndim)]
+    found = placements(boxes, ndim).find(columns)
+    wanted = [latest(boxes, cell) for cell in (cells if ndim else [()])]
+    assert found.tolist() == wanted
+
+
+@pytest.mark.parametrize("is_shuffled", [False, True])
+def test_many_placements_are_found_together(is_shuffled):
+    """Files that are placed in any order are as many placements, of which none follows the one before."""
+    n = 30_000
+    begin = np.random.default_rng(0).permutation(n) if is_shuffled else np.arange(n)
+    table = np.zeros((n, 4 + 6), np.int64)
+    table[:, 6], table[:, 8:] = begin, [1, 2]
+    cells = [np.arange(n).repeat(2), np.tile([0, 1], n)]
+    assert (begin[Placements(table).find(cells)] == cells[0]).all()
