@@ -6,6 +6,7 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -138,6 +139,27 @@ def test_chunks_of_files_are_read_alike_where_zarr_has_no_such_dtype(values, raw
     array = named(ManifestArray(manifest=manifest, grid=grid, dtype=values.dtype))
     save(ManifestGroup(arrays={"v": array}), tmp_path / "x.vstack")
     assert_reads_alike(tmp_path / "x.vstack")
+
+
+RECORD = np.dtype([("a", "i1"), ("b", ">f8"), ("c", "<i2", (2,))], align=True)
+
+
+@pytest.mark.parametrize("chunks", [None, (2,)])
+@pytest.mark.parametrize("dtype", [RECORD, np.dtype([("n", RECORD), ("s", "S3")], align=True)], ids=["plain", "nested"])
+def test_fields_with_bytes_between_them_are_read_alike(dtype, chunks, tmp_path):
+    """As C lays out what HDF5 files hold."""
+    record = np.zeros(3, RECORD)
+    record["a"], record["b"], record["c"] = 7, np.arange(3) * 1.5, np.arange(6).reshape(3, 2)
+    values = record
+    if dtype is not RECORD:
+        values = np.zeros(3, dtype)
+        values["n"], values["s"] = record, b"ab"
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("v", data=values, chunks=chunks, compression=chunks and "gzip")
+    vs.open_virtual_dataset(tmp_path / "a.h5").virtual.to_manifest_store(tmp_path / "x.vstack")
+    assert_reads_alike(tmp_path / "x.vstack")
+    found = xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack")["v"].values
+    assert found.tobytes() == values.astype(found.dtype).tobytes()
 
 
 @pytest.mark.parametrize("dtype", ["<i4", ">i4"])

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -30,6 +31,16 @@ def test_what_is_no_text_is_refused(tmp_path, values, message):
     with pytest.raises(WriterError, match=message):
         ds.virtual.to_manifest_store(tmp_path / "x.vstack")
     assert not (tmp_path / "x.vstack").exists()
+
+
+def test_fields_out_of_order_are_refused(tmp_path):
+    """The form of dtypes has no place for them."""
+    dtype = np.dtype({"names": ["a", "b"], "formats": ["i4", "f8"], "offsets": [8, 0]})
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["v"] = np.zeros(2, dtype)
+    vds = vs.open_virtual_dataset(tmp_path / "a.h5")
+    with pytest.raises(WriterError, match=r"'/v' has an attribute or dtype .*'offsets': \[8, 0\]"):
+        vds.virtual.to_manifest_store(tmp_path / "x.vstack")
 
 
 def test_texts_that_may_be_missing_and_are_not(tmp_path):

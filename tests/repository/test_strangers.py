@@ -707,9 +707,9 @@ def retype(store, path, dtype, *, encoded):
 @pytest.mark.parametrize(
     ("dtype", "encoded", "message"),
     [
-        ("<i4", "<f4", "byte order alone"),  # else numpy casts, without a word
-        ("|S4", "<f4", "byte order alone"),
-        ("<U1", "<f4", "byte order alone"),
+        ("<i4", "<f4", "byte order and padding alone"),  # else numpy casts, without a word
+        ("|S4", "<f4", "byte order and padding alone"),
+        ("<U1", "<f4", "byte order and padding alone"),
         ("<U1", "<U1", "which is no character"),  # numpy raises SystemError, and Python may crash
         ([["a", "<U1"]], [["a", ">U1"]], "which is no character"),
     ],

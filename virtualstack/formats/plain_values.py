@@ -101,7 +101,7 @@ def from_dtype(dtype: np.dtype[Any], /) -> Json:
     Raises
     ------
     UnstorableError
-        It would not come back as it is: objects, or metadata.
+        It would not come back as it is: objects, metadata, or fields that are not in the order of their bytes.
     """
     if dtype.metadata:  # which comparing does not look at
         raise UnstorableError(f"dtype {dtype} with metadata")
@@ -114,7 +114,10 @@ def _from_dtype(dtype: np.dtype[Any]) -> Json:
         return "string"
     if dtype.hasobject or dtype.kind == "T":
         raise UnstorableError(f"dtype {dtype}")
-    descr = json.loads(json.dumps(dtype_to_descr(dtype)))
+    try:
+        descr = json.loads(json.dumps(dtype_to_descr(dtype)))
+    except ValueError as error:  # fields that overlap, or not in the order of their bytes
+        raise UnstorableError(f"dtype {dtype}") from error
     if to_dtype(descr) != dtype:
         raise UnstorableError(f"dtype {dtype}")
     return descr

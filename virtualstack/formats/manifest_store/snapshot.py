@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
 from virtualstack.formats.manifest_store.documents import dump, load
 from virtualstack.formats.manifest_store.names import FORMAT
@@ -23,7 +25,6 @@ from virtualstack.formats.plain_headers import (
 )
 from virtualstack.formats.plain_values import Heap, UnstorableError, to_count
 from virtualstack.manifests import ManifestArray, ManifestGroup
-from virtualstack.manifests.encoding import native
 
 __all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "group_tree", "read_document", "uses_of"]
 
@@ -340,10 +341,10 @@ def _check(path: str, header: ArrayHeader) -> None:
     if len(axes) > _MAX_AXES or not header.fills:
         raise ManifestError(f"array '{path}' has {len(axes)} axes and {len(header.fills)} fill values")
     for encoding in header.encodings:
-        if native(encoding.dtype) != header.dtype:
+        if not np.can_cast(encoding.dtype, header.dtype, "equiv"):
             raise ManifestError(
                 f"array '{path}' of dtype '{header.dtype}' has an encoding of dtype '{encoding.dtype}'; they may "
-                "differ in byte order alone"
+                "differ in byte order and padding alone"
             )
         if len(encoding.strides) != len(axes):
             raise ManifestError(
