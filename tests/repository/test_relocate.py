@@ -84,6 +84,22 @@ def test_what_is_added_later_is_where_it_is_added(tmp_path, archive):
     xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
 
 
+@pytest.mark.parametrize(
+    "select", [{"time": slice(1, None)}, {"lat": slice(None, None, -1)}, {"lat": 2}, {"time": slice(0, 4, 2)}]
+)
+def test_a_part_of_an_earlier_snapshot_is_put_back_where_its_files_are_now(tmp_path, archive, select):
+    """As the whole of it is, though its references are written anew."""
+    expected = as_read(archive).isel(select)
+    copy_with_other_times(tmp_path / "data", tmp_path / "new")
+    shutil.rmtree(tmp_path / "data")
+    url = tmp_path / "x.vstack"
+    vs.Repository.open(url).relocate({tmp_path / "data": tmp_path / "new"})
+    earlier = vs.open_virtual_dataset(url, reader=vs.readers.ManifestStore(at=0))
+    earlier.isel(select).virtual.to_manifest_store(url, mode="w")
+    xr.testing.assert_identical(read(url), expected)
+    assert vs.Repository.open(url).verify().is_good
+
+
 def test_a_part_of_an_archive_moves(tmp_path):
     """A folder below the common one; another of that folder's beginning stays."""
     paths = [*days(tmp_path / "data" / "a", 2), *days(tmp_path / "data" / "ab", 4)[2:]]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.manifest import StoredManifest
 from virtualstack.formats.manifest_store.placements import width
 from virtualstack.formats.manifest_store.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW
+from virtualstack.formats.manifest_store.snapshot import Snapshot
+from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.manifests import (
     FIRST,
     INLINE,
@@ -92,10 +95,29 @@ def stored_in(manifest: Manifest, url: str, /) -> Iterator[StoredManifest]:
             yield manifest
 
 
-def pieces_of(array: ManifestArray, url: str, /) -> list[Piece]:
-    """Take an array apart into boxes that lie in the store at a URL, and others."""
+def pieces_of(array: ManifestArray, url: str, /, *, base: Snapshot, permission: Permission) -> list[Piece]:
+    """Take an array apart into boxes that lie in the store at a URL, and others.
+
+    Of those that are written anew, sources of snapshots before ``base`` are where that one has them.
+    """
     ndim = array.ndim
-    return list(_pieces(array.manifest, url, (0,) * ndim, (0,) * ndim, array.manifest.shape))
+    manifest = _as_of(array.manifest, url, base, permission)
+    return list(_pieces(manifest, url, (0,) * ndim, (0,) * ndim, manifest.shape))
+
+
+def _as_of(manifest: Manifest, url: str, base: Snapshot, permission: Permission) -> Manifest:
+    """Give a manifest with the relocations of a snapshot; those that it is made of may be of earlier ones."""
+    if all(x.token[1] >= base.number for x in stored_in(manifest, url)):
+        return manifest
+    match manifest:
+        case JoinedManifest():
+            return replace(manifest, parts=tuple(_as_of(part, url, base, permission) for part in manifest.parts))
+        case ManifestView() | SteppedManifest():
+            return replace(manifest, base=_as_of(manifest.base, url, base, permission))
+        case StoredManifest():
+            prefixes = Prefixes(store=url, table=base.prefixes, moved=base.moved)
+            return replace(manifest, archive=replace(manifest.archive, prefixes=prefixes, permission=permission))
+    return manifest
 
 
 def _pieces(

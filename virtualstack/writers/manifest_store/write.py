@@ -95,7 +95,7 @@ def write_group(
     StorageError
         The store cannot be written.
     """
-    edit = edit_of(objects, base, group, overlays or {}, relative=relative, segment=segment)
+    edit = edit_of(objects, base, group, permission, overlays or {}, relative=relative, segment=segment)
     if edit.is_empty and not always:
         return base
     return commit(objects, base, edit, permission, message=message)
@@ -122,6 +122,7 @@ def edit_of(
     objects: ObjectStore,
     base: Snapshot,
     group: ManifestGroup,
+    permission: Permission,
     overlays: Mapping[str, Sequence[Overlay]],
     /,
     *,
@@ -147,7 +148,7 @@ def edit_of(
                 edits[path] = change
         else:
             over = [Piece(x.manifest, x.begin) for x in overlays.get(path, ()) if 0 not in x.manifest.shape]
-            pieces[path] = [*pieces_of(array, objects.url), *over]
+            pieces[path] = [*pieces_of(array, objects.url, base=base, permission=permission), *over]
     _check_there(pieces, base, objects)
     own = [piece for each in pieces.values() for piece in each if not piece.is_stored]
     columns = columns_of(own)
