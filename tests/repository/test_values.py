@@ -138,6 +138,15 @@ def test_packed_numbers_are_rounded(url, first):
     np.testing.assert_array_equal(values(url)["rain"][0], [0.0, 0.5, 1.0, 1.5, np.nan, 2.5])
 
 
+@pytest.mark.parametrize("value", [0, 7, np.uint8(7), np.arange(6)])
+def test_integers_are_packed(url, first, value):
+    """As the same numbers are that are floats."""
+    opened(url).write("rain", {"time": 1}, value)
+    np.testing.assert_array_equal(values(url)["rain"][1], np.broadcast_to(value, 6))
+    with pytest.raises(WriterError, match="no place"):
+        opened(url).write("rain", {"time": 1}, 1 << 40)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "raw", "match"),
     [

@@ -69,7 +69,12 @@ def stored_values(array: ManifestArray, values: NDArray[Any], /, *, raw: bool = 
 
 
 def _fine(array: ManifestArray, values: NDArray[Any]) -> NDArray[Any]:
-    """Give times that are counted in nanoseconds in these: xarray makes NaT of coarser ones."""
+    """Give times that are counted in nanoseconds in these, and integers that are packed as floats.
+
+    Of coarser times xarray makes NaT, and integers it divides in place.
+    """
+    if values.dtype.kind in "iu" and array.cf.keys() & {"scale_factor", "add_offset"}:
+        return values.astype("f8")
     if values.dtype.kind != "M" or not str(array.cf.get("units", "")).startswith("nanosecond"):
         return values
     fine = values.astype("M8[ns]")
