@@ -323,3 +323,28 @@ def test_a_store_on_a_web_server_is_opened_by_four_requests(served):
         with xr.open_dataset(server.root, engine="virtualstack", **options) as made:
             assert made["time"].values.tolist() == list(range(12))
         assert server.n_requests == 4, server.log
+
+
+SHAPES = {
+    "several": {"a": np.arange(3)},
+    "one": {"a": np.array(5)},
+    "group": {"a/c": np.arange(3)},
+    "group of one": {"a/c": np.array(3)},
+    "groups": {"a/c/c": np.arange(2)},
+}
+
+
+@pytest.mark.parametrize("hinted", [True, False])
+@pytest.mark.parametrize("before", SHAPES)
+def test_zarr_sees_what_came_into_the_place_of_another_thing(tmp_path, before, hinted):
+    """On a disk the chunk of a number is a file where others have a folder of chunks."""
+    for after in SHAPES:
+        url = tmp_path / after / "x.vstack"
+        for values in (SHAPES[before], SHAPES[after], SHAPES[before]):
+            nodes = {path.rpartition("/")[::2]: (("x",) * x.ndim, x) for path, x in values.items()}
+            tree = xr.DataTree.from_dict({f"/{path}": xr.Dataset({name: x}) for (path, name), x in nodes.items()})
+            tree.virtual.to_manifest_store(url, mode="w")
+            for path, expected in values.items():
+                np.testing.assert_array_equal(zarr.open_group(url, mode="r")[path][...], expected)
+            if not hinted:
+                (url / HINT).unlink()

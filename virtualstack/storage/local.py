@@ -421,8 +421,9 @@ class LocalTarget:
 
     def delete(self, key: str, /) -> None:
         """Delete a file; nothing happens where there is none."""
-        with _StorageErrors(self._url(key), "delete"):
-            self._own_path(key).unlink(missing_ok=True)
+        nothing = contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError)
+        with _StorageErrors(self._url(key), "delete"), nothing:
+            self._own_path(key).unlink()
 
     def delete_folder(self, prefix: str, /) -> None:
         """Delete a folder (``""``: the root) and those in it, as far as they hold no files."""

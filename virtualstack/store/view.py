@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
 import numpy as np
 from numcodecs.zstd import Zstd
@@ -21,7 +21,7 @@ from virtualstack.store.documents import (
     why_refused,
 )
 
-__all__ = ["is_inline", "left_out", "view_of"]
+__all__ = ["array_at", "folders_of", "in_the_way", "is_inline", "left_out", "view_of"]
 
 CHUNK = 1 << 20
 """Bytes up to which a loaded array is one chunk."""
@@ -81,16 +81,43 @@ def view_of(
     """
     new, old = _View(group, is_loaded), _View(previous or ManifestGroup(), was_loaded or is_loaded)
     there = dict(old.documents) if previous is not None else {}
+    chunks, wanted = old.chunk_keys(), new.chunk_keys()
+    for key in in_the_way(there.keys() | chunks, new.documents.keys() | wanted):
+        there.pop(key, None)
+        chunks.discard(key)
+        yield key, None
     for path, array in new.loaded.items():
         before = old.loaded.get(path)
         n_kept = 0 if before is None else _rows_kept(array.array, before.array, storage)
-        if n_kept is None:
+        if n_kept is None and f"{path}/zarr.json" in there:
             del there[f"{path}/zarr.json"]
             yield f"{path}/zarr.json", None
         yield from _chunks(path, array, n_kept or 0, storage)
     yield from ((key, data) for key, data in new.documents.items() if there.get(key) != data)
     yield from ((key, None) for key in sorted(there.keys() - new.documents.keys()))
-    yield from ((key, None) for key in sorted(old.chunk_keys() - new.chunk_keys()))
+    yield from ((key, None) for key in sorted(chunks - wanted))
+
+
+def in_the_way(there: Set[str], wanted: Set[str], /) -> list[str]:
+    """Give the keys that go before others come, as a file system has nothing below a file: documents first.
+
+    >>> in_the_way({"a/zarr.json", "a/c/0", "b/c/0"}, {"a/zarr.json", "a/c"})
+    ['a/zarr.json', 'a/c/0']
+    """
+    folders = {folder for key in wanted for folder in folders_of(key)}
+    found = {key for key in there - wanted if key in folders or not wanted.isdisjoint(folders_of(key))}
+    documents = {f"{array_at(key)}/zarr.json" for key in found} & there
+    return [*sorted(documents), *sorted(found - documents)]
+
+
+def folders_of(key: str, /) -> Iterator[str]:
+    """Give the folders that an object is in, where it is a file."""
+    return (key[:at] for at, letter in enumerate(key) if letter == "/")
+
+
+def array_at(key: str, /) -> str:
+    """Give the path of the array that a chunk is of."""
+    return f"{key}/".rpartition("/c/")[0]
 
 
 def left_out(group: ManifestGroup, /) -> dict[str, str]:

@@ -18,9 +18,9 @@ from virtualstack.formats.manifest_store.names import HINT
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot
 from virtualstack.formats.plain_headers import same_header
 from virtualstack.manifests import ManifestArray, ManifestGroup
-from virtualstack.storage import ObjectStore
+from virtualstack.storage import LocalTarget, ObjectStore
 from virtualstack.storage.puts import Puts
-from virtualstack.store.view import is_inline, view_of
+from virtualstack.store.view import array_at, folders_of, in_the_way, is_inline, view_of
 from virtualstack.warning import warn
 
 __all__ = ["follow", "write_view"]
@@ -107,9 +107,10 @@ def _write_all(objects: ObjectStore, there: set[str], made: Snapshot, permission
     group = _group(objects, made, permission)
     found = list(view_of(group, _loaded_in(group), storage=objects.storage))
     keys = {key for key, _ in found}
-    chunks = [f"{key}/".rpartition("/c/")[0] for key in keys if not key.endswith("zarr.json")]
+    chunks = [array_at(key) for key in keys if not key.endswith("zarr.json")]
     hidden = {f"{path}/zarr.json" for path in chunks} & there
-    before, behind = ([(key, None) for key in sorted(each)] for each in (hidden, there - keys))
+    gone = [*sorted(hidden), *in_the_way(there, keys)]
+    before, behind = ([(key, None) for key in each] for each in (gone, sorted(there - keys - set(gone))))
     _put(objects, [*before, *found, *behind])
     objects.target.put(HINT, hint(made.number))
 
@@ -166,8 +167,12 @@ def _put(objects: ObjectStore, changes: Iterable[tuple[str, bytes | None]]) -> N
     """Write and delete in the order given; objects of one kind that follow each other side by side."""
     for is_there, run in groupby(changes, lambda change: (change[1] is not None, change[0].endswith("zarr.json"))):
         if not is_there[0]:
-            for key, _ in run:
+            keys = [key for key, _ in run]
+            for key in keys:
                 objects.target.delete(key)
+            if isinstance(objects.target, LocalTarget):  # a file may come into the place of a folder
+                for folder in {x for key in keys for x in folders_of(key) if x.endswith("/c")}:
+                    objects.target.delete_folder(folder)
             continue
         puts = Puts(objects.target)
         for key, data in run:
