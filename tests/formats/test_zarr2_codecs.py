@@ -39,6 +39,12 @@ def test_codecs_come_back(codecs):
     assert codecs_from_zarr2(*codecs_to_zarr2(codecs, variable="v"), where="w") == codecs
 
 
+def test_shuffles_that_numcodecs_does_not_undo_are_refused():
+    """As references of others have them; readers give these a codec of ours."""
+    with pytest.raises(WriterError, match="'v' was shuffled by 8 bytes behind its checksums"):
+        codecs_to_zarr2((FLETCHER, Codec.of("numcodecs.shuffle", elementsize=8), ZLIB), variable="v")
+
+
 @pytest.mark.parametrize(
     "codec",
     [

@@ -62,8 +62,8 @@ _NAMES = {
 }
 _SCALEOFFSET = 6
 _SHUFFLE = "numcodecs.shuffle"
-_WHOLE = frozenset({_SHUFFLE, "numcodecs.fletcher32"})
-"""Codecs that leave whole elements, or 4 bytes more, which writers look out for."""
+_MORE = {_SHUFFLE: 0, "numcodecs.fletcher32": 4}
+"""Bytes by which chunks of whole elements become longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,12 @@ def codecs_of(filters: Sequence[Filter], /) -> tuple[Codec, ...]:
         codec = codec_of_filter(step.id, step.values)
         if codec is None:
             continue
-        if codec.name == _SHUFFLE and not {before.name for before in codecs} <= _WHOLE:
+        if codec.name == _SHUFFLE and not _are_whole(codecs, step.values[0]):
             codec = Codec(SHUFFLE, codec.configuration)
         codecs.append(codec)
     return tuple(codecs)
+
+
+def _are_whole(codecs: Sequence[Codec], width: int) -> bool:
+    """Tell whether chunks that went through codecs surely are whole elements of a width in bytes."""
+    return all(x.name in _MORE and _MORE[x.name] % width == 0 for x in codecs)
