@@ -115,7 +115,7 @@ def test_a_part_of_an_archive_moves(tmp_path):
 
 def test_a_folder_without_sources_is_an_error_that_names_those_with(tmp_path, archive):
     """A mistake in a name must not look as if it had been done."""
-    repository = vs.Repository.open(tmp_path / "x.vstack")
+    repository = vs.Repository.open(tmp_path / "x.vstack").write("t", {"time": 0}, 1.0)  # whose values stay in it
     message = rf"no source of .* lies in 's3://bucket/dta/'. They lie in: 'file://{tmp_path}/data/'; name one of these"
     with pytest.raises(WriterError, match=message):
         repository.relocate({"s3://bucket/dta": "s3://other"})
@@ -123,7 +123,7 @@ def test_a_folder_without_sources_is_an_error_that_names_those_with(tmp_path, ar
         repository.relocate({})
     with pytest.raises(WriterError, match="'' is no folder"):
         repository.relocate({"": "s3://other"})
-    assert vs.Repository.open(tmp_path / "x.vstack").snapshot.number == 0
+    assert vs.Repository.open(tmp_path / "x.vstack").snapshot.number == 1
 
 
 @pytest.mark.parametrize(

@@ -172,9 +172,9 @@ def test_a_source_that_was_replaced_by_a_shorter_one(server, mode):
     url = server.url("a/b%20c.nc")
     source = open_source(url)
     server.files = {"a/b c.nc": DATA[:1000]}
-    with pytest.raises(StorageError, match=r"is shorter than the 200000 bytes it had"):
+    with pytest.raises(SourceChangedError, match=r"is shorter than the 200000 bytes it had"):
         source.read(150_000, 10)
-    with pytest.raises(StorageError, match=r"is shorter than the 200000 bytes it had"):
+    with pytest.raises(SourceChangedError, match=r"is shorter than the 200000 bytes it had"):
         source.read_ranges([(150_000, 10), (20_000, 5)])
     server.files = {"a/b c.nc": DATA[:150_005]}
     with pytest.raises(StorageError, match=r"10 bytes were asked for, but 5 came"):

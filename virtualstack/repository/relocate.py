@@ -112,13 +112,13 @@ def _folder(folder: str | os.PathLike[str]) -> str:
 def _check_used(old: str, archive: Archive) -> None:
     """Check that sources lie in a folder; where prefixes do not tell, sources are read until one is found."""
     prefixes = archive.prefixes
-    begins = prefixes.begins()
+    begins = [begin for begin in prefixes.begins() if not begin.startswith(STORE)]  # the store's own stay in it
     if any(begin.startswith(old) for begin in begins):
         return
     if any(old.startswith(begin) for begin in begins) and any(x.startswith(old) for x in _written(archive)):
         return
     shown = ", ".join([f"'{begin}'" for begin in sorted(begins)[:_SHOWN]] + ["..."] * (len(begins) > _SHOWN)) or "none"
-    relative = [x for x in begins if x.startswith((PARENT, STORE)) and _meet(prefixes.root(x), old)]
+    relative = [x for x in begins if x.startswith(PARENT) and _meet(prefixes.root(x), old)]
     remedy = (
         f"'{relative[0]}' is relative to the store, and moves with it: to relocate it, name it so"
         if relative

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.errors import StorageError
+from virtualstack.errors import SourceChangedError
 from virtualstack.forks import in_forked_children
 from virtualstack.location import Location
 from virtualstack.storage.coalesce import coalesce
@@ -133,7 +133,7 @@ class RemoteSource:
             for n in short:  # a cut connection, perhaps: once more
                 parts[n] = ask_one(n)
         except UnsatisfiableError as error:
-            raise StorageError(
+            raise SourceChangedError(
                 f"'{url}' is shorter than the {self.size} bytes it had. Scan it again, or restore what was indexed",
                 url=url,
             ) from error
