@@ -11,6 +11,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.repository.archive import as_read, copy_with_other_times, days, join
+from tests.servers import RangeServer
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, WriterError
 from virtualstack.formats.manifest_store.names import snapshot_key
 from virtualstack.formats.manifest_store.sources import Prefixes
@@ -187,6 +188,18 @@ def test_a_store_and_its_archive_move_to_s3(tmp_path, s3_server):
             s3_server.put(f"both/{path.relative_to(tmp_path).as_posix()}", path.read_bytes())
     found = read("s3://bucket/both/x.vstack", storage={"s3://bucket": s3_server.options})
     xr.testing.assert_identical(found, as_read(paths))
+
+
+@pytest.mark.parametrize("name", ["a b", "100%", "p%41", "run#1", "w?o", "\u00e9"])
+def test_relative_names_are_paths_at_a_web_server_too(tmp_path, name):
+    """Though these characters mean something else in its URLs."""
+    (tmp_path / name).mkdir()
+    (path,) = days(tmp_path / name, 1)
+    path = path.rename(path.with_name(f"{name}.nc"))
+    vs.open_virtual_dataset(path).virtual.to_manifest_store(tmp_path / "x.vstack", relative=True)
+    with RangeServer(tmp_path) as server:
+        found = xr.load_dataset(server.url("x.vstack"), engine="virtualstack", allow=[server.root])
+    xr.testing.assert_identical(found, xr.load_dataset(path))
 
 
 def test_relative_sources_are_relocated_by_their_name(tmp_path):

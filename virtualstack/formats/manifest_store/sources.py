@@ -43,6 +43,7 @@ _MAX_WORK = 1 << 29
 
 STORE, PARENT = "./", "../"
 _RELATIVE = STORE, PARENT
+_WEB = "http://", "https://"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _PARTS = re.compile(r"[/\\?#]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -210,9 +211,11 @@ class Prefixes:
 
     def root(self, text: str, /) -> str:
         """Give the URL of a location, or of its beginning, as it is written."""
-        if text.startswith(PARENT):
-            return self.parent + text[len(PARENT) :]
-        return self.store + text[len(STORE) :] if text.startswith(STORE) else text
+        for begin, folder in ((PARENT, self.parent), (STORE, self.store)):
+            if text.startswith(begin):
+                path = text[len(begin) :]
+                return folder + (_encoded(path) if folder.startswith(_WEB) else path)
+        return text
 
     @property
     def parent(self) -> str:
@@ -306,6 +309,11 @@ class Prefixes:
         """Whether a URL may be written as relative to the store with a beginning."""
         root = self.root(begin)
         return url.startswith(root) and _is_plain(begin + url[len(root) :])
+
+
+def _encoded(path: str) -> str:
+    """Give a path as it stands in the URL of a web server, to which these characters mean something else."""
+    return path.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
 
 
 def _begin_of(prefix: str) -> str:
