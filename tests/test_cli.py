@@ -101,6 +101,20 @@ def test_build_makes_a_new_snapshot_of_a_store_that_is_there(files, tmp_path, ca
             assert cube.sizes["time"] == n
 
 
+def test_build_writes_stores_of_local_files_to_buckets(files, s3_server, monkeypatch, capsys):
+    """They are read as given there, though stores in buckets name no local files on their own; a second time too."""
+    for name in ("access_key_id", "secret_access_key"):
+        monkeypatch.setenv(f"AWS_{name.upper()}", s3_server.options[name])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    for given in (files[:2], files):
+        assert main(["build", *given, "-o", "s3://bucket/built/cube.vstack", "--verify"]) == 0
+        seen = capsys.readouterr()
+        assert f"time: {2 * len(given)}" in seen.out
+        assert "verified: " in seen.out
+        assert seen.err == ""
+
+
 def test_build_rewrites_within_a_budget(tmp_path, capsys):
     """Files of an odd length in longer chunks, which kerchunk cannot take."""
     files = []

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import xarray as xr
 
@@ -95,14 +96,16 @@ def _build(options: argparse.Namespace) -> int:
         say("note", f"groups {left_out} below '{where}' are left out; --group chooses one")
     with _said_by_xarray(CombineError, "the files cannot be joined"):
         joined = datasets[0] if dim is None else _joined(datasets, urls, dim, options)
+    allowed: dict[str, Any] = {}
     if options.output.rstrip("/").endswith(STORE):
-        joined.virtual.to_manifest_store(options.output, mode="w")
+        allowed["allow"] = sorted({f"{url.rpartition('/')[0]}/" for url in urls})
+        joined.virtual.to_manifest_store(options.output, mode="w", **allowed)
     elif options.output.rstrip("/").endswith(ICECHUNK):
         save_icechunk(joined.virtual.to_group(), options.output, rewrite=options.rewrite)
     else:
         joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite)
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
-        cube = xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint)
+        cube = xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint, **allowed)
     with cube:
         show(cube)
         sources = f"{len(urls)} file{'s' if len(urls) != 1 else ''}"
