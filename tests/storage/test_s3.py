@@ -13,6 +13,7 @@ from moto.s3.responses import S3Response
 from tests.servers import RangeServer
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.storage import Storage, open_source, remember
+from virtualstack.storage.listing import find_urls
 
 PUBLIC, PRIVATE = "s3://bucket/data/public.nc", "s3://bucket/data/private.nc"
 DATA = bytes(range(256)) * 400
@@ -115,6 +116,33 @@ def test_identities_are_tried_in_turn_and_the_right_one_is_kept(monkeypatch):
         with pytest.raises(StorageError, match=message) as caught:
             open_source("s3://b/k", storage=make(server))
         assert "wrong" not in str(caught.value)
+
+
+LISTED = b"""<ListBucketResult><Name>b</Name><KeyCount>1</KeyCount><IsTruncated>false</IsTruncated><Contents>
+<Key>d/k.nc</Key><LastModified>2024-01-01T00:00:00.000Z</LastModified><Size>4</Size><ETag>"e"</ETag></Contents>
+</ListBucketResult>"""
+
+
+def test_listings_are_asked_for_by_all_identities(monkeypatch):
+    """As objects are; obstore has another error for them."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "wrong")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with RangeServer({"b": LISTED}, mode="refuse_signed") as server:
+        assert find_urls(["s3://b/d/*.nc"], storage=make(server)) == ["s3://b/d/k.nc"]
+        server.mode, server.status = "status", 403
+        with pytest.raises(StorageError, match=r"no identity that was tried .*Give one that may"):
+            find_urls(["s3://b/d/*.nc"], storage=make(server))
+        server.status = 404
+        with pytest.raises(StorageError, match="Check the name of the bucket"):
+            find_urls(["s3://b/d/*.nc"], storage=make(server))
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:9000", "//localhost:9000"])
+def test_an_endpoint_that_is_no_url_is_named(endpoint):
+    """As obstore panics."""
+    options = {"endpoint": endpoint, "access_key_id": "a", "secret_access_key": "b"}
+    with pytest.raises(StorageError, match="endpoint is no URL: one begins with"):
+        open_source("s3://b/k", storage={"s3://b": options})
 
 
 def test_given_credentials_are_the_only_ones(monkeypatch):

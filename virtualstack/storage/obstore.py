@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -470,6 +471,12 @@ def _honest[T](url: str, ask: Callable[[], T]) -> T:
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # pyo3's, which cannot be imported
             raise
+        if any(sign in str(error) for sign in ("InvalidUri", "RelativeUrl")):
+            raise StorageError(
+                f"'{url}' cannot be asked for, as its endpoint is no URL: one begins with https:// or http://, such as "
+                "http://localhost:9000; see storage= and AWS_ENDPOINT_URL",
+                url=url,
+            ) from error
         raise StorageError(f"'{url}': obstore broke down ({error}); please report this", url=url) from error
 
 
@@ -486,7 +493,8 @@ def _translate(error: Exception, url: str) -> NoReturn:
             f"there is nothing at '{url}': {answer}. Check the URL, and that the object was not moved", url=url
         ) from error
     refusals = exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError
-    if isinstance(error, refusals) or any(f"<Code>{code}<" in text for code in _EXPIRED):
+    is_refused = re.search(r"status code: 40[13] ", text.partition("\n\nDebug source")[0])  # of listings
+    if isinstance(error, refusals) or is_refused or any(f"<Code>{code}<" in text for code in _EXPIRED):
         raise _RefusedError(answer, url=url) from error
     if isinstance(error, exceptions.NotSupportedError) or any(x in text for x in ("CONTENT_RANGE", "non-partial")):
         raise RangesIgnoredError(f"'{url}': its server cannot do this: {answer}. Use another", url=url) from error
@@ -505,6 +513,8 @@ def _translate(error: Exception, url: str) -> NoReturn:
             "It leads on in circles, or to an http:// address, which is not followed from https://: if it may, give "
             f'storage={{"{split_url(url)[0]}": {{"allow_http": True}}}}'
         )
+    elif "code: 404 " in text:
+        remedy = "Check the name of the bucket, and the endpoint if one is given"
     elif isinstance(error, NotImplementedError) or "code: 405 " in text or "code: 501 " in text:
         remedy = "Use another kind of store"
     elif _is_option_error(error):
