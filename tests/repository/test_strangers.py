@@ -21,6 +21,7 @@ from numcodecs import blosc
 
 import virtualstack as vs
 from tests.repository.archive import days, join
+from tests.servers import RangeServer
 from virtualstack.cli import main
 from virtualstack.errors import (
     ChunkDecodeError,
@@ -297,6 +298,20 @@ def test_a_log_ends_where_snapshots_were_expired():
     objects = Unlisted()
     assert len(log_of(objects, None)) == 1500
     assert objects.n_asked < 4000
+
+
+@pytest.mark.parametrize("folder", ["data", "data/"])
+def test_what_this_account_wrote_may_name_private_web_servers(tmp_path, monkeypatch, folder):
+    """And URLs that a stranger's may not, such as with an empty segment; it is read, and grows, without ``allow=``."""
+    files = {f"{folder}/{path.name}": path.read_bytes() for path in days(tmp_path, 2)}
+    with RangeServer(files) as server:
+        first, second = map(server.url, files)
+        vs.open_virtual_dataset(first).virtual.to_manifest_store(tmp_path / "x.vstack")
+        vs.open_virtual_dataset(second).virtual.to_manifest_store(tmp_path / "x.vstack", append_dim="time")
+        assert xr.load_dataset(tmp_path / "x.vstack", engine="virtualstack").sizes["time"] > 1
+        monkeypatch.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path / "another"))
+        with pytest.raises(ForbiddenLocationError, match=r"loopback|empty segment"):
+            vs.open_virtual_dataset(tmp_path / "x.vstack")
 
 
 def references(to, path):

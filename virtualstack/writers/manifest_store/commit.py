@@ -15,8 +15,9 @@ from virtualstack.formats.manifest_store.history import MAX_BUNDLE, archive_of, 
 from virtualstack.formats.manifest_store.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
 from virtualstack.formats.manifest_store.snapshot import Bundle, Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
-from virtualstack.location import local_path
 from virtualstack.storage import ObjectStore, Target
+from virtualstack.storage.registry import OBJECT_STORES
+from virtualstack.storage.spelling import flaw
 from virtualstack.storage.trust import is_signed, sign
 from virtualstack.writers.manifest_store.changes import changes_of
 from virtualstack.writers.manifest_store.conflicts import check_together, rebased
@@ -157,16 +158,21 @@ def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> 
 
 
 def _signatures(made: Snapshot, head: Snapshot, url: str, permission: Permission) -> tuple[str, ...]:
-    """Sign which places a snapshot names, where local files are among them, and keep what others have signed so.
+    """Sign which places a snapshot names, where not all are buckets, and keep what others have signed so.
 
     What others have named is not signed, unless all of it may be read: they would be trusted with it from now on.
     """
     prefixes = Prefixes(store=url, table=made.prefixes, moved=made.moved)
-    if not any(local_path(prefixes.root(begin)) for begin in prefixes.begins()):
+    if all(map(_is_in_bucket, map(prefixes.root, prefixes.begins()))):
         return ()
     is_same = (made.prefixes, made.moved) == (head.prefixes, head.moved)
     own = sign(prefixes.signed()) if _may_sign(made, head, url, permission) else None
     return tuple(dict.fromkeys([*(head.signatures if is_same else ()), *([] if own is None else [own])]))
+
+
+def _is_in_bucket(url: str) -> bool:
+    """Whether anybody's store may name it; of web servers, which are on a private network is not known now."""
+    return url.partition("://")[0] in (*OBJECT_STORES, "memory") and flaw(f"{url}x") is None
 
 
 def _may_sign(made: Snapshot, head: Snapshot, url: str, permission: Permission) -> bool:
