@@ -152,6 +152,9 @@ def test_integers_are_packed(url, first, value):
     [
         ("rain", 20_000.0, False, "have no place in variable '/?rain' .* from -32768 to 32767: .*20000"),
         ("rain", -0.5, False, "would read as"),
+        ("rain", np.inf, False, "would read as"),
+        ("rain", -np.inf, False, "would read as"),
+        ("mask", np.inf, False, "would read as"),
         ("rain", 40_000, True, "40000"),
         ("rain", 0.5, True, "would read as"),
         ("mask", 0.5, False, "would read as"),

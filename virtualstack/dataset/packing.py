@@ -132,7 +132,7 @@ def _same(a: NDArray[Any], b: NDArray[Any], tolerance: float, dtype: np.dtype[An
             with np.errstate(all="ignore"):
                 rounding = np.finfo(dtype if dtype.kind in "fc" else np.float32).eps
                 near = np.abs(a - b) <= tolerance * (1 + 1e-6) + rounding * np.abs(a)
-            equal = (a == b) | (near & np.isfinite(b))
+            equal = (a == b) | (near & np.isfinite(a) & np.isfinite(b))
         found: NDArray[np.bool_] = np.where(none[0] | none[1], none[0] & none[1], equal)
         return found
     if a.dtype.kind in "mM" or b.dtype.kind in "mM":
