@@ -325,6 +325,20 @@ def test_a_store_on_a_web_server_is_opened_by_four_requests(served):
         assert server.n_requests == 4, server.log
 
 
+def test_a_store_in_a_bucket_that_may_not_be_listed(served):
+    """S3 says of an object that is not there that it is forbidden, to those who may not list the bucket."""
+
+    def fault(path):
+        return None if (served.parent / path.removeprefix("b/")).is_file() else 403
+
+    files = {f"b/{x.relative_to(served.parent)}": x.read_bytes() for x in served.rglob("*") if x.is_file()}
+    with RangeServer(files, fault=fault) as server:
+        storage = {"s3://b/": {"endpoint": server.root, "max_retries": 0}}
+        assert len(Repository.open("s3://b/x.vstack", storage=storage).log()) == 4
+        with pytest.raises(StorageError, match="no identity that was tried"):
+            Repository.open("s3://b/y.vstack", storage=storage)
+
+
 SHAPES = {
     "several": {"a": np.arange(3)},
     "one": {"a": np.array(5)},

@@ -88,8 +88,10 @@ def _probed(objects: Objects, error: StorageError) -> int | None:
     for n in range(number, number + _MOST_PROBED):
         try:
             objects.get(snapshot_key(n + 1), most=MAX_DOCUMENT)
-        except SourceNotFoundError:
-            return n
+        except StorageError as missing:  # who may not list is refused by S3 what is not there
+            if isinstance(missing, SourceNotFoundError) or isinstance(missing.__cause__, PermissionError):
+                return n
+            raise
     raise MalformedFileError(
         f"'{objects.url}' says that its newest snapshot is {number}, and has {_MOST_PROBED} behind it: the server "
         "answers whatever is asked, or writers could not say how far they are; open it where it can be listed",
