@@ -342,6 +342,23 @@ def test_a_store_that_was_opened_long_ago_puts_nothing_back(url, tmp_path):
     assert len(Repository.open(url).log()) == 2
 
 
+def test_datasets_whose_variables_are_all_loaded(tmp_path):
+    """They know what they were opened from, too."""
+    url = tmp_path / "x.vstack"
+    xr.Dataset({"q": ("x", [1.0, 2.0])}, {"x": [0, 1]}).virtual.to_manifest_store(url)
+    a, b = (vs.open_virtual_dataset(url) for _ in range(2))
+    a.assign(a=("x", [3.0, 4.0])).virtual.to_manifest_store(url, mode="w")
+    b.assign(b=("x", [5.0, 6.0])).virtual.to_manifest_store(url, mode="w")
+    assert set(vs.open_virtual_dataset(url).variables) == {"x", "q", "a", "b"}
+    with pytest.raises(ConflictError, match="as it was at snapshot 0"):
+        b.virtual.to_manifest_store(url, mode="w")
+    with pytest.raises(ConflictError, match="changed variable '/b'"):
+        a.assign(b=("x", [7.0, 8.0])).virtual.to_manifest_store(url, mode="w")
+    earlier = vs.open_virtual_dataset(url, reader=vs.readers.ManifestStore(at=0))
+    earlier.virtual.to_manifest_store(url, mode="w")
+    xr.testing.assert_identical(vs.open_virtual_dataset(url), earlier)
+
+
 def test_what_two_writers_say_of_a_group(url, tmp_path):
     """Attributes, coordinates and dimensions of each are there; of one attribute there is one value."""
     a = Change(url, lambda group: replace(group, attributes={"a": 1}, coordinates={"a"}, dimensions={"time": 4}))

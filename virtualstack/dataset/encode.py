@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import conventions
 
-from virtualstack.dataset.notes import refusals_of, unlimited_of
+from virtualstack.dataset.notes import refusals_of, unlimited_of, version_of
 from virtualstack.dataset.variables import virtual_array
 from virtualstack.errors import WriterError
 from virtualstack.manifests import ManifestArray, ManifestGroup, inline_array, same_value, value_changing
@@ -49,6 +49,7 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
         loaded=frozenset(name for name, variable in variables.items() if virtual_array(variable) is None),
         refusals=refusals_of(dataset),
         url=dataset.encoding.get("source"),
+        version=version_of(dataset),
     )
 
 

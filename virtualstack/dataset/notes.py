@@ -9,11 +9,12 @@ import xarray as xr
 
 from virtualstack.manifests import ManifestGroup, Refusal
 
-__all__ = ["groups_of", "notes_on", "refusals_of", "unlimited_of", "with_refusals"]
+__all__ = ["groups_of", "notes_on", "refusals_of", "unlimited_of", "version_of", "with_refusals"]
 
 _REFUSALS = "virtualstack_refusals"
 _GROUPS = "virtualstack_groups"
 _UNLIMITED = "unlimited_dims"
+_VERSION = "virtualstack_version"
 
 
 def notes_on(group: ManifestGroup, /) -> dict[str, Any]:
@@ -23,6 +24,8 @@ def notes_on(group: ManifestGroup, /) -> dict[str, Any]:
         encoding["source"] = group.url
     if group.refusals:
         encoding[_REFUSALS] = group.refusals
+    if group.version is not None:
+        encoding[_VERSION] = group.version
     if group.groups:
         encoding[_GROUPS] = tuple(group.groups)
     return encoding
@@ -50,3 +53,9 @@ def with_refusals(dataset: xr.Dataset, refusals: Iterable[Refusal], /) -> xr.Dat
 def unlimited_of(dataset: xr.Dataset, /) -> frozenset[str]:
     """Name the dimensions that are unlimited in the source, and are there still."""
     return frozenset(map(str, set(dataset.encoding.get(_UNLIMITED, ())) & set(dataset.dims)))
+
+
+def version_of(dataset: xr.Dataset, /) -> tuple[int, float] | None:
+    """Give the snapshot of a manifest store that was opened, where the dataset still knows and it was the newest."""
+    version: tuple[int, float] | None = dataset.encoding.get(_VERSION)
+    return version

@@ -62,6 +62,8 @@ class ManifestGroup:
         them otherwise.
     url
         The source, or ``None`` where there are several.
+    version
+        Of a manifest store: number and time (s since 1970) of the snapshot, where it was the newest.
     """
 
     arrays: Mapping[str, ManifestArray] = field(default_factory=dict)
@@ -74,6 +76,7 @@ class ManifestGroup:
     refusals: tuple[Refusal, ...] = ()
     not_text: frozenset[str] = frozenset()
     url: str | None = None
+    version: tuple[int, float] | None = None
 
     def __post_init__(self) -> None:
         for name, array in self.arrays.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ClassVar
 
@@ -76,7 +76,8 @@ class ManifestStore:
         snapshot = open_snapshot(objects, self.at)
         permission = permission_of(objects.url, snapshot, self.allow)
         check_labels(snapshot, url, options.drop_variables)
-        return group_of(snapshot, archive_of(snapshot, objects, permission), is_chosen=self.at is not None)
+        group = group_of(snapshot, archive_of(snapshot, objects, permission), is_chosen=self.at is not None)
+        return group if self.at is not None else replace(group, version=(snapshot.number, snapshot.time))
 
 
 def check_labels(snapshot: Snapshot, url: str, dropped: Collection[str] = (), /) -> None:

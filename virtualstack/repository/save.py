@@ -176,8 +176,10 @@ def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) 
         )
     arrays = (array for _, node in group.walk() for array in node.arrays.values())
     stored = [x for array in arrays for x in stored_in(array.manifest, objects.url)]
-    tokens = [x.token for x in stored if not x.is_chosen]
-    seen = max(((n, time) for _, n, time, _ in tokens), default=None)
+    versions = [x.token[1:3] for x in stored if not x.is_chosen]
+    if group.version is not None and group.url == url:  # of one whose variables are all loaded
+        versions.append(group.version)
+    seen = max(versions, default=None)
     if seen is None:
         return read_snapshot(objects, number)
     check_there(objects, *seen)
