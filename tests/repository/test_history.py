@@ -362,3 +362,24 @@ def test_zarr_sees_what_came_into_the_place_of_another_thing(tmp_path, before, h
                 np.testing.assert_array_equal(zarr.open_group(url, mode="r")[path][...], expected)
             if not hinted:
                 (url / HINT).unlink()
+
+
+def test_a_repository_is_shown_by_its_variables(url, tmp_path):
+    """In few lines, whatever it holds, and nothing that a terminal takes for a command."""
+    Change(url, added(**{"w\x1b[2J": virtual(tmp_path, range(10), "w")})).commit()
+    repository = Repository.open(url)
+    assert repr(repository).splitlines() == [
+        f"<snapshot 10 of 'file://{url}', 2000-01-10 00:00:00.000001Z>",
+        "  v: int32 (time 10, x 4)",
+        "  time: int64 (time 10)",
+        "  w\\x1b[2J: int32 (time 10, x 4)",
+    ]
+    assert repr(repository.snapshot) == "<snapshot 10 of 2000-01-10 00:00:00.000001Z: 3 variables>"
+
+
+def test_a_repository_of_many_variables_is_shown_in_part(tmp_path):
+    many = {f"v{i:03}": virtual(tmp_path, [0]) for i in range(60)}
+    create(tmp_path / "y.vstack", many)
+    lines = repr(Repository.open(tmp_path / "y.vstack")).splitlines()
+    assert len(lines) == 52
+    assert lines[-1] == "  ... 10 more"

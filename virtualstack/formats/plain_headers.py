@@ -85,6 +85,19 @@ class ArrayHeader:
             fills=tables.fills,
         )
 
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes; ``axis 0`` and so on where they have none."""
+        if self.dimension_names is None:
+            return tuple(f"axis {i}" for i in range(len(self.grid.axes)))
+        return self.dimension_names
+
+    @property
+    def sizes(self) -> str:
+        """Dtype and lengths in words, such as ``float32 (time 31, lat 180)``."""
+        sizes = zip(self.dims, self.grid.array_shape, strict=True)
+        return f"{self.dtype} ({', '.join(f'{dim} {n}' for dim, n in sizes)})"
+
     def array(self, manifest: Manifest, /) -> ManifestArray:
         """Put the chunks in."""
         return ManifestArray(

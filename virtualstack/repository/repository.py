@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import archive_of
-from virtualstack.formats.manifest_store.moments import Moment
+from virtualstack.formats.manifest_store.moments import Moment, text_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.location import absolute_url
+from virtualstack.printable import printable
 from virtualstack.readers.base import Reader
 from virtualstack.readers.manifest_store import At, open_snapshot, permission_of
 from virtualstack.repository.compact import compact
@@ -36,7 +37,10 @@ from virtualstack.writers.manifest_store.commit import GRACE
 __all__ = ["Repository"]
 
 
-@dataclass(frozen=True)
+_SHOWN = 50  # variables in a repr
+
+
+@dataclass(frozen=True, repr=False)
 class Repository:
     """A manifest store at one of its snapshots; made by :meth:`open`.
 
@@ -85,6 +89,13 @@ class Repository:
         """
         objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.of(storage), allow)
         return cls(objects, open_snapshot(objects, at), allow)
+
+    def __repr__(self) -> str:
+        snapshot = self.snapshot
+        named = [f"  {path.removeprefix('/')}: {node.header.sizes}" for path, node in snapshot.arrays.items()]
+        more = [f"  ... {len(named) - _SHOWN} more"] * (len(named) > _SHOWN)
+        first = f"<snapshot {snapshot.number} of '{self.objects.url.rstrip('/')}', {text_of(snapshot.time)}>"
+        return printable("\n".join([first, *named[:_SHOWN], *more]))
 
     def relocate(
         self,

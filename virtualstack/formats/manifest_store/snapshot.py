@@ -13,6 +13,7 @@ import numpy as np
 
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
 from virtualstack.formats.manifest_store.documents import dump, load
+from virtualstack.formats.manifest_store.moments import text_of
 from virtualstack.formats.manifest_store.names import FORMAT
 from virtualstack.formats.manifest_store.tables import Table
 from virtualstack.formats.plain_headers import (
@@ -80,7 +81,7 @@ class Bundle:
         return cls(name, len(data), zlib.crc32(data))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Snapshot:
     """One state of a store.
 
@@ -119,6 +120,9 @@ class Snapshot:
     moved: tuple[tuple[str, str, int], ...] = ()
     bundle: Bundle | None = None
     signatures: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<snapshot {self.number} of {text_of(self.time)}: {len(self.arrays)} variables>"
 
     def encode(self) -> bytes:
         """Give the bytes of the object.

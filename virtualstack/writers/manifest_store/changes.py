@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot
-from virtualstack.formats.plain_headers import ArrayHeader, same_header
+from virtualstack.formats.plain_headers import same_header
 from virtualstack.manifests import same_value
 
 __all__ = ["changes_of"]
@@ -34,7 +34,7 @@ def _changes(before: Snapshot, after: Snapshot) -> Iterator[tuple[str, str]]:
     for path, node in after.arrays.items():
         old = before.arrays.get(path)
         if old is None:
-            yield path, f"new, {_sizes(node.header)}"
+            yield path, f"new, {node.header.sizes}"
         elif old is not node:
             yield from ((path, what) for what in _changes_of_array(old, node))
     for path in (*before.arrays, *before.groups):
@@ -55,9 +55,9 @@ def _changes_of_array(old: ArrayNode, new: ArrayNode) -> Iterator[str]:
     a, b = old.header, new.header
     is_anew = old.generation != new.generation
     if a.dimension_names != b.dimension_names or a.dtype != b.dtype:
-        yield f"anew, {_sizes(b)}"
+        yield f"anew, {b.sizes}"
         return
-    sizes = list(zip(_dims(a), a.grid.array_shape, b.grid.array_shape, strict=True))
+    sizes = list(zip(a.dims, a.grid.array_shape, b.grid.array_shape, strict=True))
     grown = [f"{dim} {n} to {m}" for dim, n, m in sizes if n != m]
     if grown:
         yield ", ".join(grown)
@@ -69,13 +69,3 @@ def _changes_of_array(old: ArrayNode, new: ArrayNode) -> Iterator[str]:
         yield "compacted"
     if not grown and a.grid == b.grid and not same_header(a, b):
         yield "attributes"
-
-
-def _dims(header: ArrayHeader) -> Sequence[str]:
-    names = header.dimension_names
-    return tuple(f"axis {i}" for i in range(len(header.grid.axes))) if names is None else names
-
-
-def _sizes(header: ArrayHeader) -> str:
-    sizes = zip(_dims(header), header.grid.array_shape, strict=True)
-    return f"{header.dtype} ({', '.join(f'{dim} {n}' for dim, n in sizes)})"
