@@ -227,6 +227,17 @@ def test_a_new_place_cannot_climb(tmp_path, archive, folder):
         repository.relocate({tmp_path / "data": folder})
 
 
+@pytest.mark.parametrize(
+    "folder", ["../data#", "../what?/a", "../a\\", "../%2e%2e/data", "../a%2f/b", "../a\nb", "./a/#"]
+)
+def test_a_new_place_that_no_relative_location_may_have(tmp_path, archive, folder):
+    """It is refused, as no reader would take the locations, or the store at all, any more."""
+    repository = vs.Repository.open(tmp_path / "x.vstack")
+    with pytest.raises(WriterError, match="is no path that may be relative to the store"):
+        repository.relocate({tmp_path / "data": folder})
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), as_read(archive))
+
+
 def test_what_lies_in_the_store_stays_there(tmp_path):
     """Sources in the store's own folder move with it."""
     join(days(tmp_path / "elsewhere")).virtual.to_manifest_store(tmp_path / "x.vstack")

@@ -10,7 +10,7 @@ from virtualstack.errors import ForbiddenLocationError, WriterError
 from virtualstack.formats.manifest_store.archive import Archive
 from virtualstack.formats.manifest_store.history import archive_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
-from virtualstack.formats.manifest_store.sources import PARENT, STORE, Prefixes
+from virtualstack.formats.manifest_store.sources import PARENT, STORE, Prefixes, is_plain
 from virtualstack.location import absolute_url, split_url
 from virtualstack.readers.manifest_store import permission_of
 from virtualstack.storage import Allow, ObjectStore, Permission
@@ -79,7 +79,14 @@ def _old(folder: str | os.PathLike[str]) -> str:
 
 def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
     found = _folder(folder)
-    if not found.startswith((STORE, PARENT)):
+    if found.startswith((STORE, PARENT)):
+        if not is_plain(f"{found}x"):
+            raise WriterError(
+                f"'{found}' is no path that may be relative to the store, as '#', '?', '\\', '%' or a control "
+                "character makes another one of it elsewhere: give an absolute path, or rename the folder",
+                feature="location",
+            )
+    else:
         objects.storage.check_known(found)
         is_nowhere = found.startswith(tuple(f"{scheme}://" for scheme in (*OBJECT_STORES, *WEB)))
         is_nowhere = is_nowhere and split_url(found)[0].endswith(":///")

@@ -24,6 +24,7 @@ __all__ = [
     "SourcePage",
     "SourceRow",
     "folders_of",
+    "is_plain",
 ]
 
 SOURCES_PAGE = 4096
@@ -141,7 +142,7 @@ class Prefixes:
         text = self.written(row, prefixes)
         url = self.root(text)
         is_relative = text.startswith(_RELATIVE)
-        if _SCHEME.match(url) is None or (is_relative and not _is_plain(text)):
+        if _SCHEME.match(url) is None or (is_relative and not is_plain(text)):
             raise ForbiddenLocationError(
                 f"'{self.store}' has the location '{text[:1000]}', which is neither a URL nor a plain path below the "
                 "folder that holds the store: it is damaged or a trap",
@@ -308,7 +309,7 @@ class Prefixes:
     def _fits(self, url: str, begin: str) -> bool:
         """Whether a URL may be written as relative to the store with a beginning."""
         root = self.root(begin)
-        return url.startswith(root) and _is_plain(begin + url[len(root) :])
+        return url.startswith(root) and is_plain(begin + url[len(root) :])
 
 
 def _encoded(path: str) -> str:
@@ -320,7 +321,7 @@ def _begin_of(prefix: str) -> str:
     return next((begin for begin in _RELATIVE if prefix.startswith(begin)), "")
 
 
-def _is_plain(text: str) -> bool:
+def is_plain(text: str, /) -> bool:
     """Whether a relative location stays below where it begins, whoever makes a path or a web request of it."""
     rest = unquote(text.partition("/")[2])
     return not any(part in ("", ".", "..") for part in _PARTS.split(rest)) and _CONTROL.search(rest) is None
