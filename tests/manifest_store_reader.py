@@ -19,7 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.registry import get_codec_class
 from zarr.storage import MemoryStore
 
-PAGE, SOURCES, PART, MISSING, EMPTY, INLINE = 32768, 4096, 1 << 40, -1, -2, -3
+PAGE, SOURCES, PART, MISSING, EMPTY, INLINE, WEB = 32768, 4096, 1 << 40, -1, -2, -3, ("http://", "https://")
 
 
 def snapshots(folder: Path) -> list[int]:
@@ -53,17 +53,16 @@ class Store:
     def value(self, data):
         if not isinstance(data, dict):
             return [self.value(x) for x in data] if isinstance(data, list) else data
-        ((kind, inner),) = data.items()
+        ((kind, data),) = data.items()
         match kind:
             case "array" | "scalar":
-                array = np.ndarray(inner[1], to_dtype(inner[0]), cut(self.heap, *inner[2]))
-                return array if kind == "array" else array[()]
+                return np.ndarray(data[1], to_dtype(data[0]), cut(self.heap, *data[2]))[... if kind == "array" else ()]
             case "strings":
-                return np.array(inner[1], np.dtypes.StringDType()).reshape(inner[0])
+                return np.array(data[1], np.dtypes.StringDType()).reshape(data[0])
             case "dict":
-                return {name: self.value(x) for name, x in inner.items()}
+                return {name: self.value(x) for name, x in data.items()}
         convert = {"bytes": lambda x: cut(self.heap, *x), "tuple": lambda x: tuple(map(self.value, x))}
-        return {**convert, "int": int, "float": float}[kind](inner)
+        return {**convert, "int": int, "float": float}[kind](data)
 
     def array(self, node: dict) -> dict:
         dtype, encodings = to_dtype(node["dtype"]), node["encodings"]
@@ -102,7 +101,8 @@ class Store:
         text = self.snapshot["prefixes"][number] + suffix
         for x in self.snapshot["relocations"]:
             if number < x["n_prefixes"] and text.startswith(x["old"]):
-                text = x["new"] + text.removeprefix(x["old"])
+                rest, into = text.removeprefix(x["old"]), x["new"].startswith(WEB) - x["old"].startswith(WEB)
+                text = x["new"] + [rest, rest.translate({35: "%23", 37: "%25", 63: "%3F"}), unquote(rest)][into]
         if text.startswith(("./", "../")):
             parts = unquote(text.partition("/")[2]).replace("\\", "/").split("/")
             check(not {"", ".", ".."} & set(parts), f"location '{text}'")

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import fsspec
 import numpy as np
@@ -12,6 +13,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.repository.archive import as_read, copy_with_other_times, days, join
 from tests.servers import RangeServer
+from tests.test_manifest_store_reader import assert_reads_alike
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, WriterError
 from virtualstack.formats.manifest_store.names import snapshot_key
 from virtualstack.formats.manifest_store.sources import Prefixes
@@ -200,6 +202,27 @@ def test_relative_names_are_paths_at_a_web_server_too(tmp_path, name):
     with RangeServer(tmp_path) as server:
         found = xr.load_dataset(server.url("x.vstack"), engine="virtualstack", allow=[server.root])
     xr.testing.assert_identical(found, xr.load_dataset(path))
+
+
+@pytest.mark.parametrize("name", ["a b", "100%", "p%41", "run#1", "w?o", "\u00e9"])
+def test_names_are_spelt_as_they_are_where_files_moved(tmp_path, name):
+    """From a disk to a web server, where these characters mean something else, and back; as the store names them."""
+    (path,) = days(tmp_path / name, 1)
+    path = path.rename(path.with_name(f"{name}.nc"))
+    expected, url = xr.load_dataset(path), tmp_path / "x.vstack"
+    vs.open_virtual_dataset(path).virtual.to_manifest_store(url)
+    with RangeServer(tmp_path) as server:
+        repository = vs.Repository.open(url, allow=[server.root]).relocate({tmp_path: server.root})
+        xr.testing.assert_identical(xr.load_dataset(url, engine="virtualstack", allow=[server.root]), expected)
+        assert repository.verify().is_good
+        quoted = vs.open_virtual_dataset(server.url(quote(f"{name}/{name}.nc")))
+        quoted.virtual.to_manifest_store(tmp_path / "y.vstack")
+        for store in ("x.vstack", "y.vstack"):
+            repository = vs.Repository.open(tmp_path / store, allow=[server.root])
+            repository.relocate({server.root: tmp_path})
+            xr.testing.assert_identical(read(tmp_path / store), expected)
+            assert set(vs.open_virtual_dataset(tmp_path / store).virtual.locations["url"]) == {f"file://{path}"}
+            assert_reads_alike(tmp_path / store)
 
 
 def test_relative_sources_are_relocated_by_their_name(tmp_path):

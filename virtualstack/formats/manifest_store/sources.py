@@ -165,7 +165,7 @@ class Prefixes:
         text = self.table[number] + row[1]
         for old, new, n in self.moved:
             if number < n and text.startswith(old):
-                text = self._checked(new + text[len(old) :])
+                text = self._checked(_moved(text, old, new)[0])
         return text
 
     def begins(self) -> list[str]:
@@ -328,9 +328,13 @@ def is_plain(text: str, /) -> bool:
 
 
 def _moved(begin: str, old: str, new: str) -> tuple[str, ...]:
-    """Give what locations begin with after a relocation that may be of a part of them."""
+    """Give what locations begin with after a relocation that may be of a part of them.
+
+    Between web servers and other places, what follows is spelt as it is there.
+    """
     if begin.startswith(old):
-        return (new + begin[len(old) :],)
+        rest, was_web, is_web = begin[len(old) :], old.startswith(_WEB), new.startswith(_WEB)
+        return (new + (rest if was_web == is_web else _encoded(rest) if is_web else unquote(rest)),)
     return (begin, new) if old.startswith(begin) else (begin,)
 
 
