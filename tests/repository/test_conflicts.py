@@ -1,5 +1,6 @@
 """Two writers: changes that do not touch each other both hold, and others are told."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -102,3 +103,39 @@ def test_variables_that_have_nothing_in_common_both_come(url):
     theirs.write(with_variable(theirs, "w", 4))
     mine.write(with_variable(mine, "u", 4))
     assert {"u", "w"} <= set(values(url).variables)
+
+
+def test_what_is_written_anew_does_not_lie_where_it_was(tmp_path, url):
+    """Compaction would name the folder once more that another writer says the files have left; so would a refresh."""
+    virtual(write(tmp_path / "1.nc", dataset([9], seed=1))).virtual.to_manifest_store(url, append_dim="time")
+    expected = values(url)
+    mine, theirs, other = (vs.Repository.open(url) for _ in range(3))
+    shutil.copytree(tmp_path, tmp_path / "new", ignore=shutil.ignore_patterns("*.vstack"))
+    theirs.relocate({tmp_path: tmp_path / "new"})
+    with pytest.raises(ConflictError, match=f"the place of 'file://{tmp_path}/'"):
+        mine.compact()
+    write(tmp_path / "1.nc", dataset([9], seed=2).assign_attrs(note="longer" * 1000))
+    with pytest.raises(ConflictError, match=f"the place of 'file://{tmp_path}/'"):
+        other.refresh()
+    xr.testing.assert_identical(values(url), expected)
+    vs.Repository.open(url).compact()
+    xr.testing.assert_identical(values(url), expected)
+
+
+@pytest.mark.parametrize(("mine", "is_apart"), [(("a", "d"), False), (("c", "d"), False), (("b", "d"), True)])
+def test_two_relocations(tmp_path, mine, is_apart):
+    """Of different folders both hold; of one, or of where files came to meanwhile, the second one is told."""
+    url = tmp_path / "x.vstack"
+    for i, name in enumerate("abc"):
+        (tmp_path / name).mkdir()
+        options = {"append_dim": "time"} if i else {}
+        path = write(tmp_path / name / "0.nc", dataset(range(4 * i, 4 * i + 4)))
+        virtual(path).virtual.to_manifest_store(url, **options)
+    first, second = vs.Repository.open(url), vs.Repository.open(url)
+    first.relocate({tmp_path / "a": tmp_path / "c"})
+    move = {tmp_path / mine[0]: tmp_path / mine[1]}
+    if is_apart:
+        assert second.relocate(move).snapshot.number == 4
+    else:
+        with pytest.raises(ConflictError, match="another writer has changed the place of"):
+            second.relocate(move)

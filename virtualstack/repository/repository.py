@@ -127,6 +127,8 @@ class Repository:
         ------
         WriterError
             No source lies in an old folder, or one move would undo another.
+        ConflictError
+            Another writer has relocated the same since this snapshot.
         StorageError
             The store cannot be written.
         """
@@ -354,7 +356,7 @@ class Repository:
         WriterError
             There is no such variable.
         ConflictError
-            Another writer has made one of them anew meanwhile.
+            Another writer has made one of them anew meanwhile, or relocated their sources.
         StorageError
             The store cannot be read or written.
         """

@@ -41,6 +41,7 @@ def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> 
         Another writer has changed the same.
     """
     url = archive.url.rstrip("/")
+    _check_places(edit, base, head, url)
     for path in edit.removed:
         if path in base.groups and not _same_group(base.groups[path], head.groups.get(path)):
             raise _conflict(f"group '{path or '/'}'", url, head)
@@ -52,6 +53,17 @@ def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> 
         path: _rebased(path, change, base.arrays.get(path), head, archive) for path, change in edit.arrays.items()
     }
     return replace(edit, arrays=arrays, groups=groups)
+
+
+def _check_places(edit: Edit, base: Snapshot, head: Snapshot, url: str) -> None:
+    """Check that no source which an edit names or relocates lies where another writer relocated some from, or to.
+
+    What was read of ``base`` and is written anew, as compaction does, would be back where it was.
+    """
+    for old, new, _ in head.moved[len(base.moved) :]:
+        named = [(x, old) for x in edit.prefixes] + [(x, place) for x, _ in edit.moved for place in (old, new)]
+        if any(x.startswith(place) or place.startswith(x) for x, place in named):
+            raise _conflict(f"the place of '{old}'", url, head)
 
 
 def _rebased(path: str, change: ArrayEdit, old: ArrayNode | None, head: Snapshot, archive: Archive) -> ArrayEdit:
