@@ -71,6 +71,18 @@ def test_an_archive_moves_to_s3_and_back(tmp_path, archive, s3_server):
     xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
 
 
+def test_what_came_back_is_what_was_indexed_there(tmp_path, archive):
+    """Where files are where they were indexed, their times count, though they were elsewhere meanwhile."""
+    repository = vs.Repository.open(tmp_path / "x.vstack").relocate({tmp_path / "data": tmp_path / "new"})
+    back = repository.relocate({tmp_path / "new": tmp_path / "data"})
+    assert back.verify().is_good
+    copy_with_other_times(tmp_path / "data", tmp_path / "new")
+    shutil.rmtree(tmp_path / "data")
+    copy_with_other_times(tmp_path / "new", tmp_path / "data")
+    assert {x.status for x in back.verify().problems} == {"changed"}
+    assert back.relocate({tmp_path / "data": tmp_path / "new"}).verify().is_good
+
+
 def test_what_is_added_later_is_where_it_is_added(tmp_path, archive):
     """Files under the old folder, after others were moved from there; then they move too."""
     shutil.move(tmp_path / "data", tmp_path / "old")
