@@ -204,6 +204,22 @@ def test_a_store_and_its_archive_move_to_s3(tmp_path, s3_server):
     xr.testing.assert_identical(found, as_read(paths))
 
 
+def test_etags_of_a_bucket_mean_nothing_to_a_web_server(tmp_path, s3_server):
+    """Where a store and its archive are copied from the one to the other."""
+    paths, options = days(tmp_path / "data"), {"storage": {"s3://bucket": s3_server.options}}
+    for path in paths:
+        s3_server.put(f"web/data/{path.name}", path.read_bytes())
+    vds = join([f"s3://bucket/web/data/{path.name}" for path in paths], **options)
+    vds.virtual.to_manifest_store("s3://bucket/web/x.vstack", relative=True, **options)
+    found = s3_server.client.list_objects_v2(Bucket="bucket", Prefix="web/")["Contents"]
+    files = {x["Key"]: s3_server.client.get_object(Bucket="bucket", Key=x["Key"])["Body"].read() for x in found}
+    with RangeServer(files) as server:
+        known = server.read
+        server.read = lambda path: None if (x := known(path)) is None else (x[0], f'"other-{len(x[0])}"')
+        xr.testing.assert_identical(read(server.url("web/x.vstack"), allow=[server.root]), as_read(paths))
+        assert vs.Repository.open(server.url("web/x.vstack"), allow=[server.root]).verify().is_good
+
+
 @pytest.mark.parametrize("name", ["a b", "100%", "p%41", "run#1", "w?o", "\u00e9"])
 def test_relative_names_are_paths_at_a_web_server_too(tmp_path, name):
     """Though these characters mean something else in its URLs."""

@@ -128,8 +128,8 @@ class Prefixes:
         """Give the location of a source; ``prefixes`` are the numbers of those that its segment counts.
 
         Of a source that is written relative to the store, or was relocated, the time of the last modification is left
-        out: a copy has another one. The etag is left out where it was relocated to another kind of service, each of
-        which has its own.
+        out: a copy has another one. The etag is left out where it was relocated to another kind of service, or moved
+        to a web server with the store, as each has its own.
 
         Raises
         ------
@@ -151,7 +151,9 @@ class Prefixes:
         was = self.table[prefixes[row[0]]]
         if not is_relative and text == was + suffix:
             return Location(url, size, etag, time)
-        is_other = not was.startswith(_RELATIVE) and was.partition("://")[0] != url.partition("://")[0]
+        is_other = was.partition("://")[0] != url.partition("://")[0]
+        if was.startswith(_RELATIVE):  # no store is written to where it is behind a web server
+            is_other = url.startswith(_WEB)
         relative_to = self.store if is_relative else None
         return Location(url, size, None if is_other else etag, relative_to=relative_to)
 
