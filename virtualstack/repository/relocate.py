@@ -79,7 +79,13 @@ def _old(folder: str | os.PathLike[str]) -> str:
 
 def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
     found = _folder(folder)
-    if found.startswith((STORE, PARENT)):
+    if found.startswith(STORE):
+        raise WriterError(
+            f"'{found}' lies in the store, where no relocation could move it from again: give an absolute path or URL, "
+            "or '../data/' for a folder beside the store",
+            feature="location",
+        )
+    if found.startswith(PARENT):
         if not is_plain(f"{found}x"):
             raise WriterError(
                 f"'{found}' is no path that may be relative to the store, as '#', '?', '\\', '%' or a control "
