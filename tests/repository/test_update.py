@@ -235,6 +235,39 @@ def test_whole_numbers_need_something_to_read_as(tmp_path, url):
     np.testing.assert_array_equal(values(url)["count"], [1, 2, -7])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [("i2", -7), ("u1", 7), ("f4", 1.5), ("f8", 0), ("M8[ns]", np.datetime64("2001-01-01")), ("f4", np.nan)],
+)
+def test_loaded_variables_are_filled_as_virtual_ones(tmp_path, url, dtype, fill):
+    """With a number or time that their dtype holds, whatever dtype it has itself."""
+    made = dataset([0, 1]).assign(count=("time", np.array([1, 2], "i8").astype(dtype)))
+    path = write(tmp_path / "0.nc", made)
+    options = {"fill_value": {"count": fill}}
+    found = []
+    for loadable in (["time"], ["time", "count"]):
+        virtual(path, loadable_variables=loadable).virtual.to_manifest_store(url + str(len(found)))
+        store = opened(url + str(len(found)))
+        store.update((), dim="time", labels=pd.to_datetime(["2000-01-05"]), combine_options=options)
+        found.append(values(store.objects.url)["count"])
+    wanted = xr.load_dataset(path)["count"].reindex(time=found[0]["time"], fill_value=np.array(fill, dtype)[()])
+    for each in found:
+        xr.testing.assert_equal(each, wanted)
+        assert each.dtype == wanted.dtype
+
+
+@pytest.mark.parametrize(("dtype", "fill"), [("u1", -7), ("M8[ns]", np.timedelta64(3, "s")), ("M8[ns]", 0)])
+def test_what_has_no_place_in_a_loaded_variable_fills_none(tmp_path, url, dtype, fill):
+    """It would become another value: -7 of unsigned bytes is 249."""
+    made = dataset([0, 1]).assign(count=("time", np.array([1, 2], "i8").astype(dtype)))
+    path = write(tmp_path / "0.nc", made)
+    virtual(path, loadable_variables=["time", "count"]).virtual.to_manifest_store(url)
+    options = {"fill_value": {"count": fill}}
+    with pytest.raises(CombineError, match=r"'count' has dtype .* which has no place for fill_value"):
+        opened(url).update((), dim="time", labels=pd.to_datetime(["2000-01-05"]), combine_options=options)
+    assert n_snapshots(url) == 1
+
+
 def noleap(days):
     """Give days of a calendar that numpy does not have."""
     return xr.date_range("2000-02-25", periods=40, calendar="noleap", use_cftime=True)[list(days)]

@@ -44,8 +44,7 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
         No stored value reads as that.
     """
     dtype = array.dtype
-    if dtype.kind in "iufcmM" and np.ndim(fill_value) == 0 and pd.isnull(fill_value):
-        fill_value = None
+    fill_value = _unless_missing(dtype, fill_value)
     if array.cf and dtype.kind in "iuf":
         return array, _packed(array, fill_value, name)
     if dtype.kind == "T" and fill_value is not None and not isinstance(fill_value, str):
@@ -64,6 +63,11 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
     raise _no_missing_value(array, name, f"dtype '{dtype}' has no missing value")
 
 
+def _unless_missing(dtype: np.dtype[Any], fill_value: Any) -> Any:
+    """Give ``None`` for what is a missing value to numbers and times, each of which has its own."""
+    return None if dtype.kind in "iufcmM" and np.ndim(fill_value) == 0 and pd.isnull(fill_value) else fill_value
+
+
 def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[ManifestArray, Fill]:
     """Take a dtype that holds both; a Python number is as narrow as numpy takes it to be."""
     if array.dtype.kind == "S" and not isinstance(fill_value, type(_no_text(array))):
@@ -80,13 +84,7 @@ def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[Manifes
             array = array.astype(np.result_type(array.dtype, fill_value))
         return array, Fill.of(fill_value, array.dtype)
     except (ManifestError, TypeError, ValueError, OverflowError, LookupError) as error:
-        raise CombineError(
-            f"variable '{name}' has dtype '{array.dtype}', which has no place for fill_value={fill_value!r}: {error}",
-            variable=name,
-            property="fill_value",
-            left=array.dtype,
-            right=fill_value,
-        ) from error
+        raise _no_place(name, array.dtype, fill_value, error) from error
 
 
 def _packed(array: ManifestArray, fill_value: Any, name: str) -> Fill:
@@ -212,11 +210,11 @@ def missing_variable(name: str, like: xr.Variable, sizes: Mapping[str, int], fil
     Raises
     ------
     CombineError
-        A virtual variable has no missing value.
+        A virtual variable has no missing value, or a loaded one no place for the value that is given.
     """
     array = virtual_array(like)
     if array is None:
-        return _loaded(like, sizes, fill_value)
+        return _loaded(name, like, sizes, fill_value)
     array, fill = with_missing_value(array, fill_value, name=name)
     data = _hole(array, [sizes[str(dim)] for dim in like.dims], fill)
     return xr.Variable(like.dims, data, like.attrs, like.encoding)
@@ -232,10 +230,27 @@ def _hole(like: ManifestArray, shape: Sequence[int], fill: Fill) -> ManifestArra
     return replace(like, manifest=manifest, grid=grid, dimension_names=None)
 
 
-def _loaded(like: xr.Variable, sizes: Mapping[str, int], fill_value: Any) -> xr.Variable:
+def _loaded(name: str, like: xr.Variable, sizes: Mapping[str, int], fill_value: Any) -> xr.Variable:
+    """Let xarray fill all of an array of one element, as it takes no dtype into account where there is none."""
+    fill_value = _unless_missing(like.dtype, fill_value)
     options = {} if fill_value is None else {"fill_value": fill_value}
-    none = {str(dim): np.zeros(0, np.int64) for dim in like.dims}
-    short = xr.DataArray(like.to_base_variable()[(slice(0, 0),) * like.ndim]).assign_coords(none)
-    made: xr.Variable = short.reindex({dim: np.arange(sizes[dim]) for dim in none}, **options).variable
+    elsewhere = {str(dim): [-1] for dim in like.dims}
+    one = xr.DataArray(np.zeros((1,) * like.ndim, like.dtype), elsewhere, like.dims)
+    try:
+        made: xr.Variable = one.reindex({dim: np.arange(sizes[dim]) for dim in elsewhere}, **options).variable
+        if made.dtype.kind in "iumM" and options and made.size and made.values.flat[0] != fill_value:
+            raise OverflowError("it would be another value there")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _no_place(name, like.dtype, fill_value, error) from error
     made.attrs, made.encoding = dict(like.attrs), dict(like.encoding)
     return made
+
+
+def _no_place(name: str, dtype: np.dtype[Any], fill_value: Any, why: Exception) -> CombineError:
+    return CombineError(
+        f"variable '{name}' has dtype '{dtype}', which has no place for fill_value={fill_value!r}: {why}",
+        variable=name,
+        property="fill_value",
+        left=dtype,
+        right=fill_value,
+    )
