@@ -193,6 +193,17 @@ def test_numbers_without_a_missing_value_need_one(tmp_path, url):
     np.testing.assert_array_equal(values(url)["count"], [1, 2, -7])
 
 
+def test_what_differs_can_be_left_as_the_store_has_it(tmp_path, url, first):
+    """As the error says."""
+    made = dataset([9], seed=1)
+    made["mask"] = made["mask"] + 1
+    part = virtual(write(tmp_path / "1.nc", made))
+    with pytest.raises(CombineError, match=r"'mask' .* first's with combine_options={'compat': 'override'}"):
+        append(url, part)
+    append(url, part, combine_options={"compat": "override"})
+    np.testing.assert_array_equal(values(url)["mask"], first["mask"])
+
+
 def test_labels_of_other_dimensions_can_be_the_stores(tmp_path, url, first):
     """What lacks some is missing there."""
     made = dataset([9], seed=1)

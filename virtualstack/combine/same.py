@@ -150,8 +150,8 @@ class _Difference(NamedTuple):
 def _differs(name: str, why: str, first: Part, other: Part, found: _Difference) -> CombineError:
     return CombineError(
         f"variable '{name}' {why}, and differs between {first.called} and {other.called}: {found.how}; leave it out "
-        "with drop_variables, join it too (combine_options={'data_vars': [...]} or 'coords'), or join the files that "
-        "agree",
+        "with drop_variables, take the first's with combine_options={'compat': 'override'}, or join the files that "
+        "agree; open_virtual_mfdataset can join it too (combine_options={'data_vars': [...]} or 'coords')",
         variable=name,
         property="values",
         left=found.left,
