@@ -1,7 +1,7 @@
 """``Repository.write``: new values go into the store, the originals and older snapshots stay."""
 
 import itertools
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import pandas as pd
@@ -145,6 +145,32 @@ def test_integers_are_packed(url, first, value):
     np.testing.assert_array_equal(values(url)["rain"][1], np.broadcast_to(value, 6))
     with pytest.raises(WriterError, match="no place"):
         opened(url).write("rain", {"time": 1}, 1 << 40)
+
+
+@pytest.mark.parametrize("loadable", [["time"], ["time", "t", "rain"]])
+def test_what_is_masked_is_missing(tmp_path, url, loadable):
+    """As netCDF4 gives it; not what lies under the mask."""
+    path = write(tmp_path / "0.nc", dataset(range(5)))
+    virtual(path, loadable_variables=loadable).virtual.to_manifest_store(url)
+    masked = np.ma.masked_array([1, 2, 3], [0, 1, 0])
+    store = opened(url)
+    for name in ("t", "rain"):
+        store = store.write(name, (0, slice(0, 3), *[0] * (name == "t")), masked)
+        store = store.write(name, (1, slice(0, 3), *[0] * (name == "t")), np.ma.masked)
+        found = values(url)[name].isel(time=slice(2), lat=slice(3), lon=0, missing_dims="ignore")
+        np.testing.assert_array_equal(found, [[1, np.nan, 3], [np.nan] * 3])
+    with pytest.raises(WriterError, match=r"nan.* at .* would read as"):
+        store.write("mask", (0, slice(0, 3)), masked)
+
+
+def test_dates_of_python_and_pandas_are_times(tmp_path, url):
+    """And durations, as xarray takes them."""
+    made = dataset([0, 1, 2]).assign(lag=("time", np.arange(3).astype("m8[h]").astype("m8[ns]")))
+    virtual(write(tmp_path / "0.nc", made)).virtual.to_manifest_store(url)
+    for name in ("time", "lag"):
+        for value in (pd.Timestamp("2001-02-03"), datetime(2001, 2, 3)) if name == "time" else (timedelta(hours=5),):
+            opened(url).write(name, 2, value)
+            assert values(url)[name].values[2] == (pd.Timedelta(value) if name == "lag" else pd.Timestamp(value)).asm8
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,9 @@ def _values(path: str, array: ManifestArray, sides: list[Side], values: Any) -> 
         dims = [dim for dim, side in zip(array.dimension_names or (), sides, strict=True) if not side.is_one]
         if set(values.dims) == set(dims):
             values = values.transpose(*dims)
-        values = values.values
-    given = np.asarray(values)
+        given = values.values
+    else:  # as xarray takes values: what is masked is missing, and dates are times
+        given = xr.Variable([f"dim_{i}" for i in range(np.ndim(values))], values).values
     shape = tuple(side.length for side in sides if not side.is_one)
     if given.ndim and given.shape != shape:
         raise WriterError(
