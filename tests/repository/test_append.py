@@ -181,6 +181,25 @@ def test_variables_that_are_not_in_all_are_missing_on_request(tmp_path, url, fir
             opened["wind"].isel(time=0).load()
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_labels_of_another_kind_are_refused(tmp_path, url, ordered):
+    """Dates of another calendar, or bytes behind text, which have no order among them."""
+
+    def file(name, labels):
+        xr.Dataset({"v": ("time", np.arange(2.0))}, {"time": labels}).to_netcdf(tmp_path / name, engine="netcdf4")
+        return virtual(str(tmp_path / name))
+
+    def dates(calendar):
+        return xr.date_range("2001-01-01", periods=2, calendar=calendar, use_cftime=True)
+
+    kinds = [(dates("noleap"), dates("360_day")), (np.array(["a", "b"], object), np.array([b"c", b"d"]))]
+    for i, (first, second) in enumerate(kinds):
+        file(f"{i}.nc", first).virtual.to_manifest_store(f"{url}{i}")
+        with pytest.raises(CombineError, match="labels of 'time' are of several kinds and have no order"):
+            append(f"{url}{i}", file("other.nc", second), ordered=ordered)
+        assert n_snapshots(f"{url}{i}") == 1
+
+
 def test_numbers_without_a_missing_value_need_one(tmp_path, url):
     """No dtype of a store changes."""
     first, second = dataset([0, 1]), dataset([2], seed=1)

@@ -259,6 +259,15 @@ def test_times_and_text_are_written(tmp_path, url):
         xr.testing.assert_equal(values(store), expected)
 
 
+def test_dates_of_another_calendar_are_refused(tmp_path, url):
+    """They cannot be compared with those that they would become."""
+    days, other = (xr.date_range("2000-01-01", periods=2, calendar=x, use_cftime=True) for x in ("noleap", "360_day"))
+    xr.Dataset({"when": ("x", days)}).to_netcdf(tmp_path / "0.nc", engine="netcdf4")
+    virtual(str(tmp_path / "0.nc")).virtual.to_manifest_store(url)
+    with pytest.raises(WriterError, match="2 of 2 values have no place in variable 'when'"):
+        opened(url).write("when", ..., other)
+
+
 def test_groups_of_trees_are_written(tmp_path, url):
     """By the path of the variable."""
     path = tmp_path / "0.nc"

@@ -141,5 +141,8 @@ def _same(a: NDArray[Any], b: NDArray[Any], tolerance: float, dtype: np.dtype[An
         return np.asarray((a == b) | (np.isnat(a) & np.isnat(b)))
     if a.dtype.kind in _TEXT or b.dtype.kind in _TEXT:
         x, y = a.astype(object), b.astype(object)
-        return np.asarray((x == y) | (np.asarray(pd.isnull(x)) & np.asarray(pd.isnull(y))), np.bool_)
+        try:
+            return np.asarray((x == y) | (np.asarray(pd.isnull(x)) & np.asarray(pd.isnull(y))), np.bool_)
+        except TypeError:  # dates of two calendars
+            return np.zeros(a.shape, np.bool_)
     return np.asarray(a == b, np.bool_)

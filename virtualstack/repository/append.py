@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from virtualstack.combine.concat import concat_parts
+from virtualstack.combine.labels import check_kinds
 from virtualstack.combine.part import Part
 from virtualstack.combine.same import the_same
 from virtualstack.errors import CombineError
@@ -116,6 +117,7 @@ def _check_order(dim: str, old: Part, new: Part) -> None:
     if dim not in old.indexes or dim not in new.indexes:
         return
     before, labels = old.indexes[dim].index, new.indexes[dim].index
+    check_kinds(dim, [old, new], [before, labels])
     if not len(labels):
         return
     is_behind = not len(before) or bool(labels[0] > before[-1])
