@@ -12,7 +12,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.repository.archive import as_read, days, join, values_of, write_day
-from tests.repository.growing import dataset, virtual, write
+from tests.repository.growing import dataset, values, virtual, write
 from tests.servers import RangeServer
 from virtualstack.errors import ConflictError, SourceChangedError, StorageError
 from virtualstack.formats.manifest_store.archive import Archive
@@ -407,6 +407,30 @@ def test_a_source_among_whose_labels_others_lie(chunk, tmp_path):
             when = {"time": cube["time"].values[day]}
             for name in ("t", "u", "rain"):
                 np.testing.assert_array_equal(cube[name].sel(when), of[name].sel(when))
+
+
+@pytest.mark.parametrize("name", [None, "rain"])
+def test_a_source_that_lies_in_as_many_elements_as_it_has(name, tmp_path):
+    """Of which some are another's, and some of its own are hidden: by another source, or in one variable by values."""
+    url, paths = tmp_path / "x.vstack", [str(tmp_path / "0.nc"), str(tmp_path / "1.nc")]
+    chunks = {"t": {"chunksizes": (1, 3, 4)}, "rain": {"chunksizes": (1, 3)}}
+    virtual(write(paths[0], dataset([0, 2, 4]), **chunks)).virtual.to_manifest_store(url)
+    others = [1, 4] if name is None else [1]
+    write(paths[1], dataset(others, seed=1), **chunks)
+    store = vs.Repository.open(url).update(paths[1], dim="time")
+    wanted = values(url)
+    if name is not None:
+        store = store.write(name, {"time": 3}, 7.0)
+    made = dataset([0, 2, 4], seed=2).assign_attrs(note="longer" * 1000)
+    write(paths[0], made, **chunks)
+    found = store.refresh()
+    assert (found.refreshed, found.left) == ((f"file://{paths[0]}",), ())
+    times = wanted["time"].values
+    for each in ("t", "rain"):
+        wanted[each][{"time": [0, 2]}] = made[each].sel(time=times[[0, 2]])
+        if name is not None:
+            wanted[each][{"time": 3}] = 7.0 if each == name else made[each].sel(time=times[3])
+    xr.testing.assert_equal(values(url), wanted)
 
 
 @pytest.mark.parametrize("left", [[0, 4, 6], []])

@@ -307,13 +307,13 @@ def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old:
     """Find the elements along one dimension: those of some of its cells, and of EMPTY ones around them."""
     n, lines = new.sizes[dim], axis.lines()
     begin, end = int(lines[numbers[0]]), int(lines[numbers[-1] + 1])
-    if n == end - begin:
-        return ((slice(begin, end), slice(0, n)),)
     if dim in old.indexes and dim in new.indexes:
         at = old.indexes[dim].get_indexer_for(new.indexes[dim])
         if n and len(at) == n and at[0] >= 0 and (np.diff(at) > 0).all() and np.isin(lines[numbers], at).all():
             cuts = [0, *(np.flatnonzero(np.diff(at) > 1) + 1).tolist(), n]
             return tuple((slice(int(at[a]), int(at[b - 1]) + 1), slice(a, b)) for a, b in itertools.pairwise(cuts))
+    if n == end - begin:
+        return ((slice(begin, end), slice(0, n)),)
     if n == axis.length and n > end - begin:
         return ((slice(0, n), slice(0, n)),)
     shown = int(np.diff(lines)[numbers].sum())
