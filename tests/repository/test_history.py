@@ -124,6 +124,15 @@ def test_a_path_with_a_nul():
         Repository.open("x.vstack\0")
 
 
+@pytest.mark.parametrize("at", [None, 0, -1])
+def test_what_is_no_store_is_called_so(tmp_path, at):
+    """Whichever snapshot of it is asked for."""
+    (tmp_path / "refs.json").write_text("{}")
+    for name in ("refs.json", "nothing"):
+        with pytest.raises(SourceNotFoundError, match=f"{name}' is no manifest store"):
+            Repository.open(tmp_path / name, at=at)
+
+
 def test_a_time_whose_snapshot_was_expired(url):
     """What was the newest then is gone, and another one is not given for it."""
     for number in range(5):

@@ -138,11 +138,7 @@ def number_of(objects: ObjectStore, at: At | None, /) -> int:
         return count
     url, last = objects.url.rstrip("/"), newest(objects)
     if last is None:
-        raise SourceNotFoundError(
-            f"'{url}' is no manifest store: it has no snapshot. Check the URL, or write one with "
-            "vds.virtual.to_manifest_store(...)",
-            url=url,
-        )
+        raise _no_store(url)
     number = last + 1 + count if moment is None else number_at(objects, last, moment)
     if number < 0:
         raise _no_snapshot(url, f"{at}, counted from the newest, {last}" if moment is None else f"as old as {at}")
@@ -171,7 +167,16 @@ def read_numbered(objects: ObjectStore, number: int, /) -> Snapshot:
     try:
         return read_snapshot(objects, number)
     except SourceNotFoundError as error:
-        raise _no_snapshot(objects.url.rstrip("/"), str(number)) from error
+        url = objects.url.rstrip("/")
+        raise (_no_store(url) if newest(objects) is None else _no_snapshot(url, str(number))) from error
+
+
+def _no_store(url: str) -> SourceNotFoundError:
+    return SourceNotFoundError(
+        f"'{url}' is no manifest store: it has no snapshot. Check the URL, or write one with "
+        "vds.virtual.to_manifest_store(...)",
+        url=url,
+    )
 
 
 def _no_snapshot(url: str, which: str) -> SourceNotFoundError:
