@@ -511,6 +511,15 @@ def test_convert_says_what_belongs_to_no_array(files, tmp_path, capsys):
     assert capsys.readouterr().err == "virtualstack: note: '/stray': 1 references belong to no array\n"
 
 
+def test_convert_takes_a_snapshot_of_stores_alone(files, tmp_path, capsys):
+    """A reader of something else is not left aside."""
+    store, refs = str(tmp_path / "a.vstack"), str(tmp_path / "a.json")
+    assert main(["convert", files[0], store]) == 0
+    assert main(["convert", store, refs, "--at", "0", "--reader", "kerchunk"]) == 1
+    assert "not for --reader kerchunk" in capsys.readouterr().err
+    assert main(["convert", store, refs, "--at", "0", "--reader", "manifest_store"]) == 0
+
+
 def test_convert_of_nothing_is_an_error(tmp_path, capsys):
     """And leaves no target."""
     store = tmp_path / "cube.vstack"

@@ -7,6 +7,7 @@ import argparse
 from virtualstack.cli.options import AddCommand, add_at, add_reader, add_rewrite, output
 from virtualstack.cli.output import say, show
 from virtualstack.conversion import convert
+from virtualstack.errors import ReaderError
 from virtualstack.readers.base import Reader
 from virtualstack.readers.manifest_store import ManifestStore
 
@@ -54,6 +55,8 @@ def add_commands(add: AddCommand, /) -> None:
 
 def _convert(options: argparse.Namespace) -> int:
     is_store = options.at is not None or options.allow
+    if is_store and options.reader not in (None, ManifestStore.name):
+        raise ReaderError(f"--at and --allow are for manifest stores, not for --reader {options.reader}; leave one out")
     reader: str | Reader | None = ManifestStore(at=options.at, allow=options.allow) if is_store else options.reader
     group = convert(
         options.source,
