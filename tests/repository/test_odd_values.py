@@ -57,7 +57,11 @@ def nested(depth):
     return found
 
 
-@pytest.mark.parametrize("value", [datetime(2000, 1, 1), nested(3000)])
+@pytest.mark.parametrize(
+    "value",
+    [datetime(2000, 1, 1), nested(3000), -(10**4300), np.ma.masked_array([1, 2], [0, 1]), np.bytes_(b"a\0")],
+    ids=["date", "depth", "digits", "mask", "text"],
+)
 @pytest.mark.parametrize("is_there", [False, True])
 def test_attributes_without_a_form_are_refused(tmp_path, value, is_there):
     """Whether there is a store of other ones already or not."""

@@ -116,9 +116,10 @@ def _from_dtype(dtype: np.dtype[Any]) -> Json:
         raise UnstorableError(f"dtype {dtype}")
     try:
         descr = json.loads(json.dumps(dtype_to_descr(dtype)))
-    except ValueError as error:  # fields that overlap, or not in the order of their bytes
+        is_same = to_dtype(descr) == dtype
+    except ValueError as error:  # fields that overlap, or not in the order of their bytes; or too many without any
         raise UnstorableError(f"dtype {dtype}") from error
-    if to_dtype(descr) != dtype:
+    if not is_same:
         raise UnstorableError(f"dtype {dtype}")
     return descr
 
@@ -178,7 +179,7 @@ def from_value(value: object, heap: Heap, /) -> Json:
     if isinstance(value, np.ndarray | np.generic):
         return _from_array(value, heap)
     if type(value) is int:
-        return value if abs(value) < 2**53 else {"int": str(value)}
+        return value if abs(value) < 2**53 else {"int": _digits(value)}
     if type(value) is float:
         return value if math.isfinite(value) else {"float": value.hex()}
     if type(value) is bytes:
@@ -192,7 +193,18 @@ def from_value(value: object, heap: Heap, /) -> Json:
     raise UnstorableError(f"a {type(value).__name__}")
 
 
+def _digits(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError as error:  # Python writes, and reads, no more than 4300 digits
+        raise UnstorableError(f"an integer of {value.bit_length()} bits") from error
+
+
 def _from_array(value: np.ndarray[Any, Any] | np.generic, heap: Heap) -> Json:
+    if isinstance(value, np.ma.MaskedArray):
+        raise UnstorableError("an array with a mask")
+    if isinstance(value, np.bytes_ | np.str_) and value[-1:] in (b"\0", "\0"):
+        raise UnstorableError("numpy's text with NUL at its end, which numpy drops")
     kind = "array" if isinstance(value, np.ndarray) else "scalar"
     dtype = from_dtype(np.asarray(value).dtype)  # an empty scalar says that its text has no bytes, and then has some
     if dtype == "string":
