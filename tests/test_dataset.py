@@ -167,6 +167,14 @@ def test_names_that_no_format_holds_are_refused(nc, name):
         vds.virtual.to_group()
 
 
+@pytest.mark.parametrize("name", [5, None, ("a", 1)])
+def test_dimensions_that_no_format_holds_are_refused(nc, name):
+    """Nor does one become text, which may be the name of another one."""
+    vds = vs.open_virtual_dataset(nc).assign(flag=xr.Variable((name,), [1, 2]))
+    with pytest.raises(WriterError, match=r"'flag' has the dimension .*a name that is no text: rename it"):
+        vds.virtual.to_group()
+
+
 def test_nothing_need_be_loaded(nc):
     """Virtual dimension coordinates have no index, and join like all else."""
     vds = vs.open_virtual_dataset(nc, loadable_variables=[])

@@ -26,7 +26,8 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
     Raises
     ------
     WriterError
-        An attribute set by the user contradicts what joining has checked, or a loaded variable cannot be encoded.
+        An attribute set by the user contradicts what joining has checked, a loaded variable cannot be encoded, or a
+        name is no text.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", xr.SerializationWarning)
@@ -39,6 +40,14 @@ def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
                 variable=str(name),
                 feature="name",
             )
+        for dim in variable.dims:
+            if not isinstance(dim, str):
+                raise WriterError(
+                    f"variable '{name}' has the dimension {dim!r}, and no format can hold a name that is no text: "
+                    f"rename it, as with vds.rename_dims({{{dim!r}: '...'}})",
+                    variable=name,
+                    feature="name",
+                )
         array = virtual_array(variable)
         arrays[name] = _inline_array(name, variable) if array is None else _restored(name, variable, array)
     return ManifestGroup(
