@@ -209,7 +209,14 @@ def test_what_zarr_cannot_have_is_left_out_and_named():
     """Dtypes without a form, and names that are no keys."""
     odd, good = loaded(np.arange(3, dtype=np.longdouble)), loaded(np.arange(3))
     inner = ManifestGroup(arrays={"odd": odd, ".vstack": good}, groups={"..": ManifestGroup(arrays={"x": good})})
-    names = {"..": "name '..'", "zarr.json": "the store's own", ".vstack": "the store's own", "ü" * 128: "256 bytes"}
+    names = {
+        "..": "name '..'",
+        "a\nb": "control",
+        "\x7f": "control",
+        "zarr.json": "the store's own",
+        ".vstack": "the store's own",
+        "ü" * 128: "256 bytes",
+    }
     group = ManifestGroup(
         arrays={"odd": odd, "good": good, **dict.fromkeys(names, good)}, groups={"inner": inner, "a\0b": inner}
     )

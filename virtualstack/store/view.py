@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Set
 
 import numpy as np
@@ -29,6 +30,7 @@ CHUNK = 1 << 20
 _LEVEL = 3
 _ZSTD = {"name": "zstd", "configuration": {"level": _LEVEL, "checksum": True}}
 _HIDDEN = ".vstack"
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")
 
 type _Node = ManifestGroup | ManifestArray
 
@@ -166,8 +168,10 @@ def _walk(group: ManifestGroup, path: str = "") -> Iterator[tuple[str, _Node, st
 def _why_no_key(path: str, name: str) -> str | None:
     """Say why a name cannot be a part of a key."""
     n_bytes = len(name.encode(errors="replace"))
-    if not name.strip(".") or "/" in name or "\0" in name:
+    if not name.strip(".") or "/" in name:
         return f"zarr has no node with the name {name!r}"
+    if _CONTROL.search(name):
+        return f"{name!r} has a control character, and keys of buckets can have none"
     if name == "zarr.json" or path == _HIDDEN:
         return f"{name!r} is a name of the store's own"
     return f"a name of {n_bytes} bytes is longer than files can have" if n_bytes > 255 else None
