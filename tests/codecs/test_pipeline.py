@@ -365,6 +365,22 @@ def test_chunks_of_a_shard_are_no_longer_than_chunks():
         decode(bytes(1 << 20) + index, (Codec.of(SHARDING.name, **inner),), np.dtype("u1"), (8,))
 
 
+@pytest.mark.parametrize("spot", [[2**64 - 1, 2**64 - 1], [0, 1]])
+def test_shards_of_many_chunks_take_little_more_than_their_index(spot):
+    """Chunks of a byte, all of them absent or the same one, cost who wrote them almost nothing."""
+    n = 1 << 16
+    options = {**SHARDING.options(), "chunk_shape": [1], "codecs": ["bytes"], "index_codecs": ["bytes"]}
+    codecs = with_fill((Codec.of(SHARDING.name, **options),), [b"\7"])
+    raw = b"\7" + np.array([spot] * n, "<u8").tobytes()
+    decode(raw[:1] + raw[-16:], codecs, np.dtype("u1"), (1,))
+    tracemalloc.start()
+    try:
+        assert (decode(raw, codecs, np.dtype("u1"), (n,)) == 7).all()
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(raw)
+    finally:
+        tracemalloc.stop()
+
+
 def test_streams_one_after_another_are_not_copied_for_each(monkeypatch):
     """Only a little of what is behind the end of one is."""
     copied = []

@@ -6,7 +6,6 @@ part of an encoding. `with_fill` puts it there for decoding.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -25,6 +24,7 @@ SHARDS = "sharding_indexed"
 _ABSENT = (1 << 64) - 1
 _CHECKSUM = 4
 _FILL = "virtualstack_fill"  # bytes of the fill value, in hexadecimal
+_TOGETHER = 1 << 12  # chunks
 _OVERHEAD = 4096  # bytes that codecs put around the few of a small chunk, and more
 
 type _DecoderOf = Callable[[tuple[Codec, ...], np.dtype[Any], tuple[int, ...]], Callable[[Any], NDArray[Any]]]
@@ -93,21 +93,22 @@ def shard_decoder(
         if data.size < length:
             raise CodecError(f"a shard of {data.size} bytes, whose index has {length}")
         most = data.size if dtype.kind in "OT" else 2 * math.prod(inner) * dtype.itemsize + _OVERHEAD
-        spots = read_index(data[:length] if is_first else data[data.size - length :]).reshape(-1, 2).tolist()
-        values = np.empty(shape, dtype)
-        for cell, (offset, n) in zip(itertools.product(*map(range, grid)), spots, strict=True):
-            box = tuple(slice(i * m, (i + 1) * m) for i, m in zip(cell, inner, strict=True))
-            if (offset, n) == (_ABSENT, _ABSENT):
-                if fill is None:
-                    raise CodecError("a shard has not all of its chunks, and the fill value of them is not known")
-                values[box] = fill
-                continue
-            begin, end = (length, data.size) if is_first else (0, data.size - length)
-            if not begin <= offset <= offset + n <= end:
-                raise CodecError(f"a shard of {data.size} bytes has a chunk of {n} bytes at {offset}")
-            if n > most:  # all of a shard for each of its chunks
-                raise CodecError(f"a shard has a chunk of {n} bytes, which decodes to {most // 2} bytes at most")
-            values[box] = read(data[offset : offset + n])
+        begin, end = (length, data.size) if is_first else (0, data.size - length)
+        spots = read_index(data[:length] if is_first else data[data.size - length :]).reshape(-1, 2)
+        is_absent = (spots == _ABSENT).all(1)
+        if fill is None and is_absent.any():
+            raise CodecError("a shard has not all of its chunks, and the fill value of them is not known")
+        values = np.empty(shape, dtype) if fill is None else np.full(shape, fill, dtype)
+        for first in range(0, len(spots), _TOGETHER):  # lists of all would take many times the memory of the index
+            at = first + np.flatnonzero(~is_absent[first : first + _TOGETHER])
+            cells = np.stack(np.unravel_index(at, grid), 1).tolist() if grid else [()] * len(at)
+            for cell, (offset, n) in zip(cells, spots[at].tolist(), strict=True):
+                if not begin <= offset <= offset + n <= end:
+                    raise CodecError(f"a shard of {data.size} bytes has a chunk of {n} bytes at {offset}")
+                if n > most:  # all of a shard for each of its chunks
+                    raise CodecError(f"a shard has a chunk of {n} bytes, which decodes to {most // 2} bytes at most")
+                box = tuple(slice(i * m, (i + 1) * m) for i, m in zip(cell, inner, strict=True))
+                values[box] = read(data[offset : offset + n])
         return values
 
     return decode
