@@ -181,6 +181,14 @@ def test_tables_of_kerchunk():
         decode(b" 1-722", (other,), np.dtype("i2"), (3,))
 
 
+@pytest.mark.parametrize("key", [[], {}, ["values"], None, "other"])
+def test_keys_of_messages_that_are_none(key):
+    """Not even text."""
+    codec = Codec.of("virtualstack.grib", key=key)
+    with pytest.raises(UnsupportedFeatureError, match=r"'virtualstack\.grib' does not take the configuration"):
+        decode(b"GRIB", (codec,), np.dtype("f4"), (1,))
+
+
 @pytest.mark.parametrize("name", ["json2", "msgpack2", "vlen-array", "zfpy"])
 def test_those_that_nothing_holds_are_refused(name):
     """By name, before anything is decoded."""

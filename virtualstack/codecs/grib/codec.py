@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.decoder import Bytes, CodecError
 from virtualstack.codecs.grib.fields import described, has_harmonics, last_field
 from virtualstack.codecs.grib.library import eccodes_of
+from virtualstack.codecs.metadata import shortened
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
 __all__ = ["DTYPES", "GRIB", "GribDecoder", "grib_decoder"]
@@ -57,9 +58,12 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
         eccodes is not installed.
     """
     key, row = options.get("key", "values"), options.get("row", 1)
-    is_known = not options.keys() - {"grid", "key", "plain", "row"} and key in DTYPES and type(row) is int and row > 0
+    is_key = isinstance(key, str) and key in DTYPES  # that of a damaged store may be a list
+    is_known = not options.keys() - {"grid", "key", "plain", "row"} and is_key and type(row) is int and row > 0
     if not is_known or (shape is not None and math.prod(shape) % row):
-        raise UnsupportedFeatureError(f"codec '{GRIB}' does not take the configuration {dict(options)}", feature=GRIB)
+        raise UnsupportedFeatureError(
+            f"codec '{GRIB}' does not take the configuration {shortened(dict(options))}", feature=GRIB
+        )
     try:
         eccodes = eccodes_of()
     except (ImportError, RuntimeError) as error:  # the package without the library behind it
