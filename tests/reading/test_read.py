@@ -392,3 +392,15 @@ def test_long_index_arrays_take_little_memory(n_cells):
     assert plan.parts.base.size >= len(plan.chunks)
     np.testing.assert_array_equal(read_array(array, (index,)), values[index])
     assert selection.shape == index.shape
+
+
+@pytest.mark.parametrize("key", [0, ...])
+def test_chunks_that_no_memory_holds_are_named(key):
+    """Few bytes may say that a chunk has more of them than there are, of which hardly one is shown."""
+    size = 1 << 48
+    raw = b"\x28\xb5\x2f\xfd\xe0" + size.to_bytes(8, "little")
+    encoding = ChunkEncoding(np.dtype("u1"), (size,), (Codec.of("zstd"),), (1,))
+    manifest = ChunkManifest.from_bytes([raw, raw], shape=(2,), encoding=encoding, fill=Fill.of(0, "u1"))
+    array = ManifestArray(manifest=manifest, grid=ChunkGrid.regular((4,), (2,)), dtype=np.dtype("u1"), name="t")
+    with pytest.raises(ChunkDecodeError, match=rf"cell \(0,\) of variable 't'.*no memory for its {size} bytes"):
+        read_array(array, key, None)

@@ -466,6 +466,19 @@ def test_coordinates_that_take_all_memory_are_not_read(strangers):
         assert dataset.sizes["time"] == 1 << 40
 
 
+def test_coordinates_in_chunks_that_take_all_memory_are_not_read(strangers):
+    """A chunk is decoded whole, however little of it is shown."""
+
+    def edit(document):
+        lat = document["arrays"]["/lat"] | {"bundled": None, "placements": {"pages": [], "tail": []}}
+        lat["encodings"][0] |= {"shape": [1 << 40], "codecs": [{"name": "zstd", "configuration": {}}]}
+        document["arrays"]["/lat"] = lat
+
+    change(strangers, edit)
+    with pytest.raises(UnsupportedFeatureError, match=r"of 8796093022208 bytes.*drop_variables=\['lat'\]"):
+        xr.open_dataset(strangers, engine="virtualstack")
+
+
 CHANGES = {
     "update": lambda store, part: vs.Repository.open(store).update(part, dim="time"),
     "append": lambda store, part: part.virtual.to_manifest_store(store, append_dim="time"),

@@ -16,6 +16,7 @@ from virtualstack.formats.manifest_store.history import archive_of, group_of, ne
 from virtualstack.formats.manifest_store.moments import Moment, seconds_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.formats.manifest_store.sources import Prefixes
+from virtualstack.formats.plain_headers import ArrayHeader
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import ReadOptions
 from virtualstack.storage import ObjectStore, Storage
@@ -89,7 +90,7 @@ def check_labels(snapshot: Snapshot, url: str, dropped: Collection[str] = (), /)
         It is more than :data:`MAX_LABELS`.
     """
     sizes = {
-        path: math.prod(node.header.grid.array_shape) * max(node.header.dtype.itemsize, 1)
+        path: _read_size(node.header)
         for path, node in snapshot.arrays.items()
         if node.bundled is None
         and (name := path.rpartition("/")[2]) not in dropped
@@ -104,6 +105,12 @@ def check_labels(snapshot: Snapshot, url: str, dropped: Collection[str] = (), /)
             variable=largest,
             feature="large coordinates",
         )
+
+
+def _read_size(header: ArrayHeader) -> int:
+    """Give the bytes of an array, or of one of its chunks, where that is longer: it is decoded whole for any of it."""
+    chunks = [x.size * x.dtype.itemsize for x in header.encodings if x.codecs]
+    return max(math.prod(header.grid.array_shape) * max(header.dtype.itemsize, 1), *chunks, 0)
 
 
 def open_snapshot(objects: ObjectStore, at: At | None, /) -> Snapshot:

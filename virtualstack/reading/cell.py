@@ -126,7 +126,7 @@ def _values(
         else:
             raw = storage.read(offset, length, expected=manifest.locations[code - FIRST])
         values = decoding.elementwise(strided(decoding.numbers(raw), base, shape, strides))
-    except UnsupportedFeatureError:
+    except (UnsupportedFeatureError, MemoryError):
         return None
     except CodecError as error:
         where = manifest.locations, code, offset, length

@@ -117,7 +117,10 @@ class Batch:
             got.read_into(offset, scratch)
             self._place(at, decoding.numbers(scratch), decoding.elementwise)
         except CodecError as error:
-            raise _does_not_decode(self._plan, chunk, error) from error
+            raise _does_not_decode(self._plan, chunk, f"{error}. {error.remedy or DAMAGED}") from error
+        except MemoryError as error:  # a chunk may show little of what it decodes to
+            why = f"there is no memory for its {decoding.nbytes} bytes. {DAMAGED}, or read it where there is more"
+            raise _does_not_decode(self._plan, chunk, why) from error
         except StorageError as error:
             raise named(self._plan, chunk, error) from error
 
@@ -182,10 +185,10 @@ def _scratch(length: int) -> memoryview:
     return memoryview(buffer)[:length]
 
 
-def _does_not_decode(plan: Plan, chunk: int, error: CodecError) -> ChunkDecodeError:
+def _does_not_decode(plan: Plan, chunk: int, why: str) -> ChunkDecodeError:
     chunks = plan.chunks
     stored = plan.locations, int(chunks.location[chunk]), int(chunks.offset[chunk]), int(chunks.length[chunk])
-    return undecodable(plan.name, plan.cell(chunk), stored, f"{error}. {error.remedy or DAMAGED}")
+    return undecodable(plan.name, plan.cell(chunk), stored, why)
 
 
 def _place_elements(

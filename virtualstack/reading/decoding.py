@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -43,6 +44,11 @@ class Decoding:
     def itemsize(self) -> int:
         """Bytes of a stored number."""
         return self.elementwise.stored.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a decoded chunk, before each value is made of one number."""
+        return math.prod(self.shape) * self.itemsize
 
     def numbers(self, raw: Bytes, /) -> NDArray[Any]:
         """Decode up to the numbers that values are made of, one by one; flat.
