@@ -799,3 +799,24 @@ def test_characters_of_a_text_that_nothing_holds(strangers):
     change(strangers, edit)
     with pytest.raises(UnsupportedFeatureError, match="cannot be referenced as text"):
         vs.open_virtual_dataset(strangers)
+
+
+@pytest.mark.parametrize("deep", [65, 400])
+def test_dtypes_with_fields_in_each_other_are_bounded(strangers, tmp_path, deep):
+    """Python's calls do not go as deep; nor is written what is not read."""
+    nested = "<f4"
+    for _ in range(deep):
+        nested = [["a", nested]]
+
+    def edit(document):
+        array = document["arrays"]["/t"] | {"dtype": nested, "encodings": [], "attributes": {}, "cf": {}}
+        document["arrays"]["/t"] = array | {"placements": {"pages": [], "tail": []}}
+
+    change(strangers, edit)
+    with pytest.raises(MalformedFileError, match="fields in each other more than 64 deep"):
+        vs.open_virtual_dataset(strangers)
+    dtype = np.dtype("f4")
+    for _ in range(65):
+        dtype = np.dtype([("a", dtype)])
+    with pytest.raises(WriterError, match="fields in each other more than 64 deep"):
+        xr.Dataset({"a": ("x", np.zeros(2, dtype))}).virtual.to_manifest_store(tmp_path / "y.vstack")

@@ -29,6 +29,7 @@ __all__ = [
 type Json = Any
 
 _MOST_EMPTY = 1 << 16  # elements that take no bytes, and lists of none
+_MOST_NESTED = 64  # fields in each other
 
 
 class UnstorableError(ValueError):
@@ -117,8 +118,8 @@ def _from_dtype(dtype: np.dtype[Any]) -> Json:
     try:
         descr = json.loads(json.dumps(dtype_to_descr(dtype)))
         is_same = to_dtype(descr) == dtype
-    except ValueError as error:  # fields that overlap, or not in the order of their bytes; or too many without any
-        raise UnstorableError(f"dtype {dtype}") from error
+    except (ValueError, RecursionError) as error:  # fields that overlap, are out of order, too deep or without bytes
+        raise UnstorableError(f"a dtype of {dtype.itemsize} bytes: {error}") from error
     if not is_same:
         raise UnstorableError(f"dtype {dtype}")
     return descr
@@ -148,10 +149,13 @@ def _checked(data: Json) -> np.dtype[Any]:
     return dtype
 
 
-def _check_fields(dtype: np.dtype[Any]) -> None:
+def _check_fields(dtype: np.dtype[Any], depth: int = _MOST_NESTED) -> None:
+    """Check what numpy does not: it shows, and describes, fields in each other as deep as Python calls go."""
+    if not depth:
+        raise ValueError(f"a dtype with fields in each other more than {_MOST_NESTED} deep")
     for field, *_ in (dtype.fields or {}).values():
         _bounded(field.itemsize, field.shape)
-        _check_fields(field.base)
+        _check_fields(field.base, depth - 1)
 
 
 def _as_tuples(data: Json) -> Any:
