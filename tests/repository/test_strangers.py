@@ -820,3 +820,17 @@ def test_dtypes_with_fields_in_each_other_are_bounded(strangers, tmp_path, deep)
         dtype = np.dtype([("a", dtype)])
     with pytest.raises(WriterError, match="fields in each other more than 64 deep"):
         xr.Dataset({"a": ("x", np.zeros(2, dtype))}).virtual.to_manifest_store(tmp_path / "y.vstack")
+
+
+def test_arrays_of_more_axes_than_chunks_are_found_of(strangers):
+    """Numpy has 64 axes, and broadcasts 32."""
+
+    def edit(document):
+        array = document["arrays"]["/t"] | {"shape": [1] * 33, "chunk_shapes": [1] * 33, "encodings": []}
+        array["dimension_names"] = [f"d{i}" for i in range(33)]
+        document["arrays"]["/t"] = array | {"placements": {"pages": [], "tail": []}}
+
+    change(strangers, edit)
+    with pytest.raises(ManifestError, match=r"x\.vstack/' has an array of 33 axes; chunks of 32 are found"):
+        read(strangers)
+    assert "flag" in read(strangers, drop_variables="t")

@@ -7,10 +7,13 @@ from typing import Protocol, Self
 
 import numpy as np
 
+from virtualstack.errors import ManifestError
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.manifest import Box, Cells, Manifest, Tables, check_count, mesh
 
 __all__ = ["UnreadManifest", "hollow"]
+
+_MOST_AXES = 32  # those that numpy broadcasts
 
 
 class _ByCells(Manifest, Protocol):
@@ -37,10 +40,15 @@ class UnreadManifest:
         Raises
         ------
         ManifestError
-            There are more than 2^28; or what holds the entries is not as it should be.
+            There are more than 2^28, or they have more than 32 axes; or what holds the entries is not as it should be.
         StorageError
             It cannot be had.
         """
+        if len(cells) > _MOST_AXES:
+            raise ManifestError(
+                f"'{self.url}' has an array of {len(cells)} axes; chunks of {_MOST_AXES} are found: leave it out with "
+                "drop_variables="
+            )
         shape = np.broadcast_shapes(*(numbers.shape for numbers in cells))
         if 0 in shape:
             return hollow(self.tables, shape)
