@@ -834,3 +834,11 @@ def test_arrays_of_more_axes_than_chunks_are_found_of(strangers):
     with pytest.raises(ManifestError, match=r"x\.vstack/' has an array of 33 axes; chunks of 32 are found"):
         read(strangers)
     assert "flag" in read(strangers, drop_variables="t")
+
+
+def test_names_that_no_file_has(strangers, tmp_path):
+    """References of parquet are files."""
+    change(strangers, lambda document: document["arrays"].update({"/a\0b": document["arrays"].pop("/t")}))
+    with pytest.raises(VirtualStackError, match=r"a.b"):
+        vs.convert(strangers, tmp_path / "refs.parq")
+    assert not (tmp_path / "refs.parq").exists()

@@ -333,7 +333,7 @@ def _linked(there: Path, name: Path, data: bytes) -> bool:
             return False
         name.parent.mkdir(parents=True, exist_ok=True)
         os.link(there, name)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL in the path
         return False
     return True
 
