@@ -381,6 +381,13 @@ def test_shards_of_many_chunks_take_little_more_than_their_index(spot):
         tracemalloc.stop()
 
 
+def test_shards_of_more_chunks_than_are_decoded():
+    """Minutes and gigabytes would be spent on few compressed bytes; it is said before any of them is read."""
+    options = {**SHARDING.options(), "chunk_shape": [1], "codecs": ["bytes"], "index_codecs": ["bytes"]}
+    with pytest.raises(UnsupportedFeatureError, match="has 4194305 chunks in a shard; 4194304 are decoded"):
+        decode(b"", (Codec.of(SHARDING.name, **options), Codec.of("gzip", level=1)), np.dtype("u1"), ((1 << 22) + 1,))
+
+
 def test_streams_one_after_another_are_not_copied_for_each(monkeypatch):
     """Only a little of what is behind the end of one is."""
     copied = []

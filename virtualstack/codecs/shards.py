@@ -25,6 +25,7 @@ _ABSENT = (1 << 64) - 1
 _CHECKSUM = 4
 _FILL = "virtualstack_fill"  # bytes of the fill value, in hexadecimal
 _TOGETHER = 1 << 12  # chunks
+_MOST = 1 << 22  # chunks of a shard: each costs time, and few compressed bytes are many of them
 _OVERHEAD = 4096  # bytes that codecs put around the few of a small chunk, and more
 
 type _DecoderOf = Callable[[tuple[Codec, ...], np.dtype[Any], tuple[int, ...]], Callable[[Any], NDArray[Any]]]
@@ -85,6 +86,11 @@ def shard_decoder(
             f"codec '{SHARDS}' does not take the configuration {codec.configuration[:500]}: {error}", feature=SHARDS
         ) from error
     grid = tuple(n // m for n, m in zip(shape, inner, strict=True))
+    if math.prod(grid) > _MOST:
+        raise UnsupportedFeatureError(
+            f"codec '{SHARDS}' has {math.prod(grid)} chunks in a shard; {_MOST} are decoded: write it with longer ones",
+            feature=SHARDS,
+        )
     length = 16 * math.prod(grid) + _CHECKSUM * (len(of_index) - 1)
     read, read_index = decoder_of(codecs, dtype, inner), decoder_of(of_index, np.dtype("<u8"), (*grid, 2))
 
