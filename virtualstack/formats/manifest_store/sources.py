@@ -48,6 +48,7 @@ _WEB = "http://", "https://"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _PARTS = re.compile(r"[/\\?#]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPES = re.compile("(?:%[0-9A-Fa-f]{0,2})+$")
 
 type SourceRow = tuple[int, str, int | None, float | None, str | None]
 """Which prefix of its segment, rest of the URL, size in bytes, time of the last modification (s since 1970), etag."""
@@ -167,7 +168,7 @@ class Prefixes:
         text = self.table[number] + row[1]
         for old, new, n in self.moved:
             if number < n and text.startswith(old):
-                text = self._checked(_moved(text, old, new)[0])
+                text = self._checked(new + _spelt(text[len(old) :], old, new))
         return text
 
     def begins(self) -> list[str]:
@@ -330,14 +331,21 @@ def is_plain(text: str, /) -> bool:
 
 
 def _moved(begin: str, old: str, new: str) -> tuple[str, ...]:
-    """Give what locations begin with after a relocation that may be of a part of them.
-
-    Between web servers and other places, what follows is spelt as it is there.
-    """
+    """Give what locations begin with after a relocation that may be of a part of them."""
     if begin.startswith(old):
-        rest, was_web, is_web = begin[len(old) :], old.startswith(_WEB), new.startswith(_WEB)
-        return (new + (rest if was_web == is_web else _encoded(rest) if is_web else unquote(rest)),)
+        rest = begin[len(old) :]
+        if old.startswith(_WEB) and not new.startswith(_WEB):
+            rest = _ESCAPES.sub("", rest)  # with what follows they may be another character
+        return (new + _spelt(rest, old, new),)
     return (begin, new) if old.startswith(begin) else (begin,)
+
+
+def _spelt(rest: str, old: str, new: str) -> str:
+    """Give what follows a place as it is spelt at another one; web servers alone have escapes in paths."""
+    was_web, is_web = old.startswith(_WEB), new.startswith(_WEB)
+    if was_web == is_web:
+        return rest
+    return _encoded(rest) if is_web else unquote(rest)
 
 
 def folders_of(urls: Iterable[str], /) -> list[str]:
