@@ -102,9 +102,10 @@ def shard_decoder(
         begin, end = (length, data.size) if is_first else (0, data.size - length)
         spots = read_index(data[:length] if is_first else data[data.size - length :]).reshape(-1, 2)
         is_absent = (spots == _ABSENT).all(1)
-        if fill is None and is_absent.any():
+        is_whole = not is_absent.any()
+        if fill is None and not is_whole:
             raise CodecError("a shard has not all of its chunks, and the fill value of them is not known")
-        values = np.empty(shape, dtype) if fill is None else np.full(shape, fill, dtype)
+        values = np.empty(shape, dtype) if is_whole else np.full(shape, fill, dtype)
         for first in range(0, len(spots), _TOGETHER):  # lists of all would take many times the memory of the index
             at = first + np.flatnonzero(~is_absent[first : first + _TOGETHER])
             cells = np.stack(np.unravel_index(at, grid), 1).tolist() if grid else [()] * len(at)
