@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import tracemalloc
 from dataclasses import dataclass, replace
 from itertools import product
@@ -44,6 +45,25 @@ def test_zarr_reads_loaded_arrays():
         assert array.attrs["standard_name"] == name
     assert opened["plane"].metadata.dimension_names == ("time", "lat")
     np.testing.assert_array_equal(opened["inner/lat"][...], LOADED["lat"])
+
+
+@pytest.mark.parametrize("dtype", ["?", ">i2", "f4", "g"])
+def test_numbers_of_attributes_are_taken_together(dtype):
+    """A large attribute costs no call of Python for each of its numbers, and they are those that are there."""
+    n, n_calls = 10_000, 0
+    values = np.arange(n).astype(dtype)
+
+    def count(*_):
+        nonlocal n_calls
+        n_calls += 1
+
+    sys.setprofile(count)
+    try:
+        keys = dict(view.view_of(ManifestGroup(attributes={"large": values})))
+    finally:
+        sys.setprofile(None)
+    assert json.loads(keys["zarr.json"])["attributes"]["large"] == values.tolist()
+    assert n_calls < n
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")

@@ -173,6 +173,8 @@ def _value(value: Any, where: str) -> Any:
             return [float(value.real), float(value.imag)]
         case np.ndarray() if not value.dtype.names and value.dtype.kind != "V":
             array = np.asarray(value)  # items of a matrix are matrices, and those of masked arrays may be masked ones
+            if array.dtype.kind in "biuf":  # all at once: there may be millions
+                return array.astype(np.float64 if array.dtype.kind == "f" else array.dtype).tolist()
             return _value(array[()], where) if not array.ndim else [_value(x, where) for x in array]
         case Mapping():
             return {str(key): _value(x, f"{where}.{key}") for key, x in value.items()}

@@ -380,7 +380,10 @@ def dump_document(document: Mapping[str, Any], /) -> bytes:
         attributes["missing_value"] = kept if isinstance(missing, list) else kept[0] if kept else None
         if not kept:
             del attributes["missing_value"]
-    changing = value_changing(attributes)
+    try:
+        return json.dumps({**document, "attributes": attributes}, allow_nan=False).encode()
+    except ValueError:  # some are not finite
+        changing = value_changing(attributes)
     written = {name: value if name in changing else _finite(value) for name, value in attributes.items()}
     return json.dumps({**document, "attributes": written}).encode()
 
