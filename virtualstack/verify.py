@@ -176,6 +176,8 @@ def values_differ(ours: NDArray[Any], theirs: NDArray[Any], /) -> str | None:
     """
     if _is_text(ours) and _is_text(theirs):
         ours, theirs = ours.astype(object), theirs.astype(object)
+    elif theirs.dtype == "S0" and ours.dtype.kind == "S":
+        theirs = theirs.astype(ours.dtype)  # as netCDF4 gives one character that is NUL
     elif ours.dtype.newbyteorder("=") != theirs.dtype.newbyteorder("="):
         return f"dtype '{ours.dtype}' in the cube, '{theirs.dtype}' in the file"
     if ours.dtype.names is not None:

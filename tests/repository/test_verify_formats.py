@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -53,6 +54,29 @@ def test_messages(tmp_path):
     write(tmp_path / "b.grib2", [merged([message({"shortName": "10u"}), message({"shortName": "10v"}, seed=1)])])
     (found,) = compared(tmp_path / "y.vstack", tmp_path / "b.grib2")
     assert found == ("not compared", "it is one of several fields of a message, of which eccodes gives the first")
+
+
+@pytest.mark.parametrize("name", ["longitude", "lon"])
+def test_points_of_a_message(tmp_path, name):
+    """Each of them lies in the same bytes, whatever it is called and in which group."""
+    grid = {"Ni": 400, "Nj": 400, "iDirectionIncrementInDegrees": 0.1, "jDirectionIncrementInDegrees": 0.1}
+    write(tmp_path / "a.grib2", [message({"gridType": "rotated_ll", "angleOfRotationInDegrees": 30, **grid})])
+    vds = vs.open_virtual_dataset(tmp_path / "a.grib2")
+    vds.rename({"longitude": name}).virtual.to_manifest_store(tmp_path / "x.vstack")
+    found = vs.Repository.open(tmp_path / "x.vstack").verify(sample=1.0)
+    assert {chunk.variable: chunk.status for chunk in found.chunks} == {
+        "latitude": "equal",
+        name: "equal",
+        "t": "equal",
+    }
+    assert compared(tmp_path / "y.vstack", tmp_path / "a.grib2") == {("equal", ""): 3}
+
+
+def test_a_character_that_is_nul(tmp_path):
+    """Which netCDF4 reads as bytes of length 0."""
+    with netCDF4.Dataset(tmp_path / "a.nc", "w", format="NETCDF3_CLASSIC") as file:
+        file.createVariable("crs", "S1", ())
+    assert compared(tmp_path / "x.vstack", tmp_path / "a.nc") == {("equal", ""): 1}
 
 
 def test_files_of_a_web_server(tmp_path):

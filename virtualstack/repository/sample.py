@@ -199,7 +199,7 @@ def _compared(
         return result("different", f"it cannot be read: {error}")
     if source is None:
         return result("not compared", reason)
-    found = next(_same_chunks(chunk, source), None)
+    found = _same_chunk(chunk, source)
     if found is None:
         return result("not compared", "no variable of the source has a chunk there")
     try:
@@ -226,12 +226,28 @@ def _compared(
     return result("different", difference) if difference else result("equal")
 
 
+def _same_chunk(chunk: _Chunk, source: ManifestGroup) -> _Chunk | None:
+    """Find a stored chunk among those of its source.
+
+    Of several in the same bytes, such as the values and coordinates of a GRIB message, it is the one decoded alike.
+    """
+    codecs = chunk.encoding.decoding().codecs
+    first = None
+    for found in _same_chunks(chunk, source):
+        own = found.encoding.decoding().codecs
+        if codecs[len(codecs) - len(own) :] == own:  # those in front of them unpack or cast, once they are decoded
+            return found
+        first = first or found
+    return first
+
+
 def _same_chunks(chunk: _Chunk, source: ManifestGroup) -> Iterator[_Chunk]:
-    """Find a stored chunk among those of its source, in the variable of its name first."""
+    """Find chunks of a source in the bytes of a stored one, in the variable of its path first, then of its name."""
     arrays: Mapping[str, ManifestArray] = {
         f"{path}/{name}".lstrip("/"): array for path, node in source.walk() for name, array in node.arrays.items()
     }
-    for path, array in sorted(arrays.items(), key=lambda item: item[0] != (chunk.array.name or "").lstrip("/")):
+    name = chunk.path.rpartition("/")[2]
+    for path, array in sorted(arrays.items(), key=lambda x: (x[0] != chunk.path, x[0].rpartition("/")[2] != name)):
         manifest = array.in_memory()
         entries = manifest.entries
         is_it = (
