@@ -154,6 +154,20 @@ def test_a_bucket_is_listed(tmp_path, s3_server, monkeypatch):
     assert heads == []
 
 
+def test_sources_that_nothing_is_known_of(tmp_path, archive):
+    """Of kerchunk references: nobody says that they are as they were; those that are gone are missing."""
+    join(archive).virtual.to_kerchunk(tmp_path / "refs.json")
+    vs.convert(tmp_path / "refs.json", tmp_path / "y.vstack")
+    found = vs.Repository.open(tmp_path / "y.vstack").verify(sample=1)
+    assert (found.is_good, found.n_sources, found.n_unknown) == (True, len(archive), len(archive))
+    told = f"{len(archive)} sources, {len(archive)} without size, etag and time in the store, which may have changed"
+    assert told in repr(found)
+    archive[0].unlink()
+    found = vs.Repository.open(tmp_path / "y.vstack").verify()
+    assert f"1 missing, {len(archive) - 1} without" in repr(found)
+    assert verified(tmp_path).n_unknown == 0
+
+
 def test_web_servers_are_asked_for_each(tmp_path):
     """Heads; and a server that does not answer is unreachable, not missing."""
     paths = days(tmp_path / "data")

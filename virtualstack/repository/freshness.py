@@ -47,6 +47,8 @@ class Stale:
         Versions of sources that were looked up: a URL may be there in several.
     n_touched
         Those with another time of modification, which are what they were by size and etag.
+    n_unknown
+        Those that are there, and of which the store has neither size, etag nor time.
     problems
         In the order of their URLs.
     segments
@@ -55,6 +57,7 @@ class Stale:
 
     n_sources: int
     n_touched: int
+    n_unknown: int
     problems: tuple[SourceProblem, ...]
     segments: Mapping[int, frozenset[Location]]
 
@@ -74,7 +77,8 @@ def stale_sources(shown: Shown, storage: Storage, /) -> Stale:
             still[number] = frozenset(seen)
     seen = set().union(*still.values())
     problems = sorted((problem for x, problem in suspects.items() if x in seen), key=lambda x: x.url)
-    return Stale(len(every), _count_touched(every, now), tuple(problems), still)
+    n_unknown = sum({x.size, x.etag, x.last_modified} == {None} for x in every if x not in suspects)
+    return Stale(len(every), _count_touched(every, now), n_unknown, tuple(problems), still)
 
 
 def _problem(recorded: Location, now: Location | StorageError) -> SourceProblem | None:

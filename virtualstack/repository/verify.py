@@ -36,6 +36,9 @@ class StoreVerification:
         Sources that were looked up: all that a chunk of the snapshot may lie in, each version of a file by itself.
     n_touched
         Those of them with another time of modification, and the same size and etag.
+    n_unknown
+        Those of them that are there, and of which the store has neither size, etag nor time, as kerchunk references and
+        DMR++ documents do not say them: whether they have changed is not known.
     problems
         Those that are not as they were.
     chunks
@@ -46,6 +49,7 @@ class StoreVerification:
     snapshot: int
     n_sources: int
     n_touched: int = 0
+    n_unknown: int = 0
     problems: tuple[SourceProblem, ...] = ()
     chunks: tuple[SampledChunk, ...] = ()
 
@@ -72,7 +76,10 @@ class StoreVerification:
 
     def __repr__(self) -> str:
         statuses = Counter(x.status for x in self.problems)
-        told = ", ".join(f"{n} {status}" for status, n in sorted(statuses.items())) or "all as they were indexed"
+        counts = [f"{n} {status}" for status, n in sorted(statuses.items())]
+        if self.n_unknown:
+            counts.append(f"{self.n_unknown} without size, etag and time in the store, which may have changed")
+        told = ", ".join(counts) or "all as they were indexed"
         lines = [f"snapshot {self.snapshot} of '{self.url}': {self.n_sources} sources, {told}"]
         if self.n_touched:
             lines.append(f"  {self.n_touched} have another time of modification, and the same size and etag")
@@ -109,6 +116,7 @@ def verify(
         snapshot=snapshot.number,
         n_sources=stale.n_sources,
         n_touched=stale.n_touched,
+        n_unknown=stale.n_unknown,
         problems=stale.problems,
         chunks=(
             compare_sample(group, storage, sample=sample, seed=seed, leaving_out=bad, own=objects.url + SEGMENTS)
