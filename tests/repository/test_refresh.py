@@ -184,6 +184,18 @@ def test_a_source_that_cannot_be_scanned_is_left(tmp_path, archive):
     assert "is damaged or another kind of file" in dict(found.left)[f"file://{archive[0]}"]
 
 
+def test_chunks_of_a_zarr_store_are_left(tmp_path):
+    """What to do is told: unpacking one of them would not help."""
+    made = xr.Dataset({"t": (("x",), np.arange(4.0))})
+    made.to_zarr(tmp_path / "a.zarr", zarr_format=3, consolidated=False)
+    vs.open_virtual_dataset(tmp_path / "a.zarr").virtual.to_manifest_store(tmp_path / "x.vstack")
+    (made + 1).to_zarr(tmp_path / "a.zarr", mode="w", zarr_format=3, consolidated=False)
+    os.utime(tmp_path / "a.zarr/t/c/0", (1, 1))
+    ((url, reason),) = opened(tmp_path).refresh().left
+    assert url.endswith("a.zarr/t/c/0")
+    assert "open the store that has it" in reason
+
+
 def test_missing_sources_are_kept_or_masked(tmp_path, archive):
     """As is asked for; missing values are read then, of plain integers fill values, or errors where that is wanted."""
     expected = as_read(archive)

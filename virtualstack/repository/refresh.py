@@ -17,7 +17,7 @@ from virtualstack.combine.missing import with_missing_value
 from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
 from virtualstack.dataset import to_dataset, virtual_array
-from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, StorageError
+from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, StorageError, UnknownFormatError
 from virtualstack.formats.manifest_store.history import archive_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.location import Location
@@ -189,7 +189,7 @@ def _scanned(
             return {}
         options = ReadOptions(is_tree=is_tree)
         found = scan(urls, reader=how.reader, storage=storage, executor=how.executor, on_error="skip", options=options)
-        groups: dict[str, ManifestGroup | str] = {url: str(error) for url, error in found.errors}
+        groups: dict[str, ManifestGroup | str] = {url: _why(error) for url, error in found.errors}
         return groups | dict(zip(found.urls, found.groups, strict=True))
 
     trees = scanned(list(cells), is_tree=True)
@@ -200,6 +200,12 @@ def _scanned(
     for url in cells:
         tree, alone = trees[url], datasets.get(url)
         yield url, tree if isinstance(tree, str) else _Scanned(tree, None if isinstance(alone, str) else alone)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, UnknownFormatError):
+        return f"{error}. Chunks of zarr stores do not say what they hold: open the store that has it, and write that"
+    return str(error)
 
 
 def _has(group: ManifestGroup, path: str) -> bool:

@@ -407,6 +407,10 @@ class Repository:
         such as coordinates, are others now. Chunks that were overwritten in the store stay overwritten. Earlier
         snapshots refer to the sources as they were. References are read only of segments that hold changed sources.
 
+        Variables are those of the same names in the source, and elements those of the same labels, or where a dimension
+        has none of the same place. What was renamed to the name of another variable, or turned round or sorted along a
+        dimension without labels, before it was written, must not be refreshed but written anew.
+
         Parameters
         ----------
         missing
