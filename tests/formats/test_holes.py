@@ -102,9 +102,11 @@ def test_holes_of_a_declared_fill_stay_absent():
 def test_budget_of_fill_chunks():
     """Chunks beyond the budget are refused with the numbers; forms that hold equal chunks once count one."""
     with pytest.raises(
-        WriterError, match=r"'v' has absent chunks .* its 3 take 120 bytes, more than 119\. Allow fill_budget=120"
+        WriterError, match=r"'v' has absent chunks .* its 3 take 120 bytes, more than 119\. Allow fill_budget=120, or"
     ):
         hierarchy_of(group(), fill_budget=119)
+    with pytest.raises(WriterError, match=r"its 3 take 40 bytes, more than 39\. Allow fill_budget=40$"):
+        hierarchy_of(group(), fill_budget=39, shares_chunks=True)
     hierarchy_of(group(), fill_budget=40, shares_chunks=True)
 
 

@@ -194,13 +194,15 @@ def _inlined(manifest: ChunkManifest, chunk: bytes) -> ChunkManifest:
     return replace(manifest, entries=entries, inline=manifest.inline + chunk)
 
 
-def check_budget(n_holes: int, nbytes: int, budget: FillBudget, /, *, variable: str) -> None:
-    """Raise :class:`~virtualstack.errors.WriterError` where fill chunks of ``nbytes`` in all exceed it."""
+def check_budget(n_holes: int, n_copies: int, nbytes: int, budget: FillBudget, /, *, variable: str) -> None:
+    """Raise :class:`~virtualstack.errors.WriterError` where copies of a fill chunk of ``nbytes`` exceed it."""
+    nbytes *= n_copies
     if nbytes > budget:
+        others = ", or write parquet references, which hold equal chunks once" if n_copies > 1 else ""
         raise _refuse(
             variable,
             f"its {n_holes} take {nbytes} bytes, more than {budget}",
-            f"Allow fill_budget={nbytes}, or write parquet references, which hold equal chunks once",
+            f"Allow fill_budget={nbytes}{others}",
         )
 
 

@@ -168,7 +168,7 @@ def _array(
     if is_written_out:
         chunk = encode_fill_chunk(plain, stored, filters, compressor, variable=variable)
         n_copies = 1 if shares_chunks else plain.n_holes
-        check_budget(plain.n_holes, len(chunk) * n_copies, fill_budget, variable=variable)
+        check_budget(plain.n_holes, n_copies, len(chunk), fill_budget, variable=variable)
         manifest = inline_holes(manifest, chunk)
     zarray = {
         "zarr_format": 2,
