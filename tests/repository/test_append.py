@@ -112,7 +112,10 @@ def test_labels_that_do_not_ascend_are_refused(tmp_path, url, first):
     ("change", "match"),
     [
         (lambda x: x.assign(t=x["t"].astype("f8")), r"'t' has dtype = 'float32' .* and 'float64'"),
-        (lambda x: x.assign_coords(lat=x["lat"] + 0.5), "coordinate 'lat' differs"),
+        (
+            lambda x: x.assign_coords(lat=x["lat"] + 0.5),
+            "coordinate 'lat' differs .*; give .*assign_coords.* join='left'",
+        ),
         (lambda x: x.drop_vars("rain"), r"has variable 'rain' and .* has not: join='outer'"),
         (lambda x: x.assign(snow=x["t"]), r"has variable 'snow' and .* has not: join='outer'"),
         (lambda x: x.assign(mask=x["mask"] + 1), "variable 'mask' has not the dimension .* differs"),

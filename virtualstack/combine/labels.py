@@ -92,24 +92,27 @@ def is_jitter(found: Distinct, /) -> bool:
     return all(distance(first, x) < step / 2 for x in found.labels[1:])
 
 
-def misfit(dim: str, parts: Sequence[Part], found: Distinct, tolerance: Any, /) -> CombineError:
+def misfit(
+    dim: str, parts: Sequence[Part], found: Distinct, tolerance: Any, /, *, remedy: str | None = None
+) -> CombineError:
     """Explain how the labels of files differ, in how many, and what can be done."""
     n = f"{found.n_differing:,} of {len(parts):,} files"
     number = int(found.which[np.argmax(found.which != 0)])
     first, other = parts[0], parts[found.first(number)]
     a, b = found.labels[0], found.labels[number]
     far = [distance(a, x) for x in found.labels[1:]]
-    how, remedy = f"differs in {n}", "join="
+    how, by_tolerance = f"differs in {n}", ""
     if all(x is not None for x in far):
         most = max(far)
         how += f", by at most {most if isinstance(most, pd.Timedelta) else format(most, '.3g')}"
     if is_jitter(found):
-        remedy = f"{_short_of(tolerance, far[0])}takes the labels of {first.called} where all lie as close, join="
+        by_tolerance = f"{_short_of(tolerance, far[0])}takes the labels of {first.called} where all lie as close, "
     else:
         how += f": {_extent(a)} in {first.called}, {_extent(b)} there"
+    if remedy is None:
+        remedy = f"{by_tolerance}join='outer' fills what files lack with missing values, 'inner' keeps what all have"
     return CombineError(
-        f"coordinate '{dim}' {how}, first in {other.called}; {remedy}'outer' fills what files lack with missing "
-        "values, 'inner' keeps what all have",
+        f"coordinate '{dim}' {how}, first in {other.called}; {remedy}",
         variable=dim,
         property="labels",
         left=len(a),
@@ -224,7 +227,7 @@ def common_labels(found: Distinct, dim: str, rules: Rules, parts: Sequence[Part]
         return labels[0], labels
     check_kinds(dim, [parts[found.first(number)] for number in range(len(labels))], labels)
     if rules.join == "exact" or (rules.join == "override" and any(len(x) != len(labels[0]) for x in labels)):
-        raise misfit(dim, parts, found, rules.tolerance)
+        raise misfit(dim, parts, found, rules.tolerance, remedy=rules.remedy)
     if rules.join == "override":
         return labels[0], [labels[0]] * len(labels)
     for number, x in enumerate(labels):

@@ -38,6 +38,8 @@ class Rules:
         ``None`` drops attributes that differ, and raises for units.
     fill_value
         Of what is not there, once decoded: one, or one a variable; ``None`` is a missing value, as xarray has it.
+    remedy
+        What to do where labels differ, for the message of an error; by default ``join`` and ``tolerance`` are named.
     """
 
     join: Join = "exact"
@@ -47,6 +49,7 @@ class Rules:
     compat: Literal["equals", "override"] = "equals"
     combine_attrs: str | Callable[..., Any] | None = None
     fill_value: Any = None
+    remedy: str | None = None
 
     @classmethod
     def of(cls, *, join: Join = "exact", tolerance: Any = None, options: Mapping[str, Any] | None = None) -> Rules:

@@ -24,6 +24,10 @@ from virtualstack.storage import Storage
 __all__ = ["TEXT", "Fitting", "check_presence", "cut_like", "fitted", "joint_dtype", "lacking", "part_of"]
 
 TEXT = "OSTU"
+_REMEDY = (
+    "give it the store's labels with assign_coords where they mean the same; join='left' leaves out those that the "
+    "store has not, and fills what is lacking with missing values"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,12 @@ class Fitting:
         unknown = sorted((options or {}).keys() - {"compat", "combine_attrs", "fill_value"})
         if unknown:
             raise ValueError(f"combine_options has {unknown}; known are ['combine_attrs', 'compat', 'fill_value'] here")
-        return cls(join=join, rules=Rules.of(options=options), storage=storage)  # type: ignore[arg-type]
+        rules = replace(Rules.of(options=options), remedy=_REMEDY)
+        return cls(join=join, rules=rules, storage=storage)  # type: ignore[arg-type]
+
+    def with_remedy(self, remedy: str, /) -> Fitting:
+        """Give the same with another remedy where labels differ."""
+        return replace(self, rules=replace(self.rules, remedy=remedy))
 
     @property
     def keeping_attributes(self) -> Rules:

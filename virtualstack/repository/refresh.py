@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from virtualstack.combine.missing import with_missing_value
 from virtualstack.combine.part import Part
-from virtualstack.combine.rules import Rules
 from virtualstack.dataset import to_dataset, virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, StorageError, UnknownFormatError
 from virtualstack.formats.manifest_store.history import archive_of
@@ -280,7 +279,7 @@ def _placed(
     region = _region(cells, old, new)
     new = new.drop_vars([name for name in new.variables if name not in cells and name not in loaded])
     old = old[[name for name in new.variables if name in old.variables]]
-    fitting = Fitting(join="exact", rules=Rules.of(options=None), storage=storage)
+    fitting = Fitting.of(join="exact", options=None, storage=storage).with_remedy("write what it holds anew")
     made: dict[str, list[Overlay]] = {name: [] for name in cells}
     for runs in itertools.product(*region.values()):
         at = {dim: place for dim, (place, _) in zip(region, runs, strict=True)}

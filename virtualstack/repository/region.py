@@ -25,6 +25,11 @@ __all__ = ["Region", "overlay_on", "placed", "sliced", "with_dims"]
 type Region = Literal["auto"] | Mapping[str, int | slice | Literal["auto"]]
 """Where a part belongs: by dimension elements, or ``"auto"`` for those that have its labels."""
 
+_REMEDY = (
+    "the labels of a region stay: give the other the same with assign_coords where they mean the same, or bring it to "
+    "them with vds.virtual.reindex"
+)
+
 
 def placed(
     stored: ManifestGroup, group: ManifestGroup, region: Region, fitting: Fitting, /
@@ -66,6 +71,7 @@ def placed(
             right=unknown[0],
             left_url=stored.url,
         )
+    fitting = fitting.with_remedy(_REMEDY)
     overlays: dict[str, Sequence[Overlay]] = {}
     found: dict[str, Mapping[str, _Found]] = {}
 
