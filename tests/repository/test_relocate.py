@@ -347,6 +347,20 @@ def test_a_strangers_store_gets_no_more_than_the_folder_that_is_named(tmp_path):
         vs.Repository.open(tmp_path / "given" / "x.vstack", allow=tmp_path / "c").verify()
 
 
+def test_new_folders_may_be_read_by_who_named_them(tmp_path, archive):
+    """By the repository that is given, also for another change; who opens the store later allows them again."""
+    expected = as_read(archive)
+    url = shutil.copytree(tmp_path / "x.vstack", tmp_path / "given" / "x.vstack")
+    shutil.copytree(tmp_path / "data", tmp_path / "c")
+    moved = vs.Repository.open(url).relocate({tmp_path / "data": tmp_path / "c"})
+    assert moved.verify(sample=2).is_good
+    changed = moved.write("flag", ..., expected["flag"].values + 1)
+    xr.testing.assert_identical(read(url, allow=tmp_path / "c").drop_vars("flag"), expected.drop_vars("flag"))
+    assert changed.verify().is_good
+    with pytest.raises(ForbiddenLocationError, match=r"/c/', which is a local file outside of the store's folder"):
+        read(url)
+
+
 def test_changing_a_strangers_store_does_not_trust_it(tmp_path):
     """What it names is not signed with what is written, unless all of it was allowed."""
     paths = days(tmp_path / "a", 2)

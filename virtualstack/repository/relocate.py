@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from virtualstack.errors import ForbiddenLocationError, WriterError
@@ -13,7 +13,7 @@ from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.formats.manifest_store.sources import PARENT, STORE, Prefixes, is_plain
 from virtualstack.location import absolute_url, split_url
 from virtualstack.readers.manifest_store import permission_of
-from virtualstack.storage import Allow, ObjectStore, Permission
+from virtualstack.storage import Allow, ObjectStore
 from virtualstack.storage.registry import OBJECT_STORES, WEB
 from virtualstack.storage.spelling import way_out
 from virtualstack.writers.manifest_store.commit import commit
@@ -32,14 +32,25 @@ def relocate(
     /,
     *,
     message: str | None = None,
-) -> Snapshot:
-    """Make the snapshot whose sources lie in other folders; see :meth:`Repository.relocate`."""
+) -> tuple[Snapshot, Allow]:
+    """Make the snapshot whose sources lie in other folders, and say what may be read then.
+
+    The new folders are named by the user, who allows them by that: see :meth:`Repository.relocate`.
+    """
     if not isinstance(folders, Mapping):
         raise TypeError(f"relocate() takes a mapping of old to new folders, not {folders!r}")
     if not folders:
         raise ValueError("relocate() takes a mapping of old to new folders, and this one is empty")
     pairs = sorted(((_old(old), _new(new, objects)) for old, new in folders.items()), key=lambda x: -len(x[0]))
-    permission = _permission(objects, snapshot, pairs, allow)
+    prefixes = Prefixes(store=objects.url, table=snapshot.prefixes, moved=snapshot.moved)
+    for old, new in pairs:
+        prefixes = prefixes.relocated(old, new)
+    given = [] if allow is None else [allow] if isinstance(allow, str | os.PathLike) else list(allow)
+    more: Allow = [*given, *(prefixes.root(new) for _, new in pairs)]
+    try:
+        permission = permission_of(objects.url, snapshot, allow)
+    except ForbiddenLocationError:  # of a store that was moved here: what it names then counts
+        permission = permission_of(objects.url, replace(snapshot, moved=prefixes.moved), more)
     archive = archive_of(snapshot, objects, permission)
     for i, (old, new) in enumerate(pairs):
         later = [x for x, _ in pairs[i + 1 :] if new.startswith(x) or x.startswith(new)]
@@ -51,23 +62,7 @@ def relocate(
             )
         _check_used(old, archive)
     said = message or "relocated " + ", ".join(f"'{old}' to '{new}'" for old, new in pairs)
-    return commit(objects, snapshot, Edit(moved=tuple(pairs)), permission, message=said)
-
-
-def _permission(objects: ObjectStore, snapshot: Snapshot, pairs: Sequence[tuple[str, str]], allow: Allow) -> Permission:
-    """Say what the store may read: what it may now; or, where it was moved here, what it names then.
-
-    The new folders are named by the user, who allows them by that.
-    """
-    try:
-        return permission_of(objects.url, snapshot, allow)
-    except ForbiddenLocationError:
-        prefixes = Prefixes(store=objects.url, table=snapshot.prefixes, moved=snapshot.moved)
-        for old, new in pairs:
-            prefixes = prefixes.relocated(old, new)
-        given = [] if allow is None else [allow] if isinstance(allow, str | os.PathLike) else list(allow)
-        new_folders = [prefixes.root(new) for _, new in pairs]
-        return permission_of(objects.url, replace(snapshot, moved=prefixes.moved), [*given, *new_folders])
+    return commit(objects, snapshot, Edit(moved=tuple(pairs)), permission, message=said), more
 
 
 def _old(folder: str | os.PathLike[str]) -> str:

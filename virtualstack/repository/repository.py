@@ -114,7 +114,8 @@ class Repository:
         folders
             Old folders and new ones, as URLs or local paths: ``{"file:///data/": "s3://bucket/"}``. Sources that are
             written relative to the store move with it; ``"../data/"`` names them, and is a new place that does so.
-            What lies in the new ones may be read, whatever ``allow`` was.
+            What lies in the new ones may be read by the repository that this gives, whatever ``allow`` was; who opens
+            a store in a bucket whose sources are local gives them as ``allow``.
         message
             What the snapshot is, for its log.
 
@@ -132,8 +133,8 @@ class Repository:
         StorageError
             The store cannot be written.
         """
-        made = relocate(self.objects, self.snapshot, folders, self.allow, message=message)
-        return replace(self, snapshot=made)
+        made, allow = relocate(self.objects, self.snapshot, folders, self.allow, message=message)
+        return replace(self, snapshot=made, allow=allow)
 
     def write(
         self,
