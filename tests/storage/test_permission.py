@@ -182,6 +182,13 @@ def test_what_a_link_leads_to_is_named(disk):
     assert allows(Permission.of(disk / "in/x.vstack", disk / "out"), f"file://{disk}/in/link-far")
 
 
+def test_a_folder_that_a_link_leads_to_is_named(disk):
+    """And not the one that holds it, which would allow more."""
+    with pytest.raises(ForbiddenLocationError, match=rf"a link to 'file://{disk}/out'. .*\[\"file://{disk}/out/\"\]"):
+        Permission.of(disk / "in/x.vstack").check_prefixes([f"file://{disk}/in/link-folder/"])
+    Permission.of(disk / "in/x.vstack", disk / "out").check_prefixes([f"file://{disk}/in/link-folder/"])
+
+
 def test_a_store_that_is_opened_through_a_link(disk):
     """Its folder is the one of the link; what is there is there by both names."""
     permission = Permission.of(disk / "alias-in/x.vstack")

@@ -248,7 +248,8 @@ whose host is private. If it may be read, open the store with allow=["http://10.
             if not self._is_hidden(url) and not self._is_hidden(found):
                 return None
             return _Refusal("which is a hidden file beside the store", url[: url.rfind("/") + 1])
-        return _Refusal(f"which is a link to {_shown(found)}", found[: found.rfind("/") + 1])
+        folder = _folder(found) if url.endswith("/") else found[: found.rfind("/") + 1]
+        return _Refusal(f"which is a link to {_shown(found)}", folder)
 
     def _is_hidden(self, url: str) -> bool:
         """Tell whether a file in the folder of the store is one that people keep to themselves, such as ``.ssh/id``."""
