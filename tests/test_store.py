@@ -110,6 +110,13 @@ def a_group():
     return ManifestGroup(arrays=arrays, groups={"inner": inner}, attributes={"n": np.int16(3), "nan": np.nan}), values
 
 
+@pytest.mark.parametrize("given", ["x.vstack", xr.Dataset()])
+def test_it_takes_a_group(given):
+    """A URL or a dataset would fail at the first key that zarr asks for, with an error of Python's."""
+    with pytest.raises(TypeError, match=r"takes a group, such as vds\.virtual\.to_group\(\)"):
+        ManifestStore(given)
+
+
 def test_zarr_reads_what_reading_reads():
     """Plain arrays and all others have the same values through zarr as directly."""
     group, values = a_group()

@@ -69,6 +69,11 @@ class ManifestStore(Store):
         self, group: ManifestGroup, storage: StorageLike = None, *, missing: Literal["fill", "raise"] = "fill"
     ) -> None:
         super().__init__(read_only=True)
+        if not isinstance(group, ManifestGroup):
+            raise TypeError(
+                f"ManifestStore takes a group, such as vds.virtual.to_group() or one of vs.scan(), not a "
+                f"{type(group).__name__}: open URLs with vs.open_virtual_dataset"
+            )
         self.group = group
         self.storage = Storage.of(storage)
         check_missing(missing)
