@@ -97,8 +97,8 @@ class Store:
         check(edges[-1] == length, "lengths of chunks")
         return edges
 
-    def location(self, number: int, suffix: str) -> Path:
-        text = self.snapshot["prefixes"][number] + suffix
+    def location(self, number: int, suffix: str, mtime: float | None) -> tuple[Path, float | None]:
+        text = written = self.snapshot["prefixes"][number] + suffix
         for x in self.snapshot["relocations"]:
             if number < x["n_prefixes"] and text.startswith(x["old"]):
                 rest, into = text.removeprefix(x["old"]), x["new"].startswith(WEB) - x["old"].startswith(WEB)
@@ -106,9 +106,9 @@ class Store:
         if text.startswith(("./", "../")):
             parts = unquote(text.partition("/")[2]).replace("\\", "/").split("/")
             check(not {"", ".", ".."} & set(parts), f"location '{text}'")
-            return self.folder.parent / text
+            return self.folder.parent / text, None
         check(text.startswith("file:///"), f"location '{text}', which is not local")
-        return Path(text.removeprefix("file://"))
+        return Path(text.removeprefix("file://")), mtime if text == written else None
 
 
 class Segment:
@@ -127,7 +127,7 @@ class Segment:
                 last, end = source, self.columns[1, i] + length
         numbers = range(-(-self.row["n_sources"] // SOURCES)) if self.row["sources"] is None else ()
         pages = [self.store.document(f"{self.key}/sources/{k}.json.gz") for k in numbers]
-        columns = [[x[name] for x in pages or [self.row["sources"]]] for name in ("prefix", "suffix", "size")]
+        columns = [[x[name] for x in pages or [self.row["sources"]]] for name in ("prefix", "suffix", "size", "mtime")]
         self.sources = list(zip(*map(itertools.chain.from_iterable, columns), strict=True))
         check(len(self.sources) == self.row["n_sources"], "sources")
 
@@ -140,11 +140,11 @@ class Segment:
             return code, 0, None
         if source == INLINE:
             part, offset = divmod(offset, PART)
-            path, size = self.store.folder / self.key / "heap" / str(part), self.row["heap"][part]
+            path, size, mtime = self.store.folder / self.key / "heap" / str(part), self.row["heap"][part], None
         else:
-            prefix, suffix, size = self.sources[source]
-            path = self.store.location(self.row["prefixes"][prefix], suffix)
-        check(size in (None, path.stat().st_size), f"size of '{path}'")
+            prefix, suffix, size, mtime = self.sources[source]
+            path, mtime = self.store.location(self.row["prefixes"][prefix], suffix, mtime)
+        check(size in (None, path.stat().st_size) and mtime in (None, path.stat().st_mtime), f"version of '{path}'")
         with path.open("rb") as file:
             file.seek(offset)
             raw, checksum = cut(file.read(length), 0, length), file.read(4)

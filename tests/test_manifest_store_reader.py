@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import shutil
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -270,6 +272,27 @@ def test_sources_that_nothing_shows_any_more_are_not_read(tmp_path):
     found = vs.Repository.open(url).refresh(missing="mask")
     assert (len(found.refreshed), len(found.masked), found.left) == (1, 1, ())
     assert_reads_alike(url)
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_sources_of_another_version_are_refused(relative, tmp_path):
+    """Of another size, or of another time where that counts."""
+    (tmp_path / "a").mkdir()
+    file = write(tmp_path / "a" / "0.nc", dataset(range(3)))
+    for name in ("a/x.vstack", "a/y.vstack"):
+        virtual(file).virtual.to_manifest_store(tmp_path / name, relative=relative)
+    os.utime(file, (1, 1))
+    if relative:
+        assert_reads_alike(tmp_path / "a" / "x.vstack")
+    else:
+        with pytest.raises(ValueError, match=r"version of '.*0\.nc'"):
+            Store(tmp_path / "a" / "x.vstack").arrays()
+        shutil.move(tmp_path / "a" / "0.nc", tmp_path / "0.nc")
+        vs.Repository.open(tmp_path / "a" / "x.vstack").relocate({tmp_path / "a": tmp_path})
+        assert_reads_alike(tmp_path / "a" / "x.vstack")
+    write(file, dataset(range(3)).assign_attrs(note="longer" * 1000))
+    with pytest.raises(ValueError, match=r"version of '.*0\.nc'"):
+        Store(tmp_path / "a" / "y.vstack").arrays()
 
 
 def test_boxes_that_reach_out_of_the_grid(tmp_path):
