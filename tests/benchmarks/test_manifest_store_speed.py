@@ -117,13 +117,13 @@ def test_writing_and_reading_references(tmp_path):
     interleaved(f"write {n} references", rivals, repeats=3)
     for name, path in last.items():
         print(f"  {name:<14} {nbytes_of(path) / n:.2f} bytes a reference")
+    stores = iter([archive_copy(last["manifest store"], tmp_path) for _ in range(5)])
+    tables = iter([archive_copy(last["our parquet"], tmp_path) for _ in range(5)])
     best = interleaved(
         "load all",
         {
-            "manifest store": lambda: read(last["manifest store"])["v"].in_memory(),
-            "our parquet": lambda: (
-                Kerchunk().read(last["our parquet"].as_uri(), Storage.of(), ReadOptions())["v"].whole()
-            ),
+            "manifest store": lambda: read(next(stores))["v"].in_memory(),
+            "our parquet": lambda: Kerchunk().read(next(tables).as_uri(), Storage.of(), ReadOptions())["v"].whole(),
         },
         repeats=5,
     )
@@ -140,8 +140,8 @@ def one(group: ManifestGroup) -> np.ndarray:
 
 
 def archive_copy(store: Path, folder: Path) -> Path:
-    """Give the store another place, so that nothing of it is kept in memory."""
-    copy = folder / f"{next(SERIAL)}.vstack"
+    """Give a store or references another place, so that nothing of them is kept in memory."""
+    copy = folder / f"{next(SERIAL)}{store.suffix}"
     copy.symlink_to(store)
     return copy
 
