@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,20 +67,34 @@ def cells_of_sources(shown: Shown, segments: Mapping[int, frozenset[Location]], 
             for box in use.boxes():
                 picked = use.array.manifest.read(box)
                 first = np.array([side.start for side in box], np.int64)
-                for code, location in enumerate(picked.locations, FIRST):
-                    if location in wanted:
-                        at = np.argwhere(picked.entries["location"] == code) + first
-                        found.setdefault((location.url, use.path), []).append(at)
-                        n_found += len(at)
-                        if n_found > _MOST:
-                            raise ManifestError(
-                                f"more than {_MOST} chunks of '{use.path}' and others are in sources that changed, "
-                                f"such as '{location.url}': write what these hold anew"
-                            )
+                wanted_rows = [i for i, location in enumerate(picked.locations) if location in wanted]
+                for row, numbers in _cells_by_code(picked.entries["location"], np.array(wanted_rows, np.intp) + FIRST):
+                    url = picked.locations[row - FIRST].url
+                    found.setdefault((url, use.path), []).append(numbers + first)
+                    n_found += len(numbers)
+                    if n_found > _MOST:
+                        raise ManifestError(
+                            f"more than {_MOST} chunks of '{use.path}' and others are in sources that changed, such "
+                            f"as '{url}': write what these hold anew"
+                        )
     return {
         (url, path): Cells(arrays[path], np.unique(np.concatenate(parts), axis=0))
         for (url, path), parts in found.items()
     }
+
+
+def _cells_by_code(
+    codes: NDArray[np.unsignedinteger[Any]], wanted: NDArray[np.intp]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Give the cells that have each of some codes; the codes are gone through once, however many are wanted."""
+    is_wanted = np.zeros(int(max(codes.max(initial=0), wanted.max(initial=0))) + 1, np.bool_)
+    is_wanted[wanted] = True
+    cells = np.argwhere(is_wanted[codes])
+    own = codes.reshape(-1)[np.flatnonzero(is_wanted[codes])]
+    order = np.argsort(own, kind="stable")
+    cells, own = cells[order], own[order]
+    lines = [0, *(np.flatnonzero(own[1:] != own[:-1]) + 1).tolist(), len(own)]
+    return ((int(own[a]), cells[a:b]) for a, b in itertools.pairwise(lines) if a < b)
 
 
 def boxes_of(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

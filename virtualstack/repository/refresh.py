@@ -120,7 +120,8 @@ def refresh(
             overlays.setdefault(path, []).extend(_masks(each))
     refreshed: list[str] = []
     left = [(x.url, x.reason) for x in stale.problems if x.url not in wanted]
-    for url, group in _scanned({url: cells[url] for url in cells if url not in masked}, storage, how):
+    changed = {url: each for url, each in cells.items() if told[url].status == "changed"}
+    for url, group in _scanned(changed, storage, how):
         was = told[url].recorded
         made = group if isinstance(group, str) else _made(store, group, was, cells[url], storage, how)
         if isinstance(made, str):
