@@ -234,6 +234,17 @@ def test_chunks_of_different_lengths_are_a_rectilinear_grid(tmp_path, session):
         opened(session)
 
 
+def test_strings_in_chunks_of_different_lengths(tmp_path, session):
+    """Those of several files."""
+    texts = [["a", "bé"], ["c", "", "ddd"], ["e"]]
+    for n, text in enumerate(texts):
+        xr.Dataset({"s": ("x", np.array(text, object))}).to_netcdf(tmp_path / f"{n}.nc", engine="netcdf4")
+    paths = [tmp_path / f"{n}.nc" for n in range(3)]
+    vs.open_virtual_mfdataset(paths, combine="nested", concat_dim="x").virtual.to_icechunk(session.store)
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        assert opened(session)["s"].values.tolist() == [x for text in texts for x in text]
+
+
 def test_encodings_that_differ_are_rewritten_or_refused_with_numbers(tmp_path, session):
     """One file of four is compressed in another way: its chunks are encoded as the others are, within a budget."""
     paths = [

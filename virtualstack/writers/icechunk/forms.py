@@ -25,6 +25,7 @@ from virtualstack.manifests import (
     inline_array,
     repack,
 )
+from virtualstack.manifests.encoding import native
 from virtualstack.manifests.plain import longest_cells, match_axes
 from virtualstack.reading import read_array
 from virtualstack.storage import StorageLike
@@ -229,7 +230,7 @@ def _rectilinear(array: ManifestArray) -> _Grid | None:
     matches = [match_axes(x, n.tolist()) for x, n in zip(manifest.encodings, longest, strict=True)]
     found = [match for match in matches if match is not None]
     dtypes = {encoding.dtype for encoding in manifest.encodings}
-    if len(found) < len(matches) or len(dtypes) > 1 or dtypes.pop().newbyteorder("=") != array.dtype:
+    if len(found) < len(matches) or len(dtypes) > 1 or native(dtypes.pop()) != array.dtype:
         return None
     codecs = [codec_documents(x, *match) for x, match in zip(manifest.encodings, found, strict=True)]
     if codecs[0] is None or any(x != codecs[0] for x in codecs):
