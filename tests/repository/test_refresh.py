@@ -456,3 +456,59 @@ def test_a_source_that_has_lost_labels_among_others_is_left(left, tmp_path):
     found = vs.Repository.open(url).refresh()
     assert (found.refreshed, [x for x, _ in found.left]) == ((), [f"file://{paths[0]}"])
     assert f"has {len(left)} elements along 'time' now, and the store refers to 4 of them" in found.left[0][1]
+
+
+def with_text(path, days, text, *, seed=0):
+    """Write numbers and strings, which are kept in the store."""
+    made = xr.Dataset(
+        {"t": ("time", np.random.default_rng(seed).random(len(days))), "s": ("time", text)},
+        {"time": np.datetime64("2000-01-01", "ns") + np.array(days, "m8[D]")},
+    )
+    made["s"].encoding = {"dtype": str, "chunksizes": (len(days),)}
+    return write(path, made, t={"chunksizes": (1,)})
+
+
+def test_strings_that_are_others_now(tmp_path):
+    """They stand in the store: a source is left whose other chunks would come beside old ones, and no other."""
+    paths = [with_text(tmp_path / f"{n}.nc", [2 * n, 2 * n + 1], [f"{n}", f"{n}{n}"], seed=n) for n in range(3)]
+    cube = vs.open_virtual_mfdataset(paths, combine="nested", concat_dim="time")
+    cube.virtual.to_manifest_store(tmp_path / "x.vstack")
+    opened(tmp_path).write("s", {"time": 3}, "mended")
+    with_text(paths[0], [0, 1], ["0", "new"], seed=5)
+    with_text(paths[1], [2, 3], ["1", "11"], seed=6)  # as they were, below what was written
+    found = opened(tmp_path).refresh()
+    assert names(found.refreshed) == ["1.nc"]
+    ((url, reason),) = found.left
+    assert url.endswith("0.nc")
+    assert "'s', whose values stand in the store, has others now: 1 of 2 values differ, the first at (1,)" in reason
+    now = xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack")
+    assert now["s"].values.tolist() == ["0", "00", "1", "mended", "2", "22"]
+    np.testing.assert_array_equal(now["t"][2:4], xr.load_dataset(paths[1])["t"])
+
+
+def inheriting(path, days, seed):
+    """Write a group whose times stand in the root."""
+    t = np.random.default_rng(seed).random(len(days))
+    times = np.datetime64("2000-01-01", "ns") + np.array(days, "m8[D]")
+    tree = xr.DataTree.from_dict({"/": xr.Dataset(coords={"time": times}), "/a": xr.Dataset({"t": ("time", t)})})
+    tree.to_netcdf(path, engine="h5netcdf", encoding={"/a": {"t": {"chunksizes": (1,)}}})
+    return t
+
+
+def test_a_group_whose_labels_are_inherited(tmp_path):
+    """They tell the places of its chunks, among those of others too; where they are others now, it is left."""
+    for name, its in {"a": [0, 3], "b": [1, 2]}.items():
+        inheriting(tmp_path / f"{name}.nc", its, 0)
+    vs.open_virtual_datatree(tmp_path / "a.nc").virtual.to_manifest_store(tmp_path / "x.vstack")
+    opened(tmp_path).update([tmp_path / "b.nc"], dim="time")
+    a, b = inheriting(tmp_path / "a.nc", [0, 3], 1), inheriting(tmp_path / "b.nc", [1, 2], 2)
+    assert names(opened(tmp_path).refresh().refreshed) == ["a.nc", "b.nc"]
+
+    def stored():
+        return xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack", group="a", stale="ignore")["t"].values
+
+    assert stored().tolist() == [a[0], *b, a[1]]
+    inheriting(tmp_path / "b.nc", [2, 4], 3)
+    ((url, reason),) = opened(tmp_path).refresh().left
+    assert url.endswith("b.nc")
+    assert "coordinate 'time' differs" in reason

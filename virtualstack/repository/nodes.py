@@ -9,9 +9,9 @@ from dataclasses import replace
 from virtualstack.combine.part import Part
 from virtualstack.dataset import to_group
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ChunkManifest, ManifestGroup
+from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup
 
-__all__ = ["bundled_in", "each_node", "group_from"]
+__all__ = ["bundled_in", "each_node", "group_from", "labels_by_path", "with_inherited", "with_labels"]
 
 
 def each_node(
@@ -74,3 +74,31 @@ def group_from(part: Part, stored: ManifestGroup, unchanged: Collection[str], /)
 def bundled_in(group: ManifestGroup, /) -> set[str]:
     """Name the variables whose values came with the group."""
     return {name for name, array in group.arrays.items() if isinstance(array.manifest, ChunkManifest)}
+
+
+def labels_by_path(tree: ManifestGroup, dim: str, /) -> dict[str, ManifestArray | None]:
+    """Give the coordinate that each group has of its own, or of the nearest group that it lies in."""
+    found: dict[str, ManifestArray | None] = {}
+    for path, node in tree.walk():
+        found[path] = node.arrays.get(dim, found.get(path.rpartition("/")[0]))
+    return found
+
+
+def with_labels(group: ManifestGroup, dim: str, labels: ManifestArray | None, /) -> ManifestGroup:
+    """Give a group that has a dimension the coordinate that it inherits."""
+    sizes = {
+        n for x in group.arrays.values() for d, n in zip(x.dimension_names or (), x.shape, strict=False) if d == dim
+    }
+    if labels is None or dim in group.arrays or sizes != set(labels.shape):
+        return group
+    return replace(group, arrays={**group.arrays, dim: labels}, loaded=group.loaded | {dim})
+
+
+def with_inherited(tree: ManifestGroup, /) -> dict[str, ManifestGroup]:
+    """Give the groups of a tree by path, each with the coordinates that its dimensions inherit."""
+    found = dict(tree.walk())
+    dims = {dim for node in found.values() for x in node.arrays.values() for dim in x.dimension_names or ()}
+    for dim in sorted(dims):
+        labels = labels_by_path(tree, dim)
+        found = {path: with_labels(node, dim, labels[path]) for path, node in found.items()}
+    return found

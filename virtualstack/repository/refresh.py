@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from virtualstack.combine.missing import with_missing_value
 from virtualstack.combine.part import Part
-from virtualstack.dataset import to_dataset, virtual_array
+from virtualstack.dataset import loaded_variable, to_dataset, virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, StorageError, UnknownFormatError
 from virtualstack.formats.manifest_store.history import archive_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
@@ -23,9 +23,11 @@ from virtualstack.location import Location
 from virtualstack.manifests import (
     EMPTY,
     ENTRY,
+    INLINE,
     MISSING,
     ChunkAxis,
     ChunkManifest,
+    ManifestArray,
     ManifestGroup,
 )
 from virtualstack.printable import printable
@@ -33,7 +35,7 @@ from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.repository.cells import Cells, boxes_of, cells_of_sources
 from virtualstack.repository.fitting import Fitting, fitted
 from virtualstack.repository.freshness import SourceProblem, stale_sources
-from virtualstack.repository.nodes import bundled_in
+from virtualstack.repository.nodes import bundled_in, with_inherited
 from virtualstack.repository.shown import shown_in
 from virtualstack.repository.stored import Stored
 from virtualstack.scan import scan
@@ -173,6 +175,11 @@ class _Scanned:
             raise CombineError(f"variable '{name}' is in {len(having)} of its groups: write what it holds anew")
         return having[0]
 
+    def whole(self, group: ManifestGroup, /) -> ManifestGroup:
+        """Give one of the groups with the coordinates that it inherits."""
+        inherited = with_inherited(self.tree)
+        return next((inherited[path] for path, node in self.tree.walk() if node is group), group)
+
 
 def _stands_for_others(name: str, group: ManifestGroup) -> bool:
     """Tell whether a variable has one of several fields, so that its name does not say which."""
@@ -233,14 +240,14 @@ def _made(
     """Give the new chunks of a source in the place of the old ones, or why they do not fit, or may not be read."""
     made: dict[str, list[Overlay]] = {}
     try:
-        nodes = dict(store.group.walk())
+        nodes = with_inherited(store.group)
         by_groups: dict[tuple[str, int], tuple[ManifestGroup, dict[str, Cells]]] = {}
         for path, each in cells.items():
             own, _, name = path.rpartition("/")
             other = source.group_of(path, nodes[own])
             by_groups.setdefault((own, id(other)), (other, {}))[1][name] = each
         for (own, _), (other, each_name) in by_groups.items():
-            for name, over in _placed(nodes[own], other, each_name, storage, how).items():
+            for name, over in _placed(nodes[own], source.whole(other), each_name, storage, how).items():
                 made[f"{own}/{name}"] = [_written_like(was, x) for x in over]
         manifests = [over.manifest for each in made.values() for over in each]
         found = {x.url for manifest in manifests if isinstance(manifest, ChunkManifest) for x in manifest.locations}
@@ -278,6 +285,8 @@ def _placed(
         more = [dim for dim in each.array.dimension_names or () if dim not in new[name].dims]
         new[name] = new[name].expand_dims(more)
     region = _region(cells, old, new)
+    for name in sorted((stored.arrays.keys() & source.arrays.keys()) - loaded - cells.keys()):
+        _check_inline(stored.arrays[name], source, region, storage, name)
     new = new.drop_vars([name for name in new.variables if name not in cells and name not in loaded])
     old = old[[name for name in new.variables if name in old.variables]]
     fitting = Fitting.of(join="exact", options=None, storage=storage).with_remedy("write what it holds anew")
@@ -336,6 +345,53 @@ def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
         difference = values_differ(np.asarray(ours.values), np.asarray(theirs.values))
         if difference is not None:
             raise CombineError(f"variable '{name}', whose values stand in the store, has others now: {difference}")
+
+
+def _check_inline(
+    array: ManifestArray, source: ManifestGroup, region: Mapping[str, _Runs], storage: Storage, name: str
+) -> None:
+    """Check that INLINE chunks where a source belongs, such as those of strings, hold its values."""
+    pieces = list(_inline_pieces(array, region))
+    if not pieces:
+        return
+    dims = array.dimension_names or ()
+    found = to_dataset(source, storage=storage, loadable_variables=[name])[name]
+    new = found.expand_dims([dim for dim in dims if dim not in found.dims])
+    sizes = {dim: sum(own.stop - own.start for _, own in runs) for dim, runs in region.items()}
+    if new.sizes != {dim: sizes.get(dim, n) for dim, n in zip(dims, array.shape, strict=True)}:
+        raise CombineError(f"variable '{name}', whose values stand in the store, has sizes {dict(found.sizes)} now")
+    new = new.transpose(*dims)
+    for at, own in pieces:
+        cut = replace(array[at], dimension_names=dims)
+        ours = loaded_variable(name, cut, storage, url=source.url).values
+        difference = values_differ(np.asarray(ours), np.asarray(new[own].values))
+        if difference is not None:
+            raise CombineError(f"variable '{name}', whose values stand in the store, has others now: {difference}")
+
+
+def _inline_pieces(
+    array: ManifestArray, region: Mapping[str, _Runs]
+) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Find the elements of INLINE chunks where a source belongs, and those of the source."""
+    axes, dims = array.grid.axes, array.dimension_names or ()
+    sides = [region.get(dim, ((slice(0, n), slice(0, n)),)) for dim, n in zip(dims, array.shape, strict=True)]
+    for runs in itertools.product(*sides):
+        box = tuple(_cells_around(axis, at) for axis, (at, _) in zip(axes, runs, strict=True))
+        there = array.manifest.read(box).entries["location"]
+        for low, high in boxes_of(np.asarray(there == INLINE)):
+            at, own = [], []
+            for axis, first, a, b, (side, its) in zip(axes, box, low, high, runs, strict=True):
+                lines = axis.lines()
+                begin = max(int(lines[first.start + a]), side.start)
+                end = min(int(lines[first.start + b]), side.stop)
+                at.append(slice(begin, end))
+                own.append(slice(its.start + begin - side.start, its.start + end - side.start))
+            yield tuple(at), tuple(own)
+
+
+def _cells_around(axis: ChunkAxis, side: slice) -> slice:
+    lines: NDArray[np.int64] = axis.lines()
+    return slice(int(np.searchsorted(lines, side.start, "right")) - 1, int(np.searchsorted(lines, side.stop, "left")))
 
 
 def _overlays(

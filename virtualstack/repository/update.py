@@ -22,7 +22,7 @@ from virtualstack.location import Location
 from virtualstack.manifests import ManifestArray, ManifestGroup
 from virtualstack.repository.boxes import Side
 from virtualstack.repository.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, lacking, part_of
-from virtualstack.repository.nodes import bundled_in, each_node, group_from
+from virtualstack.repository.nodes import bundled_in, each_node, group_from, labels_by_path, with_labels
 from virtualstack.repository.region import overlay_on, with_dims
 from virtualstack.storage.concurrently import concurrently
 from virtualstack.storage.source import check_version
@@ -73,10 +73,10 @@ def updated(
     if labels is not None:
         labels = _listed(labels, dim, stored.url)
     overlays: dict[str, Sequence[Overlay]] = {}
-    labels_of = [_labels_by_path(group, dim) for group in (stored, *groups)]
+    labels_of = [labels_by_path(group, dim) for group in (stored, *groups)]
 
     def change(path: str, node: ManifestGroup, others: Sequence[ManifestGroup]) -> ManifestGroup:
-        whole = [_with_labels(x, dim, each[path]) for x, each in zip((node, *others), labels_of, strict=True)]
+        whole = [with_labels(x, dim, each[path]) for x, each in zip((node, *others), labels_of, strict=True)]
         made, over = _updated(whole[0], whole[1:], dim, labels, fitting)
         overlays.update({f"{path}/{name}": items for name, items in over.items()})
         return made if dim in node.arrays else _without(made, dim)
@@ -98,24 +98,6 @@ def _listed(labels: Any, dim: str, url: str | None) -> NDArray[Any]:
             left_url=url,
         )
     return found
-
-
-def _labels_by_path(tree: ManifestGroup, dim: str) -> dict[str, ManifestArray | None]:
-    """Give the coordinate that each group has of its own, or of the nearest group that it lies in."""
-    found: dict[str, ManifestArray | None] = {}
-    for path, node in tree.walk():
-        found[path] = node.arrays.get(dim, found.get(path.rpartition("/")[0]))
-    return found
-
-
-def _with_labels(group: ManifestGroup, dim: str, labels: ManifestArray | None) -> ManifestGroup:
-    """Give a group that has a dimension the coordinate that it inherits."""
-    sizes = {
-        n for x in group.arrays.values() for d, n in zip(x.dimension_names or (), x.shape, strict=False) if d == dim
-    }
-    if labels is None or dim in group.arrays or sizes != set(labels.shape):
-        return group
-    return replace(group, arrays={**group.arrays, dim: labels}, loaded=group.loaded | {dim})
 
 
 def _without(group: ManifestGroup, name: str) -> ManifestGroup:
