@@ -512,3 +512,68 @@ def test_a_group_whose_labels_are_inherited(tmp_path):
     ((url, reason),) = opened(tmp_path).refresh().left
     assert url.endswith("b.nc")
     assert "coordinate 'time' differs" in reason
+
+
+def unlabelled(path, *, seed, chunk=1, order=None, **attributes):
+    """Write four elements of a dimension without labels, the chunks in an order of their own."""
+    values = np.random.default_rng(seed).random((4, 3))
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("t", (4, 3), "f8", chunks=(chunk, 3))
+        for i in order or range(4):
+            data[i] = values[i]
+        file.attrs.update(attributes)
+    return values
+
+
+MOVES = {
+    "reversed": lambda x: x.isel(phony_dim_0=slice(None, None, -1)),
+    "sorted": lambda x: x.isel(phony_dim_0=[2, 0, 1, 3]),
+    "rolled": lambda x: x.roll(phony_dim_0=1),
+    "repeated": lambda x: x.isel(phony_dim_0=[0, 0, 1, 2]),
+    "turned": lambda x: x.isel(phony_dim_1=slice(None, None, -1)),
+}
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4])
+@pytest.mark.parametrize("how", MOVES)
+def test_what_lay_in_another_order_than_in_the_file(how, chunk, tmp_path):
+    """Along a dimension without labels: it is left, as it would come back to the order of the file."""
+    unlabelled(tmp_path / "a.h5", seed=0, chunk=chunk)
+    MOVES[how](vs.open_virtual_dataset(tmp_path / "a.h5")).virtual.to_manifest_store(tmp_path / "x.vstack")
+    unlabelled(tmp_path / "a.h5", seed=1, chunk=chunk, note="longer" * 1000)
+    ((url, reason),) = opened(tmp_path).refresh().left
+    assert url.endswith("a.h5")
+    is_cut = chunk == 2 and how in ("sorted", "rolled", "repeated")
+    assert ("chunks" if is_cut else "in another order than in the file") in reason
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_left"),
+    [
+        ([0, 1, 2, 3], [3, 1, 0, 2], False),
+        ([3, 1, 0, 2], [3, 1, 0, 2], False),
+        ([3, 1, 0, 2], [0, 1, 2, 3], True),
+        ([3, 1, 0, 2], [1, 3, 2, 0], True),
+    ],
+)
+def test_files_whose_chunks_lie_in_any_order(before, after, is_left, tmp_path):
+    """Where they do not follow each other, nothing tells whether the store or the file had them so."""
+    unlabelled(tmp_path / "a.h5", seed=0, order=before)
+    vs.open_virtual_dataset(tmp_path / "a.h5").virtual.to_manifest_store(tmp_path / "x.vstack")
+    values = unlabelled(tmp_path / "a.h5", seed=1, order=after, note="longer" * 1000)
+    found = opened(tmp_path).refresh()
+    assert bool(found.left) is is_left
+    if not is_left:
+        np.testing.assert_array_equal(read(tmp_path / "x.vstack")["t"], values)
+
+
+@pytest.mark.parametrize("how", ["reversed", "sorted"])
+def test_what_lay_in_another_order_by_its_labels(how, tmp_path):
+    """These tell that it does not fit."""
+    path, labels = tmp_path / "a.nc", np.arange(4)
+    made = xr.Dataset({"t": ("phony_dim_0", np.arange(4.0))}, {"phony_dim_0": labels})
+    write(path, made, t={"chunksizes": (1,)})
+    MOVES[how](vs.open_virtual_dataset(path)).virtual.to_manifest_store(tmp_path / "x.vstack")
+    write(path, (made + 9).assign_attrs(note="longer" * 1000), t={"chunksizes": (1,)})
+    ((_, reason),) = opened(tmp_path).refresh().left
+    assert "coordinate 'phony_dim_0' differs" in reason

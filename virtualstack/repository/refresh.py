@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -36,6 +36,7 @@ from virtualstack.repository.cells import Cells, boxes_of, cells_of_sources
 from virtualstack.repository.fitting import Fitting, fitted
 from virtualstack.repository.freshness import SourceProblem, stale_sources
 from virtualstack.repository.nodes import bundled_in, with_inherited
+from virtualstack.repository.order import check_order
 from virtualstack.repository.shown import shown_in
 from virtualstack.repository.stored import Stored
 from virtualstack.scan import scan
@@ -297,8 +298,9 @@ def _placed(
         parts = [Part.of(x) for x in (there, new.isel({dim: own for dim, (_, own) in zip(region, runs, strict=True)}))]
         part = fitted(parts[1], replace(parts[0], source=stored.url), fitting, but=())
         _check_loaded(part, there, loaded)
+        labelled = there.indexes.keys() & part.indexes.keys()
         for name, each in cells.items():
-            made[name] += _overlays(part.variables[name], there.variables[name].dims, each, at)
+            made[name] += _overlays(part.variables[name], there.variables[name].dims, each, at, labelled)
     return made
 
 
@@ -395,7 +397,7 @@ def _cells_around(axis: ChunkAxis, side: slice) -> slice:
 
 
 def _overlays(
-    variable: xr.Variable, dims: tuple[object, ...], cells: Cells, region: Mapping[str, slice]
+    variable: xr.Variable, dims: tuple[object, ...], cells: Cells, region: Mapping[str, slice], labelled: Set[object]
 ) -> Iterator[Overlay]:
     """Give the new chunks for cells that refer to a source, and for EMPTY ones among them."""
     array = virtual_array(variable.transpose(*dims))
@@ -405,12 +407,12 @@ def _overlays(
     low = tuple(begin for begin, _ in spans)
     if array.manifest.shape != tuple(end - begin for begin, end in spans):
         raise ChunkAlignmentError(f"its chunks of variable '{cells.array.name}' are other ones now")
-    there = cells.array.manifest.read(tuple(slice(begin, end) for begin, end in spans)).entries["location"]
-    takes = np.asarray(there == EMPTY)
-    own = cells.numbers - np.array(low, np.int64)
-    takes[tuple(own[((own >= 0) & (own < takes.shape)).all(1)].T)] = True
-    manifest = array.in_memory()
-    for first, last in boxes_of(takes):
+    there, manifest = cells.array.manifest.read(tuple(slice(begin, end) for begin, end in spans)), array.in_memory()
+    own = np.zeros(there.shape, np.bool_)
+    numbers = cells.numbers - np.array(low, np.int64)
+    own[tuple(numbers[((numbers >= 0) & (numbers < own.shape)).all(1)].T)] = True
+    check_order(there, manifest, own, array.grid, [i for i, dim in enumerate(dims) if dim not in labelled])
+    for first, last in boxes_of(own | (there.entries["location"] == EMPTY)):
         box = tuple(slice(a, b) for a, b in zip(first, last, strict=True))
         yield Overlay(manifest.read(box), tuple(a + b for a, b in zip(low, first, strict=True)))
 

@@ -409,8 +409,9 @@ class Repository:
         snapshots refer to the sources as they were. References are read only of segments that hold changed sources.
 
         Variables are those of the same names in the source, and elements those of the same labels, or where a dimension
-        has none of the same place. What was renamed to the name of another variable, or turned round or sorted along a
-        dimension without labels, before it was written, must not be refreshed but written anew.
+        has none of the same place. Where chunks lay in the store turned round or in another order than in the source
+        along a dimension without labels, it is left. What was renamed to the name of another variable, or shifted along
+        such a dimension, before it was written, must not be refreshed but written anew: that cannot be seen.
 
         Parameters
         ----------

@@ -1,0 +1,73 @@
+"""Whether chunks lie in a store in the order of their file, by which alone elements without labels are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import CombineError
+from virtualstack.manifests import INLINE, ChunkGrid, ChunkManifest
+
+__all__ = ["check_order"]
+
+
+def check_order(
+    was: ChunkManifest, now: ChunkManifest, own: NDArray[np.bool_], grid: ChunkGrid, axes: Collection[int], /
+) -> None:
+    """Refuse chunks that lay in a store turned round or in another order, where those of the file do not.
+
+    The file as it was is gone: that chunks lie one behind the other in it is as they are written. Where they did not,
+    the new ones must lie as they did.
+
+    Parameters
+    ----------
+    was, now
+        Cells of the store, and those of the file that would take their places.
+    own
+        Which of them are of the file.
+    grid
+        Of these cells.
+    axes
+        Without labels.
+
+    Raises
+    ------
+    CombineError
+        Elements would come to other places.
+    """
+    both = own & (was.entries["location"] >= INLINE) & (now.entries["location"] >= INLINE)
+    if not both.any():
+        return
+    for axis in axes:
+        lengths = grid.axes[axis].lengths().reshape([-1 if i == axis else 1 for i in range(both.ndim)])
+        is_turned = (lengths > 1) & (_directions(was, both, axis) != _directions(now, both, axis))
+        ranks = _ranks(was, both, axis)
+        is_in_order = (~both | (ranks == np.cumsum(both, axis) - 1)).all(axis, keepdims=True)
+        if (both & (is_turned | (~is_in_order & (ranks != _ranks(now, both, axis))))).any():
+            raise CombineError(
+                "its elements lay in the store in another order than in the file, along a dimension without labels: "
+                "write what it holds anew"
+            )
+
+
+def _directions(manifest: ChunkManifest, stored: NDArray[np.bool_], axis: int) -> NDArray[np.int64]:
+    """Give the sign of the stride of stored cells along an axis."""
+    signs = np.array([np.sign(encoding.strides[axis]) for encoding in manifest.encodings], np.int64)
+    return signs[np.where(stored, manifest.entries["encoding"], 0)]
+
+
+def _ranks(manifest: ChunkManifest, stored: NDArray[np.bool_], axis: int) -> NDArray[np.int64]:
+    """Count from 0 where stored cells lie among those of their line along an axis; in the same place they are equal."""
+    starts = np.zeros(stored.shape, np.int64) if manifest.starts is None else manifest.starts
+    places = np.stack([manifest.entries["offset"][stored], starts[stored]], 1)
+    keys = np.full(stored.shape, len(places), np.int64)  # others come behind
+    keys[stored] = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
+    order = np.argsort(keys, axis, kind="stable")
+    in_order = np.take_along_axis(keys, order, axis)
+    found = np.empty_like(keys)
+    np.put_along_axis(
+        found, order, np.cumsum(np.diff(in_order, axis=axis, prepend=in_order.min(axis, keepdims=True)) > 0, axis), axis
+    )
+    return found
