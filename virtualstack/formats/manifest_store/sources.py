@@ -242,7 +242,8 @@ class Prefixes:
         """
         if len(self.moved) == MAX_MOVED:
             raise WriterError(
-                f"'{self.store}' was relocated {MAX_MOVED} times, and more are not read: write it anew",
+                f"'{self.store}' was relocated {MAX_MOVED} times, and more are not read: vs.convert it to another "
+                "store, which begins with none",
                 feature="relocation",
             )
         return Prefixes(store=self.store, table=self.table, moved=(*self.moved, (old, new, len(self.table))))
