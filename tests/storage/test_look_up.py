@@ -170,6 +170,13 @@ def test_a_local_file_must_be_one_that_can_be_read(tmp_path):
     assert os.geteuid() == 0 or "permission denied" in str(file)
 
 
+def test_errors_hold_no_frames(tmp_path):
+    """There may be one for each of a million files that are gone."""
+    (gone,) = Storage.of().look_up([f"file://{tmp_path}/a"])
+    assert gone.__cause__ is not None
+    assert gone.__traceback__ is gone.__cause__.__traceback__ is None
+
+
 def test_an_unknown_scheme_is_an_error_of_each():
     """As it is when one is opened."""
     (found,) = Storage.of().look_up(["gopher://h/a"])

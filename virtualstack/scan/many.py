@@ -22,6 +22,7 @@ from virtualstack.scan.retries import DEFAULT, with_retries
 from virtualstack.scan.schedule import Schedule
 from virtualstack.scan.workers import ExecutorLike, find_workers
 from virtualstack.storage import Storage, StorageLike, remember
+from virtualstack.storage.asked import forget_frames
 from virtualstack.storage.listing import found_url
 
 __all__ = ["scan"]
@@ -193,7 +194,7 @@ def _collect(
                     break
                 schedule.drop_after(i)  # an earlier one may fail still, and that is the one to raise
             elif isinstance(outcome, VirtualStackError):
-                _forget_frames(outcome)
+                forget_frames(outcome)
             if show is not None and first_failed == len(urls):
                 show(done, len(urls))
     if first_failed < len(urls):
@@ -201,14 +202,6 @@ def _collect(
         if isinstance(error, Exception):
             raise error
     return outcomes
-
-
-def _forget_frames(error: BaseException) -> None:
-    """Let go of what the frames hold that an error went through: the first bytes of each of 10^5 files, perhaps."""
-    cause: BaseException | None = error
-    while cause is not None:
-        cause.__traceback__ = None
-        cause = cause.__cause__ or cause.__context__
 
 
 def _in_turn(job: Job, urls: Sequence[str]) -> Generator[tuple[int, Outcome]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
 
-__all__ = ["Asked"]
+__all__ = ["Asked", "forget_frames"]
 
 _PATIENCE = 100
 
@@ -29,9 +29,11 @@ class Asked:
             found = self._ask(url)
         except SourceNotFoundError as error:
             self._note(is_failure=False)
+            forget_frames(error)
             return error
         except StorageError as error:
             self._note(is_failure=True)
+            forget_frames(error)
             return error
         self._note(is_failure=False)
         return found
@@ -39,3 +41,11 @@ class Asked:
     def _note(self, *, is_failure: bool) -> None:
         with self._lock:
             self._failures = self._failures + 1 if is_failure else 0
+
+
+def forget_frames(error: BaseException, /) -> None:
+    """Let go of what the frames hold that an error went through: where errors are kept, there may be 10^6 of them."""
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
