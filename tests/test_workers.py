@@ -58,7 +58,7 @@ def test_a_cluster_reads_the_same(archive):
     folder, values = archive
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=2, processes=True, host="127.0.0.1", dashboard_address=None
+            n_workers=2, threads_per_worker=2, processes=True, host="127.0.0.1", dashboard_address="127.0.0.1:0"
         ) as cluster,
         distributed.Client(cluster),
     ):

@@ -116,11 +116,14 @@ def _from_dtype(dtype: np.dtype[Any]) -> Json:
     if dtype.hasobject or dtype.kind == "T":
         raise UnstorableError(f"dtype {dtype}")
     try:
-        descr = json.loads(json.dumps(dtype_to_descr(dtype)))
-        is_same = to_dtype(descr) == dtype
-    except (ValueError, RecursionError) as error:  # fields that overlap, are out of order, too deep or without bytes
+        _check_fields(dtype)
+    except ValueError as error:  # numpy may show no more of it
         raise UnstorableError(f"a dtype of {dtype.itemsize} bytes: {error}") from error
-    if not is_same:
+    try:
+        descr = json.loads(json.dumps(dtype_to_descr(dtype)))
+    except ValueError as error:  # fields that overlap, or not in the order of their bytes
+        raise UnstorableError(f"dtype {dtype}") from error
+    if to_dtype(descr) != dtype:
         raise UnstorableError(f"dtype {dtype}")
     return descr
 
