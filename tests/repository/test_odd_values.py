@@ -1,5 +1,6 @@
 """Loaded variables and attributes that are no plain numbers or text."""
 
+import itertools
 from datetime import datetime
 
 import h5py
@@ -10,6 +11,7 @@ import zarr
 
 import virtualstack as vs
 from virtualstack.errors import WriterError
+from virtualstack.formats.manifest_store.archive import Archive
 
 
 def cube(labels=(1, 2, 3), **attributes):
@@ -127,3 +129,35 @@ def test_attributes_that_lie_too_deep_are_refused(tmp_path):
         deep = {"a": deep}
     with pytest.raises(WriterError, match=r"'a': \.\.\."):
         xr.Dataset(attrs={"deep": deep}).virtual.to_manifest_store(tmp_path / "x.vstack")
+
+
+@pytest.mark.parametrize("shape", [(1 << 25,), (1 << 13, 1 << 12)])
+def test_a_large_loaded_variable_takes_little_more_than_its_values(tmp_path, monkeypatch, shape):
+    """Its bytes are read a few times, not once for each chunk of the view, nor for each piece that is decoded."""
+    n_read, heap = 0, Archive.heap
+
+    def counted(self, segment, offsets, lengths, /):
+        nonlocal n_read
+        n_read += int(lengths.sum())
+        return heap(self, segment, offsets, lengths)
+
+    monkeypatch.setattr(Archive, "heap", counted)
+    values = np.arange(1 << 25, dtype=np.uint32).astype(np.uint8).reshape(shape)
+    dims = ("y", "x")[: values.ndim]
+    xr.Dataset({"v": (dims, values)}).virtual.to_manifest_store(tmp_path / "x.vstack")
+    assert n_read <= 4 * values.nbytes
+    n_read = 0
+    np.testing.assert_array_equal(xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack")["v"].values, values)
+    assert n_read <= 4 * values.nbytes
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "x.vstack", mode="r")["v"][...], values)
+
+
+def test_a_loaded_variable_that_grows_is_seen_by_zarr(tmp_path):
+    """In the chunks of the view, whose ends are not those of what was appended."""
+    path, values = tmp_path / "x.vstack", np.arange(3 << 18, dtype=float).reshape(-1, 3)
+    ends = [0, 100_000, 100_001, 230_000, len(values)]
+    for a, b in itertools.pairwise(ends):
+        part = xr.Dataset({"v": (("x", "y"), values[a:b])}, {"x": np.arange(a, b)})
+        part.virtual.to_manifest_store(path, append_dim="x" if a else None)
+    np.testing.assert_array_equal(xr.open_dataset(path, engine="virtualstack")["v"].values, values)
+    np.testing.assert_array_equal(zarr.open_group(path, mode="r")["v"][...], values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -77,17 +77,46 @@ class UniformArray:
         StorageError
             As :func:`~virtualstack.reading.read_array`.
         """
-        key = tuple(
+        return self._filled_up(read_array(self.array, self._key(cell), storage, missing=missing))
+
+    def read_each(self, cells: Iterable[Sequence[int]], storage: StorageLike = None, /) -> Iterator[NDArray[Any]]:
+        """Read one chunk after the other, as :meth:`read`; what several in a row are cut from is read once.
+
+        In memory is what the cells of the array hold that a chunk meets.
+        """
+        there: tuple[slice, ...] | None = None
+        values: NDArray[Any] | None = None
+        for cell in cells:
+            key = self._key(cell)
+            wanted = tuple(_to_cells(axis, side) for axis, side in zip(self.array.grid.axes, key, strict=True))
+            if values is None or wanted != there:
+                values = None  # before others take memory
+                there, values = wanted, read_array(self.array, wanted, storage)
+            own: Any = (slice(a.start - b.start, a.stop - b.start) for a, b in zip(key, wanted, strict=True))
+            yield self._filled_up(values[(*own, ...)])
+
+    def _key(self, cell: Sequence[int]) -> tuple[slice, ...]:
+        return tuple(
             slice(i * n, min((i + 1) * n, axis.length))
             for i, n, axis in zip(cell, self.chunks, self.grid.axes, strict=True)
         )
-        values = read_array(self.array, key, storage, missing=missing)
+
+    def _filled_up(self, values: NDArray[Any]) -> NDArray[Any]:
         if values.shape == self.chunks:
             return values
         whole = np.empty(self.chunks, self.array.dtype)
-        whole[...] = self.array.manifest.read(tuple(slice(0, 0) for _ in key)).fill.value
+        whole[...] = self.array.manifest.read(tuple(slice(0, 0) for _ in values.shape)).fill.value
         whole[tuple(slice(0, n) for n in values.shape)] = values
         return whole
+
+
+def _to_cells(axis: ChunkAxis, side: slice) -> slice:
+    """Widen a part of an axis, of one element at least, to where cells begin and end."""
+    first, last = int(axis.find(side.start)), int(axis.find(side.stop - 1))
+    if axis.edges is not None:
+        return slice(int(axis.edges[first]), int(axis.edges[last + 1]))
+    n = axis.chunk or 1
+    return slice(first * n, min((last + 1) * n, axis.length))
 
 
 def _common(axis: ChunkAxis) -> int:

@@ -211,10 +211,13 @@ def _chunks(path: str, array: UniformArray, n_kept: int, storage: StorageLike) -
     """Give the chunks that have more rows than those kept."""
     zstd = Zstd(level=_LEVEL, checksum=True)
     n_rows, length = _n_rows(array.array), array.chunks[0] if array.chunks else 1
-    for cell in np.ndindex(array.grid.shape):
-        last = min((cell[0] + 1) * length, n_rows) if cell else n_rows
-        if last > n_kept:
-            yield _key(path, cell), zstd.encode(encode_chunk(array.read(cell, storage)))
+    cells = [
+        cell
+        for cell in np.ndindex(array.grid.shape)
+        if (min((cell[0] + 1) * length, n_rows) if cell else n_rows) > n_kept
+    ]
+    for cell, values in zip(cells, array.read_each(cells, storage), strict=True):
+        yield _key(path, cell), zstd.encode(encode_chunk(values))
 
 
 def _key(path: str, cell: tuple[int, ...]) -> str:

@@ -271,9 +271,10 @@ class _Rows:
             entries["location"] = location
             at = np.flatnonzero(source == INLINE_ROW)
             if len(at):
-                parts = self._heap(stored.archive, at)
+                first, back = self._distinct(at)
+                parts = self._heap(stored.archive, at[first])
                 sizes = np.array([len(part) for part in parts], np.int64)
-                entries["offset"][at] = np.cumsum(sizes) - sizes
+                entries["offset"][at] = (np.cumsum(sizes) - sizes)[back]
                 inline = b"".join(parts)
         return ChunkManifest(
             entries=entries.reshape(shape),
@@ -303,6 +304,21 @@ class _Rows:
                 found = archive.locations(segment, wanted[begin:end] - base)
                 codes[begin:end] = [table.setdefault(x, len(table)) for x in found]
         return codes[back] + FIRST, tuple(table)
+
+    def _distinct(self, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Give the first of those rows that show the same bytes, and which of these stands for each row.
+
+        A large chunk is asked for once for each piece of it that is read.
+        """
+        keys = [self.columns[2, at], self.columns[1, at], *([] if self.segment is None else [self.segment[at]])]
+        order = np.lexsort(keys)
+        is_new = np.ones(len(at), np.bool_)
+        is_new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], 0)
+        if is_new.all():
+            return np.arange(len(at)), np.arange(len(at))
+        back = np.zeros(len(at), np.intp)
+        back[order] = np.cumsum(is_new) - 1
+        return order[is_new], back
 
     def _heap(self, archive: Archive, at: NDArray[np.intp]) -> list[bytes]:
         """Read the inline chunks of some rows."""
