@@ -163,6 +163,28 @@ def test_what_is_masked_is_missing(tmp_path, url, loadable):
         store.write("mask", (0, slice(0, 3)), masked)
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_large_integers_with_a_mask_are_refused(dtype, tmp_path, url):
+    """What is missing makes floats of them, which would be other numbers."""
+    made = xr.Dataset({"n": ("x", np.arange(3, dtype=dtype))})
+    made.to_netcdf(tmp_path / "0.nc", encoding={"n": {"_FillValue": np.array(99, dtype)}})
+    virtual(str(tmp_path / "0.nc")).virtual.to_manifest_store(url)
+    masked = np.ma.masked_array(np.array([2**53 + 1, 5, 7], dtype), [0, 1, 0])
+    with pytest.raises(WriterError, match=r"'n' have integers beyond 2\^53.*raw=True"):
+        opened(url).write("n", ..., masked)
+    opened(url).write("n", ..., masked.filled(99), raw=True)
+    opened(url).write("n", slice(1, 3), masked[1:])
+    found = xr.load_dataset(url, engine="virtualstack", mask_and_scale=False)["n"]
+    assert found.values.tolist() == [2**53 + 1, 99, 7]
+
+
+def test_tuples_are_values(tmp_path, url):
+    """As lists are."""
+    virtual(write(tmp_path / "0.nc", dataset(0))).virtual.to_manifest_store(url)
+    opened(url).write("t", (0, 0, slice(0, 3)), (1, 2, 3))
+    assert values(url)["t"].values[0, 0, :3].tolist() == [1, 2, 3]
+
+
 def test_dates_of_python_and_pandas_are_times(tmp_path, url):
     """And durations, as xarray takes them."""
     made = dataset([0, 1, 2]).assign(lag=("time", np.arange(3).astype("m8[h]").astype("m8[ns]")))

@@ -85,8 +85,11 @@ def _values(path: str, array: ManifestArray, sides: list[Side], values: Any) -> 
         if set(values.dims) == set(dims):
             values = values.transpose(*dims)
         given = values.values
-    else:  # as xarray takes values: what is masked is missing, and dates are times
-        given = xr.Variable([f"dim_{i}" for i in range(np.ndim(values))], values).values
+    else:  # as xarray takes arrays: what is masked is missing, and dates are times
+        values = values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
+        given = xr.Variable([f"dim_{i}" for i in range(values.ndim)], values).values
+        if given.dtype.kind == "f" and values.dtype.kind in "iu":
+            _check_exact(path, values)
     shape = tuple(side.length for side in sides if not side.is_one)
     if given.ndim and given.shape != shape:
         raise WriterError(
@@ -96,6 +99,18 @@ def _values(path: str, array: ManifestArray, sides: list[Side], values: Any) -> 
             feature="shape",
         )
     return np.broadcast_to(given, shape).reshape([side.length for side in sides])
+
+
+def _check_exact(path: str, values: np.ma.MaskedArray[Any, Any]) -> None:
+    """Refuse integers with a mask that are others as floats, which they become for what is missing among them."""
+    own = values.compressed()
+    if own.size and max(-int(own.min()), int(own.max())) > 1 << 53:
+        raise WriterError(
+            f"values with a mask for variable '{path}' have integers beyond 2^53, which are not kept exactly where "
+            "some are missing: give stored numbers, with the fill value where they are masked, and raw=True",
+            variable=path,
+            feature="masked integers",
+        )
 
 
 def _within(box: list[tuple[int, int]], low: list[int]) -> tuple[slice, ...]:
