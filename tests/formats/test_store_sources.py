@@ -138,6 +138,13 @@ def test_the_time_is_that_of_the_place():
     )
 
 
+@pytest.mark.parametrize(("new", "etag"), [("s3://c/", "e"), ("gs://c/", None), ("https://h/", None)])
+def test_etags_of_relative_sources_are_of_the_service_of_the_store(new, etag):
+    """Until they are relocated to another one."""
+    prefixes = Prefixes(store="s3://b/x.vstack/", table=("../data/",)).relocated("../data/", new)
+    assert prefixes.location((0, "a.nc", 5, None, "e"), (0,)) == Location(f"{new}a.nc", 5, etag)
+
+
 def test_relocations_are_bounded():
     """Each is looked at for each source."""
     prefixes = Prefixes(store="file:///s/x/", table=("file:///d/",), moved=(("a", "b", 1),) * MAX_MOVED)

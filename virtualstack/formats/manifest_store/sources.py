@@ -152,9 +152,9 @@ class Prefixes:
         was = self.table[prefixes[row[0]]]
         if not is_relative and text == was + suffix:
             return Location(url, size, etag, time)
-        is_other = was.partition("://")[0] != url.partition("://")[0]
+        is_other = self.root(was).partition("://")[0] != url.partition("://")[0]
         if was.startswith(_RELATIVE):  # no store is written to where it is behind a web server
-            is_other = url.startswith(_WEB)
+            is_other = is_other or url.startswith(_WEB)
         relative_to = self.store if is_relative else None
         return Location(url, size, None if is_other else etag, relative_to=relative_to)
 
