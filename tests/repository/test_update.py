@@ -259,7 +259,9 @@ def test_loaded_variables_are_filled_as_virtual_ones(tmp_path, url, dtype, fill)
         assert each.dtype == wanted.dtype
 
 
-@pytest.mark.parametrize(("dtype", "fill"), [("u1", -7), ("M8[ns]", np.timedelta64(3, "s")), ("M8[ns]", 0)])
+@pytest.mark.parametrize(
+    ("dtype", "fill"), [("u1", -7), ("f4", 1e300), ("M8[ns]", np.timedelta64(3, "s")), ("M8[ns]", 0)]
+)
 def test_what_has_no_place_in_a_loaded_variable_fills_none(tmp_path, url, dtype, fill):
     """It would become another value: -7 of unsigned bytes is 249."""
     made = dataset([0, 1]).assign(count=("time", np.array([1, 2], "i8").astype(dtype)))

@@ -237,13 +237,21 @@ def _loaded(name: str, like: xr.Variable, sizes: Mapping[str, int], fill_value: 
     elsewhere = {str(dim): [-1] for dim in like.dims}
     one = xr.DataArray(np.zeros((1,) * like.ndim, like.dtype), elsewhere, like.dims)
     try:
-        made: xr.Variable = one.reindex({dim: np.arange(sizes[dim]) for dim in elsewhere}, **options).variable
-        if made.dtype.kind in "iumM" and options and made.size and made.values.flat[0] != fill_value:
+        with np.errstate(over="ignore"):
+            made: xr.Variable = one.reindex({dim: np.arange(sizes[dim]) for dim in elsewhere}, **options).variable
+        if options and made.size and _is_other(made.values.flat[0], fill_value):
             raise OverflowError("it would be another value there")
     except (TypeError, ValueError, OverflowError) as error:
         raise _no_place(name, like.dtype, fill_value, error) from error
     made.attrs, made.encoding = dict(like.attrs), dict(like.encoding)
     return made
+
+
+def _is_other(value: Any, given: Any) -> bool:
+    """Tell whether a value has become another one in its dtype, and not only one of fewer digits."""
+    if value.dtype.kind == "f":
+        return bool(np.isinf(value) and not np.isinf(given))
+    return value.dtype.kind in "iumM" and bool(value != given)
 
 
 def _no_place(name: str, dtype: np.dtype[Any], fill_value: Any, why: Exception) -> CombineError:
