@@ -40,16 +40,24 @@ def check_order(
     both = own & (was.entries["location"] >= INLINE) & (now.entries["location"] >= INLINE)
     if not both.any():
         return
+    new = both & ~_same_places(was, now)  # a file that is changed in place has its other chunks where they were
     for axis in axes:
         lengths = grid.axes[axis].lengths().reshape([-1 if i == axis else 1 for i in range(both.ndim)])
         is_turned = (lengths > 1) & (_directions(was, both, axis) != _directions(now, both, axis))
-        ranks = _ranks(was, both, axis)
-        is_in_order = (~both | (ranks == np.cumsum(both, axis) - 1)).all(axis, keepdims=True)
-        if (both & (is_turned | (~is_in_order & (ranks != _ranks(now, both, axis))))).any():
+        is_in_order = (~new | (_ranks(was, new, axis) == np.cumsum(new, axis) - 1)).all(axis, keepdims=True)
+        is_other = ~is_in_order & (_ranks(was, both, axis) != _ranks(now, both, axis))
+        if (both & (is_turned | is_other)).any():
             raise CombineError(
-                "its elements lay in the store in another order than in the file, along a dimension without labels: "
-                "write what it holds anew"
+                "its chunks lay in another order than they do now, along a dimension without labels, so that it is not "
+                "known where its elements belong: write what it holds anew"
             )
+
+
+def _same_places(was: ChunkManifest, now: ChunkManifest) -> NDArray[np.bool_]:
+    """Tell which cells are in the same bytes of the file."""
+    is_same = was.entries[["offset", "length"]] == now.entries[["offset", "length"]]
+    starts = [np.int64(0) if x.starts is None else x.starts for x in (was, now)]
+    return np.asarray(is_same & (starts[0] == starts[1]), np.bool_)
 
 
 def _directions(manifest: ChunkManifest, stored: NDArray[np.bool_], axis: int) -> NDArray[np.int64]:
