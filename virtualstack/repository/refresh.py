@@ -176,10 +176,10 @@ class _Scanned:
             raise CombineError(f"variable '{name}' is in {len(having)} of its groups: write what it holds anew")
         return having[0]
 
-    def whole(self, group: ManifestGroup, /) -> ManifestGroup:
-        """Give one of the groups with the coordinates that it inherits."""
+    def whole(self) -> dict[int, ManifestGroup]:
+        """Give the groups, by their identity, with the coordinates that they inherit."""
         inherited = with_inherited(self.tree)
-        return next((inherited[path] for path, node in self.tree.walk() if node is group), group)
+        return {id(node): inherited[path] for path, node in self.tree.walk()}
 
 
 def _stands_for_others(name: str, group: ManifestGroup) -> bool:
@@ -242,13 +242,14 @@ def _made(
     made: dict[str, list[Overlay]] = {}
     try:
         nodes = with_inherited(store.group)
+        whole = source.whole()
         by_groups: dict[tuple[str, int], tuple[ManifestGroup, dict[str, Cells]]] = {}
         for path, each in cells.items():
             own, _, name = path.rpartition("/")
             other = source.group_of(path, nodes[own])
             by_groups.setdefault((own, id(other)), (other, {}))[1][name] = each
         for (own, _), (other, each_name) in by_groups.items():
-            for name, over in _placed(nodes[own], source.whole(other), each_name, storage, how).items():
+            for name, over in _placed(nodes[own], whole.get(id(other), other), each_name, storage, how).items():
                 made[f"{own}/{name}"] = [_written_like(was, x) for x in over]
         manifests = [over.manifest for each in made.values() for over in each]
         found = {x.url for manifest in manifests if isinstance(manifest, ChunkManifest) for x in manifest.locations}
@@ -282,9 +283,8 @@ def _placed(
     new = to_dataset(
         source, storage=storage, loadable_variables=sorted(loaded & source.arrays.keys()), unpack=how.unpack
     )
-    for name, each in cells.items():
-        more = [dim for dim in each.array.dimension_names or () if dim not in new[name].dims]
-        new[name] = new[name].expand_dims(more)
+    more = {x: [dim for dim in each.array.dimension_names or () if dim not in new[x].dims] for x, each in cells.items()}
+    new = new.assign({name: new[name].expand_dims(dims) for name, dims in more.items() if dims})
     region = _region(cells, old, new)
     for name in sorted((stored.arrays.keys() & source.arrays.keys()) - loaded - cells.keys()):
         _check_inline(stored.arrays[name], source, region, storage, name)
