@@ -139,3 +139,20 @@ def test_two_relocations(tmp_path, mine, is_apart):
     else:
         with pytest.raises(ConflictError, match="another writer has changed the place of"):
             second.relocate(move)
+
+
+@pytest.mark.parametrize("n", [1, 20])
+def test_files_that_are_added_beside_a_folder_that_is_relocated(n, tmp_path):
+    """Both hold, though a prefix of the store is that of all folders."""
+    url = tmp_path / "x.vstack"
+    for i, name in enumerate("abbb"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        options = {"append_dim": "time"} if i else {}
+        virtual(write(tmp_path / name / f"{i}.nc", dataset([i]))).virtual.to_manifest_store(url, **options)
+    first, second = vs.Repository.open(url), vs.Repository.open(url)
+    shutil.copytree(tmp_path / "a", tmp_path / "c")
+    first.relocate({tmp_path / "a": tmp_path / "c"})
+    added = [virtual(write(tmp_path / "b" / f"{i}.nc", dataset([i]))) for i in range(4, 4 + n)]
+    second.update(added, dim="time")
+    assert values(url).sizes["time"] == 4 + n
+    assert vs.Repository.open(url).verify().is_good

@@ -41,7 +41,7 @@ def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> 
         Another writer has changed the same.
     """
     url = archive.url.rstrip("/")
-    _check_places(edit, base, head, url)
+    _check_places(edit, base, head, archive)
     for path in edit.removed:
         if path in base.groups and not _same_group(base.groups[path], head.groups.get(path)):
             raise _conflict(f"group '{path or '/'}'", url, head)
@@ -55,15 +55,28 @@ def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> 
     return replace(edit, arrays=arrays, groups=groups)
 
 
-def _check_places(edit: Edit, base: Snapshot, head: Snapshot, url: str) -> None:
+def _check_places(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive) -> None:
     """Check that no source which an edit names or relocates lies where another writer relocated some from, or to.
 
     What was read of ``base`` and is written anew, as compaction does, would be back where it was.
     """
     for old, new, _ in head.moved[len(base.moved) :]:
-        named = [(x, old) for x in edit.prefixes] + [(x, place) for x, _ in edit.moved for place in (old, new)]
-        if any(x.startswith(place) or place.startswith(x) for x, place in named):
-            raise _conflict(f"the place of '{old}'", url, head)
+        moves = any(_meet(x, place) for x, _ in edit.moved for place in (old, new))
+        names = any(_meet(x, old) for x in edit.prefixes) and any(x.startswith(old) for x in _sources(edit, archive))
+        if moves or names:
+            raise _conflict(f"the place of '{old}'", archive.url.rstrip("/"), head)
+
+
+def _meet(a: str, b: str) -> bool:
+    return a.startswith(b) or b.startswith(a)
+
+
+def _sources(edit: Edit, archive: Archive) -> Iterator[str]:
+    """Give the sources of an edit as they are written: a prefix may be that of other folders, too."""
+    if edit.segment is not None:
+        for page in range(edit.segment.n_pages):
+            for row in archive.source_rows(edit.segment, page):
+                yield edit.prefixes[row[0]] + row[1]
 
 
 def _rebased(path: str, change: ArrayEdit, old: ArrayNode | None, head: Snapshot, archive: Archive) -> ArrayEdit:
