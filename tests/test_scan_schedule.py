@@ -12,6 +12,7 @@ from tests.amount import examples
 from virtualstack.errors import ReaderError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers import ReadOptions
+from virtualstack.scan import schedule
 from virtualstack.scan.job import Job
 from virtualstack.scan.schedule import Schedule
 from virtualstack.scan.workers import Workers
@@ -120,3 +121,19 @@ def test_a_pool_is_given_no_more_than_it_should_have():
     urls = [f"{SLOW}{i}" for i in range(50)]
     assert len(list(outcomes_of(urls, 3, 2, lambda: Counting(2)).outcomes())) == 50
     assert len(seen) == 25
+
+
+def test_futures_that_nobody_will_finish_are_lost(monkeypatch):
+    """Dask leaves some as they are where its client is closed at the wrong moment; who watches sees that it is."""
+    monkeypatch.setattr(schedule, "_PAUSE", 0.01)
+    urls = [f"file{i}" for i in range(9)]
+
+    class Closed(Executor):
+        def submit(self, function, *arguments):
+            return Future()
+
+    job = Job(reader=Reader(), storage=Storage(), options=ReadOptions(), retries=0)
+    workers = Workers(job, Closed(), None, 4, 1, watch=iter([False, *[True] * 9]).__next__)
+    found = list(Schedule(urls, workers).outcomes())
+    assert sorted(i for i, _ in found) == list(range(9))
+    assert all("was cancelled: its executor or cluster came to an end" in str(outcome) for _, outcome in found)

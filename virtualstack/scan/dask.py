@@ -21,11 +21,12 @@ _NONE_YET = 8  # threads that a cluster is taken to have whose workers are still
 _PATIENCE = 60.0  # seconds without workers, until that is said
 
 
-def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], None]]:
+def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], bool]]:
     """Give an executor that works on a cluster (``None``: of the client in use), its threads, and what watches it.
 
-    A client that is closed has no threads, and its executor takes no tasks. What watches is called again and again,
-    and warns, once, when a cluster that had workers has had none for a minute.
+    A client that is closed has no threads, and its executor takes no tasks. What watches is called again and again: it
+    tells whether the client is closed, after which dask may leave futures as they are, and warns, once, when a cluster
+    that had workers has had none for a minute.
 
     Raises
     ------
@@ -58,13 +59,14 @@ def _count_threads(cluster: Any) -> int:
         return 0
 
 
-def _watch(cluster: Any, *, had_some: bool) -> Callable[[], None]:
+def _watch(cluster: Any, *, had_some: bool) -> Callable[[], bool]:
     last_seen, is_said = time.monotonic(), False
 
-    def look() -> None:
+    def look() -> bool:
         nonlocal had_some, last_seen, is_said
-        if is_said:
-            return
+        is_closed = bool(cluster.status == "closed")
+        if is_said or is_closed:
+            return is_closed
         if _count_threads(cluster):
             had_some, last_seen = True, time.monotonic()
         elif had_some and time.monotonic() - last_seen >= _PATIENCE:
@@ -73,5 +75,6 @@ def _watch(cluster: Any, *, had_some: bool) -> Callable[[], None]:
                 f"the dask cluster of this scan has had no workers for {_PATIENCE:.0f} seconds; the scan goes on when "
                 "it has some again. To stop it, press Ctrl-C or close the client: with cache=, what was found is kept"
             )
+        return False
 
     return look

@@ -83,8 +83,9 @@ class Schedule:
             try:
                 return self._finished.get(timeout=_PAUSE if self._workers.watch else None)
             except Empty:
-                if self._workers.watch:
-                    self._workers.watch()
+                if self._workers.watch and self._workers.watch():
+                    for future in self._running:
+                        future.cancel()
 
     def _submit(self) -> None:
         while self._refusal is None:

@@ -45,7 +45,8 @@ class Workers:
     is_here
         Whether tasks run in threads of this process, so that nothing is pickled.
     watch
-        Called now and then while nothing comes back: warns where nobody is left to do it.
+        Called now and then while nothing comes back: tells whether nothing will any more, and warns where nobody is
+        left to do it.
     """
 
     job: Job
@@ -54,7 +55,7 @@ class Workers:
     n_tasks: int
     task_length: int
     is_here: bool = False
-    watch: Callable[[], None] | None = None
+    watch: Callable[[], bool] | None = None
 
     def submit(self, urls: Sequence[str], /) -> Future[Any]:
         """Start a task."""
