@@ -124,9 +124,10 @@ def refresh(
     refreshed: list[str] = []
     left = [(x.url, x.reason) for x in stale.problems if x.url not in wanted]
     changed = {url: each for url, each in cells.items() if told[url].status == "changed"}
+    nodes = with_inherited(store.group) if changed else {}
     for url, group in _scanned(changed, storage, how):
         was = told[url].recorded
-        made = group if isinstance(group, str) else _made(store, group, was, cells[url], storage, how)
+        made = group if isinstance(group, str) else _made(store, nodes, group, was, cells[url], storage, how)
         if isinstance(made, str):
             left.append((url, made))
             continue
@@ -236,12 +237,20 @@ def _masks(cells: Cells) -> Iterator[Overlay]:
 
 
 def _made(
-    store: Stored, source: _Scanned, was: Location, cells: Mapping[str, Cells], storage: Storage, how: Rescan
+    store: Stored,
+    nodes: Mapping[str, ManifestGroup],
+    source: _Scanned,
+    was: Location,
+    cells: Mapping[str, Cells],
+    storage: Storage,
+    how: Rescan,
 ) -> dict[str, list[Overlay]] | str:
-    """Give the new chunks of a source in the place of the old ones, or why they do not fit, or may not be read."""
+    """Give the new chunks of a source in the place of the old ones, or why they do not fit, or may not be read.
+
+    The nodes are the groups of the store by path, with the coordinates that they inherit.
+    """
     made: dict[str, list[Overlay]] = {}
     try:
-        nodes = with_inherited(store.group)
         whole = source.whole()
         by_groups: dict[tuple[str, int], tuple[ManifestGroup, dict[str, Cells]]] = {}
         for path, each in cells.items():
@@ -376,24 +385,20 @@ def _inline_pieces(
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
     """Find the elements of INLINE chunks where a source belongs, and those of the source."""
     axes, dims = array.grid.axes, array.dimension_names or ()
+    lines = [axis.lines() for axis in axes]
     sides = [region.get(dim, ((slice(0, n), slice(0, n)),)) for dim, n in zip(dims, array.shape, strict=True)]
     for runs in itertools.product(*sides):
-        box = tuple(_cells_around(axis, at) for axis, (at, _) in zip(axes, runs, strict=True))
+        spans = zip(axes, runs, strict=True)
+        box = tuple(slice(int(x.find(at.start)), int(x.find(at.stop - 1)) + 1) for x, (at, _) in spans)
         there = array.manifest.read(box).entries["location"]
         for low, high in boxes_of(np.asarray(there == INLINE)):
             at, own = [], []
-            for axis, first, a, b, (side, its) in zip(axes, box, low, high, runs, strict=True):
-                lines = axis.lines()
-                begin = max(int(lines[first.start + a]), side.start)
-                end = min(int(lines[first.start + b]), side.stop)
+            for edges, first, a, b, (side, its) in zip(lines, box, low, high, runs, strict=True):
+                begin = max(int(edges[first.start + a]), side.start)
+                end = min(int(edges[first.start + b]), side.stop)
                 at.append(slice(begin, end))
                 own.append(slice(its.start + begin - side.start, its.start + end - side.start))
             yield tuple(at), tuple(own)
-
-
-def _cells_around(axis: ChunkAxis, side: slice) -> slice:
-    lines: NDArray[np.int64] = axis.lines()
-    return slice(int(np.searchsorted(lines, side.start, "right")) - 1, int(np.searchsorted(lines, side.stop, "left")))
 
 
 def _overlays(
