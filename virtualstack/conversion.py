@@ -65,14 +65,15 @@ def convert(
     storage
         See :func:`virtualstack.open_virtual_dataset`.
     drop_variables
-        Names of variables to leave out.
+        Variables to leave out, by name in any group, or by path (``"/science/winds"``) in that group alone.
     unsupported
         Whether a variable that the reader refuses is an error, or left out and named in a warning (``"skip"``).
     relative
         Write the locations of sources relative to the target.
     fill_budget, inline_limit, rewrite
         What kerchunk references and Icechunk may hold where they cannot point: as in ``vds.virtual.to_kerchunk``. A
-        manifest store takes all chunks as they lie.
+        manifest store takes all chunks as they lie. ``inline_limit`` also bounds the values of each variable of the
+        source that has no byte-range form.
     missing
         Whether chunks that are MISSING are refused, or read as the fill value (``"fill"``), in forms that cannot tell
         them from chunks that were never written: all but manifest stores.
@@ -96,9 +97,9 @@ def convert(
     suffix = _suffix(target)
     reached = Storage.of(storage)
     dropped = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables)
-    options = ReadOptions(drop_variables=dropped)
+    options = ReadOptions(drop_variables=dropped, inline_limit=inline_limit)
     (group,) = scan([found_url(source)], reader=reader, storage=reached, options=options)
-    account_for(group, unsupported, with_children=True)
+    account_for(group, "skip" if unsupported == "skip" else "inline", with_children=True)
     if suffix == ICECHUNK:
         if relative:
             raise WriterError("Icechunk has no relative locations: leave out relative=True", feature="relative")

@@ -13,7 +13,7 @@ from xarray import conventions
 from xarray.backends import AbstractDataStore, BackendEntrypoint
 from xarray.backends.store import StoreBackendEntrypoint
 
-from virtualstack.api import account_for, select_group
+from virtualstack.api import Unsupported, account_for, select_group
 from virtualstack.dataset import text_coordinates
 from virtualstack.errors import ReaderError
 from virtualstack.lazy import variable_of
@@ -21,6 +21,7 @@ from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.manifest_store import At, ManifestStore
 from virtualstack.scan import scan
+from virtualstack.sizes import byte_count
 from virtualstack.storage import Stale, Storage, StorageLike
 from virtualstack.storage.permission import Allow
 
@@ -93,6 +94,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         "storage",
         "missing",
         "unsupported",
+        "inline_limit",
         "mask_and_scale",
         "decode_times",
         "concat_characters",
@@ -115,6 +117,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         storage: StorageLike = None,
         missing: Literal["fill", "raise"] = "fill",
         unsupported: Literal["raise", "skip"] = "raise",
+        inline_limit: int | str = "1 MiB",
         at: At | None = None,
         allow: Allow = (),
         stale: Stale | None = None,
@@ -142,6 +145,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Whether MISSING chunks read as the fill value, or ``"raise"``.
         unsupported
             Whether a variable that the reader refused is an error, or is left out (``"skip"``) and named in a warning.
+        inline_limit
+            Bytes of values that a variable without a byte-range form may have; they are read at once.
         at
             Snapshot of a manifest store: its number, ``-1`` for the newest, or a time at which it was the newest (ISO
             8601, UTC where it has no time zone). The newest by default.
@@ -153,7 +158,9 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         join_characters
             Whether characters may be joined to text, where ``concat_characters`` says so: those of a virtual dataset
             were when it was opened, and what is left are letters.
-        drop_variables, mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
+        drop_variables
+            Names of variables to leave out, in all groups; or their paths, such as ``"/science/winds"``.
+        mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
             As in :func:`xarray.open_dataset`.
 
         Raises
@@ -163,11 +170,12 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         StorageError
             The references cannot be read.
         """
-        dropped = _names(drop_variables)
+        options = _options(group, drop_variables, inline_limit)
         reader = _reader_of(reader, at, allow)
         storage = Storage.of(storage) if stale is None else Storage.of(storage).with_stale(stale)
-        node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
-        account_for(node, unsupported, with_children=False, dropped=dropped)
+        node = select_group(_group_of(filename_or_obj, reader, storage, options), group)
+        account_for(node, _unsupported(unsupported), with_children=False, options=options)
+        dropped = _dropped(node, group or "", options)
         _check_sizes(node, dropped)
         letters = _letters(node, join_characters, concat_characters)
         store = _GroupDataStore(node, storage, missing, letters)
@@ -180,7 +188,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             decode_times=decode_times,
             concat_characters=concat_characters,
             decode_coords=decode_coords,
-            drop_variables=drop_variables,
+            drop_variables=dropped,
             use_cftime=use_cftime,
             decode_timedelta=decode_timedelta,
         )
@@ -201,20 +209,24 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         allow: Allow = (),
         stale: Stale | None = None,
         drop_variables: str | Iterable[str] | None = None,
-        **options: Any,
+        inline_limit: int | str = "1 MiB",
+        **decoding: Any,
     ) -> dict[str, xr.Dataset]:
         """Open every group as a lazy dataset, by path from the root or from ``group``.
 
         Parameters are those of :meth:`open_dataset`.
         """
-        dropped = _names(drop_variables)
+        options = _options(group, drop_variables, inline_limit)
         reader = _reader_of(reader, at, allow)
         storage = Storage.of(storage) if stale is None else Storage.of(storage).with_stale(stale)
-        node = select_group(_group_of(filename_or_obj, reader, storage, group, dropped), group)
-        account_for(node, unsupported, with_children=True, dropped=dropped)
+        node = select_group(_group_of(filename_or_obj, reader, storage, options), group)
+        account_for(node, _unsupported(unsupported), with_children=True, options=options)
         return {
             path or "/": self.open_dataset(
-                replace(child, groups={}, refusals=()), storage=storage, drop_variables=dropped, **options
+                replace(child, groups={}, refusals=()),
+                storage=storage,
+                drop_variables=_dropped(child, f"{group or ''}{path}", options),
+                **decoding,
             )
             for path, child in node.walk()
         }
@@ -279,13 +291,21 @@ def _reader_of(reader: str | Reader | None, at: At | None, allow: Allow) -> str 
     return ManifestStore(at=at, allow=allow)
 
 
-def _names(drop_variables: str | Iterable[str] | None) -> frozenset[str]:
-    return frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
+def _options(group: str | None, drop_variables: str | Iterable[str] | None, inline_limit: int | str) -> ReadOptions:
+    names = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
+    return ReadOptions(group=group, drop_variables=names, inline_limit=byte_count(inline_limit, option="inline_limit"))
 
 
-def _group_of(
-    obj: Any, reader: str | Reader | None, storage: StorageLike, group: str | None, dropped: frozenset[str]
-) -> ManifestGroup:
+def _unsupported(word: Literal["raise", "skip"]) -> Unsupported:
+    return "skip" if word == "skip" else "inline"
+
+
+def _dropped(node: ManifestGroup, path: str, options: ReadOptions) -> frozenset[str]:
+    """Name the arrays of a group at a path that are dropped; those of groups in memory no reader has left out."""
+    return frozenset(name for name in node.arrays if options.drops(f"{path.strip('/')}/{name}"))
+
+
+def _group_of(obj: Any, reader: str | Reader | None, storage: StorageLike, options: ReadOptions) -> ManifestGroup:
     if isinstance(obj, ManifestGroup):
         return obj
     if isinstance(obj, Mapping):
@@ -294,5 +314,5 @@ def _group_of(
         return read
     if not isinstance(obj, str | os.PathLike):
         raise ReaderError(f"engine='virtualstack' opens paths, URLs, references and groups, not {type(obj).__name__}")
-    (root,) = scan([obj], reader=reader, storage=storage, options=ReadOptions(group=group, drop_variables=dropped))
+    (root,) = scan([obj], reader=reader, storage=storage, options=options)
     return root

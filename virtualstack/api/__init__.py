@@ -2,9 +2,10 @@
 
 from virtualstack.api.many import open_virtual_mfdataset, open_virtual_mfdatatree
 from virtualstack.api.one import open_virtual_dataset, open_virtual_datatree
-from virtualstack.api.opening import account_for, select_group
+from virtualstack.api.opening import Unsupported, account_for, select_group
 
 __all__ = [
+    "Unsupported",
     "account_for",
     "open_virtual_dataset",
     "open_virtual_datatree",

@@ -51,7 +51,8 @@ def open_virtual_dataset(
     loadable_variables
         Names of variables to load and decode; by default the dimension coordinates.
     drop_variables
-        Names of variables to leave out; they are not looked at but to tell text from single letters.
+        Variables to leave out, by name in any group, or by path (``"/science/winds"``) in that group alone. They are
+        not looked at but to tell text from single letters.
     decode_times
         Whether loaded and unpacked times become dates; by default they do.
     unpack

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +21,7 @@ __all__ = ["Opening", "Unsupported", "account_for", "select_group", "what_is_lef
 type Unsupported = Literal["inline", "raise", "skip"]
 
 _SHOWN = 5
-"""Refused variables that messages list."""
+"""Refused variables of which messages show the reasons; all are named where the remedy needs their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,30 +134,46 @@ def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
 
 
 def account_for(
-    node: ManifestGroup, unsupported: Unsupported, /, *, with_children: bool, dropped: Iterable[str] = ()
+    node: ManifestGroup, unsupported: Unsupported, /, *, with_children: bool, options: ReadOptions | None = None
 ) -> None:
     """Raise, or warn with ``unsupported="skip"``, for the variables that the reader refused and nobody has dropped.
+
+    Parameters
+    ----------
+    options
+        Where the reader was not told which variables are dropped.
 
     Raises
     ------
     UnsupportedFeatureError
         There are such; the message lists them with the reasons.
     """
-    refused = _refused(node, with_children, dropped)
+    refused = [x for x in _refused(node, with_children) if options is None or not options.drops(x.path)]
     if not refused:
         return
     if unsupported == "skip":
         warn(_left_out(node, refused))
         return
-    drop = [_name(x) for x in refused[:_SHOWN]]
     raise UnsupportedFeatureError(
         f"'{node.url}': {len(refused)} variable{'s' * (len(refused) > 1)} cannot be referenced: {_listed(refused)}. "
-        f"Leave them out with drop_variables={drop} or unsupported='skip', or raise inline_limit where that is what "
-        "stands in the way",
+        f"{_remedy(refused, unsupported, with_paths=with_children and bool(node.groups))}",
         url=node.url,
         variable=refused[0].path,
         feature=refused[0].reason,
     )
+
+
+def _remedy(refused: Sequence[Refusal], unsupported: Unsupported, *, with_paths: bool) -> str:
+    """Return what opens the others; and what takes these over, where they are only too large."""
+    names = [x.path if with_paths else _name(x) for x in refused]
+    which = "it" if len(refused) == 1 else "them"
+    remedy = f"Leave {which} out with drop_variables={names} or unsupported='skip'"
+    large = {name: x.inline_size for name, x in zip(names, refused, strict=True) if x.inline_size}
+    if large:
+        which = which if len(large) == len(refused) else f"{list(large)}"
+        inline = "unsupported='inline' and " if unsupported == "raise" else ""
+        remedy += f", or put the values of {which} into the references with {inline}inline_limit={max(large.values())}"
+    return remedy
 
 
 def what_is_left_out(node: ManifestGroup, /, *, with_children: bool) -> str | None:
@@ -166,10 +182,9 @@ def what_is_left_out(node: ManifestGroup, /, *, with_children: bool) -> str | No
     return _left_out(node, refused) if refused else None
 
 
-def _refused(node: ManifestGroup, with_children: bool, dropped: Iterable[str] = ()) -> list[Refusal]:
+def _refused(node: ManifestGroup, with_children: bool) -> list[Refusal]:
     groups = [group for _, group in node.walk()] if with_children else [node]
-    refused = [refusal for group in groups for refusal in group.refusals if refusal.kind == "refused"]
-    return [x for x in refused if _name(x) not in set(dropped)]
+    return [refusal for group in groups for refusal in group.refusals if refusal.kind == "refused"]
 
 
 def _name(refusal: Refusal) -> str:

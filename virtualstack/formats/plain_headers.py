@@ -224,7 +224,9 @@ def from_group_header(group: ManifestGroup, heap: Heap, /) -> dict[str, Json]:
         "unlimited": sorted(group.unlimited),
         "not_text": sorted(group.not_text),
         "loaded": sorted(group.loaded),
-        "refusals": [{"path": x.path, "reason": x.reason, "kind": x.kind} for x in group.refusals],
+        "refusals": [
+            {"path": x.path, "reason": x.reason, "kind": x.kind, "inline_size": x.inline_size} for x in group.refusals
+        ],
     }
 
 
@@ -254,7 +256,12 @@ def to_group(
         not_text=frozenset(map(to_text, data["not_text"])),
         loaded=frozenset(map(to_text, data["loaded"])),
         refusals=tuple(
-            Refusal(path=to_text(x["path"]), reason=to_text(x["reason"]), kind=_KINDS[x["kind"]])
+            Refusal(
+                path=to_text(x["path"]),
+                reason=to_text(x["reason"]),
+                kind=_KINDS[x["kind"]],
+                inline_size=to_count(x["inline_size"]),
+            )
             for x in data["refusals"]
         ),
         url=url,

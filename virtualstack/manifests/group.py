@@ -28,11 +28,14 @@ class Refusal:
         ``"refused"``: the values are not there; ``"inlined"``: they were read and stand in the manifest;
         ``"noted"``: something without values, such as a dangling link, was left out; ``"packed"``: the values are
         there, but as they are stored, though they were to be unpacked.
+    inline_size
+        Bytes that the values of a refused variable take, where a larger ``inline_limit`` takes them over; else 0.
     """
 
     path: str
     reason: str
     kind: Literal["refused", "inlined", "noted", "packed"] = "refused"
+    inline_size: int = 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
 from virtualstack.manifests import ManifestGroup
@@ -30,7 +30,7 @@ class ReadOptions:
     is_part
         Whether what an :class:`Assembler` finds is put together later, with what it finds in other sources.
     drop_variables
-        Names of variables that are not looked at.
+        Variables that are not looked at: by name in any group, or by path (``"/science/winds"``) in that group alone.
     inline_limit
         Bytes of values that a variable without a byte-range form may put into the manifest; 0 for none.
         A larger variable becomes a :class:`~virtualstack.manifests.Refusal` of the group.
@@ -49,8 +49,21 @@ class ReadOptions:
     def wants(self, path: str, /) -> bool:
         """Tell whether an array is looked at, by its path: it is in the group or below it, and not dropped."""
         group = (self.group or "").strip("/")
-        names = {path, f"/{path}", path.rpartition("/")[2]}
-        return path.startswith(f"{group}/" if group else "") and not names & self.drop_variables
+        return path.startswith(f"{group}/" if group else "") and not self.drops(path)
+
+    def drops(self, path: str, /) -> bool:
+        """Return whether a variable is dropped, by its path from the root, with or without a slash before it."""
+        path = path.removeprefix("/")
+        return not self.drop_variables.isdisjoint((path, f"/{path}", path.rpartition("/")[2]))
+
+    def without_dropped(self, group: ManifestGroup, /, path: str = "") -> ManifestGroup:
+        """Return a group at a path, and all below it, without the variables that are dropped and notes on them."""
+        return replace(
+            group,
+            arrays={name: array for name, array in group.arrays.items() if not self.drops(f"{path}/{name}")},
+            groups={name: self.without_dropped(child, f"{path}/{name}") for name, child in group.groups.items()},
+            refusals=tuple(x for x in group.refusals if not self.drops(x.path)),
+        )
 
 
 class Reader(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ClassVar
@@ -76,12 +76,12 @@ class ManifestStore:
         objects = ObjectStore(url.rstrip("/") + "/", storage, self.allow)
         snapshot = open_snapshot(objects, self.at)
         permission = permission_of(objects.url, snapshot, self.allow)
-        check_labels(snapshot, url, options.drop_variables)
+        check_labels(snapshot, url, options.drops)
         group = group_of(snapshot, archive_of(snapshot, objects, permission), is_chosen=self.at is not None)
         return group if self.at is not None else replace(group, version=(snapshot.number, snapshot.time))
 
 
-def check_labels(snapshot: Snapshot, url: str, dropped: Collection[str] = (), /) -> None:
+def check_labels(snapshot: Snapshot, url: str, is_dropped: Callable[[str], bool] | None = None, /) -> None:
     """Check how much the coordinates take that whoever opens or changes the store reads: few bytes may say much.
 
     Raises
@@ -93,8 +93,8 @@ def check_labels(snapshot: Snapshot, url: str, dropped: Collection[str] = (), /)
         path: _read_size(node.header)
         for path, node in snapshot.arrays.items()
         if node.bundled is None
-        and (name := path.rpartition("/")[2]) not in dropped
-        and node.header.dimension_names == (name,)
+        and node.header.dimension_names == (path.rpartition("/")[2],)
+        and not (is_dropped and is_dropped(path))
     }
     if sum(sizes.values()) > MAX_LABELS:
         largest = max(sizes, key=lambda path: sizes[path])

@@ -75,7 +75,10 @@ class Job:
     def _described(self, url: str, storage: Storage) -> ManifestGroup:
         reader = find_reader(url, storage, self.reader)
         group = _group(reader.read(url, storage, self.options), url)
-        if not self.options.drop_variables or not any(text_arrays(node) for _, node in group.walk()):
+        if not self.options.drop_variables:
+            return group
+        group = self.options.without_dropped(group)  # readers may do so themselves, to look at less
+        if not any(text_arrays(node) for _, node in group.walk()):
             return group
         # Whether characters are text depends on all variables, dropped ones too; dropping makes text of more of them.
         try:

@@ -10,4 +10,14 @@ class BadValueError(Exception):
 
 
 class RefusedError(Exception):
-    """The variable is legal, and has no byte ranges that are known to give its values; the message is the reason."""
+    """The variable is legal, and has no byte ranges that are known to give its values; the message is the reason.
+
+    Parameters
+    ----------
+    inline_size
+        Bytes that the values take, where the inline limit is what stands in the way.
+    """
+
+    def __init__(self, message: str, *, inline_size: int = 0) -> None:
+        super().__init__(message)
+        self.inline_size = inline_size

@@ -107,7 +107,7 @@ def _group(tree: Group, document: str, context: DocumentContext, options: ReadOp
     arrays: dict[str, ManifestArray] = {}
     for name, element in tree.variables.items():
         path = f"{tree.path}/{name}"
-        if name in options.drop_variables or not _is_wanted(tree.path, options.group):
+        if options.drops(path) or not _is_wanted(tree.path, options.group):
             continue
         try:
             array, found = read_variable(element, path, tree.axes[name], tree, context)

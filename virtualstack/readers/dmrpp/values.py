@@ -85,15 +85,16 @@ def vlsa_texts(element: Element, shape: tuple[int, ...], limit: int, /) -> NDArr
     texts: list[str] = []
     size = math.prod(shape)
     n_texts = n_bytes = 0
+    values = []
     for value in element.named("v", "dmrpp:v"):
         count = read_number(value.attributes.get("c", "1"), "count of a text")
-        text = value.text
-        if "s" in value.attributes:
-            length = read_number(value.attributes["s"], "size of a text")
-            _check_limit(length, limit)
-            text = _text(_inflated(_decoded(value), length))
-        n_bytes += count * (len(text.encode()) + 4)
-        _check_limit(n_bytes, limit)
+        is_packed = "s" in value.attributes
+        length = read_number(value.attributes["s"], "size of a text") if is_packed else len(value.text.encode())
+        n_bytes += count * (length + 4)
+        values.append((value, count, length if is_packed else None))
+    _check_limit(n_bytes, limit)
+    for value, count, packed_length in values:
+        text = value.text if packed_length is None else _text(_inflated(_decoded(value), packed_length))
         n_texts += count
         if n_texts <= size:
             texts += [text] * count
@@ -135,4 +136,5 @@ def _inflated(raw: bytes, length: int) -> bytes:
 
 def _check_limit(length: int, limit: int) -> None:
     if length > max(limit, _MAX_COMPACT):
-        raise RefusedError(f"its {length} bytes in the document are more than the inline limit of {limit}")
+        what = f"its {length} bytes in the document are more than the inline limit of {limit}"
+        raise RefusedError(what, inline_size=length)

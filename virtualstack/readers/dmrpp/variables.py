@@ -111,7 +111,7 @@ def read_variable(
     try:
         array, reason = variable.read()
     except RefusedError as error:
-        return None, [*notes, Refusal(path=path, reason=str(error))]
+        return None, [*notes, Refusal(path=path, reason=str(error), inline_size=error.inline_size)]
     return array, [*notes, Refusal(path=path, reason=reason, kind="inlined")] if reason else notes
 
 
@@ -226,7 +226,8 @@ class _Variable:
             return array, ""
         reason = "a fixed string whose padding the document does not say"
         if dtype.itemsize > self.context.inline_limit:
-            raise RefusedError(f"{reason}; its {dtype.itemsize} bytes are more than the inline limit")
+            what = f"{reason}; its {dtype.itemsize} bytes are more than the inline limit"
+            raise RefusedError(what, inline_size=dtype.itemsize)
         try:
             values = self.context.values(array)
         except StorageError as error:

@@ -164,7 +164,7 @@ class HDF5:
 
 def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
     group, _, name = decode_text(path).rpartition("/")
-    return _is_wanted(group, options.group) and name.removeprefix(NON_COORDINATE) not in options.drop_variables
+    return _is_wanted(group, options.group) and not options.drops(f"{group}/{name.removeprefix(NON_COORDINATE)}")
 
 
 @contextmanager
@@ -219,7 +219,7 @@ def _group(
         if variable.path in dims.not_variables or not _is_wanted(tree.path, options.group):
             continue
         name = _netcdf_name(variable.name, tree, dims)
-        if name in options.drop_variables:
+        if options.drops(f"{tree.path}/{name}"):
             continue
         array, found = _array(variable, dims, context)
         refusals += found

@@ -24,6 +24,7 @@ from virtualstack.readers.hdf5.tree import decode_text
 __all__ = [
     "NotInlinedError",
     "check_number_of_strings",
+    "check_size",
     "inline_chunk",
     "inline_paths",
     "inline_stored",
@@ -38,7 +39,26 @@ _POINTER = 16  # bytes that a dataset keeps for each string of variable length: 
 
 
 class NotInlinedError(Exception):
-    """The values are more than the limit, or the HDF5 library cannot read them; the message is half a sentence."""
+    """The values are more than the limit, or the HDF5 library cannot read them; the message is half a sentence.
+
+    Parameters
+    ----------
+    size
+        Bytes that the values take, where the limit is what stands in the way; of strings, at least so many.
+    """
+
+    def __init__(self, message: str, *, size: int = 0) -> None:
+        super().__init__(message)
+        self.size = size
+
+
+def check_size(size: int, limit: int, /, *, of: str = "") -> None:
+    """Raise `NotInlinedError` where values take more bytes than the limit.
+
+    >>> check_size(8, 8)
+    """
+    if size > limit:
+        raise NotInlinedError(f"its {size} bytes{of} are more than the inline limit of {limit}", size=size)
 
 
 def one_cell(shape: tuple[int, ...]) -> ChunkGrid:
@@ -67,9 +87,7 @@ def inline_values(
     NotInlinedError
         See there.
     """
-    size = math.prod(shape) * dtype.itemsize
-    if size > limit:
-        raise NotInlinedError(f"its {size} bytes are more than the inline limit of {limit}")
+    check_size(math.prod(shape) * dtype.itemsize, limit)
     if not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
     return inline_chunk(np.ascontiguousarray(_read(dataset)).reshape(shape).astype(dtype), fill)
@@ -101,8 +119,11 @@ def inline_text(dataset: h5py.Dataset, fill: Fill, limit: int, /) -> ChunkManife
 
 def check_number_of_strings(shape: tuple[int, ...], limit: int, /) -> None:
     """Raise `NotInlinedError` where strings alone are too many for so many bytes, however short they are."""
-    if math.prod(shape) * _POINTER > max(limit, _POINTER):
-        raise NotInlinedError(f"its {math.prod(shape)} strings are more than the inline limit of {limit} bytes holds")
+    n = math.prod(shape)
+    if n * _POINTER > max(limit, _POINTER):
+        raise NotInlinedError(
+            f"its {n} strings are more than the inline limit of {limit} bytes holds", size=n * _POINTER
+        )
 
 
 def inline_paths(dataset: h5py.Dataset, paths: Mapping[int, str], fill: Fill, limit: int, /) -> ChunkManifest:
@@ -127,9 +148,7 @@ def inline_paths(dataset: h5py.Dataset, paths: Mapping[int, str], fill: Fill, li
     shape = dataset.shape
     if not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
-    size = math.prod(shape) * dataset.id.get_type().get_size()
-    if size > limit:
-        raise NotInlinedError(f"its {size} bytes of references are more than the inline limit of {limit}")
+    check_size(math.prod(shape) * dataset.id.get_type().get_size(), limit, of=" of references")
     references = _read_stored(dataset).view("<u8")
     try:
         texts = reference_paths(references, paths)
@@ -166,9 +185,7 @@ def inline_stored(
     if found.stored is None or not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
     dtype = packed(found.stored)
-    size = math.prod(shape) * max(dtype.itemsize, found.size)
-    if size > limit:
-        raise NotInlinedError(f"its {size} bytes are more than the inline limit of {limit}")
+    check_size(math.prod(shape) * max(dtype.itemsize, found.size), limit)
     try:
         values = decode(_read_stored(dataset).tobytes(), found.codecs, found.stored, shape).astype(dtype)
     except CodecError as error:
@@ -206,8 +223,7 @@ def inline_strings(raw: Sequence[bytes | str], shape: tuple[int, ...], fill: Fil
     except UnicodeDecodeError as error:
         raise NotInlinedError(f"a string is not UTF-8: {error}") from error
     encoded = bytes(VLenUTF8().encode(np.array(texts, object)))
-    if len(encoded) > limit:
-        raise NotInlinedError(f"its {len(encoded)} bytes are more than the inline limit of {limit}")
+    check_size(len(encoded), limit)
     encoding = ChunkEncoding.of(_TEXT, shape, [Codec("vlen-utf8")])
     return ChunkManifest.from_bytes([encoded], shape=one_cell(shape).shape, encoding=encoding, fill=fill)
 

@@ -69,7 +69,7 @@ def read_variable(
             try:
                 manifest = _inlined(variable, value_dtype, shape, fill, context)
             except NotInlinedError as error:
-                return None, Refusal(path=variable.path, reason=f"{obstacle}; {error}")
+                return None, Refusal(path=variable.path, reason=f"{obstacle}; {error}", inline_size=error.size)
             grid = one_cell(shape)
             refusal = Refusal(path=variable.path, reason=str(obstacle), kind="inlined")
     array = ManifestArray(

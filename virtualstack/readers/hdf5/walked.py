@@ -25,6 +25,7 @@ from virtualstack.readers.hdf5.structures.messages import Dataspace
 from virtualstack.readers.hdf5.structures.requests import OutsideError, StructureError
 from virtualstack.readers.hdf5.structures.virtual_mappings import Mapping, parse_mappings
 from virtualstack.readers.hdf5.tree import Attributes, Group, LostObjectError, Scale, Target, Variable, decode_text
+from virtualstack.readers.hdf5.values import check_size
 from virtualstack.readers.hdf5.walk import DatasetHeader, Object, Objects, read_chunks
 
 __all__ = ["Extent", "WalkedView"]
@@ -158,8 +159,9 @@ class WalkedView:
         """Give the strings that elements of variable length point to."""
         superblock = self._objects.superblock
         found = pointers(data, len(data) // (8 + superblock.widths.address), superblock)
-        if sum(pointer.length for pointer in found if pointer.heap is not None) > limit:
-            raise StructureError(f"strings have more bytes than the limit of {limit}")
+        length = sum(pointer.length for pointer in found if pointer.heap is not None)
+        if length > limit:
+            check_size(length + 4 * (len(found) + 1), limit, of=" of strings")  # as zarr's vlen-utf8 has them
         heaps = self._objects.heaps
         missing = sorted({x.heap for x in found if x.heap is not None} - heaps.keys())
         read = self._metadata.run_all([read_global_heap(address, superblock) for address in missing])

@@ -101,7 +101,7 @@ def check_inside(extents: Iterable[Extent], size: int, url: str, /) -> None:
         raise malformed(
             url,
             f"'{names[0]}' has values up to offset {cut[0].end}, but the file ends at {size}; without what is cut it "
-            f"opens with drop_variables={names[:5]}" + (f" and {len(names) - 5} more" if len(names) > 5 else ""),
+            f"opens with drop_variables={names}",
             cut[0].variable.begin,
         )
 

@@ -87,7 +87,7 @@ class NetCDF3:
         location = source.location
         header = read_header(source.read, source.size, location.url)
         layout = lay_out(header, source.size)
-        extents = [extent for extent in layout.extents if extent.variable.name not in options.drop_variables]
+        extents = [extent for extent in layout.extents if not options.drops(extent.variable.name)]
         check_inside(extents, source.size, location.url)
         refusals = _notes(layout)
         arrays: dict[str, ManifestArray] = {}

@@ -1,0 +1,178 @@
+"""Remedies that messages name, applied in the words of the message; values are those of the other library."""
+
+import ast
+import re
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.errors import ReaderError, UnsupportedFeatureError
+
+
+def named_in(message, *options):
+    """Return the options that a message names, with the values that it gives them."""
+    found = {}
+    for option in options:
+        match = re.search(rf"{option}=(\[.*?\]|'[^']*'|\d+)", message)
+        assert match is not None, f"{option} is not named in: {message}"
+        found[option] = ast.literal_eval(match[1])
+    return found
+
+
+def check_values(found, expected):
+    """Compare values and names of all variables."""
+    assert set(map(str, found.variables)) == set(map(str, expected.variables))
+    for name in expected.variables:
+        np.testing.assert_array_equal(found[name].values, expected[name].values)
+
+
+# -- opening --------------------------------------------------------------------------------------------------
+
+
+def odd_file(path, n=22):
+    """Write variables of a type that zarr has not, in two groups, beside others of the same names."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("t", 2)
+        ragged = file.createVLType("i4", "ragged_t")
+        for name, group in (("", file), ("a", file.createGroup("a")), ("b", file.createGroup("b"))):
+            for i in range(n):
+                if name == "b":
+                    group.createVariable(f"x{i}", "i4", ("t",))[:] = [i, i + 1]
+                    continue
+                odd = group.createVariable(f"x{i}", ragged, ("t",))
+                odd[0], odd[1] = np.arange(i, dtype="i4"), np.arange(2, dtype="i4")
+            group.createVariable("fine", "f8", ("t",))[:] = [1.5, 2.5]
+    return path
+
+
+def test_all_variables_that_have_to_be_dropped_are_named(tmp_path):
+    """A file with 22 variables that cannot be referenced opens with the drop_variables that its message names."""
+    path = odd_file(tmp_path / "odd.nc")
+    for opened in (vs.open_virtual_dataset, lambda *x, **y: xr.open_dataset(*x, engine="virtualstack", **y)):
+        with pytest.raises(UnsupportedFeatureError, match="22 variables") as caught:
+            opened(path)
+        assert "inline_limit" not in str(caught.value)  # no limit helps where zarr has no data type
+        vds = opened(path, **named_in(str(caught.value), "drop_variables"))
+        with xr.open_dataset(path, engine="netcdf4", drop_variables=[f"x{i}" for i in range(22)]) as expected:
+            check_values(vds.virtual.open() if opened is vs.open_virtual_dataset else vds, expected)
+
+
+def test_a_path_drops_one_variable_of_a_tree(tmp_path):
+    """The message on a tree names paths, which drop no variable of that name elsewhere."""
+    path = odd_file(tmp_path / "odd.nc")
+    for open_tree in (vs.open_virtual_datatree, lambda *x, **y: xr.open_datatree(*x, engine="virtualstack", **y)):
+        with pytest.raises(UnsupportedFeatureError, match="44 variables") as caught:
+            open_tree(path)
+        tree = open_tree(path, **named_in(str(caught.value), "drop_variables"))
+        found = {node.path: node.to_dataset() for node in tree.subtree}
+        assert list(found["/"]) == ["fine"] == list(found["/a"])
+        opened = found["/b"].virtual.open() if open_tree is vs.open_virtual_datatree else found["/b"]
+        with xr.open_dataset(path, engine="netcdf4", group="b") as expected:
+            check_values(opened, expected)
+
+
+@pytest.mark.parametrize("dropped", ["/a/x", "a/x", ["/a/x"]])
+def test_a_path_names_the_variable_of_one_group(tmp_path, dropped):
+    """``/a/x`` leaves ``/x`` and ``/b/x``, in trees and in groups opened by themselves, also of references."""
+    path, references = tmp_path / "tree.nc", tmp_path / "refs.json"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("t", 2)
+        for group in (file, file.createGroup("a"), file.createGroup("b")):
+            group.createVariable("x", "f8", ("t",))[:] = [1.0, 2.0]
+            group.createVariable("y", "f8", ("t",))[:] = [3.0, 4.0]
+    vs.open_virtual_datatree(path).virtual.to_kerchunk(references)
+    for source in (path, references):
+        for tree in (
+            vs.open_virtual_datatree(source, drop_variables=dropped),
+            xr.open_datatree(source, engine="virtualstack", drop_variables=dropped),
+        ):
+            assert {node.path: sorted(node.data_vars) for node in tree.subtree} == {
+                "/": ["x", "y"],
+                "/a": ["y"],
+                "/b": ["x", "y"],
+            }
+        for group, expected in (("a", ["y"]), ("b", ["x", "y"]), (None, ["x", "y"])):
+            assert sorted(vs.open_virtual_dataset(source, group=group, drop_variables=dropped)) == expected
+            vds = xr.open_dataset(source, engine="virtualstack", group=group, drop_variables=dropped)
+            assert sorted(vds) == expected
+
+
+def test_a_name_drops_the_variable_of_every_group(tmp_path):
+    """``x`` is left out of all groups, and ``/x`` of the root alone."""
+    path = tmp_path / "tree.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("t", 2)
+        for group in (file, file.createGroup("a")):
+            group.createVariable("x", "f8", ("t",))[:] = [1.0, 2.0]
+    assert [list(node) for node in vs.open_virtual_datatree(path, drop_variables="x").subtree] == [["a"], []]
+    assert [list(node) for node in vs.open_virtual_datatree(path, drop_variables="/x").subtree] == [["a"], ["x"]]
+
+
+def strings_file(path):
+    with h5py.File(path, "w") as file:
+        file["text"] = np.array([f"line {i} " + "x" * (i % 7) for i in range(200)], object)
+        file["numbers"] = np.arange(5.0)
+    return path
+
+
+@pytest.mark.parametrize("metadata", ["own", "library"])
+def test_the_inline_limit_that_is_named_takes_the_values(tmp_path, metadata):
+    """Strings of more bytes than inline_limit are read with the limit that the message names."""
+    path = strings_file(tmp_path / "text.h5")
+    reader, expected = vs.readers.HDF5(metadata=metadata), h5py.File(path)["text"].asstr()[:]
+    limit, n_tries = 100, 0
+    while True:
+        try:
+            vds = vs.open_virtual_dataset(path, reader=reader, inline_limit=limit)
+            break
+        except UnsupportedFeatureError as error:
+            limit, n_tries = named_in(str(error), "inline_limit")["inline_limit"], n_tries + 1
+            assert n_tries < 3  # how long strings are is not known before their number is in question
+    np.testing.assert_array_equal(vds.virtual.open()["text"].values, expected)
+    with xr.open_dataset(path, engine="virtualstack", reader=reader, inline_limit=limit) as found:
+        np.testing.assert_array_equal(found["text"].values, expected)
+
+
+def test_what_is_asked_to_be_refused_is_taken_where_the_message_says(tmp_path):
+    """With unsupported="raise", the message names what inlines the values."""
+    path = strings_file(tmp_path / "text.h5")
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        vs.open_virtual_dataset(path, unsupported="raise")
+    options = named_in(str(caught.value).split(", or put")[1], "unsupported", "inline_limit")
+    vds = vs.open_virtual_dataset(path, **options)
+    np.testing.assert_array_equal(vds.virtual.open()["text"].values, h5py.File(path)["text"].asstr()[:])
+
+
+def test_only_the_large_ones_are_said_to_need_a_larger_limit(tmp_path):
+    """Where one variable has no data type and another is large, the message says which is which."""
+    path = strings_file(tmp_path / "mixed.h5")
+    with h5py.File(path, "a") as file:
+        file.create_dataset("ragged", (2,), h5py.vlen_dtype("i4"))
+    with pytest.raises(UnsupportedFeatureError, match=r"the values of \['text'\] into") as caught:
+        vs.open_virtual_dataset(path, unsupported="raise")
+    vds = vs.open_virtual_dataset(
+        path, drop_variables="ragged", inline_limit=named_in(str(caught.value), "inline_limit")["inline_limit"]
+    )
+    assert sorted(vds) == ["numbers", "text"]
+
+
+def test_truncated_netcdf3_opens_without_all_variables_that_it_names(tmp_path):
+    """All variables that are cut off are named, not the first five of them."""
+    path = tmp_path / "cut.nc"
+    with netCDF4.Dataset(path, "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("x", 100)
+        for i in range(12):
+            file.createVariable(f"v{i:02}", "f8", ("x",))[:] = i
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) - 10 * 800])
+    with pytest.raises(ReaderError) as caught:
+        vs.open_virtual_dataset(path)
+    vds = vs.open_virtual_dataset(path, **named_in(str(caught.value), "drop_variables"))
+    with netCDF4.Dataset(path) as expected:
+        for name in ("v00", "v01"):
+            np.testing.assert_array_equal(vds.virtual.open()[name].values, expected[name][:])
+    assert len(vds) == 2
