@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-import numpy as np
 import xarray as xr
 from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined
 from virtualstack.combine.attributes import merge_attributes, with_attributes
+from virtualstack.combine.differing import joined
 from virtualstack.combine.labels import check_calendars, check_kinds
 from virtualstack.combine.missing import missing_variable
 from virtualstack.combine.part import Attribute, Part, over_index
@@ -257,9 +257,9 @@ def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim:
     if all(x is None for x in arrays):
         check_calendars(name, parts, [x.values for x in members])
         plain = [x.to_base_variable() for x in members]
-        joined: xr.Variable = xr.Variable.concat(plain, dim)  # type: ignore[no-untyped-call]
-        joined.encoding = dict(first.encoding)
-        return joined
+        loaded: xr.Variable = xr.Variable.concat(plain, dim)  # type: ignore[no-untyped-call]
+        loaded.encoding = dict(first.encoding)
+        return loaded
     if any(x is None for x in arrays):
         a, b = (next(i for i, x in enumerate(arrays) if (x is None) is loaded) for loaded in (False, True))
         raise CombineError(
@@ -272,7 +272,7 @@ def _join(name: str, members: Sequence[xr.Variable], parts: Sequence[Part], dim:
             left_url=parts[a].source,
             right_url=parts[b].source,
         )
-    data: Any = np.concatenate(cast(Any, arrays), axis=first.dims.index(dim))
+    data: Any = joined(cast(Any, arrays), first.dims.index(dim))
     return xr.Variable(first.dims, data, first.attrs, first.encoding)
 
 

@@ -1,18 +1,55 @@
-"""Unpacking only what files pack differently."""
+"""Unpacking only what files pack differently; floats of other missing values are joined unasked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, cast
 
+import numpy as np
 import xarray as xr
 
 from virtualstack.combine.part import Part
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import ManifestArray, other_meaning, unpack
+from virtualstack.manifests import ManifestArray, can_cast_floats, is_nan, other_meaning, unpack
 
-__all__ = ["unpack_differing"]
+__all__ = ["floats_like", "joined", "unpack_differing"]
+
+_MISSING = frozenset({"_FillValue", "missing_value"})
+
+
+def joined(arrays: Sequence[ManifestArray], axis: int, /) -> ManifestArray:
+    """Join arrays along an axis; floats whose missing values differ keep their own, as NaN, in their chunks.
+
+    Their dtype stays what it is, so that nobody has to ask for it with ``unpack="differing"``.
+
+    Raises
+    ------
+    CombineError
+        As for :func:`numpy.concatenate`.
+    """
+    try:
+        found: Any = np.concatenate(cast(Any, arrays), axis=axis)
+    except CombineError:
+        if not any(array.cf for array in arrays) or not all(_is_masked_alone(array) for array in arrays if array.cf):
+            raise
+        found = np.concatenate(cast(Any, [unpack(array).array for array in arrays]), axis=axis)
+    return cast(ManifestArray, found)
+
+
+def floats_like(array: ManifestArray, like: ManifestArray, /) -> ManifestArray:
+    """Return floats in the dtype and with the missing values of others, where no value changes; else as they are."""
+    if array.dtype.kind != "f" or not np.can_cast(array.dtype, like.dtype) or not _is_masked_alone(like):
+        return array
+    if _is_masked_alone(array) and all(map(is_nan, like.cf.values())) and other_meaning(array, like) is not None:
+        array = unpack(array).array
+    return array.astype(like.dtype) if can_cast_floats(array.cf, array.dtype, like.dtype) else array
+
+
+def _is_masked_alone(array: ManifestArray) -> bool:
+    """Tell whether numbers are floats of which attributes say at most which are missing."""
+    return array.dtype.kind == "f" and not array.cf.keys() - _MISSING
 
 
 def unpack_differing(parts: Sequence[Part], /, *, decode_times: bool = True) -> list[Part]:

@@ -3,7 +3,7 @@
 import virtualstack.manifests.functions  # noqa: F401 - registers what numpy functions do
 from virtualstack.manifests.agreement import other_meaning
 from virtualstack.manifests.array import ManifestArray
-from virtualstack.manifests.cf import same_meaning, same_value, value_changing
+from virtualstack.manifests.cf import can_cast_floats, is_nan, same_meaning, same_value, value_changing
 from virtualstack.manifests.chunk_manifest import EMPTY, ENTRY, FIRST, INLINE, MISSING, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
@@ -43,8 +43,10 @@ __all__ = [
     "Refusal",
     "Runs",
     "Tile",
+    "can_cast_floats",
     "describe",
     "inline_array",
+    "is_nan",
     "join_characters",
     "other_meaning",
     "packed_encoding",

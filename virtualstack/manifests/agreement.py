@@ -9,7 +9,7 @@ import numpy as np
 
 from virtualstack.errors import CombineError, ManifestError
 from virtualstack.manifests.array import ManifestArray
-from virtualstack.manifests.cf import same_meaning
+from virtualstack.manifests.cf import is_nan, same_meaning
 from virtualstack.manifests.encoding import Fill
 
 __all__ = ["check_joinable", "check_unpacked", "common_dtype", "fill_of", "of_one_dtype", "other_meaning", "reference"]
@@ -77,7 +77,7 @@ def check_unpacked(array: ManifestArray, value: object, /) -> None:
     CombineError
         Attributes of the array say how its numbers are to be unpacked, or that the value is a missing one.
     """
-    if array.dtype.kind == "f" and _is_nan(value):
+    if array.dtype.kind == "f" and is_nan(value):
         return
     changing = sorted(array.cf.keys() - _NO_PACKING) or [
         key for key in _MISSING if key in array.cf and _is_among(value, array.cf[key])
@@ -162,7 +162,7 @@ def other_meaning(left: ManifestArray, right: ManifestArray, /) -> str | None:
     for key in sorted(keys):
         # what only a reader knows to change values is an attribute among others once it is stored
         a, b = (array.cf.get(key, array.attributes.get(key)) for array in (left, right))
-        if not (same_meaning(key, a, b) or (is_float and key in _MISSING and _is_nan(a) and _is_nan(b))):
+        if not (same_meaning(key, a, b) or (is_float and key in _MISSING and is_nan(a) and is_nan(b))):
             return key
     return None
 
@@ -172,12 +172,6 @@ def _is_among(value: object, missing: object) -> bool:
         return bool(np.isin(np.asarray(value), np.asarray(missing)).any())
     except TypeError:
         return False
-
-
-def _is_nan(value: object) -> bool:
-    """Tell whether a missing value is none, or one that a float is in any case."""
-    found = np.asarray(value) if value is not None else None
-    return found is None or (found.dtype.kind == "f" and bool(np.isnan(found).all()))
 
 
 def _place(array: object) -> str:

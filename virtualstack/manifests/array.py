@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
 from virtualstack.manifests.casting import can_cast, cast
+from virtualstack.manifests.cf import can_cast_floats
 from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks, first_cell
 from virtualstack.manifests.counted import counted
 from virtualstack.manifests.encoding import native
@@ -246,15 +247,16 @@ class ManifestArray(NDArrayOperatorsMixin):
         ------
         CombineError
             ``casting`` does not allow it (see :func:`numpy.can_cast`), they are neither numbers nor text that gets
-            longer, are complex and would lose a part, are packed (stored numbers mean nothing in another dtype), or a
-            hole reads as what has no place in the dtype.
+            longer, are complex and would lose a part, are packed (stored numbers mean nothing in another dtype; missing
+            values of floats alone do in a wider one), or a hole reads as what has no place in the dtype.
         """
         wanted = np.dtype(dtype)
         if not np.can_cast(self.dtype, wanted, casting):  # type: ignore[arg-type]
             raise self._no_cast(wanted, f"which casting={casting!r} does not allow")
         if wanted == self.dtype or (wanted.kind == self.dtype.kind and wanted.kind in "SU" and not wanted.itemsize):
             return self
-        if self.cf.keys() - ({"_Encoding"} if self.dtype.kind == "S" else set()):
+        packed = self.cf.keys() - ({"_Encoding"} if self.dtype.kind == "S" else set())
+        if packed and not can_cast_floats(self.cf, self.dtype, wanted):
             why = (
                 f"but its numbers are packed by {sorted(self.cf)}: open the files with unpack=True, which decodes each "
                 "by its own attributes"

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["same_meaning", "same_value", "value_changing"]
+__all__ = ["can_cast_floats", "is_nan", "same_meaning", "same_value", "value_changing"]
 
 _PACKING = ("scale_factor", "add_offset")
+_MISSING = ("_FillValue", "missing_value")
 _ALWAYS = (*_PACKING, "_FillValue", "missing_value", "_Unsigned", "_Encoding", "dtype")
 
 # xarray reads these units as durations (CF conventions 4.4, units of time without an epoch).
@@ -49,6 +50,27 @@ def same_meaning(key: str, a: object, b: object, /) -> bool:
 def _calendar(name: object) -> object:
     """CF conventions 4.4.1: the default is "standard", of which "gregorian" is the old name."""
     return "standard" if name is None or str(name).lower() in ("standard", "gregorian") else str(name).lower()
+
+
+def can_cast_floats(cf: Mapping[str, Any], old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
+    """Tell whether floats that are cast decode to the same values by the same attributes.
+
+    Missing values and units mean the same for floats of more digits. NaN is missing whatever the dtype is.
+
+    >>> can_cast_floats({"_FillValue": np.nan}, np.dtype("f8"), np.dtype("f4"))
+    True
+    >>> can_cast_floats({"scale_factor": 0.1}, np.dtype("f4"), np.dtype("f8"))
+    False
+    """
+    if old.kind != "f" or new.kind != "f" or cf.keys() - {*_MISSING, "units", "calendar"}:
+        return False
+    return np.can_cast(old, new) or all(key in _MISSING and is_nan(value) for key, value in cf.items())
+
+
+def is_nan(value: object, /) -> bool:
+    """Tell whether a missing value is absent, or NaN, which is missing among floats in any case."""
+    found = np.asarray(value) if value is not None else None
+    return found is None or (found.dtype.kind == "f" and bool(np.isnan(found).all()))
 
 
 def same_value(a: object, b: object, /) -> bool:

@@ -11,6 +11,7 @@ import xarray as xr
 
 from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes
+from virtualstack.combine.differing import floats_like
 from virtualstack.combine.missing import missing_variable, with_missing_value
 from virtualstack.combine.part import Part
 from virtualstack.combine.rules import Rules
@@ -139,7 +140,9 @@ def _fitted_variable(name: str, part: Part, stored: Part, storage: Storage) -> x
     if variable.dims != like.dims and set(variable.dims) == set(like.dims):
         variable = variable.transpose(*like.dims)
     mine, its = virtual_array(variable), virtual_array(like)
-    if (mine is None) == (its is None):
+    if mine is not None and its is not None:
+        return xr.Variable(variable.dims, floats_like(mine, its), variable.attrs, variable.encoding)
+    if mine is None and its is None:
         return variable
     if mine is not None:
         return loaded_variable(name, mine, storage, url=part.source)
