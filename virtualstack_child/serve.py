@@ -1,0 +1,220 @@
+"""The loop of a child process: it calls what its parent names, and sends back what that returns or raises."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["receive", "send", "serve"]
+
+_LENGTH_BYTES = 8
+_MAX_MEMORY_BYTES = 4 << 30
+"""Address space that a child may have, beyond what it has when it begins."""
+
+_WALL_TO_CPU = 5
+"""How many times the seconds of computing may pass on the clock: a deadlock takes no computing."""
+
+_requests, _answers = 0, 1
+"""File descriptors of the pipes from and to the parent."""
+
+
+def send(descriptor: int, message: object, /) -> None:
+    """Write a message to a pipe.
+
+    Raises
+    ------
+    BrokenPipeError
+        Nobody reads it any more.
+    """
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    for part in (len(data).to_bytes(_LENGTH_BYTES, "little"), data):
+        view = memoryview(part)
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+
+def receive(descriptor: int, /) -> Any:
+    """Read a message from a pipe.
+
+    Raises
+    ------
+    EOFError
+        The other side has ended.
+    """
+    length = int.from_bytes(_read(descriptor, _LENGTH_BYTES), "little")
+    return pickle.loads(_read(descriptor, length))
+
+
+def _read(descriptor: int, length: int) -> bytes:
+    parts: list[bytes] = []
+    while length:
+        part = os.read(descriptor, min(length, 1 << 20))
+        if not part:
+            raise EOFError("the other side of the pipe has ended")
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def serve() -> None:
+    """Serve the parent until it closes its pipe; its messages are tuples.
+
+    ``("call", seconds, function, arguments)`` calls a function. ``("make", seconds, key, function, arguments, size)``
+    keeps what a function returns under a key; unless ``size`` is ``None``, its first argument is a file of so many
+    bytes, which the parent is asked for. ``("ask", seconds, key, method, arguments)`` calls a method of what is kept.
+    ``("close", key)`` calls its ``close``, and has no answer.
+    """
+    global _requests, _answers
+    _requests, _answers = os.dup(0), os.dup(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _bound_memory()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):  # libraries print to these; the parent says what happened
+        os.dup2(nothing, descriptor)
+    kept: dict[int, Any] = {}
+    send(_answers, ("ready", None))
+    while True:
+        try:
+            message = receive(_requests)
+            if message[0] == "close":
+                with contextlib.suppress(KeyError):
+                    kept.pop(message[1]).close()
+            else:
+                _answer(message, kept)
+        except (EOFError, BrokenPipeError):
+            os._exit(0)  # the parent has ended
+
+
+def _answer(message: tuple[Any, ...], kept: dict[int, Any]) -> None:
+    what, seconds, *rest = message
+    try:
+        with _limited(seconds):
+            answer = "returned", _do(what, rest, kept)
+    except (EOFError, BrokenPipeError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - the parent raises it
+        answer = "raised", _picklable(error)
+    send(_answers, answer)
+
+
+def _do(what: str, rest: list[Any], kept: dict[int, Any]) -> Any:
+    if what == "ask":
+        key, method, arguments = rest
+        return getattr(kept[key], method)(*arguments)
+    if what == "make":
+        key, function, arguments, size = rest
+        file = () if size is None else (_ParentsFile(size),)
+        kept[key] = _function(function)(*file, *arguments)
+        return None
+    function, arguments = rest
+    return _function(function)(*arguments)
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def _picklable(error: BaseException) -> BaseException:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - classes of others raise what they like
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+class _ParentsFile(io.RawIOBase):
+    """A seekable file whose bytes the parent has; each read asks it.
+
+    Parameters
+    ----------
+    size
+        Bytes of the file.
+    """
+
+    def __init__(self, size: int, /) -> None:
+        super().__init__()
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Say that the file can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say that the file can be positioned."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position in bytes."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Set the position in bytes."""
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read into a buffer; return the number of bytes that were read."""
+        view = memoryview(buffer).cast("B")
+        length = max(0, min(len(view), self._size - self._position))
+        if length:
+            with _waiting():
+                send(_answers, ("read", (self._position, length)))
+                data = receive(_requests)
+            if data is None:
+                raise OSError("the parent could not read the file")
+            view[:length] = data
+            self._position += length
+        return length
+
+
+def _bound_memory() -> None:
+    """Let the process have no more memory than a file needs, and leave no image of it when it crashes."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # other systems have other limits
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - pathlib takes 10 ms to import
+            most = int(file.read().split()[0]) * resource.getpagesize() + _MAX_MEMORY_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+# The timers end the process by a signal that nobody handles, also while a library holds Python's lock.
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Any:
+    if not hasattr(signal, "setitimer"):  # Windows
+        yield
+        return
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, _WALL_TO_CPU * seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextlib.contextmanager
+def _waiting() -> Any:
+    """Stop the clock, for the time in which the parent fetches bytes."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3))
