@@ -313,7 +313,7 @@ class _Child:
         if status in _LATE:
             return ChildDiedError(f"did not come to an end within {seconds:g} seconds of computing")
         if status < 0:
-            name = signal.Signals(-status).name if -status in iter(signal.Signals) else f"signal {-status}"
+            name = {int(x): x.name for x in signal.Signals}.get(-status, f"signal {-status}")
             reason = f"{'was killed' if name == 'SIGKILL' else 'crashed'} ({name})"
         else:
             reason = f"ended its process with status {status}"
