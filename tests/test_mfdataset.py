@@ -968,3 +968,105 @@ def test_dates_of_names_are_right_or_refused(text, format, label, tmp_path):
             vs.open_virtual_mfdataset([path], **opened)
     else:
         assert vs.open_virtual_mfdataset([path], **opened).run.values == [np.datetime64(label, "ns")]
+
+
+# -- datasets that are open already ---------------------------------------------------------------------------
+
+
+def as_xarray_joins(paths):
+    """Join files as xarray does, by its own engine."""
+    return xr.open_mfdataset(
+        paths, engine="netcdf4", data_vars="minimal", coords="minimal", compat="override", join="exact"
+    ).load()
+
+
+@pytest.fixture
+def daily(tmp_path):
+    return [write(tmp_path / f"{day}.nc", time=[day, day + 1], seed=day) for day in (0, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    "arranged",
+    [
+        lambda paths, opened: opened[::-1],
+        lambda paths, opened: [paths[1], opened[0], paths[2]],
+        lambda paths, opened: (opened[2], paths[0], opened[1]),
+        lambda paths, opened: [paths[0], vs.combine_datasets(opened[1:])],
+    ],
+    ids=["datasets", "mixed", "tuple", "joined"],
+)
+def test_datasets_are_joined_like_files(daily, arranged):
+    """Virtual datasets in the place of files, and beside them, give what xarray gives of the files."""
+    opened = [vs.open_virtual_dataset(path) for path in daily]
+    made = vs.open_virtual_mfdataset(arranged(daily, opened))
+    xr.testing.assert_equal(made.virtual.open().load(), as_xarray_joins(daily))
+    assert virtual_array(made["v"].variable) is not None
+
+
+def test_datasets_are_combined_without_opening(daily):
+    """``combine_datasets`` joins by coordinates or nested, as open_virtual_mfdataset joins files."""
+    opened = [vs.open_virtual_dataset(path) for path in daily]
+    expected = as_xarray_joins(daily)
+    xr.testing.assert_equal(vs.combine_datasets(opened[::-1]).virtual.open().load(), expected)
+    nested = vs.combine_datasets(opened, combine="nested", concat_dim="time")
+    xr.testing.assert_equal(nested.virtual.open().load(), expected)
+    runs = vs.combine_datasets([opened[:1], opened[:1]], combine="nested", concat_dim=["run", "time"])
+    np.testing.assert_array_equal(runs.virtual.open()["v"].values[1], expected["v"].values[:2])
+    one = vs.combine_datasets(opened[0])
+    xr.testing.assert_equal(one.virtual.open().load(), expected.isel(time=slice(0, 2)))
+
+
+def test_edits_of_datasets_stay_and_preprocess_is_applied(daily):
+    """What was done to a dataset stays; preprocess= sees it as those of files, and does not change the one given."""
+    first = vs.open_virtual_dataset(daily[0]).isel(lat=[0, 2])
+
+    def cut(ds):
+        ds.attrs["seen"] = ds.encoding["source"]
+        return ds if ds.sizes["lat"] == 2 else ds.isel(lat=[0, 2])
+
+    made = vs.open_virtual_mfdataset([first, daily[1]], preprocess=cut)
+    expected = as_xarray_joins(daily[:2]).isel(lat=[0, 2])
+    xr.testing.assert_equal(made.virtual.open().load(), expected)
+    assert "seen" not in first.attrs
+
+
+def test_a_dataset_in_memory_is_joined_with_files(daily):
+    """Loaded values have no file; they are joined as loaded variables of files are."""
+    names = ["v", "area"]
+    loaded = xr.open_dataset(daily[0], engine="netcdf4").load()
+    made = vs.open_virtual_mfdataset([loaded, daily[1]], loadable_variables=["time", "lat", *names])
+    xr.testing.assert_equal(made[names].load(), as_xarray_joins(daily[:2])[names])
+
+
+def test_options_of_opening_without_a_file_are_an_error(daily):
+    """Options that would have no effect are not swallowed; without them the same call works."""
+    opened = [vs.open_virtual_dataset(path) for path in daily]
+    for options in ({"drop_variables": "area"}, {"unpack": True}, {"reader": "hdf5"}):
+        with pytest.raises(TypeError, match=f"{next(iter(options))}.* say how files are opened"):
+            vs.open_virtual_mfdataset(opened, **options)
+    made = vs.open_virtual_mfdataset([opened[0], daily[1]], drop_variables="absent")
+    assert made.sizes["time"] == 4
+    xr.testing.assert_equal(vs.open_virtual_mfdataset(opened).virtual.open().load(), as_xarray_joins(daily))
+
+
+def test_what_is_no_dataset_is_named_by_its_type(daily):
+    """A tree, an array or a URL where datasets belong is an error that says which function takes it."""
+    opened = vs.open_virtual_dataset(daily[0])
+    with pytest.raises(TypeError, match="a DataTree is no Dataset: open_virtual_mfdatatree"):
+        vs.open_virtual_mfdataset([xr.DataTree(opened)])
+    with pytest.raises(StorageError, match="of type 'DataArray'"):
+        vs.open_virtual_mfdataset(opened["v"])
+    with pytest.raises(TypeError, match="not a str: open_virtual_mfdataset takes URLs"):
+        vs.combine_datasets([str(daily[0])])
+    with pytest.raises(ValueError, match="unpack=True"):
+        vs.combine_datasets([opened], unpack=True)
+    xr.testing.assert_equal(vs.open_virtual_mfdataset([str(daily[0])]), opened)
+
+
+def test_files_that_cannot_be_opened_are_left_out_beside_datasets(daily, tmp_path):
+    """``on_error="skip"`` leaves out a damaged file, and joins datasets with the others."""
+    (tmp_path / "bad.nc").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    opened = vs.open_virtual_dataset(daily[2])
+    with pytest.warns(UserWarning, match="left out 1 of 4 files"):
+        made = vs.open_virtual_mfdataset([opened, daily[0], tmp_path / "bad.nc", daily[1]], on_error="skip")
+    xr.testing.assert_equal(made.virtual.open().load(), as_xarray_joins(daily))

@@ -125,3 +125,15 @@ def test_files_that_cannot_be_opened_are_left_out_on_request(tmp_path):
         tree = vs.open_virtual_mfdatatree(paths, on_error="skip")
     check(tree, [paths[0], paths[2]])
     assert tree.to_dataset().virtual.report()["state"].tolist().count("refused") == 1
+
+
+def test_trees_that_are_open_are_joined_with_files(tmp_path):
+    """Virtual trees in the place of files, and beside them, give what xarray gives of the groups of the files."""
+    paths = [write(tmp_path / f"{i}.nc", start=2 * i) for i in range(3)]
+    trees = [vs.open_virtual_datatree(path) for path in paths]
+    check(vs.open_virtual_mfdatatree(trees), paths)
+    check(vs.open_virtual_mfdatatree([paths[0], trees[1], paths[2]]), paths)
+    with pytest.raises(TypeError, match="a Dataset is no DataTree: open_virtual_mfdataset"):
+        vs.open_virtual_mfdatatree([trees[0].to_dataset()])
+    with pytest.raises(TypeError, match="there is no file"):
+        vs.open_virtual_mfdatatree(trees, drop_variables="v")

@@ -73,6 +73,7 @@ def test_the_public_names_are_these():
         "Repository",
         "ScanResult",
         "Survey",
+        "combine_datasets",
         "convert",
         "errors",
         "list_readers",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from virtualstack import accessor as _accessor  # noqa: F401 - registers vds.virtual
 from virtualstack import errors, readers
 from virtualstack.api import (
+    combine_datasets,
     open_virtual_dataset,
     open_virtual_datatree,
     open_virtual_mfdataset,
@@ -45,6 +46,7 @@ __all__ = [
     "Repository",
     "ScanResult",
     "Survey",
+    "combine_datasets",
     "convert",
     "errors",
     "list_readers",

@@ -18,11 +18,11 @@ from virtualstack.combine import (
     Join,
     Labelling,
     Nested,
-    combine_datasets,
     combine_trees,
     flatten,
     nest_like,
 )
+from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import refusals_of, with_refusals
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.manifests import ManifestGroup, Refusal
@@ -31,7 +31,7 @@ from virtualstack.storage import StorageLike
 from virtualstack.storage.listing import find_urls
 from virtualstack.warning import warn
 
-__all__ = ["OpenOptions", "open_virtual_mfdataset", "open_virtual_mfdatatree"]
+__all__ = ["OpenOptions", "combine_datasets", "open_virtual_mfdataset", "open_virtual_mfdatatree"]
 
 type Path = str | os.PathLike[str]
 
@@ -53,7 +53,7 @@ class OpenOptions(_TreeOptions, total=False):
 
 
 def open_virtual_mfdataset(
-    urls: Nested[Path],
+    urls: Nested[Path | xr.Dataset],
     /,
     *,
     combine: Combine = "by_coords",
@@ -70,7 +70,7 @@ def open_virtual_mfdataset(
     progress: Any = None,
     **open_options: Unpack[OpenOptions],
 ) -> xr.Dataset:
-    """Open many files as one dataset of virtual variables.
+    """Open many files as one dataset of virtual variables; datasets that are open are joined with them.
 
     Nothing is dropped, filled in or overridden unasked. Reads the metadata of all files, their loadable variables, and
     the values of variables that must be the same in all and are not provably so.
@@ -80,6 +80,7 @@ def open_virtual_mfdataset(
     urls
         A pattern such as ``"data/*.nc"`` or ``"s3://bucket/2020/**/*.nc"``, or a list of paths, URLs and patterns; or
         lists of lists, for ``combine="nested"`` along several dimensions. What a pattern matches is in natural order.
+        A virtual dataset may stand in the place of a URL; it is joined as it is, after ``preprocess``.
     combine
         ``"by_coords"``: dimension coordinates tell the order, whatever that of ``urls``. ``"nested"``: files are joined
         in the order of ``urls``.
@@ -110,7 +111,8 @@ def open_virtual_mfdataset(
         Whether a file that cannot be opened raises, or is left out with one warning and named in
         ``.virtual.report()`` (``"skip"``).
     **open_options
-        Other parameters of :func:`open_virtual_dataset`, ``storage`` among them.
+        Other parameters of :func:`open_virtual_dataset`, ``storage`` among them. Like ``unpack=True``, they are about
+        files, and datasets that are open already stay as they were opened.
 
     Returns
     -------
@@ -123,6 +125,8 @@ def open_virtual_mfdataset(
         The files do not fit; the message says where, in which files, how far, and what can be done.
     ReaderError, StorageError
         A file cannot be opened, and ``on_error`` is ``"raise"``; or nothing matches a pattern.
+    TypeError
+        An option is not known, or is about opening files, and none is opened.
     """
     how = How.of(
         combine=combine,
@@ -142,13 +146,15 @@ def open_virtual_mfdataset(
     def open_one(node: ManifestGroup) -> xr.Dataset:
         unknown.difference_update(node.arrays)
         its = None if wanted is None else wanted & node.arrays.keys()
-        dataset = opening.dataset(node, loadable_variables=its)
-        return dataset if preprocess is None else _preprocessed(xr.Dataset, dataset, preprocess, node.url)
+        return opening.dataset(node, loadable_variables=its)
 
     opened = _open_all(
+        xr.Dataset,
         urls,
         open_one,
         opening,
+        preprocess=preprocess,
+        given=_given(open_options, unpack is True),
         is_one_index=how.dims is None and preprocess is None and not new_dim,
         reader=open_options.get("reader"),
         executor=executor,
@@ -159,12 +165,68 @@ def open_virtual_mfdataset(
     )
     if unknown:
         raise KeyError(f"loadable_variables names {sorted(unknown)}, which no file has")
-    combined = combine_datasets(opened.nested, how, storage=opening.storage)
+    combined = combine_by(opened.nested, how, storage=opening.storage)
     return with_refusals(combined, (*refusals_of(combined), *opened.left_out))
 
 
+def combine_datasets(
+    datasets: Nested[xr.Dataset],
+    /,
+    *,
+    combine: Combine = "by_coords",
+    concat_dim: str | Sequence[str | None] | None = None,
+    join: Join = "exact",
+    tolerance: Any = None,
+    new_dim: Mapping[str, Labelling] | None = None,
+    unpack: Literal[False, "differing"] = False,
+    combine_options: Mapping[str, Any] | None = None,
+    storage: StorageLike = None,
+) -> xr.Dataset:
+    """Combine virtual datasets that are open already, by the rules of :func:`open_virtual_mfdataset`.
+
+    Reads the values of variables that must be the same in all datasets and are not provably so, and nothing else.
+
+    Parameters
+    ----------
+    datasets
+        A list of datasets, or lists of lists for ``combine="nested"`` along several dimensions.
+    combine, concat_dim, join, tolerance, new_dim, unpack, combine_options
+        See :func:`open_virtual_mfdataset`.
+    storage
+        See :func:`open_virtual_dataset`.
+
+    Returns
+    -------
+    xarray.Dataset
+        With the accessor ``.virtual``.
+
+    Raises
+    ------
+    CombineError
+        The datasets do not fit; the message says where, how far, and what can be done.
+    """
+    if unpack not in (False, "differing"):
+        raise ValueError(f"unpack={unpack!r}; for datasets that are open it is False or 'differing'")
+    how = How.of(
+        combine=combine,
+        concat_dim=concat_dim,
+        join=join,
+        tolerance=tolerance,
+        new_dim=new_dim,
+        unpack=unpack,
+        combine_options=combine_options,
+    )
+    for item in flatten(cast(Nested[Any], datasets)):
+        if not isinstance(item, xr.Dataset):
+            raise TypeError(
+                f"combine_datasets() takes datasets, not a {type(item).__name__}: open_virtual_mfdataset takes URLs "
+                "and datasets, open_virtual_mfdatatree URLs and trees"
+            )
+    return combine_by([datasets] if isinstance(datasets, xr.Dataset) else datasets, how, storage=storage)
+
+
 def open_virtual_mfdatatree(
-    urls: Nested[Path],
+    urls: Nested[Path | xr.DataTree],
     /,
     *,
     combine: Combine = "by_coords",
@@ -206,13 +268,15 @@ def open_virtual_mfdatatree(
     opening = _opening("open_virtual_mfdatatree", open_options, _TreeOptions, unpack is True, is_tree=True)
 
     def open_one(node: ManifestGroup) -> xr.DataTree:
-        tree = opening.tree(node)
-        return tree if preprocess is None else _preprocessed(xr.DataTree, tree, preprocess, node.url)
+        return opening.tree(node)
 
     opened = _open_all(
+        xr.DataTree,
         urls,
         open_one,
         opening,
+        preprocess=preprocess,
+        given=_given(open_options, unpack is True),
         is_one_index=how.dims is None and preprocess is None and not new_dim,
         reader=open_options.get("reader"),
         executor=executor,
@@ -277,12 +341,15 @@ class _Opened[T]:
     left_out: tuple[Refusal, ...]
 
 
-def _open_all[T](
-    urls: Nested[Path],
+def _open_all[T: (xr.Dataset, xr.DataTree)](
+    kind: type[T],
+    urls: Nested[Any],
     open_one: Callable[[ManifestGroup], T],
     opening: Opening,
     /,
     *,
+    preprocess: Callable[[T], T] | None,
+    given: Sequence[str],
     reader: str | Reader | None,
     executor: Any,
     on_error: OnError,
@@ -293,17 +360,24 @@ def _open_all[T](
 ) -> _Opened[T]:
     """Scan and open all sources; as one, where that is asked for and their reader makes one group of all.
 
+    What is open already stays in its place.
+
     Raises
     ------
     SourceNotFoundError
         There are none.
+    TypeError
+        All are open already, and options are given that are about files.
     ReaderError, StorageError
         One cannot be opened, and ``on_error`` is "raise"; or none can be.
     """
-    nested = _expanded(urls, opening.storage)
-    listed: list[str] = list(flatten(cast(Nested[str], nested)))
-    if not listed:
+    nested = _expanded(urls, kind, opening.storage)
+    items: list[str | T] = list(flatten(cast(Nested[str | T], nested)))
+    if not items:
         raise SourceNotFoundError("there are no files to open: the list of URLs is empty")
+    listed = [item for item in items if isinstance(item, str)]
+    if given and not listed:
+        raise TypeError(f"there is no file among what is to be joined, and {list(given)} say how files are opened")
     is_skipping = opening.unsupported == "skip"
     nodes: list[ManifestGroup] = []
 
@@ -312,12 +386,15 @@ def _open_all[T](
         nodes.append(node)
         if not is_skipping:
             account_for(node, opening.unsupported, with_children=with_children)
-        return open_one(node)
+        return prepared(open_one(node), node.url)
+
+    def prepared(item: T, url: str | None) -> T:
+        return item if preprocess is None else _preprocessed(kind, item, preprocess, url)
 
     opened, errors = open_each(
         listed,
         lambda root: open_whole(root, open_node),
-        replace(opening.options, is_part=is_one_index),
+        replace(opening.options, is_part=is_one_index and len(listed) == len(items)),
         reader=reader,
         storage=opening.storage,
         executor=executor,
@@ -328,34 +405,53 @@ def _open_all[T](
     found, is_one = as_one([x for x in opened if x is not None], open_node, opening, reader)
     if is_skipping:
         _warn_of_refused(nodes, with_children=with_children)
+    if is_one and len(listed) == len(items):
+        return _Opened(cast(Nested[T], found), ())
+    rest = iter(found)
+    there = [item for item in items if not isinstance(item, str) or item not in errors]
+    found = [next(rest) if isinstance(item, str) else prepared(item.copy(), _source(item)) for item in there]
     if not errors:
-        return _Opened(cast(Nested[T], found) if is_one else nest_like(nested, found), ())
+        return _Opened(nest_like(nested, found), ())
     _check_places(nested, errors)
-    _warn_of_errors(errors, n=len(listed))
+    _warn_of_errors(errors, n=len(items))
     return _Opened(found, tuple(Refusal(path=url, reason=f"{type(x).__name__}: {x}") for url, x in errors.items()))
 
 
-def _expanded(urls: Nested[Path], storage: StorageLike) -> list[Any]:
-    """Give lists of URLs, with what patterns match in their places."""
+def _given(options: Mapping[str, Any], is_unpacking: bool) -> list[str]:
+    """Name the options that are about how files are opened; storage is about reading values, too."""
+    return [*sorted(options.keys() - {"storage", "decode_times"}), *(["unpack=True"] if is_unpacking else [])]
+
+
+def _source(item: xr.Dataset | xr.DataTree) -> str | None:
+    return (item if isinstance(item, xr.Dataset) else item.to_dataset()).encoding.get("source")
+
+
+def _expanded(urls: Nested[Any], kind: type[xr.Dataset | xr.DataTree], storage: StorageLike) -> list[Any]:
+    """Return lists of URLs, with what patterns match in their places, and of what is open already."""
     if isinstance(urls, str | os.PathLike):
         return find_urls([urls], storage=storage)
-    if isinstance(urls, bytes) or not isinstance(urls, Iterable):
+    if isinstance(urls, kind):
+        return [urls]
+    if isinstance(urls, xr.Dataset | xr.DataTree):
+        other = "open_virtual_mfdatatree" if isinstance(urls, xr.DataTree) else "open_virtual_mfdataset"
+        raise TypeError(f"a {type(urls).__name__} is no {kind.__name__}: {other} joins such")
+    if isinstance(urls, bytes | Mapping | xr.DataArray) or not isinstance(urls, Iterable):
         raise StorageError(
-            f"{urls!r} is no path or URL, but of type '{type(urls).__name__}'; give text, a pathlib.Path, or a list of "
+            f"{urls!r:.200} is no path or URL, but of type '{type(urls).__name__}'; give text, a pathlib.Path, or a list of "
             "such"
         )
     found: list[Any] = []
     for item in urls:
-        if isinstance(item, str | os.PathLike):
-            found += _expanded(item, storage)
+        if isinstance(item, str | os.PathLike | xr.Dataset | xr.DataTree):
+            found += _expanded(item, kind, storage)
         else:
-            found.append(_expanded(item, storage))
+            found.append(_expanded(item, kind, storage))
     return found
 
 
 def _check_places(nested: Sequence[Any], errors: Mapping[str, Exception]) -> None:
     """Raise the first error where each file has its place in lists of lists: the others would move up."""
-    if any(not isinstance(item, str) for item in nested):
+    if any(isinstance(item, list) for item in nested):
         url, error = next(iter(errors.items()))
         error.add_note(
             f"'{url}' cannot be left out with on_error='skip': it has a place in lists of lists, and others would move "
