@@ -12,6 +12,7 @@ CLASSES = sorted((getattr(errors, x) for x in errors.__all__), key=lambda cls: i
 
 ALSO = {
     "UnknownFormatError": ValueError,
+    "GroupNotFoundError": FileNotFoundError,
     "MissingDependencyError": ImportError,
     "MalformedFileError": ValueError,
     "UnsupportedFeatureError": NotImplementedError,
@@ -29,6 +30,7 @@ EXAMPLES = [
     errors.VirtualStackError("m"),
     errors.ReaderError("m", url="file:///a"),
     errors.UnknownFormatError("m", url="file:///a"),
+    errors.GroupNotFoundError("m", url="file:///a"),
     errors.MissingDependencyError("reading GRIB", extra="grib", url="file:///a"),
     errors.MalformedFileError("m", url="file:///a", offset=7),
     errors.UnsupportedFeatureError("m", url="file:///a", variable="t", feature="szip"),

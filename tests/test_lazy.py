@@ -4,6 +4,7 @@ import asyncio
 import pickle
 from dataclasses import replace
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -148,3 +149,28 @@ def test_a_sparse_table_of_locations_has_no_source():
         locations=(*manifest.locations, Location("memory://lazy/other")),
     )
     assert "source" not in variable_of(replace(array, manifest=two)).encoding
+
+
+def test_a_file_is_stored_again_as_it_was(tmp_path):
+    """Chunks and filters come back with ``to_netcdf``, as they do from the engine of netCDF4."""
+    values = xr.Dataset({"a": (("y", "x"), np.arange(20.0).reshape(4, 5))})
+    encoding = {"chunksizes": (2, 5), "zlib": True, "complevel": 7, "shuffle": True, "fletcher32": True}
+    values.to_netcdf(tmp_path / "a.nc", engine="netcdf4", encoding={"a": encoding})
+    with xr.open_dataset(tmp_path / "a.nc", engine="virtualstack") as opened:
+        opened.to_netcdf(tmp_path / "b.nc", engine="netcdf4")
+    with netCDF4.Dataset(tmp_path / "b.nc") as file:
+        filters = file["a"].filters()
+        assert file["a"].chunking() == [2, 5]
+        assert {name: filters[name] for name in ("zlib", "complevel", "shuffle", "fletcher32")} == {
+            name: encoding[name] for name in ("zlib", "complevel", "shuffle", "fletcher32")
+        }
+
+
+def test_records_of_netcdf3_are_no_chunk_sizes(tmp_path):
+    """A million times would become a million chunks."""
+    xr.Dataset({"t": ("t", [1.0, 2.0, 3.0]), "a": ("t", [1.0, 2.0, 3.0])}).to_netcdf(
+        tmp_path / "a.nc", engine="netcdf4", format="NETCDF3_CLASSIC", unlimited_dims="t"
+    )
+    with xr.open_dataset(tmp_path / "a.nc", engine="virtualstack") as opened:
+        assert opened["t"].encoding["chunks"] == (1,)
+        assert "chunksizes" not in opened["t"].encoding

@@ -17,7 +17,7 @@ from virtualstack.api import Unsupported, account_for, select_group
 from virtualstack.dataset import text_coordinates
 from virtualstack.errors import ReaderError
 from virtualstack.lazy import variable_of
-from virtualstack.manifests import ManifestGroup, text_arrays
+from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.manifest_store import At, ManifestStore
 from virtualstack.scan import scan
@@ -50,9 +50,9 @@ class _GroupDataStore(AbstractDataStore):
 
     def get_attrs(self) -> dict[str, Any]:
         attributes = dict(self._group.attributes)
-        if self._group.coordinates:  # which readers may have taken out of the attributes
+        if extra := unnamed_coordinates(self._group):  # which readers may have taken out of the attributes
             present = str(attributes.get("coordinates", "")).split()
-            attributes["coordinates"] = " ".join([*present, *sorted(self._group.coordinates - set(present))])
+            attributes["coordinates"] = " ".join([*present, *(name for name in extra if name not in present)])
         return attributes
 
     def get_encoding(self) -> dict[str, Any]:

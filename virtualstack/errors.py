@@ -5,6 +5,7 @@
     VirtualStackError
     ├── ReaderError                    the source cannot be described
     │   ├── UnknownFormatError         no reader knows these bytes (also ValueError)
+    │   ├── GroupNotFoundError         the source has no such group (also FileNotFoundError)
     │   ├── MissingDependencyError     an extra is not installed (also ImportError)
     │   ├── MalformedFileError         bytes contradict the format (also ValueError)
     │   └── UnsupportedFeatureError    legal, but has no byte-range form (also NotImplementedError)
@@ -36,6 +37,7 @@ __all__ = [
     "CombineError",
     "ConflictError",
     "ForbiddenLocationError",
+    "GroupNotFoundError",
     "MalformedFileError",
     "ManifestError",
     "MissingDependencyError",
@@ -92,6 +94,10 @@ class ReaderError(VirtualStackError):
 
 class UnknownFormatError(ReaderError, ValueError):
     """No reader knows these bytes."""
+
+
+class GroupNotFoundError(ReaderError, FileNotFoundError):
+    """The source has no group of that name; an ``OSError``, as with the netCDF engines of xarray."""
 
 
 class MissingDependencyError(ReaderError, ImportError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from typing import Any, Literal
 
@@ -40,7 +41,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     def __init__(
         self, array: ManifestArray, storage: StorageLike = None, *, missing: Literal["fill", "raise"] = "fill"
     ) -> None:
-        self.array = array
+        self.manifest_array = array  # xarray takes `array` for an array of its own
         self.storage = Storage.of(storage)
         check_missing(missing)
         self.missing: Literal["fill", "raise"] = missing
@@ -48,17 +49,17 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape in elements."""
-        return self.array.shape
+        return self.manifest_array.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the values; strings are objects, as xarray's netCDF backends have them."""
-        return _STRINGS if self.array.dtype.kind == "T" else self.array.dtype
+        return _STRINGS if self.manifest_array.dtype.kind == "T" else self.manifest_array.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         if isinstance(key, indexing.VectorizedIndexer) and not all(isinstance(item, slice) for item in key.tuple):
-            return self._values(read_points(self.array, key.tuple, self.storage, missing=self.missing))
-        return self._values(read_array(self.array, key.tuple, self.storage, missing=self.missing))
+            return self._values(read_points(self.manifest_array, key.tuple, self.storage, missing=self.missing))
+        return self._values(read_array(self.manifest_array, key.tuple, self.storage, missing=self.missing))
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Read in another thread, for ``load_async()``: the event loop goes on meanwhile."""
@@ -68,7 +69,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         return values.astype(self.dtype) if values.dtype.kind == "T" else values
 
     def __repr__(self) -> str:
-        return f"LazyArray({self.array!r})"
+        return f"LazyArray({self.manifest_array!r})"
 
 
 def variable_of(
@@ -88,6 +89,8 @@ def variable_of(
     xarray.Variable
         With an encoding of ``dtype`` (the stored one, and how they were packed, where values are unpacked),
         ``fill_value``, ``source`` (where there is one URL), ``preferred_chunks``, and ``chunks`` where they are equal.
+        An array of one file also has what ``to_netcdf`` needs to store it in the same way again: ``chunksizes``,
+        ``contiguous`` and, where its filters are ones that every netCDF library has, these.
     """
     lazy = LazyArray(array, storage, missing=missing)
     dims = array.dimension_names or tuple(f"dim_{i}" for i in range(array.ndim))
@@ -118,7 +121,32 @@ def _encoding(array: ManifestArray, dtype: np.dtype[Any], dims: tuple[str, ...])
         encoding["fill_value"] = tables.fill.value
     if len(urls := {location.url for location in tables.locations}) == 1:
         encoding["source"] = urls.pop()
+        encoding.update(_netcdf_storage(array))
     return encoding
+
+
+def _netcdf_storage(array: ManifestArray) -> dict[str, Any]:
+    """Return chunk sizes and filters in the words of xarray's netCDF backends.
+
+    Chunks of one element are left out: they are records of netCDF-3, which nobody chose as chunks.
+    Filters that are missing in some netCDF library are left out, so that every engine can write the array.
+    A chunk may lack filters of the others, where they did not make it smaller.
+    """
+    chunk = tuple(axis.chunk for axis in array.grid.axes)
+    if not array.grid.is_regular or math.prod(chunk) <= 1:
+        return {}
+    encodings = array.manifest.tables.encodings
+    codecs = max((encoding.codecs for encoding in encodings), key=len, default=())
+    is_contiguous = not codecs and math.prod(array.grid.shape) == 1
+    storage: dict[str, Any] = {"contiguous": is_contiguous, "chunksizes": None if is_contiguous else chunk}
+    filters = {codec.name.removeprefix("numcodecs.").removeprefix("virtualstack."): codec for codec in codecs}
+    if filters.keys() <= _NETCDF_FILTERS and all(set(encoding.codecs) <= set(codecs) for encoding in encodings):
+        level = json.loads(filters["zlib"].configuration).get("level", 1) if "zlib" in filters else 0
+        storage |= {name: name in filters for name in _NETCDF_FILTERS} | {"complevel": level}
+    return storage
+
+
+_NETCDF_FILTERS = frozenset({"zlib", "shuffle", "fletcher32"})
 
 
 def _is_at_hand(array: ManifestArray) -> bool:

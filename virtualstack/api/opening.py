@@ -9,7 +9,7 @@ from typing import Literal
 import xarray as xr
 
 from virtualstack.dataset import to_dataset
-from virtualstack.errors import ReaderError, UnsupportedFeatureError
+from virtualstack.errors import GroupNotFoundError, ReaderError, UnsupportedFeatureError
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
 from virtualstack.sizes import byte_count
@@ -117,19 +117,19 @@ class Opening:
 
 
 def select_group(root: ManifestGroup, path: str | None, /) -> ManifestGroup:
-    """Give the group at a path, the root for ``None``.
+    """Return the group at a path, the root for ``None``.
 
     Raises
     ------
-    ReaderError
-        There is none; the message lists what there is.
+    GroupNotFoundError
+        There is no such group; the message lists what there is.
     """
     try:
         node = root[path or ""]
     except KeyError as error:
-        raise ReaderError(f"'{root.url}': {error.args[0]}", url=root.url) from error
+        raise GroupNotFoundError(f"'{root.url}': {error.args[0]}", url=root.url) from error
     if not isinstance(node, ManifestGroup):
-        raise ReaderError(f"'{path}' of '{root.url}' is a variable, not a group", url=root.url)
+        raise GroupNotFoundError(f"'{path}' of '{root.url}' is a variable, not a group", url=root.url)
     return node
 
 

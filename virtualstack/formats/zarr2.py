@@ -27,7 +27,14 @@ from virtualstack.formats.holes import (
 from virtualstack.formats.metadata import ArrayMetadata, lengths_of, ordered_encoding
 from virtualstack.formats.zarr2_codecs import codecs_from_zarr2, codecs_to_zarr2
 from virtualstack.formats.zarr2_values import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
-from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup, PlainArray
+from virtualstack.manifests import (
+    ChunkManifest,
+    Manifest,
+    ManifestArray,
+    ManifestGroup,
+    PlainArray,
+    unnamed_coordinates,
+)
 
 __all__ = [
     "DIMENSIONS",
@@ -117,9 +124,7 @@ def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
         One has no JSON form.
     """
     attributes = json_attributes(group.attributes, variable=path)
-    named = {name for x in group.arrays.values() for name in str(x.attributes.get("coordinates", "")).split()}
-    dims = {name for x in group.arrays.values() for name in x.dimension_names or ()}
-    extra = sorted(name for name in group.coordinates & group.arrays.keys() if name not in named | dims)
+    extra = unnamed_coordinates(group)
     if extra and all(" " not in name for name in extra):
         # CF has no such attribute of groups, but xarray writes and reads it for coordinates that no variable names.
         attributes["coordinates"] = " ".join([*str(attributes.get("coordinates", "")).split(), *extra])

@@ -7,7 +7,7 @@ from virtualstack.manifests.cf import can_cast_floats, is_nan, same_meaning, sam
 from virtualstack.manifests.chunk_manifest import EMPTY, ENTRY, FIRST, INLINE, MISSING, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
-from virtualstack.manifests.group import ManifestGroup, Refusal, text_arrays
+from virtualstack.manifests.group import ManifestGroup, Refusal, text_arrays, unnamed_coordinates
 from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.inline import inline_array
 from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
@@ -58,6 +58,7 @@ __all__ = [
     "take_runs",
     "text_arrays",
     "unify",
+    "unnamed_coordinates",
     "unpack",
     "value_changing",
     "why_not_plain",

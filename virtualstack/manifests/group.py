@@ -11,7 +11,7 @@ import numpy as np
 from virtualstack.errors import ManifestError
 from virtualstack.manifests.array import ManifestArray
 
-__all__ = ["ManifestGroup", "Refusal", "text_arrays"]
+__all__ = ["ManifestGroup", "Refusal", "text_arrays", "unnamed_coordinates"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,3 +137,21 @@ def text_arrays(group: ManifestGroup, /) -> frozenset[str]:
         for name, array in group.arrays.items()
         if array.dtype == np.dtype("S1") and array.dimension_names and array.dimension_names[-1] not in others
     )
+
+
+def unnamed_coordinates(group: ManifestGroup, /) -> list[str]:
+    """Return the coordinates that only a ``coordinates`` attribute of the group can name, sorted.
+
+    Dimension coordinates need no such name, also where they are texts of characters.
+
+    By xarray's rule, a ``coordinates`` attribute of a variable counts only where all names in it are variables.
+    """
+    attributes = [str(array.attributes.get("coordinates", "")).split() for array in group.arrays.values()]
+    named = {name for names in attributes if group.arrays.keys() >= set(names) for name in names}
+    texts = text_arrays(group)
+    dims = {
+        name
+        for name, array in group.arrays.items()
+        if array.dimension_names and array.dimension_names[: array.ndim - (name in texts)] == (name,)
+    }
+    return sorted((group.coordinates & group.arrays.keys()) - named - dims)

@@ -29,6 +29,7 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
     PlainArray,
+    unnamed_coordinates,
     value_changing,
 )
 from virtualstack.reading.uniform import UniformArray
@@ -360,10 +361,8 @@ def fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
 def group_document(group: ManifestGroup, /) -> dict[str, Any]:
     """Give ``zarr.json`` of a group; coordinates that no variable names are named as xarray does it."""
     attributes = _attributes(group.attributes, None)
-    named = {name for x in group.arrays.values() for name in str(x.attributes.get("coordinates", "")).split()}
-    dims = {name for x in group.arrays.values() for name in x.dimension_names or ()}
     present = str(attributes.get("coordinates", "")).split()
-    if extra := sorted(x for x in group.coordinates & group.arrays.keys() if x not in named | dims and " " not in x):
+    if extra := [name for name in unnamed_coordinates(group) if " " not in name]:
         attributes["coordinates"] = " ".join([*present, *(name for name in extra if name not in present)])
     return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
 
