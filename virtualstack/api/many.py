@@ -437,8 +437,8 @@ def _expanded(urls: Nested[Any], kind: type[xr.Dataset | xr.DataTree], storage: 
         raise TypeError(f"a {type(urls).__name__} is no {kind.__name__}: {other} joins such")
     if isinstance(urls, bytes | Mapping | xr.DataArray) or not isinstance(urls, Iterable):
         raise StorageError(
-            f"{urls!r:.200} is no path or URL, but of type '{type(urls).__name__}'; give text, a pathlib.Path, or a list of "
-            "such"
+            f"{urls!r:.200} is no path or URL, but of type '{type(urls).__name__}'; give text, a pathlib.Path, or a "
+            "list of such"
         )
     found: list[Any] = []
     for item in urls:
