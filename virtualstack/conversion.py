@@ -12,7 +12,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.repository import save, save_icechunk
 from virtualstack.scan import scan
-from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage import Allow, Storage, StorageLike, urls_of
 from virtualstack.storage.listing import found_url
 from virtualstack.writers.kerchunk import SUFFIXES as REFERENCES
 from virtualstack.writers.kerchunk import write_kerchunk
@@ -45,6 +45,7 @@ def convert(
     rewrite: str | float | None = None,
     missing: Missing = "raise",
     message: str | None = None,
+    allow: Allow = (),
 ) -> ManifestGroup:
     """Write the references of one form in another: chunks stay where they are, and what is read is the same.
 
@@ -79,6 +80,8 @@ def convert(
         them from chunks that were never written: all but manifest stores.
     message
         What the snapshot is, for the log of a store.
+    allow
+        What the source may refer to; see :func:`virtualstack.open_virtual_dataset`.
 
     Returns
     -------
@@ -97,7 +100,7 @@ def convert(
     suffix = _suffix(target)
     reached = Storage.of(storage)
     dropped = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables)
-    options = ReadOptions(drop_variables=dropped, inline_limit=inline_limit)
+    options = ReadOptions(drop_variables=dropped, inline_limit=inline_limit, allow=urls_of(allow))
     (group,) = scan([found_url(source)], reader=reader, storage=reached, options=options)
     account_for(group, "skip" if unsupported == "skip" else "inline", with_children=True)
     if suffix == ICECHUNK:

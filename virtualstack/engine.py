@@ -22,8 +22,7 @@ from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.manifest_store import At, ManifestStore
 from virtualstack.scan import scan
 from virtualstack.sizes import byte_count
-from virtualstack.storage import Stale, Storage, StorageLike
-from virtualstack.storage.permission import Allow
+from virtualstack.storage import Allow, Stale, Storage, StorageLike, urls_of
 
 __all__ = ["VirtualStackBackendEntrypoint"]
 
@@ -151,7 +150,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Snapshot of a manifest store: its number, ``-1`` for the newest, or a time at which it was the newest (ISO
             8601, UTC where it has no time zone). The newest by default.
         allow
-            URLs of folders and files that a manifest store may point to, beyond what it may without.
+            URLs of folders and files that a store or references may refer to, beyond what they may without: see
+            :func:`virtualstack.open_virtual_dataset`.
         stale
             Whether reading a source that has changed since it was indexed is an error, a warning (``"warn"``) or
             nothing (``"ignore"``); its size and etag decide.
@@ -170,8 +170,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         StorageError
             The references cannot be read.
         """
-        options = _options(group, drop_variables, inline_limit)
-        reader = _reader_of(reader, at, allow)
+        options = _options(group, drop_variables, inline_limit, allow)
+        reader = _reader_of(reader, at)
         storage = Storage.of(storage) if stale is None else Storage.of(storage).with_stale(stale)
         node = select_group(_group_of(filename_or_obj, reader, storage, options), group)
         account_for(node, _unsupported(unsupported), with_children=False, options=options)
@@ -216,8 +216,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
 
         Parameters are those of :meth:`open_dataset`.
         """
-        options = _options(group, drop_variables, inline_limit)
-        reader = _reader_of(reader, at, allow)
+        options = _options(group, drop_variables, inline_limit, allow)
+        reader = _reader_of(reader, at)
         storage = Storage.of(storage) if stale is None else Storage.of(storage).with_stale(stale)
         node = select_group(_group_of(filename_or_obj, reader, storage, options), group)
         account_for(node, _unsupported(unsupported), with_children=True, options=options)
@@ -282,18 +282,21 @@ def _letters(
     )
 
 
-def _reader_of(reader: str | Reader | None, at: At | None, allow: Allow) -> str | Reader | None:
-    """Give the reader of manifest stores where an option of theirs is given."""
-    if at is None and not allow:
+def _reader_of(reader: str | Reader | None, at: At | None) -> str | Reader | None:
+    """Return the reader of manifest stores where a snapshot of theirs is given."""
+    if at is None:
         return reader
     if reader not in (None, "manifest_store"):
-        raise ValueError(f"at= and allow= are options of manifest stores, not of reader={reader!r}")
-    return ManifestStore(at=at, allow=allow)
+        raise ValueError(f"at= is an option of manifest stores, not of reader={reader!r}")
+    return ManifestStore(at=at)
 
 
-def _options(group: str | None, drop_variables: str | Iterable[str] | None, inline_limit: int | str) -> ReadOptions:
+def _options(
+    group: str | None, drop_variables: str | Iterable[str] | None, inline_limit: int | str, allow: Allow
+) -> ReadOptions:
     names = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
-    return ReadOptions(group=group, drop_variables=names, inline_limit=byte_count(inline_limit, option="inline_limit"))
+    limit = byte_count(inline_limit, option="inline_limit")
+    return ReadOptions(group=group, drop_variables=names, inline_limit=limit, allow=urls_of(allow))
 
 
 def _unsupported(word: Literal["raise", "skip"]) -> Unsupported:

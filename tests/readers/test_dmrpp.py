@@ -218,12 +218,20 @@ def test_a_document_from_elsewhere_may_not_point_to_local_files(href, tmp_path):
     make_dmrpp.write(path, href=href)
     with RangeServer(tmp_path) as server:
         with pytest.raises(
-            ForbiddenLocationError, match=r"'/?.*etc/passwd', a file of this machine.*data_url="
+            ForbiddenLocationError, match=r"'file:///etc/passwd', which is a local file.*allow="
         ) as caught:
             vs.open_virtual_dataset(server.url("usual.nc.dmrpp"))
         assert caught.value.url == "file:///etc/passwd"
         vds = vs.open_virtual_dataset(server.url("usual.nc.dmrpp"), reader=DMRPP(data_url=path), loadable_variables=[])
         assert set(vds.virtual.locations["url"]) == {absolute_url(path)}
+
+
+@pytest.mark.parametrize("href", ["http://127.0.0.1:1/usual.nc", "http://169.254.169.254/usual.nc"])
+def test_a_document_from_elsewhere_may_not_point_to_private_hosts(href, tmp_path):
+    """What came over the network names its own server, and public ones."""
+    make_dmrpp.write(usual(tmp_path), href=href)
+    with RangeServer(tmp_path) as server, pytest.raises(ForbiddenLocationError, match=r"is (loopback|link-local)"):
+        vs.open_virtual_dataset(server.url("usual.nc.dmrpp"), loadable_variables=[])
 
 
 def test_ranges_past_the_end_of_the_data_are_found_when_read(tmp_path):

@@ -27,7 +27,7 @@ from virtualstack.dataset import refusals_of, with_refusals
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.readers.base import Reader
-from virtualstack.storage import StorageLike
+from virtualstack.storage import Allow, StorageLike
 from virtualstack.storage.listing import find_urls
 from virtualstack.warning import warn
 
@@ -44,6 +44,7 @@ class _TreeOptions(TypedDict, total=False):
     decode_times: bool | None
     unsupported: Unsupported
     inline_limit: int | str
+    allow: Allow
 
 
 class OpenOptions(_TreeOptions, total=False):

@@ -11,7 +11,7 @@ from virtualstack.api.opening import Opening, Unsupported, account_for
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader
 from virtualstack.scan import scan
-from virtualstack.storage import StorageLike
+from virtualstack.storage import Allow, StorageLike
 from virtualstack.storage.listing import found_url
 
 __all__ = ["open_virtual_dataset", "open_virtual_datatree"]
@@ -30,6 +30,7 @@ def open_virtual_dataset(
     unpack: bool = False,
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",
+    allow: Allow = (),
 ) -> xr.Dataset:
     """Open a file as a dataset of virtual variables; reads its metadata, no chunk but those of loadable variables.
 
@@ -65,6 +66,10 @@ def open_virtual_dataset(
         ``inline_limit``, and raise beyond; ``"raise"``; or ``"skip"`` it, named in one warning and in ``report()``.
     inline_limit
         Bytes of values a variable, as a number or such as ``"1 MiB"``.
+    allow
+        URLs or paths, of files and folders, that the source may refer to beyond what it may without. References that
+        come over a network may refer to the web server or bucket that they come from, to any bucket, and to public
+        web servers. They may refer to local files and private hosts only where this allows it.
 
     Returns
     -------
@@ -86,6 +91,7 @@ def open_virtual_dataset(
         unpack=unpack,
         unsupported=unsupported,
         inline_limit=inline_limit,
+        allow=allow,
     )
     node = _read(url, reader, opening)
     account_for(node, unsupported, with_children=False)
@@ -104,6 +110,7 @@ def open_virtual_datatree(
     unpack: bool = False,
     unsupported: Unsupported = "inline",
     inline_limit: int | str = "1 MiB",
+    allow: Allow = (),
 ) -> xr.DataTree:
     """Open a file with groups as a tree of virtual datasets; dimension coordinates are loaded.
 
@@ -124,6 +131,7 @@ def open_virtual_datatree(
         unpack=unpack,
         unsupported=unsupported,
         inline_limit=inline_limit,
+        allow=allow,
         is_tree=True,
     )
     node = _read(url, reader, opening)

@@ -14,7 +14,7 @@ import xarray as xr
 from virtualstack.api.each import open_each
 from virtualstack.api.opening import Opening, account_for
 from virtualstack.api.parts import as_one, open_whole
-from virtualstack.cli.options import AddCommand, add_reader, add_rewrite, output, scanning
+from virtualstack.cli.options import AddCommand, add_allow, add_reader, add_rewrite, output, scanning
 from virtualstack.cli.output import progress_bar, say, show
 from virtualstack.combine import How, combine_datasets
 from virtualstack.conversion import ICECHUNK, STORE
@@ -75,6 +75,7 @@ def add_commands(add: AddCommand, /) -> None:
         help="what to do with a file that cannot be opened; skip leaves it out with a warning (default: raise)",
     )
     add_rewrite(build)
+    add_allow(build)
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -136,6 +137,7 @@ def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[st
         drop_variables=options.drop_variable,
         unsupported=options.unsupported,
         unpack=options.unpack == "all",
+        allow=options.allow,
     )
 
     def open_node(root: ManifestGroup) -> xr.Dataset:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from virtualstack.cli.options import AddCommand, add_at, add_reader, add_rewrite, output
+from virtualstack.cli.options import AddCommand, add_allow, add_at, add_reader, add_rewrite, output
 from virtualstack.cli.output import say, show
 from virtualstack.conversion import convert
 from virtualstack.errors import ReaderError
@@ -26,13 +26,7 @@ def add_commands(add: AddCommand, /) -> None:
     )
     add_reader(command)
     add_at(command)
-    command.add_argument(
-        "--allow",
-        metavar="URL",
-        action="append",
-        default=[],
-        help="folder or file that a manifest store may point to; repeatable",
-    )
+    add_allow(command)
     command.add_argument("--relative", action="store_true", help="write locations of sources relative to the target")
     command.add_argument(
         "--unsupported",
@@ -54,10 +48,9 @@ def add_commands(add: AddCommand, /) -> None:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    is_store = options.at is not None or options.allow
-    if is_store and options.reader not in (None, ManifestStore.name):
-        raise ReaderError(f"--at and --allow are for manifest stores, not for --reader {options.reader}; leave one out")
-    reader: str | Reader | None = ManifestStore(at=options.at, allow=options.allow) if is_store else options.reader
+    if options.at is not None and options.reader not in (None, ManifestStore.name):
+        raise ReaderError(f"--at is for manifest stores, not for --reader {options.reader}; leave one out")
+    reader: str | Reader | None = options.reader if options.at is None else ManifestStore(at=options.at)
     group = convert(
         options.source,
         options.target,
@@ -67,6 +60,7 @@ def _convert(options: argparse.Namespace) -> int:
         rewrite=options.rewrite,
         missing=options.missing,
         message=options.message,
+        allow=options.allow,
     )
     nodes = [node for _, node in group.walk()]
     for refusal in (x for node in nodes for x in node.refusals if x.kind == "noted"):

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from virtualstack.api.opening import select_group
-from virtualstack.cli.options import AddCommand, add_reader
+from virtualstack.cli.options import AddCommand, add_allow, add_reader
 from virtualstack.cli.output import show, table
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.readers.base import ReadOptions
 from virtualstack.scan import scan
+from virtualstack.storage import urls_of
 
 __all__ = ["add_commands"]
 
@@ -27,10 +28,12 @@ def add_commands(add: AddCommand, /) -> None:
     inspect.add_argument("file", metavar="FILE", help="path or URL of a file, or of references")
     inspect.add_argument("--group", metavar="PATH", help="only this group and those in it")
     add_reader(inspect)
+    add_allow(inspect)
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    (root,) = scan([options.file], reader=options.reader, options=ReadOptions(group=options.group))
+    read = ReadOptions(group=options.group, allow=urls_of(options.allow))
+    (root,) = scan([options.file], reader=options.reader, options=read)
     start = select_group(root, options.group)
     sources: dict[str, int | None] = {}
     rows: list[tuple[str, ...]] = [_COLUMNS]

@@ -11,7 +11,7 @@ from typing import Protocol
 from virtualstack.conversion import SUFFIXES
 from virtualstack.writers.rewrite import Budget
 
-__all__ = ["AddCommand", "add_at", "add_reader", "add_rewrite", "output", "scanning", "snapshot", "time"]
+__all__ = ["AddCommand", "add_allow", "add_at", "add_reader", "add_rewrite", "output", "scanning", "snapshot", "time"]
 
 
 class AddCommand(Protocol):
@@ -55,6 +55,17 @@ def scanning() -> argparse.ArgumentParser:
 def add_reader(command: argparse.ArgumentParser, /) -> None:
     """Add the option that names a reader."""
     command.add_argument("--reader", metavar="NAME", help="see 'virtualstack readers' (default: found out)")
+
+
+def add_allow(command: argparse.ArgumentParser, /) -> None:
+    """Add the option that allows what sources may refer to."""
+    command.add_argument(
+        "--allow",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="folder, file or host that references or a store may refer to; repeatable",
+    )
 
 
 def add_rewrite(command: argparse.ArgumentParser, /) -> None:

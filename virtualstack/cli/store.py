@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from virtualstack.cli.options import AddCommand, add_at, add_reader, snapshot, time
+from virtualstack.cli.options import AddCommand, add_allow, add_at, add_reader, snapshot, time
 from virtualstack.cli.output import show
 from virtualstack.repository import Repository
 
@@ -22,13 +22,7 @@ def add_commands(add: AddCommand, /) -> None:
     def add_store(name: str, run: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
         command = add(name, run, help=help)
         command.add_argument("store", metavar="STORE", help="manifest store; path or URL")
-        command.add_argument(
-            "--allow",
-            metavar="URL",
-            action="append",
-            default=[],
-            help="folder or file that it may point to; repeatable",
-        )
+        add_allow(command)
         return command
 
     command = add_store("log", _log, "list the snapshots of a manifest store, newest first")

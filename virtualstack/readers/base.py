@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
-from virtualstack.manifests import ManifestGroup
-from virtualstack.storage import Storage
+from virtualstack.manifests import ChunkManifest, ManifestGroup
+from virtualstack.storage import Permission, Storage
 
-__all__ = ["PARTS", "Assembler", "ReadOptions", "Reader"]
+__all__ = ["PARTS", "Assembler", "ReadOptions", "Reader", "check_references", "permitted", "read_permitted"]
 
 PARTS = "virtualstack:parts"
 """The attribute of a group that is a part of one, with the name of the reader that puts parts together."""
@@ -34,6 +34,9 @@ class ReadOptions:
     inline_limit
         Bytes of values that a variable without a byte-range form may put into the manifest; 0 for none.
         A larger variable becomes a :class:`~virtualstack.manifests.Refusal` of the group.
+    allow
+        URLs and paths of what a source may refer to, beyond what it may without: see
+        :class:`~virtualstack.storage.Permission`.
     """
 
     group: str | None = None
@@ -41,6 +44,7 @@ class ReadOptions:
     is_part: bool = False
     drop_variables: frozenset[str] = frozenset()
     inline_limit: int = 1 << 20
+    allow: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, str | None):
@@ -69,7 +73,8 @@ class ReadOptions:
 class Reader(Protocol):
     """Turns a source into a group; fields of the dataclass are options of the format.
 
-    Equal readers give equal groups. A reader pickles, keeps no file open, and reads no chunk bytes.
+    Equal readers give equal groups. A reader pickles, keeps no file open, and reads no chunk bytes. One whose options
+    name other URLs has them as a tuple, ``places``: the user has named them, so sources may refer to them.
     """
 
     name: ClassVar[str]
@@ -103,3 +108,51 @@ class Assembler(Reader, Protocol):
         ReaderError
             They do not fit.
         """
+
+
+def permitted(storage: Storage, url: str, allow: tuple[str, ...] = (), /) -> Storage:
+    """Return the storage that reaches what a source may refer to: see `Permission.of_document`.
+
+    Parameters
+    ----------
+    storage
+        How the source is reached.
+    url
+        Of the source.
+    allow
+        What the user allowed besides.
+    """
+    permission = Permission.of_document(url, allow)
+    return storage if permission is None else storage.only(permission)
+
+
+def read_permitted(reader: Reader, url: str, storage: Storage, options: ReadOptions, /) -> ManifestGroup:
+    """Let a reader describe a source, and check that it refers to nothing that it may not refer to.
+
+    Manifests that are read in pages check what is in a page when that is read.
+
+    Raises
+    ------
+    ForbiddenLocationError
+        It refers to what may not be read.
+    ReaderError, StorageError
+        As from `Reader.read`.
+    """
+    storage = permitted(storage, url, (*options.allow, *getattr(reader, "places", ())))
+    group = reader.read(url, storage, options)
+    if isinstance(group, ManifestGroup):
+        check_references(group, storage)
+    return group
+
+
+def check_references(group: ManifestGroup, storage: Storage, /) -> None:
+    """Refuse what a group refers to, in manifests that are in memory, and what may not be read by a storage.
+
+    Raises
+    ------
+    ForbiddenLocationError
+        There is such a thing.
+    """
+    if storage.permissions:
+        manifests = (array.manifest for _, node in group.walk() for array in node.arrays.values())
+        storage.check(sorted({x.url for m in manifests if isinstance(m, ChunkManifest) for x in m.locations}))

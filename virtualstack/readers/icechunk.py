@@ -102,7 +102,7 @@ class Icechunk:
                 url=url,
             ) from error
         try:
-            return _group(session.store, "", url, url, options)
+            return _group(session.store, "", url, url, options, Storage(permissions=storage.permissions))
         except icechunk.IcechunkError as error:
             raise StorageError(f"'{url}' cannot be read by Icechunk: {reason_of(error)}", url=url) from error
         except ReaderError as error:
@@ -136,7 +136,7 @@ def read_session(store: Any, path: str, /) -> ManifestGroup:
         Metadata contradict themselves.
     """
     where = f"icechunk session, group /{path}"
-    return replace(_group(store, path, where, None, ReadOptions()), url=where)
+    return replace(_group(store, path, where, None, ReadOptions(), Storage()), url=where)
 
 
 def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:
@@ -215,7 +215,7 @@ def _is_true(value: object) -> bool:
 # -- metadata -------------------------------------------------------------------------------------------------
 
 
-def _group(store: Any, path: str, where: str, url: str | None, options: ReadOptions) -> ManifestGroup:
+def _group(store: Any, path: str, where: str, url: str | None, options: ReadOptions, storage: Storage) -> ManifestGroup:
     documents: dict[str, bytes] = {}
     sync(_documents(store, path, "", documents))
     if "zarr.json" not in documents:
@@ -226,7 +226,7 @@ def _group(store: Any, path: str, where: str, url: str | None, options: ReadOpti
 
     def read(below: str, described: ArrayMetadata) -> tuple[Manifest, int]:
         at = "/".join(filter(None, (path, below)))
-        pages = ChunkPages(store=store, path=at, metadata=described, where=where, url=url)
+        pages = ChunkPages(store=store, path=at, metadata=described, where=where, url=url, storage=storage)
         return one_page(pages, described, path=at, where=where), 0
 
     # what is added to a session is stored as its arrays are, and nothing is added to shards
@@ -273,6 +273,8 @@ class ChunkPages:
         Repository, for messages.
     url
         Of the repository; ``None`` of a session, which does not tell.
+    storage
+        Says what virtual chunks may refer to; nothing is read by it.
     """
 
     store: Any
@@ -280,6 +282,7 @@ class ChunkPages:
     metadata: ArrayMetadata
     where: str
     url: str | None
+    storage: Storage
 
     def read(self, page: int, /) -> ChunkManifest:
         """Look all chunks up.
@@ -302,6 +305,7 @@ class ChunkPages:
                 locate_native=lambda name: Location(f"{root}{name}"),
                 where=where,
             )
+            self.storage.check([x.url for x in manifest.locations if not x.url.startswith(root)])
             if self.url is None:
                 return self._with_native(manifest)
             return manifest if self.metadata.shards is None else self._in_shards(manifest, self.metadata.shards, where)

@@ -18,7 +18,7 @@ from virtualstack.formats.reference_text import load_json, split_text
 from virtualstack.formats.references import References, build_manifest
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import Manifest, ManifestGroup, Refusal
-from virtualstack.readers.base import ReadOptions
+from virtualstack.readers.base import ReadOptions, check_references, permitted
 from virtualstack.readers.kerchunk_records import RecordFiles, locate_reference, measure_sources
 from virtualstack.storage import Source, Storage
 
@@ -75,7 +75,8 @@ class Kerchunk:
             source = storage.source(url)
             return self._from_table(_parse(source), base, storage, options, url)
         table = ParquetTable.of(zmetadata.read(0, zmetadata.size), where=url)
-        lasting = Storage(storage.given, storage.remembered)  # without what is kept for this one reading
+        # without what is kept for this one reading
+        lasting = Storage(storage.given, storage.remembered, permissions=storage.permissions)
 
         def read(path: str, metadata: ArrayMetadata) -> tuple[Manifest, int]:
             records = RecordFiles(
@@ -174,8 +175,14 @@ def read_references(
     ------
     MalformedFileError
         They are no kerchunk references, or contradict themselves.
+    ForbiddenLocationError
+        ``base_url`` is not local, and they refer to what may not be read.
     """
-    return Kerchunk().read_references(references, base_url=base_url, storage=Storage.of(storage), options=options)
+    base = absolute_url("." if base_url is None else base_url)
+    reached = permitted(Storage.of(storage), f"{base}/", options.allow)
+    group = Kerchunk().read_references(references, base_url=base, storage=reached, options=options)
+    check_references(group, reached)
+    return group
 
 
 def _directory(url: str, storage: Storage) -> Source | None:

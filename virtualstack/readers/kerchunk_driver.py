@@ -153,7 +153,7 @@ def _way_to(url: str, storage: Storage) -> tuple[str, dict[str, Any]]:
     """Say how fsspec reaches a source: a local file by its path, whatever else through the storage."""
     path = local_path(url)
     prefix, backend = storage.find(url)
-    if path is not None and storage.permission is None and not prefix.startswith("memory") and backend is None:
+    if path is not None and not storage.permissions and not prefix.startswith("memory") and backend is None:
         return str(path), {}
     from virtualstack.storage.filesystem import PROTOCOL
 

@@ -105,7 +105,9 @@ class RecordFiles:
                 return self._empty(n_rows)
             references = read_record(data, n_rows, self.record_size, where=where)
             locate = partial(locate_reference, self.base)
-            return place_rows([references], n_rows, self.metadata, locate=locate, where=where)
+            manifest = place_rows([references], n_rows, self.metadata, locate=locate, where=where)
+            self.storage.check([location.url for location in manifest.locations])
+            return manifest
         except MalformedFileError as error:
             error.url = error.url or url
             raise

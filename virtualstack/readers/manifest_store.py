@@ -20,7 +20,7 @@ from virtualstack.formats.plain_headers import ArrayHeader
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import ReadOptions
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.storage.permission import Allow, Permission
+from virtualstack.storage.permission import Allow, Permission, urls_of
 from virtualstack.storage.trust import is_signed
 
 __all__ = [
@@ -73,9 +73,10 @@ class ManifestStore:
         ForbiddenLocationError
             It names places that are not allowed.
         """
-        objects = ObjectStore(url.rstrip("/") + "/", storage, self.allow)
+        allow = (*urls_of(self.allow), *options.allow)
+        objects = ObjectStore(url.rstrip("/") + "/", storage, allow)
         snapshot = open_snapshot(objects, self.at)
-        permission = permission_of(objects.url, snapshot, self.allow)
+        permission = permission_of(objects.url, snapshot, allow)
         check_labels(snapshot, url, options.drops)
         group = group_of(snapshot, archive_of(snapshot, objects, permission), is_chosen=self.at is not None)
         return group if self.at is not None else replace(group, version=(snapshot.number, snapshot.time))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from virtualstack.errors import UnsupportedFeatureError, WriterError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import INLINE, ChunkManifest, ManifestGroup
-from virtualstack.readers.base import ReadOptions
+from virtualstack.readers.base import ReadOptions, read_permitted
 from virtualstack.readers.kerchunk import Kerchunk
 from virtualstack.repository.append import appended
 from virtualstack.repository.fitting import Fitting
@@ -63,7 +63,7 @@ def append_references(
     if target is None:
         raise WriterError("append_dim= adds to references in a file: name it", feature="append_dim")
     reached = Storage.of(storage)
-    stored = Kerchunk().read(absolute_url(target), reached, ReadOptions())
+    stored = read_permitted(Kerchunk(), absolute_url(target), reached, ReadOptions())
     for path, node in stored.walk():
         for refusal in node.refusals:
             if refusal.kind == "refused":

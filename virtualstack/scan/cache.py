@@ -126,7 +126,7 @@ class ScanCache:
 
     def watch(self, storage: Storage, /) -> WatchedStorage:
         """Give the storage to read a source with that is to be stored."""
-        return WatchedStorage(storage.given, storage.remembered, storage.kept, storage.stale)
+        return WatchedStorage(storage.given, storage.remembered, storage.kept, storage.stale, storage.permissions)
 
     def load(self, url: str, storage: Storage, /) -> ManifestGroup | None:
         """Give the group of a source, or ``None`` where there is none or its files have changed.

@@ -12,7 +12,7 @@ from numcodecs import zstd
 from virtualstack.errors import ReaderError, VirtualStackError
 from virtualstack.location import is_remote
 from virtualstack.manifests import ManifestGroup, text_arrays
-from virtualstack.readers.base import Reader, ReadOptions
+from virtualstack.readers.base import Reader, ReadOptions, read_permitted
 from virtualstack.readers.registry import find_reader
 from virtualstack.scan.cache import ScanCache
 from virtualstack.scan.retries import asking_again
@@ -74,7 +74,7 @@ class Job:
 
     def _described(self, url: str, storage: Storage) -> ManifestGroup:
         reader = find_reader(url, storage, self.reader)
-        group = _group(reader.read(url, storage, self.options), url)
+        group = _group(read_permitted(reader, url, storage, self.options), url)
         if not self.options.drop_variables:
             return group
         group = self.options.without_dropped(group)  # readers may do so themselves, to look at less
@@ -82,7 +82,7 @@ class Job:
             return group
         # Whether characters are text depends on all variables, dropped ones too; dropping makes text of more of them.
         try:
-            whole = _group(reader.read(url, storage, replace(self.options, drop_variables=frozenset())), url)
+            whole = _group(read_permitted(reader, url, storage, replace(self.options, drop_variables=frozenset())), url)
         except VirtualStackError:
             return group  # it opens without the dropped ones alone, also elsewhere
         return _as_within(group, whole)

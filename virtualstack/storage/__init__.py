@@ -5,7 +5,7 @@ from virtualstack.storage.file import SourceFile
 from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.objects import ObjectStore
-from virtualstack.storage.permission import Allow, Permission
+from virtualstack.storage.permission import Allow, Permission, urls_of
 from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source, remember
 from virtualstack.storage.source import (
     ByteRange,
@@ -46,4 +46,5 @@ __all__ = [
     "open_source",
     "remember",
     "sign",
+    "urls_of",
 ]

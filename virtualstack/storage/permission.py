@@ -1,11 +1,11 @@
-"""What a store from a stranger may make its reader touch."""
+"""What a store or a file from a stranger may make its reader touch."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from virtualstack.errors import ForbiddenLocationError
@@ -14,7 +14,7 @@ from virtualstack.storage.hosts import MOST_HOSTS, is_host, resolve, why_not_pub
 from virtualstack.storage.registry import OBJECT_STORES, WEB
 from virtualstack.storage.spelling import are_plain, flaw, way_out
 
-__all__ = ["Allow", "Permission"]
+__all__ = ["Allow", "Permission", "urls_of"]
 
 type Allow = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 """What ``allow=`` takes: see `Permission.of`."""
@@ -23,6 +23,7 @@ _NOT_HIDDEN = {".vstack", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}  # of s
 _TOGETHER = 65_536  # URLs that are looked at as one text
 _FILE = "file://"
 _BEGUN = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]*(?::/?)?)?")
+_EMPTY = re.compile(r"(?<![:/])/{2,}")  # segments
 _BUCKET = re.compile(
     r"[A-Za-z0-9$][A-Za-z0-9._$\-]*(?:@[a-z0-9-]+\.(?:dfs|blob)\.(?:core\.windows\.net|fabric\.microsoft\.com))?"
 )
@@ -66,6 +67,8 @@ class Permission:
         Absolute URLs of folders and files.
     is_trusted
         Whether the store is the reader's own work; see `trust`.
+    is_document
+        Whether it is a file that refers to others, such as kerchunk references; see `of_document`.
 
     Examples
     --------
@@ -80,6 +83,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
     store: str
     allowed: tuple[str, ...] = ()
     is_trusted: bool = False
+    is_document: bool = False
 
     def __post_init__(self) -> None:
         if not self.store.endswith("/") or any(_canonical(url) != url for url in (self.store, *self.allowed)):
@@ -99,12 +103,24 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         is_trusted
             See `Permission`.
         """
-        given: list[Any] = list(allow) if isinstance(allow, Iterable) and not isinstance(allow, str) else [allow]
-        given = [] if allow is None else given
-        if not all(isinstance(x, str | os.PathLike) and os.fspath(x) for x in given):
-            raise TypeError(f"allow= takes URLs or paths of files and folders, not {allow!r}")
-        allowed = tuple(_canonical(absolute_url(x)) for x in given)
-        return cls(_folder(_canonical(absolute_url(store))), allowed, is_trusted)
+        return cls(_folder(_canonical(absolute_url(store))), urls_of(allow), is_trusted)
+
+    @classmethod
+    def of_document(cls, url: str, allow: Allow = None, /) -> Self | None:
+        """Return the permission of a file that refers to others; ``None`` where it is local or in memory.
+
+        This rule is for every format but manifest stores: kerchunk references, Icechunk, DMR++ and HDF5 alike. A local
+        file may refer to anything. One that came over a network may refer to all that is on the same web server or in
+        the same bucket, and otherwise to what a store may refer to. Empty segments are common in such references.
+
+        Parameters
+        ----------
+        url
+            Absolute URL of the file, or of its folder.
+        allow
+            See `of`.
+        """
+        return None if _is_near(url) else replace(cls.of(url, allow), is_document=True)
 
     def check(self, urls: Sequence[str], /) -> None:
         """Refuse the first URL that is not allowed.
@@ -117,6 +133,9 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         ForbiddenLocationError
             Which store names what, why that is refused, and what to give as ``allow=``.
         """
+        if self.is_document:
+            own = split_url(self.store)[0]
+            urls = [_EMPTY.sub("/", url) for url in urls if not _canonical(url).startswith(own)]
         for begin in range(0, len(urls), _TOGETHER):
             together = urls[begin : begin + _TOGETHER]
             if not self._are_allowed(together):
@@ -209,7 +228,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         hosts = [root.partition("://")[2] for root in roots if root.partition("://")[0] in WEB]
         if len(hosts) > MOST_HOSTS:
             raise ForbiddenLocationError(
-                f"the store '{self.store}' refers to {len(hosts)} web servers, more than the {MOST_HOSTS} whose names "
+                f"{self._who()} refers to {len(hosts)} web servers, more than the {MOST_HOSTS} whose names "
                 "are looked up. Name those that may be read: allow=[...]",
                 url=self.store,
             )
@@ -242,7 +261,8 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         named = [x for x in self._named() if _is_local(x)]
         real = [_real(x) for x in named]
         if not any(_is_in(url, x) for x in (*named, *real)):  # before a link is looked at: that may mount something
-            return _Refusal("which is a local file outside of the store's folder", url[: url.rfind("/") + 1])
+            why = "which is a local file" if self.is_document else "which is a local file outside of the store's folder"
+            return _Refusal(why, url[: url.rfind("/") + 1])
         found = _real(url)
         if any(_is_in(found, x) for x in real):
             if not self._is_hidden(url) and not self._is_hidden(found):
@@ -283,14 +303,31 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         return (self.store if parent == "file:///" else parent, *self.allowed)  # the whole disk is no folder of it
 
     def _error(self, url: str, refusal: _Refusal) -> ForbiddenLocationError:
+        opened = "it" if self.is_document else "the store"
         remedy = (
-            "No store should name such a URL: ask who wrote it"
+            f"No {'references' if self.is_document else 'store'} should name such a URL: ask who wrote it"
             if refusal.allow is None
-            else f'If it may be read, open the store with allow=["{refusal.allow}"]'
+            else f'If it may be read, open {opened} with allow=["{refusal.allow}"]'
         )
-        return ForbiddenLocationError(
-            f"the store '{self.store}' refers to {_shown(url)}, {refusal.why}. {remedy}", url=url
-        )
+        return ForbiddenLocationError(f"{self._who()} refers to {_shown(url)}, {refusal.why}. {remedy}", url=url)
+
+    def _who(self) -> str:
+        return f"'{self.store.removesuffix('/')}'" if self.is_document else f"the store '{self.store}'"
+
+
+def urls_of(allow: Allow, /) -> tuple[str, ...]:
+    """Return the absolute URLs that a user gives as ``allow=``.
+
+    Raises
+    ------
+    TypeError
+        One is neither a URL nor a path.
+    """
+    given: list[Any] = list(allow) if isinstance(allow, Iterable) and not isinstance(allow, str) else [allow]
+    given = [] if allow is None else given
+    if not all(isinstance(x, str | os.PathLike) and os.fspath(x) for x in given):
+        raise TypeError(f"allow= takes URLs or paths of files and folders, not {allow!r}")
+    return tuple(_canonical(absolute_url(x)) for x in given)
 
 
 def _canonical(url: str) -> str:

@@ -60,7 +60,7 @@ class Storage:
         See `once`.
     stale
         See `with_stale`.
-    permission
+    permissions
         See `only`.
     """
 
@@ -68,7 +68,7 @@ class Storage:
     remembered: tuple[tuple[str, object], ...] = ()
     kept: _Kept | None = field(default=None, compare=False)
     stale: Stale = "error"
-    permission: Check | None = None
+    permissions: tuple[Check, ...] = ()
 
     @classmethod
     def of(cls, storage: StorageLike = None, /) -> Self:
@@ -111,17 +111,27 @@ class Storage:
         return replace(self, stale=stale)
 
     def only(self, permission: Check, /) -> Self:
-        """Give the same storage, which opens nothing that may not be read.
+        """Return the same storage, which opens nothing that may not be read, here or by an earlier permission.
 
         For scanning what a store from a stranger names: a source may name others in turn.
         """
-        return replace(self, permission=permission)
+        return replace(self, permissions=(*self.permissions, permission))
+
+    def check(self, urls: Sequence[str], /) -> None:
+        """Refuse the first URL that may not be read: see `only`.
+
+        Raises
+        ------
+        ForbiddenLocationError
+            What names it, why it is refused, and what to give as ``allow=``.
+        """
+        for permission in self.permissions:
+            permission.check(urls)
 
     def may_open(self, url: str, /) -> bool:
         """Tell whether a URL may be read: see `only`."""
         try:
-            if self.permission is not None:
-                self.permission.check([url])
+            self.check([url])
         except ForbiddenLocationError:
             return False
         return True
@@ -168,14 +178,12 @@ class Storage:
         """
         url = absolute_url(expected.url)
         if self.stale == "error" and url.startswith("file://") and _is_default(self.find(url)[1]):
-            if self.permission is not None:
-                self.permission.check([url])
+            self.check([url])
             return read_local(url, offset, length, expected=expected)
         return self.source(url, expected=expected).read(offset, length)
 
     def _open(self, url: str, expected: Location | None) -> Source:
-        if self.permission is not None:
-            self.permission.check([url])
+        self.check([url])
         prefix, backend = self.find(url)
         if _is_default(backend):
             scheme = url.partition("://")[0]

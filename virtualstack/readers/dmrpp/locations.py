@@ -1,9 +1,9 @@
-"""Where the data of a document is, and which places a document may point to."""
+"""Where the data of a document is, and what a location in a document means."""
 
 from __future__ import annotations
 
-from virtualstack.errors import ForbiddenLocationError, ReaderError
-from virtualstack.location import join_url, local_path
+from virtualstack.errors import ReaderError
+from virtualstack.location import join_url
 
 __all__ = ["SUFFIX", "data_url", "sidecar_url", "source_url"]
 
@@ -53,8 +53,6 @@ def source_url(href: str, document: str, /) -> str:
     ------
     ReaderError
         The document does not say where its data is.
-    ForbiddenLocationError
-        A document that came over the network points to a local file.
 
     >>> source_url("OPeNDAP_DMRpp_DATA_ACCESS_URL", "s3://bucket/a.nc.dmrpp")
     's3://bucket/a.nc'
@@ -68,11 +66,4 @@ def source_url(href: str, document: str, /) -> str:
                 url=document,
             )
         return beside
-    url = join_url(_split_query(document)[0].rpartition("/")[0] + "/", href)
-    if local_path(url) is not None and local_path(document) is None:
-        raise ForbiddenLocationError(
-            f"'{document}' points to '{href}', a file of this machine, which a document from elsewhere may not: "
-            "give reader=virtualstack.readers.DMRPP(data_url=...) where the data is",
-            url=url,
-        )
-    return url
+    return join_url(_split_query(document)[0].rpartition("/")[0] + "/", href)

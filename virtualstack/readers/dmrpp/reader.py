@@ -41,6 +41,11 @@ class DMRPP:
 
     data_url: str | os.PathLike[str] | None = None
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What the user has named, which a document may refer to."""
+        return () if self.data_url is None else (absolute_url(self.data_url),)
+
     def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Describe the file that a document is about.
 
@@ -49,7 +54,7 @@ class DMRPP:
         MalformedFileError
             It is no DMR++ document, is cut off, or contradicts itself.
         ForbiddenLocationError
-            A document that came over the network points to a local file.
+            A document that came over a network refers to a local file or a private host.
         StorageError
             The document cannot be had.
         """

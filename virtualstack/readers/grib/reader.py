@@ -68,6 +68,11 @@ class GRIB:
     by_kind: bool = False
     index: str | os.PathLike[str] | None = "auto"
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What the user has named, which is read besides the file."""
+        return () if self.index is None or self.index == "auto" else (absolute_url(self.index),)
+
     def __post_init__(self) -> None:
         for name in (*self.filter_by_keys, *self.time_dims, *self.read_keys):
             if name.partition(":")[0] in OF_VALUES:
