@@ -31,6 +31,7 @@ __all__ = [
     "decode_timedeltas",
     "line_of",
     "quiet",
+    "same_dates",
     "timedelta_dtype",
 ]
 
@@ -97,6 +98,28 @@ def line_of(units: str, calendar: str | None, /) -> tuple[int, int] | None:
             decode_cf_datetime(np.array([0.0]), units, calendar, use_cftime=True)
         return None
     return origin, after - origin
+
+
+@lru_cache(maxsize=4096)
+def same_dates(left: tuple[str, str | None], right: tuple[str, str | None], /) -> bool:
+    """Return whether numbers are the same dates with either of two pairs of units and calendar.
+
+    A calendar that is not named is the standard one (CF conventions 4.4.1). It has the dates of the proleptic one
+    where the reference date is not before the reform of the calendar.
+
+    >>> same_dates(("days since 1970-01-01", None), ("days since 1970-1-1 00:00:00", "proleptic_gregorian"))
+    True
+    >>> same_dates(("days since 0001-01-01", None), ("days since 0001-01-01", "proleptic_gregorian"))
+    False
+    """
+    if left == right:
+        return True
+    try:
+        with quiet():
+            a, b = (decode_cf_datetime(np.array([0, 1]), *each, time_unit="us") for each in (left, right))
+    except (ValueError, KeyError, OverflowError):  # spelling decides of what cannot be read
+        return False
+    return a.dtype.kind == b.dtype.kind and [type(x) for x in a] == [type(x) for x in b] and bool((a == b).all())
 
 
 def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /) -> NDArray[Any]:

@@ -11,12 +11,13 @@ from virtualstack.combine.part import Attribute, Part
 from virtualstack.combine.rules import Rules
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
-from virtualstack.manifests import same_meaning, same_value, value_changing
+from virtualstack.manifests import same_dates_in, same_value, value_changing
 
 __all__ = ["merge_attributes", "with_attributes"]
 
 _MEANING = ("units", "positive", "calendar")
 """Values of files that disagree here are other quantities, though their numbers join."""
+_TIMES = ("units", "calendar")
 _MAPPING = ("grid_mapping_name", "crs_wkt", "spatial_ref")
 """Of what says where coordinates are; without one that differs, the others would say something else."""
 
@@ -66,7 +67,7 @@ def merge_attributes(
                 continue
             if key not in merged:
                 merged[key] = value
-            elif not (_same(merged[key], value) or (key == "calendar" and same_meaning(key, merged[key], value))):
+            elif not (_same(merged[key], value) or (key in _TIMES and same_dates_in({**first, **merged}, other))):
                 is_other = how is None and name is not None and _changes_meaning(key, value, merged)
                 if is_other or how in ("identical", "no_conflicts"):
                     _refuse(key, name, merged[key], value, sources[0], source)

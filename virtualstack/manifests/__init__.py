@@ -3,7 +3,7 @@
 import virtualstack.manifests.functions  # noqa: F401 - registers what numpy functions do
 from virtualstack.manifests.agreement import other_meaning
 from virtualstack.manifests.array import ManifestArray
-from virtualstack.manifests.cf import can_cast_floats, is_nan, same_meaning, same_value, value_changing
+from virtualstack.manifests.cf import can_cast_floats, differing_key, is_nan, same_dates_in, same_value, value_changing
 from virtualstack.manifests.chunk_manifest import EMPTY, ENTRY, FIRST, INLINE, MISSING, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
@@ -45,6 +45,7 @@ __all__ = [
     "Tile",
     "can_cast_floats",
     "describe",
+    "differing_key",
     "inline_array",
     "is_nan",
     "join_characters",
@@ -53,7 +54,7 @@ __all__ = [
     "place_tiles",
     "reindex",
     "repack",
-    "same_meaning",
+    "same_dates_in",
     "same_value",
     "take_runs",
     "text_arrays",

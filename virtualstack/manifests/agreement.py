@@ -9,7 +9,7 @@ import numpy as np
 
 from virtualstack.errors import CombineError, ManifestError
 from virtualstack.manifests.array import ManifestArray
-from virtualstack.manifests.cf import is_nan, same_meaning
+from virtualstack.manifests.cf import differing_key, is_nan
 from virtualstack.manifests.encoding import Fill
 
 __all__ = ["check_joinable", "check_unpacked", "common_dtype", "fill_of", "of_one_dtype", "other_meaning", "reference"]
@@ -154,17 +154,14 @@ def reference(parts: Sequence[ManifestArray], /) -> ManifestArray:
 def other_meaning(left: ManifestArray, right: ManifestArray, /) -> str | None:
     """Name an attribute by which stored numbers of two arrays mean something else, if there is one.
 
-    Floats that are NaN are missing in any case. Of packed ones it counts all the same whether an attribute says so:
-    xarray chooses the dtype by it in which they are unpacked.
+    Meanings are compared, not spellings; see :func:`differing_key`.
     """
-    keys = left.cf.keys() | right.cf.keys() if left.cf is not right.cf else frozenset()
-    is_float = left.dtype.kind == "f" and keys <= _NO_PACKING
-    for key in sorted(keys):
-        # what only a reader knows to change values is an attribute among others once it is stored
-        a, b = (array.cf.get(key, array.attributes.get(key)) for array in (left, right))
-        if not (same_meaning(key, a, b) or (is_float and key in _MISSING and is_nan(a) and is_nan(b))):
-            return key
-    return None
+    if left.cf is right.cf:
+        return None
+    keys = left.cf.keys() | right.cf.keys()
+    # what only a reader knows to change values is an attribute among others once it is stored
+    a, b = ({key: array.cf.get(key, array.attributes.get(key)) for key in keys} for array in (left, right))
+    return differing_key(a, b, left.dtype)
 
 
 def _is_among(value: object, missing: object) -> bool:
@@ -189,7 +186,7 @@ def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, w
     )
     if any(calendar not in _USUAL for calendar in calendars):
         remedy = ""  # dates of such calendars are objects, which no chunk decodes to
-    if len(calendars) == 2 and not same_meaning("calendar", *calendars):
+    if key == "calendar" and len(calendars) == 2:
         remedy += "leave the variable out with drop_variables=[...]; or join only files that agree"
     else:
         remedy += "load the variable with loadable_variables=[...] if it is small; or join only files that agree"

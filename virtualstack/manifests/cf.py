@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["can_cast_floats", "is_nan", "same_meaning", "same_value", "value_changing"]
+from virtualstack.codecs.cf_times import same_dates
+
+__all__ = ["can_cast_floats", "differing_key", "is_nan", "same_dates_in", "same_value", "value_changing"]
 
 _PACKING = ("scale_factor", "add_offset")
-_MISSING = ("_FillValue", "missing_value")
+_MISSING = frozenset({"_FillValue", "missing_value"})
+_TIMES = frozenset({"units", "calendar"})
 _ALWAYS = (*_PACKING, "_FillValue", "missing_value", "_Unsigned", "_Encoding", "dtype")
 
 # xarray reads these units as durations (CF conventions 4.4, units of time without an epoch).
@@ -34,12 +37,42 @@ def value_changing(attributes: Mapping[str, Any], /) -> dict[str, Any]:
     return picked
 
 
-def same_meaning(key: str, a: object, b: object, /) -> bool:
-    """Tell whether an attribute decodes values alike with either of two values; of packing the dtype counts too.
+def differing_key(left: Mapping[str, Any], right: Mapping[str, Any], dtype: np.dtype[Any], /) -> str | None:
+    """Name an attribute by which stored numbers mean something else, if there is one.
 
-    >>> same_meaning("scale_factor", np.float32(0.5), 0.5), same_meaning("missing_value", np.int16(-1), -1)
-    (False, True)
+    Meanings are compared, not spellings: of dates what they are, of missing values which they are, and of packing the
+    dtypes too, by which xarray chooses that of the result.
+
+    Parameters
+    ----------
+    left, right
+        Attributes that change values; ``None`` stands for one that is absent.
+    dtype
+        Of the stored numbers.
+
+    >>> days = {"units": "days since 1970-01-01"}
+    >>> calendar = {"units": "days since 1970-01-01 00:00:00", "calendar": "proleptic_gregorian"}
+    >>> differing_key(days, calendar, np.dtype("f8")), differing_key({"scale_factor": 2.0}, {}, np.dtype("i2"))
+    (None, 'scale_factor')
     """
+    keys = {key for each in (left, right) for key, value in each.items() if value is not None}
+    order = [*sorted(keys - _TIMES), "units", "calendar"]
+    differing = [key for key in order if key in keys and not _same_meaning(key, left.get(key), right.get(key), dtype)]
+    if not _TIMES.isdisjoint(differing) and same_dates_in(left, right):
+        differing = [key for key in differing if key not in _TIMES]
+    if not _MISSING.isdisjoint(differing):
+        # NaN is missing among floats in any case; of packed ones, whether an attribute says so changes the dtype
+        but_nan = dtype.kind == "f" and keys <= {*_MISSING, "_Encoding"}
+        if _missing_values(left, but_nan=but_nan) == _missing_values(right, but_nan=but_nan):
+            differing = [key for key in differing if key not in _MISSING]
+    return differing[0] if differing else None
+
+
+def _same_meaning(key: str, a: object, b: object, dtype: np.dtype[Any]) -> bool:
+    """Tell whether an attribute has one meaning with either of two values, whatever the others are."""
+    if key == "_Unsigned":  # xarray reads "true" of signed integers, and "false" of unsigned ones
+        counts = {"i": "true", "u": "false"}.get(dtype.kind)
+        return (a == counts) == (b == counts)
     if key == "calendar":
         return _calendar(a) == _calendar(b)
     if not same_value(a, b):
@@ -47,9 +80,29 @@ def same_meaning(key: str, a: object, b: object, /) -> bool:
     return key not in _PACKING or a is None or np.asarray(a).dtype == np.asarray(b).dtype
 
 
-def _calendar(name: object) -> object:
-    """CF conventions 4.4.1: the default is "standard", of which "gregorian" is the old name."""
-    return "standard" if name is None or str(name).lower() in ("standard", "gregorian") else str(name).lower()
+def _calendar(name: object) -> str:
+    """CF conventions 4.4.1: the default is "standard", and some calendars have two names."""
+    known = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
+    text = "standard" if name is None else str(name).lower()
+    return known.get(text, text)
+
+
+def same_dates_in(left: Mapping[str, Any], right: Mapping[str, Any], /) -> bool:
+    """Return whether the units and calendars of two mappings of attributes make the same dates of numbers.
+
+    >>> same_dates_in({"units": "days since 1970-01-01"}, {"units": "days since 1970-01-01", "calendar": "standard"})
+    True
+    """
+    a, b = ((each.get("units"), each.get("calendar")) for each in (left, right))
+    are_dates = all(isinstance(units, str) and "since" in units for units, _ in (a, b))
+    return are_dates and all(isinstance(calendar, str | None) for _, calendar in (a, b)) and same_dates(a, b)
+
+
+def _missing_values(attributes: Mapping[str, Any], *, but_nan: bool) -> set[object]:
+    """Give the values that are missing by ``_FillValue`` or ``missing_value``; NaN as text, as it is no equal."""
+    found = [np.ravel(attributes[key]).tolist() for key in _MISSING if attributes.get(key) is not None]
+    values = {"NaN" if x != x else x for each in found for x in each}
+    return values - {"NaN"} if but_nan else values
 
 
 def can_cast_floats(cf: Mapping[str, Any], old: np.dtype[Any], new: np.dtype[Any], /) -> bool:
