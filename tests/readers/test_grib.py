@@ -405,24 +405,6 @@ def test_variables_of_a_group_share_their_levels(tmp_path):
     assert np.minimum(codes, FIRST).tolist() == [[FIRST, EMPTY, FIRST], [MISSING, EMPTY, FIRST]]
 
 
-def test_fields_that_differ_in_what_cfgrib_does_not_see_are_apart(tmp_path):
-    """Intervals that end at one time; each is in a group of the tree."""
-    fields = [
-        message({"shortName": "tp", "stepRange": f"{begin}-{end}"}, seed=10 * begin + end)
-        for begin, end in ((0, 3), (0, 6), (3, 6), (6, 9))
-    ]
-    path = write(tmp_path / "a.grib", fields)
-    assert "1 of 4 fields stand where another one does" in vs.open_virtual_dataset(path).virtual.report().to_string()
-    tree = vs.open_virtual_datatree(path)
-    found = [
-        node.tp.variable._data.in_memory().entries[..., 0, 0].reshape(-1)
-        for node in tree.subtree
-        if "tp" in node.data_vars
-    ]
-    offsets = np.concatenate([x["offset"][x["location"] >= FIRST] for x in found])
-    assert sorted(offsets) == [offset for offset, _ in fields_of(path)]
-
-
 @pytest.mark.parametrize("sample", [GRIB1, GRIB2])
 def test_damaged_messages_are_named(sample, tmp_path):
     """Those that are cut short, have no end, or sections that do not fit; junk is not taken for one."""

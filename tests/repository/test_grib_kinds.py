@@ -50,14 +50,29 @@ def test_a_tree_of_kinds(tmp_path, level):
 
 
 def test_one_dataset_that_has_one_of_them(tmp_path):
-    """It has the same one as before."""
+    """It has the same one as before, where the reader says which one."""
     path = forecast(tmp_path / "a.grib2")
-    vs.open_virtual_dataset(path).virtual.to_manifest_store(tmp_path / "x.vstack")
+    reader = vs.readers.GRIB(filter_by_keys={"percentileValue": 50})
+    vs.open_virtual_dataset(path, reader=reader).virtual.to_manifest_store(tmp_path / "x.vstack")
     before = fields_of(tmp_path / "x.vstack")
     rewritten(path)
-    assert not vs.Repository.open(tmp_path / "x.vstack").refresh().left
+    assert "is in 3 of its groups" in vs.Repository.open(tmp_path / "x.vstack").refresh().left[0][1]
+    assert not vs.Repository.open(tmp_path / "x.vstack").refresh(reader=reader).left
     ((name, values),) = before.items()
     np.testing.assert_array_equal(fields_of(tmp_path / "x.vstack")[name], values)
+
+
+def test_one_dataset_that_has_all_of_them(tmp_path):
+    """A dimension of percentiles is refreshed with the reader that made it."""
+    path = forecast(tmp_path / "a.grib2")
+    reader = vs.readers.GRIB(extra_dims=("percentileValue",))
+    vs.open_virtual_dataset(path, reader=reader).virtual.to_manifest_store(tmp_path / "x.vstack")
+    before = fields_of(tmp_path / "x.vstack")
+    rewritten(path, 7.0)
+    assert not vs.Repository.open(tmp_path / "x.vstack").refresh(reader=reader).left
+    ((name, values),) = before.items()
+    assert len(values) == len(PERCENTILES)
+    np.testing.assert_allclose(fields_of(tmp_path / "x.vstack")[name], values + 7, atol=0.01)
 
 
 def test_a_group_that_became_a_dataset(tmp_path):

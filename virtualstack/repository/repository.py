@@ -241,7 +241,7 @@ class Repository:
         storage = self.objects.storage
         fitting = Fitting.of(join=join, options=combine_options, storage=storage)
         store = self._stored
-        groups = groups_of(parts, storage, is_tree=True if store.group.groups else None)
+        groups = groups_of(parts, storage, is_tree=bool(store.group.groups))
         made, overlays = updated(store.group, groups, dim, labels, fitting)
         snapshot = store.write(made, overlays=overlays, message=message, relative=relative)
         return replace(self, snapshot=snapshot)

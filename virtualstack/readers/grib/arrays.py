@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,12 +35,19 @@ _NAN = Fill.of(np.nan, _FLOAT)
 
 
 def variable_array(
-    table: Table, variable: Variable, cells: NDArray[np.int64], coordinates: Iterable[str], /, *, squeeze: bool
+    table: Table,
+    variable: Variable,
+    cells: NDArray[np.int64],
+    coordinates: Iterable[str],
+    /,
+    *,
+    extra_dims: tuple[str, ...],
+    squeeze: bool,
 ) -> ManifestArray:
     """Give the array of a variable, one chunk a field.
 
     Cells are MISSING where each coordinate has fields of the variable, but not all of them together; where one has
-    none at all, they are EMPTY.
+    none at all, they are EMPTY. Along ``extra_dims``, each position is looked at by itself.
 
     Parameters
     ----------
@@ -52,15 +59,18 @@ def variable_array(
         The row of the field in each of its cells, -1 where there is none.
     coordinates
         Names of its coordinates.
+    extra_dims
+        Names of axes that the user asked for.
     squeeze
         Whether axes of one value are left out.
     """
     kept = [axis for axis in variable.axes if not squeeze or len(axis.values) > 1]
     rows = cells.reshape([len(axis.values) for axis in kept])
+    is_extra = [axis.name in extra_dims for axis in kept]
     used, codes = np.unique(table.sources[rows[rows >= 0]], return_inverse=True)
     fields = table.fields[rows[rows >= 0]]
     entries = np.zeros(rows.shape, ENTRY)
-    entries["location"] = np.where(_expected(rows), MISSING, EMPTY)
+    entries["location"] = np.where(_expected(rows, is_extra), MISSING, EMPTY)
     entries["location"][rows >= 0] = FIRST + codes
     entries["offset"][rows >= 0] = fields["offset"]
     entries["length"][rows >= 0] = fields["length"]
@@ -83,12 +93,12 @@ def variable_array(
     )
 
 
-def _expected(rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell which cells lie on a line with a field along each axis."""
-    expected = np.ones(rows.shape, bool)
-    for axis in range(rows.ndim):
-        others = tuple(i for i in range(rows.ndim) if i != axis)
-        expected &= (rows >= 0).any(axis=others, keepdims=True)
+def _expected(rows: NDArray[np.int64], is_extra: Sequence[bool]) -> NDArray[np.bool_]:
+    """Tell which cells lie on a line with a field along each axis, for each position along extra axes by itself."""
+    own = tuple(i for i in range(rows.ndim) if not is_extra[i])
+    expected = np.broadcast_to((rows >= 0).any(axis=own, keepdims=True), rows.shape).copy()
+    for axis in own:
+        expected &= (rows >= 0).any(axis=tuple(i for i in own if i != axis), keepdims=True)
     return expected
 
 

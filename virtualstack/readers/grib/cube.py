@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from virtualstack.readers.grib.grids import Coordinate, Grid, GridError, grid_of
 from virtualstack.readers.grib.keys import TRIPLET, UNDEFINED, field_of
 from virtualstack.readers.grib.table import Table
 
-__all__ = ["Axis", "Mixture", "Variable", "coordinates_of", "variables_of", "with_grids"]
+__all__ = ["Axis", "Mixture", "Variable", "coordinates_of", "listed", "variables_of", "with_common_axes", "with_grids"]
 
 UNKNOWN = "unknown"
 _GRID = ("md5GridSection", "gridType", "numberOfPoints")
@@ -48,8 +48,12 @@ class Mixture:
 
     def __str__(self) -> str:
         """Say what differs."""
-        listed = ", ".join(repr(x) for x in self.values[:8]) + (", ..." if len(self.values) > 8 else "")
-        return f"its fields have several values of '{self.key}': {listed}"
+        return f"its fields have several values of '{self.key}': {listed(self.values)}"
+
+
+def listed(values: Sequence[Any], /) -> str:
+    """Return the first values as text."""
+    return ", ".join(repr(x) for x in values[:8]) + (", ..." if len(values) > 8 else "")
 
 
 class _Mixed(Exception):  # noqa: N818 - ends the making of a variable, and goes no further
@@ -150,7 +154,13 @@ class Variable:
 
 
 def variables_of(
-    table: Table, rows: NDArray[np.int64], /, *, time_dims: tuple[str, ...], read_keys: tuple[str, ...]
+    table: Table,
+    rows: NDArray[np.int64],
+    /,
+    *,
+    time_dims: tuple[str, ...],
+    extra_dims: tuple[str, ...],
+    read_keys: tuple[str, ...],
 ) -> Iterator[Variable | Mixture]:
     """Make the variables of some fields, one for each parameter.
 
@@ -160,6 +170,8 @@ def variables_of(
         The fields.
     time_dims
         Keys of times that are dimensions.
+    extra_dims
+        Further keys that are dimensions.
     read_keys
         Further keys that become attributes.
 
@@ -170,9 +182,27 @@ def variables_of(
     """
     for name, part in _named(table, rows):
         try:
-            yield _variable(table, part, name, time_dims, read_keys)
+            yield _variable(table, part, name, time_dims, extra_dims, read_keys)
         except _Mixed as error:
             yield Mixture(name, part, error.key, error.values)
+
+
+def with_common_axes(variables: Sequence[Variable], names: Collection[str] | None = None, /) -> list[Variable]:
+    """Return variables whose axes have all values that one of them has: all axes, or those of some names."""
+    axes: dict[str, Axis] = {}
+    for variable in variables:
+        for axis in variable.axes:
+            is_shared = axis.name in axes and (names is None or axis.name in names)
+            axes[axis.name] = _wider(axes[axis.name], axis) if is_shared else axis
+    return [
+        variable.on({x.name: axes[x.name] if names is None or x.name in names else x for x in variable.axes})
+        for variable in variables
+    ]
+
+
+def _wider(a: Axis, b: Axis) -> Axis:
+    values = np.union1d(a.values, b.values)
+    return replace(a, values=values[::-1] if a.attributes.get("stored_direction") == "decreasing" else values)
 
 
 def _named(table: Table, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.int64]]]:
@@ -232,11 +262,14 @@ def _variable(
     rows: NDArray[np.int64],
     name: str,
     time_dims: tuple[str, ...],
+    extra_dims: tuple[str, ...],
     read_keys: tuple[str, ...],
 ) -> Variable:
     cfgrib = cfgrib_of("dataset")
     attributes: dict[str, Any] = {}
     for key in cfgrib.DATA_ATTRIBUTES_KEYS:
+        if key in extra_dims:
+            continue
         values = table.column(key).distinct(rows)
         if len(values) > 1:
             raise _Mixed(key, values)
@@ -248,7 +281,7 @@ def _variable(
     attributes |= {key: said[key] for key in sorted(said)}
     dims = cfgrib.encode_cf_first(attributes, ("parameter", "time", "geography", "vertical"), time_dims)
     grid = _grid(table, rows)
-    axes = tuple(axis for dim in dims if (axis := _axis(table, rows, dim, attributes)) is not None)
+    axes = tuple(axis for dim in (*extra_dims, *dims) if (axis := _axis(table, rows, dim, attributes)) is not None)
     return Variable(name, attributes, rows, table.ranks[rows], axes, grid)
 
 
@@ -310,7 +343,7 @@ def _axis(table: Table, rows: NDArray[np.int64], key: str, attributes: Mapping[s
     values = [column.values[code] for code in codes]
     if values == [UNDEFINED]:
         return None
-    if UNDEFINED in values:
+    if UNDEFINED in values or len({isinstance(x, str) for x in values}) > 1 or isinstance(values[0], tuple):
         raise _Mixed(key, values)
     plain = key.partition(":")[0]
     dim = attributes.get("GRIB_typeOfLevel", plain) if plain == "level" else plain

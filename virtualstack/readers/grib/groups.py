@@ -13,10 +13,19 @@ from numpy.typing import NDArray
 from virtualstack.codecs.grib.library import cfgrib_of
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
+from virtualstack.readers.grib.apart import Values, keys_apart, sharing_a_place
 from virtualstack.readers.grib.arrays import coordinate_array, variable_array
-from virtualstack.readers.grib.cube import Mixture, Variable, coordinates_of, variables_of, with_grids
+from virtualstack.readers.grib.cube import (
+    Mixture,
+    Variable,
+    coordinates_of,
+    listed,
+    variables_of,
+    with_common_axes,
+    with_grids,
+)
 from virtualstack.readers.grib.grids import Coordinate
-from virtualstack.readers.grib.keys import UNDEFINED
+from virtualstack.readers.grib.keys import OF_VALUES, UNDEFINED
 from virtualstack.readers.grib.table import Table
 from virtualstack.warning import warn
 
@@ -36,6 +45,7 @@ class Layout:
     time_dims: tuple[str, ...]
     squeeze: bool
     by_kind: bool = False
+    extra_dims: tuple[str, ...] = ()
     read_keys: tuple[str, ...] = ()
     dropped: frozenset[str] = frozenset()
     inline_limit: int = 1 << 20
@@ -49,18 +59,48 @@ def dataset_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url:
     Raises
     ------
     UnsupportedFeatureError
-        Fields of one variable differ in what is one for all of a variable.
+        Fields of one variable differ in what is one for all of a variable, or in keys that are no coordinates.
     """
     whole, (rows, unknown) = rows, with_grids(table, rows)
     variables = []
-    for found in variables_of(table, rows, time_dims=layout.time_dims, read_keys=layout.read_keys):
+    for found in variables_of(
+        table, rows, time_dims=layout.time_dims, extra_dims=layout.extra_dims, read_keys=layout.read_keys
+    ):
         if isinstance(found, Mixture):
             raise mixed(found, url)
         if found.name not in layout.dropped:
             variables.append(found)
+    _check_places(table, variables, url)
+    variables = with_common_axes(variables, layout.extra_dims)
     node = group_of(table, variables, layout, url=url)
     refusals = (*(x for x in unknown if x.path[1:] not in layout.dropped), *node.refusals)
     return replace(node, attributes=common_attributes(table, whole), refusals=refusals, url=url)
+
+
+def _check_places(table: Table, variables: Sequence[Variable], url: str | None) -> None:
+    """Refuse fields that would be left out because others have their coordinates."""
+    values = Values(table)
+    sets = {variable.name: sharing_a_place(table, variable, with_times=False) for variable in variables}
+    keys = keys_apart(values, [some for of_name in sets.values() for some in of_name])
+    if not keys:
+        return
+    name, of_name = next((name, some) for name, some in sets.items() if keys_apart(values, some))
+    told = [key for key in keys if any(len({values(row, key) for row in rows}) > 1 for rows in of_name)]
+    rows = next(rows for rows in of_name if len({values(row, told[0]) for row in rows}) > 1)
+    words = [f"'{key}' ({listed(list(dict.fromkeys(values(row, key) for row in rows)))})" for key in told]
+    remedies = ["open all of them as a tree, with open_virtual_datatree"]
+    affected = [x for x in variables if sets[x.name]]
+    if not OF_VALUES & set(keys) and not any(values(r, k) == UNDEFINED for x in affected for r in x.rows for k in keys):
+        remedies.append(f"make dimensions of the keys, with reader=vs.readers.GRIB(extra_dims={keys!r})")
+    chosen = {key: values(rows[0], key) for key in told}
+    remedies.append(f"choose fields, with reader=vs.readers.GRIB(filter_by_keys={chosen!r})")
+    raise UnsupportedFeatureError(
+        f"{_file(url)}: fields of '{name}' have the same coordinates and differ in {' and '.join(words)}. "
+        f"To keep every field, {', or '.join(remedies)}",
+        url=url,
+        variable=name,
+        feature=told[0],
+    )
 
 
 def mixed(mixture: Mixture, url: str | None) -> UnsupportedFeatureError:
@@ -110,7 +150,9 @@ def group_of(table: Table, variables: Sequence[Variable], layout: Layout, /, *, 
             made[name] = coordinate_array(table, variable, name, own[name], inline_limit=layout.inline_limit)
         coordinates |= own
         cells, others = variable.cells()
-        arrays[variable.name] = variable_array(table, variable, cells, own, squeeze=layout.squeeze)
+        arrays[variable.name] = variable_array(
+            table, variable, cells, own, extra_dims=layout.extra_dims, squeeze=layout.squeeze
+        )
         if len(others):
             reason = f"{len(others)} of {len(variable.rows)} fields stand where another one does, which is taken"
             refusals.append(Refusal(path=path, reason=reason, kind="noted"))

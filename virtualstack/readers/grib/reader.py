@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.grib.library import cfgrib_of
-from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, ReaderError, UnsupportedFeatureError
 from virtualstack.location import absolute_url, is_remote
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
+from virtualstack.readers.grib.cube import listed
 from virtualstack.readers.grib.groups import Layout, dataset_of
 from virtualstack.readers.grib.keys import OF_VALUES, QUALIFIER, TRIPLET
 from virtualstack.readers.grib.records import Records, records_of
@@ -41,6 +42,9 @@ class GRIB:
         Values of keys, or tuples of several, that fields must have; all others are left out.
     time_dims
         Keys of times that are dimensions: two of ``time``, ``step``, ``valid_time`` and others that eccodes has.
+    extra_dims
+        Further keys that are dimensions, such as ``expver`` or ``constituentType``: fields that differ in nothing else
+        then stand side by side in one variable.
     squeeze
         Whether coordinates of one value are scalars, not dimensions.
     read_keys
@@ -63,6 +67,7 @@ class GRIB:
 
     filter_by_keys: Mapping[str, Any] = field(default_factory=dict)
     time_dims: tuple[str, ...] = _TIMES
+    extra_dims: tuple[str, ...] = ()
     squeeze: bool = True
     read_keys: tuple[str, ...] = ()
     by_kind: bool = False
@@ -74,7 +79,7 @@ class GRIB:
         return () if self.index is None or self.index == "auto" else (absolute_url(self.index),)
 
     def __post_init__(self) -> None:
-        for name in (*self.filter_by_keys, *self.time_dims, *self.read_keys):
+        for name in (*self.filter_by_keys, *self.time_dims, *self.extra_dims, *self.read_keys):
             if name.partition(":")[0] in OF_VALUES:
                 raise ValueError(f"the key '{name}' is of values, which are not read: headers alone are")
 
@@ -85,6 +90,8 @@ class GRIB:
         ------
         MalformedFileError
             It has no message, or a damaged one.
+        ReaderError
+            No field matches the filter.
         UnsupportedFeatureError
             Its fields form no one dataset.
         StorageError
@@ -132,6 +139,8 @@ class GRIB:
 
         Raises
         ------
+        ReaderError
+            No field matches the filter.
         UnsupportedFeatureError
             They form no one dataset.
         """
@@ -139,8 +148,11 @@ class GRIB:
         table = Table.of(records, self._names())
         rows = table.selected(self.filter_by_keys)
         url = parts[0].url if len(parts) == 1 else None
+        if not len(rows):
+            raise ReaderError(_nothing(table, self.filter_by_keys, url), url=url)
         layout = Layout(
             time_dims=tuple(self.time_dims),
+            extra_dims=tuple(self.extra_dims),
             squeeze=self.squeeze,
             by_kind=self.by_kind,
             read_keys=tuple(self.read_keys),
@@ -151,10 +163,13 @@ class GRIB:
         return replace(group, refusals=(*group.refusals, *_notes(records)))
 
     def _names(self) -> tuple[str, ...]:
-        return tuple(sorted(_timeless() | {*self.filter_by_keys, *self.time_dims, *_TIMES, QUALIFIER, TRIPLET}))
+        return tuple(sorted(_timeless() | {*self._asked_for(), *_TIMES, QUALIFIER, TRIPLET}))
 
     def _with_times(self) -> bool:
-        return bool({*self.filter_by_keys, *self.time_dims} - _timeless() - set(_TIMES))
+        return bool(self._asked_for() - _timeless() - set(_TIMES))
+
+    def _asked_for(self) -> set[str]:
+        return {*self.filter_by_keys, *self.time_dims, *self.extra_dims}
 
 
 def _timeless() -> set[str]:
@@ -176,6 +191,21 @@ def _group(
     if is_tree is None and any(refusal.kind == "refused" for refusal in group.refusals):
         return tree_of(table, rows, layout, url=url)
     return group
+
+
+def _nothing(table: Table, wanted: Mapping[str, Any], url: str | None) -> str:
+    """Say which keys of a filter no field has."""
+    every = np.arange(len(table.fields))
+    unmatched = [key for key, value in wanted.items() if not len(table.selected({key: value}))]
+    if unmatched:
+        found = "; ".join(f"'{key}' is {listed(table.column(key).distinct(every))}" for key in unmatched)
+    else:
+        found = "each value occurs, but no field has all of them"
+    where = "these files" if url is None else f"'{url}'"
+    return (
+        f"none of the {len(every)} fields of {where} matches filter_by_keys={dict(wanted)!r}. "
+        f"In these fields, {found}. Choose values that occur"
+    )
 
 
 def _notes(parts: Sequence[Records]) -> list[Refusal]:

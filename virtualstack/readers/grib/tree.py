@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.grib.cube import Axis, Mixture, Variable, variables_of, with_grids
+from virtualstack.readers.grib.apart import Values, keys_apart, parts_apart, sharing_a_place
+from virtualstack.readers.grib.cube import Mixture, Variable, variables_of, with_common_axes, with_grids
 from virtualstack.readers.grib.groups import Layout, common_attributes, group_of, mixed
-from virtualstack.readers.grib.keys import QUALIFIER, UNDEFINED, ask, field_of, text_of
+from virtualstack.readers.grib.keys import QUALIFIER, UNDEFINED, text_of
 from virtualstack.readers.grib.table import Table
 
 __all__ = ["tree_of"]
@@ -20,22 +21,6 @@ __all__ = ["tree_of"]
 _KIND = "dataType", "gridType", "numberOfPoints", "md5GridSection"
 _OPTIONAL = "number", "directionNumber", "frequencyNumber"
 _N_DIGITS = 6  # of the digest of a grid, in names
-
-# Keys that tell fields apart that share all of cfgrib's, in the order in which they are tried
-_APART = (
-    ("lengthOfTimeRange",),
-    ("startStep",),
-    ("bottomLevel",),
-    ("topLevel", "bottomLevel"),
-    ("startStep", "topLevel", "bottomLevel"),
-    ("generatingProcessIdentifier",),
-    ("typeOfGeneratingProcess",),
-    ("constituentType",),
-    ("aerosolType", "scaledValueOfFirstSize", "scaledValueOfSecondSize"),
-    ("scaledValueOfFirstWavelength",),
-    ("md5Section4",),
-    ("md5Headers",),
-)
 
 
 def tree_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
@@ -68,16 +53,6 @@ def _parted(table: Table, rows: NDArray[np.int64], key: str) -> Iterator[tuple[s
         yield str(value), rows[column.codes[rows] == column.values.index(value)]
 
 
-def _by_header(table: Table, rows: NDArray[np.int64], name: Callable[[int], str]) -> dict[str, NDArray[np.int64]]:
-    """Part fields by a text that their headers give."""
-    headers = table.fields["header"][rows]
-    used, codes = np.unique(headers, return_inverse=True)
-    names = np.array([name(int(header)) for header in used], object)
-    of_each = names[codes]
-    distinct = dict.fromkeys(of_each)
-    return {text: rows[of_each == text] for text in distinct}
-
-
 def _qualified(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
     parts = dict(_parted(table, rows, QUALIFIER))
     plain = parts.pop("", None)
@@ -98,7 +73,7 @@ def _kinds(table: Table, rows: NDArray[np.int64], layout: Layout) -> dict[str, N
     """Part fields that cannot share coordinates or attributes, by names that follow from their keys."""
     columns = [table.column(key) for key in _KIND]
     codes = [column.codes[rows] for column in columns]
-    usual = *layout.time_dims, "level:float"
+    usual = *layout.time_dims, "level:float", *layout.extra_dims
     for key in (*_OPTIONAL, *usual):
         column = table.column(key)
         codes.append(np.array([value == UNDEFINED for value in column.values], np.int64)[column.codes[rows]])
@@ -117,40 +92,24 @@ def _kinds(table: Table, rows: NDArray[np.int64], layout: Layout) -> dict[str, N
 def _without_doubles(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
     """Make a group, or several where fields that differ would have one place."""
     variables = _shared(table, rows, layout, url=url)
-    if not any(_has_doubles(table, variable) for variable in variables):
+    sets = [some for variable in variables for some in sharing_a_place(table, variable, with_times=True)]
+    values = Values(table)
+    keys = keys_apart(values, sets)
+    if not keys:
         return _group(table, variables, layout, url=url)
-    best: dict[str, list[Variable]] = {}
-    for keys in _APART:
-        parts = _by_header(table, rows, lambda header, keys=keys: _named(table.stubs[header], keys))  # type: ignore[misc]
-        if len(parts) > 1 and (not best or len(parts) < len(best)):
-            apart = {name: _shared(table, part, layout, url=url) for name, part in parts.items()}
-            if not any(_has_doubles(table, variable) for variables in apart.values() for variable in variables):
-                best = apart
-    if not best:  # all keys that tell them apart are unknown here: each header for itself
-        parts = _by_header(table, rows, lambda header: f"header_{header}")
-        best = {name: _shared(table, part, layout, url=url) for name, part in parts.items()}
-    nodes = {name: _group(table, variables, layout, url=url) for name, variables in best.items()}
+    parts = parts_apart(values, rows, keys)
+    nodes = {
+        name: _group(table, _shared(table, part, layout, url=url), layout, url=url) for name, part in parts.items()
+    }
     return ManifestGroup(groups=nodes, url=url)
-
-
-def _named(stub: bytes, keys: tuple[str, ...]) -> str:
-    field = field_of(stub)
-    return "_".join(f"{key}_{text_of(ask(field, key))}" for key in keys)
-
-
-def _has_doubles(table: Table, variable: Variable) -> bool:
-    """Tell whether fields that are not the same stand in one cell."""
-    flat = variable.flat()
-    order = np.argsort(flat, kind="stable")
-    headers = table.fields["header"][variable.rows]
-    same = np.diff(flat[order]) == 0
-    return bool((same & (np.diff(headers[order].astype(np.int64)) != 0)).any())
 
 
 def _shared(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> list[Variable]:
     """Make variables that share their coordinates."""
     variables = []
-    for found in variables_of(table, rows, time_dims=layout.time_dims, read_keys=layout.read_keys):
+    for found in variables_of(
+        table, rows, time_dims=layout.time_dims, extra_dims=layout.extra_dims, read_keys=layout.read_keys
+    ):
         if isinstance(found, Mixture):
             raise mixed(found, url)
         variables.append(found)
@@ -158,16 +117,7 @@ def _shared(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: st
     variables = [
         replace(x, name=f"{x.name}_{x.attributes['GRIB_paramId']}") if counts[x.name] > 1 else x for x in variables
     ]
-    axes: dict[str, Axis] = {}
-    for variable in variables:
-        for axis in variable.axes:
-            axes[axis.name] = _wider(axes[axis.name], axis) if axis.name in axes else axis
-    return [variable.on(axes) for variable in variables]
-
-
-def _wider(a: Axis, b: Axis) -> Axis:
-    values = np.union1d(a.values, b.values)
-    return replace(a, values=values[::-1] if a.attributes.get("stored_direction") == "decreasing" else values)
+    return with_common_axes(variables)
 
 
 def _group(table: Table, variables: list[Variable], layout: Layout, /, *, url: str | None) -> ManifestGroup:
