@@ -40,10 +40,6 @@ class Ours:
     def save(self, dataset: xr.Dataset, path: str, **options: Any) -> Any:
         return dataset.to_netcdf(path, engine=self.writer, **options)
 
-    @pytest.mark.xfail(raises=KeyError, strict=False, reason="a variable named 'None' does not open yet")
-    def test_roundtrip_None_variable(self) -> None:
-        super().test_roundtrip_None_variable()
-
     def test_load_async(self) -> None:
         """The netCDF engines of xarray skip this test; here values load in other threads."""
         asyncio.run(suite.DatasetIOBase.test_load_async(self))

@@ -26,6 +26,9 @@ from virtualstack.storage import Allow, Stale, Storage, StorageLike, urls_of
 
 __all__ = ["VirtualStackBackendEntrypoint"]
 
+_NO_NAME = "__values__"
+"""The name in a file of what xarray shows as a variable without a name, with the key ``None``."""
+
 
 class _GroupDataStore(AbstractDataStore):
     """One group as xarray's decoding wants it: raw lazy variables, but for strings among ``letters``."""
@@ -181,14 +184,14 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         store = _GroupDataStore(node, storage, missing, letters)
         if letters:
             others = concat_characters if isinstance(concat_characters, Mapping) else {}
-            concat_characters = {**others, **dict.fromkeys(letters, False)}
+            concat_characters = {**others, **dict.fromkeys(map(_key, letters), False)}
         dataset = StoreBackendEntrypoint().open_dataset(
             store,
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             concat_characters=concat_characters,
             decode_coords=decode_coords,
-            drop_variables=dropped,
+            drop_variables=set(map(_key, dropped)),
             use_cftime=use_cftime,
             decode_timedelta=decode_timedelta,
         )
@@ -255,13 +258,18 @@ def _check_sizes(group: ManifestGroup, dropped: frozenset[str]) -> None:
                 )
 
 
+def _key(name: str) -> str | None:
+    """Return the name that xarray has for a variable of a file."""
+    return None if name == _NO_NAME else name
+
+
 def _take_units(dataset: xr.Dataset, group: ManifestGroup) -> None:
     """Move units that bounds have got of their times into the encoding, where the bounds are dates already.
 
     xarray gives them to bounds to decode them by, and takes them away from those alone that it has decoded.
     """
     for name, variable in dataset.variables.items():
-        array = group.arrays[str(name)]
+        array = group.arrays[_NO_NAME if name is None else str(name)]
         if array.dtype.kind == "M":
             for key in ("units", "calendar"):
                 if key in variable.attrs and key not in array.attributes:

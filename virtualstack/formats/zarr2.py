@@ -106,10 +106,10 @@ def hierarchy_of(
 
 
 def _check_name(name: str, key: str) -> None:
-    if name in ("", ".", "..") or "/" in name or name.startswith(".z"):
+    if name in ("", ".", "..") or "/" in name or "\\" in name or name.startswith(".z"):
         raise WriterError(
-            f"'{name}' cannot be a name in zarr: names have no '/', are not empty, '.' or '..', and do not begin with "
-            "'.z'; rename the variable",
+            f"'{name}' cannot be a name in zarr: names have no '/' or '\\', are not empty, '.' or '..', and do not "
+            "begin with '.z'; rename the variable",
             variable=key,
             feature="name",
         )

@@ -170,7 +170,7 @@ def why_refused(array: ManifestArray, /, *, name: str) -> str | None:
     """Say why zarr cannot have an array: no data type for its values, or no such name; ``None`` where it can."""
     if name.rpartition("/")[2] == "zarr.json":
         return f"variable '{name}' has the name of zarr's metadata: rename it, or read it with vds.virtual.open()"
-    if "\\" in name:
+    if "\\" in name or name.rpartition("/")[2] in (".", ".."):
         return f"variable '{name}' has a name that zarr takes for a path: rename it, or read it with vds.virtual.open()"
     if _is_known(array.dtype):
         return None
