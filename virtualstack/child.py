@@ -213,11 +213,9 @@ class _Child:
             raise _not_started("this Python does not know where it is (sys.executable)")
         theirs, self._requests = os.pipe()
         self._answers, answers = os.pipe()
-        here = str(Path(__file__).parents[1])
-        paths = [x for x in sys.path if isinstance(x, str) and x and x != here]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, *paths, here],
+                [sys.executable, "-P", "-c", _START, *_paths()],
                 stdin=theirs,
                 stdout=answers,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
@@ -318,6 +316,14 @@ class _Child:
         else:
             reason = f"ended its process with status {status}"
         return ChildDiedError(reason, is_doubtful=self.n_uses > 1)
+
+
+def _paths() -> list[str]:
+    """Return where this process looks for modules; the current folder only where this package is in it."""
+    here = str(Path(__file__).parents[1])
+    current = [here] if here == str(Path.cwd()) else []
+    paths = [x for given in sys.path if isinstance(given, str) for x in ([given] if given else current)]
+    return paths if here in paths else [*paths, here]
 
 
 _LATE = {-getattr(signal, name) for name in ("SIGPROF", "SIGALRM") if hasattr(signal, name)}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,11 @@ from xarray.backends import (
     ScipyBackendEntrypoint,
 )
 
+from virtualstack.child import ChildDiedError, InChild
 from virtualstack.errors import MalformedFileError, MissingDependencyError, UnsupportedFeatureError
 from virtualstack.location import absolute_url, local_path
-from virtualstack.storage import SourceFile, Storage, StorageLike
+from virtualstack.storage import Source, SourceFile, Storage, StorageLike
+from virtualstack_child.faults import LibraryError
 
 __all__ = [
     "Difference",
@@ -240,7 +243,7 @@ def open_independently(
     engine, options = _engine(url, head)
     target: Any = SourceFile(source) if path is None else str(path)
     if head not in _CLASSIC and not storage.may_open("file:///"):
-        _check_alone(target, url)
+        _check_alone(source, path, url)
     try:
         # An engine given by its class, not by name: xarray then loads no other plugin.
         dataset = xr.open_dataset(
@@ -256,14 +259,13 @@ def open_independently(
         yield dataset
 
 
-def _check_alone(target: Any, url: str) -> None:
+def _check_alone(source: Source, path: Path | None, url: str) -> None:
     """Check that a file makes the HDF5 library open no others, which it does without asking us."""
-    elsewhere = importlib.import_module("virtualstack.readers.hdf5.elsewhere")
-    h5py = importlib.import_module("h5py")
+    size, place = (source.size, ()) if path is None else (None, (str(path),))
     try:
-        with h5py.File(target, "r") as file:
-            found = elsewhere.names_elsewhere(file, values=True)
-    except (OSError, RuntimeError, ValueError, LookupError) as error:
+        with closing(InChild("virtualstack_child.hdf5:OpenFile", *place, False, size=size, read=source.read)) as file:
+            found = file.call("elsewhere")
+    except (LibraryError, ChildDiedError) as error:
         raise MalformedFileError(f"'{url}' cannot be opened by h5py: {error}", url=url) from error
     if found is not None:
         raise UnsupportedFeatureError(

@@ -2,6 +2,7 @@ import pickle
 import subprocess
 import sys
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -12,11 +13,11 @@ import pytest
 from tests.corpus.report import datasets, judge
 from tests.data import make_hdf5
 from tests.data.make_hdf5 import A, make, numbered
+from virtualstack.child import InChild
 from virtualstack.location import absolute_url
 from virtualstack.manifests import EMPTY, ENTRY, INLINE, MISSING, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.readers.hdf5.chunks import UnlistableChunksError, _true_cells
-from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
@@ -78,11 +79,11 @@ def test_the_parsers_and_the_library_agree(name, tmp_path):
 def test_the_library_is_not_asked(name, tmp_path, monkeypatch):
     """But for values that only it can convert, such as strings of variable length: so comparing with it says a lot."""
 
-    def refuse(library):
+    def refuse(opened, method, *arguments):
         raise AssertionError("the HDF5 library was asked")
 
     path = make(name, tmp_path)
-    monkeypatch.setattr(Library, "file", property(refuse))
+    monkeypatch.setattr(InChild, "call", refuse)
     assert read(path).arrays
 
 
@@ -127,24 +128,34 @@ def test_a_user_block_shifts_all_offsets(tmp_path):
     assert group.arrays["contiguous_never_written"].manifest.entries["location"].item() == EMPTY
 
 
+def list_otherwise(monkeypatch, **changes):
+    """Let the HDF5 library list chunks as another release of it would."""
+    call = InChild.call
+
+    def changed(opened, method, *arguments):
+        found = call(opened, method, *arguments)
+        return replace(found, **changes) if method == "chunks" else found
+
+    monkeypatch.setattr(InChild, "call", changed)
+
+
 def test_libraries_that_do_not_count_the_user_block(tmp_path, monkeypatch):
     """Older ones list chunks from its end; the reader asks the library which one it is."""
     path = make("user_block_earliest", tmp_path)
     right = read(path, LIBRARY).arrays["edges"].manifest.entries["offset"]
-    monkeypatch.setattr("virtualstack.readers.hdf5.chunks._counts_user_block", lambda: False)
+    list_otherwise(monkeypatch, counts_user_block=False)
     np.testing.assert_array_equal(read(path, LIBRARY).arrays["edges"].manifest.entries["offset"], right + 1024)
 
 
 def test_lists_that_make_no_sense_are_inlined(tmp_path, monkeypatch):
     """Chunks outside of the array, twice in one place, or in an unknown order are never taken for places."""
     path = make("indexes_latest", tmp_path)
-    chunks = "virtualstack.readers.hdf5.chunks."
-    monkeypatch.setattr(f"{chunks}_lists_moved_axes", lambda: False)
-    assert "has a chunk outside of the array" in refusals(read(path, LIBRARY))["/second"][1]
-    monkeypatch.setattr(f"{chunks}_true_cells", lambda listed, *rest: listed * 0)
-    assert "two chunks for one place" in refusals(read(path, LIBRARY))["/second"][1]
-    monkeypatch.setattr(f"{chunks}_true_cells", _true_cells)
-    monkeypatch.setattr(f"{chunks}_lists_moved_axes", lambda: True)
+    with monkeypatch.context() as patch:
+        list_otherwise(patch, lists_moved_axes=False)
+        assert "has a chunk outside of the array" in refusals(read(path, LIBRARY))["/second"][1]
+    with monkeypatch.context() as patch:
+        patch.setattr("virtualstack.readers.hdf5.chunks._true_cells", lambda listed, *rest: listed * 0)
+        assert "two chunks for one place" in refusals(read(path, LIBRARY))["/second"][1]
     layout = ChunkedLayout(version=4, chunk=(3, 7), element_size=2, index="extensible", address=None)
     listed = np.array([[1, 0]])
     with pytest.raises(UnlistableChunksError, match="lists an extensible array in an unknown way"):
@@ -305,8 +316,8 @@ def test_a_filter_without_plugin_is_refused_with_the_remedy(tmp_path):
             dataset = make_hdf5.low_level(file, name, h5py.h5t.STD_I32LE, (4, 6), dcpl)
             dataset.id.write_direct_chunk((0, 0), A[:2, :3].tobytes(), filter_mask=mask)
     reason = (
-        "no codec for filter 305 (lzo) yet, and the HDF5 library has no plugin for filter 305 (lzo); "
-        "pip install 'virtualstack[hdf5]' brings many"
+        "no codec for filter 305 (lzo) yet, and the HDF5 library has no plugin for filter 305 (lzo), nor has the "
+        "package hdf5plugin. Where you have one, name its folder in the environment variable HDF5_PLUGIN_PATH"
     )
     group = read(path)
     assert refusals(group) == {"/x": ("refused", reason)}

@@ -169,7 +169,7 @@ def test_other_types_count_as_netcdf_counts_them(what, tmp_path):
         group.create_dataset("b", (7,), "f4")
         file.create_dataset("z", (5,), "f4")
     with netCDF4.Dataset(path) as theirs:
-        for metadata in ("own", "library"):
+        for metadata in ("auto", "own", "library"):
             ours = HDF5(metadata=metadata).read(absolute_url(path), Storage.of(None), ReadOptions())
             assert compare(theirs, ours) == []
 

@@ -122,7 +122,7 @@ def _values_that_differ(path: Path) -> str:
 
 def judge(path: Path) -> tuple[str, str]:
     """Say how a damaged file ends, and why."""
-    how, own = in_a_process(path, "own")
+    how, own = in_a_process(path, "auto")
     if how in ("other", "died"):
         lib_how, lib = in_a_process(path, "library")
         same = how == "died" and lib_how == "died" and own != "SIGALRM"

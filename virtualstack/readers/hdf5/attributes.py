@@ -51,7 +51,9 @@ HIDDEN = frozenset(
 ADDRESS = np.dtype("<u8")
 """An element that is a reference to an object."""
 
-_SCALE = b"DIMENSION_SCALE"
+_SCALE = b"DIMENSION_SCALE\0"
+"""What H5DSis_scale asks for: 15 characters and the NUL that ends them, in one element."""
+
 _MAX_RANK = 32  # H5S_MAX_RANK
 
 
@@ -155,20 +157,14 @@ class AttributeReader:
         if not by_name:
             return _NO_SCALE
         kind, name = by_name.get(b"CLASS"), by_name.get(b"NAME")
-        for text in (kind, name):
-            if text is not None and (text.datatype.kind != "string" or text.space.shape != ()):
-                return None
         number = _integers(by_name.get(b"_Netcdf4Dimid"))
         coordinates = _integers(by_name.get(b"_Netcdf4Coordinates"))
         if number is None or coordinates is None:
             return None
-        try:
-            attached, fault = self._attached(by_name.get(b"DIMENSION_LIST"), rank)
-        except StructureError:
-            return None
+        attached, fault = self._attached(by_name.get(b"DIMENSION_LIST"), rank)
         return Scale(
-            is_scale=kind is not None and kind.data.split(b"\0")[0] == _SCALE,
-            name=b"" if name is None else name.data.split(b"\0")[0],
+            is_scale=_one_text(kind) == _SCALE and kind is not None and kind.datatype.padding == "nullterm",
+            name=_one_text(name).split(b"\0")[0],
             number=number[0] if number and number[0] >= 0 else None,
             coordinates=coordinates,
             attached=attached,
@@ -181,9 +177,13 @@ class AttributeReader:
             return None, ""
         base, width = attribute.datatype.base, self._superblock.widths.address
         if attribute.space.shape != (rank,) or base is None or base.variant != "object" or base.size != width:
-            raise StructureError("a list of dimension scales of an unknown form")
+            return ((),) * rank, "the list of its dimension scales is of an unknown form"
         axes, fault = [], ""
-        for pointer in pointers(attribute.data, rank, self._superblock):
+        try:
+            found = pointers(attribute.data, rank, self._superblock)
+        except StructureError as error:
+            return ((),) * rank, f"the list of its dimension scales is damaged: {error}"
+        for pointer in found:
             try:
                 raw = self.bytes_at(pointer, width)
             except StructureError as error:  # the HDF5 library may hang there
@@ -219,6 +219,13 @@ def _text_in_place(attribute: Attribute, shape: tuple[int, ...]) -> Any:
 
 _OF_SCALES = frozenset({b"CLASS", b"NAME", b"_Netcdf4Dimid", b"_Netcdf4Coordinates", b"DIMENSION_LIST"})
 _NO_SCALE = Scale()
+
+
+def _one_text(attribute: Attribute | None) -> bytes:
+    """Return the one text of fixed length that an attribute holds; nothing where it holds something else."""
+    if attribute is None or attribute.datatype.kind != "string" or attribute.space.shape is None:
+        return b""
+    return attribute.data[: attribute.datatype.size] if math.prod(attribute.space.shape) == 1 else b""
 
 
 def _integers(attribute: Attribute | None) -> tuple[int, ...] | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from virtualstack.codecs.pipeline import decode
 from virtualstack.readers.hdf5.structures.datatype_message import Datatype, FloatLayout, Member, parse_datatype
 from virtualstack.readers.hdf5.structures.requests import StructureError
 
-__all__ = ["ElementType", "converted_dtype", "element_type", "of_library", "packed", "plain", "value_of"]
+__all__ = ["ElementType", "element_type", "of_library", "packed", "plain", "value_of"]
 
 _IEEE = {
     2: FloatLayout(15, 10, 5, 0, 10, 15, "implied"),
@@ -43,19 +43,6 @@ _NAMES = {
     "time": "the time class",
 }
 _NUMPY_TAG = re.compile(rb"NUMPY:([<>|=]?[mMiufcbSUV][0-9]{0,9}(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)")
-
-
-class _Encodes(Protocol):
-    """A datatype of the HDF5 library: ``h5py.h5t.TypeID``."""
-
-    def encode(self) -> bytes: ...
-
-
-class _HasDtype(Protocol):
-    """A dataset of the HDF5 library: ``h5py.Dataset``."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +95,8 @@ def plain(dtype: np.dtype[Any], /) -> np.dtype[Any]:
     return np.dtype(dtype.str)
 
 
-def of_library(tid: _Encodes, /) -> Datatype:
-    """Give a datatype of the HDF5 library, as it would stand in a file.
+def of_library(encoded: bytes, /) -> Datatype:
+    """Return a datatype that the HDF5 library has encoded.
 
     Raises
     ------
@@ -117,13 +104,13 @@ def of_library(tid: _Encodes, /) -> Datatype:
         It is of a form that `parse_datatype` does not know.
     """
     # H5Tencode: the type of the message and the version of the encoding, then the message
-    return parse_datatype(tid.encode()[2:])[0]
+    return parse_datatype(encoded[2:])[0]
 
 
-def element_type(datatype: Datatype | _Encodes, /) -> ElementType:
+def element_type(datatype: Datatype | bytes, /) -> ElementType:
     """Interpret an HDF5 datatype.
 
-    One of the HDF5 library that `parse_datatype` does not know is ``"converted"``.
+    One that the HDF5 library has encoded and `parse_datatype` does not know is ``"converted"``.
     """
     if isinstance(datatype, Datatype):
         return _interpret(datatype)
@@ -144,25 +131,6 @@ def value_of(raw: bytes, found: ElementType, /) -> NDArray[Any]:
     if found.stored is None:
         raise ValueError(f"stored bytes of {found.reason} are no values")
     return decode(raw, found.codecs, found.stored, found.subshape).astype(packed(found.stored))
-
-
-def converted_dtype(datatype: Datatype | _HasDtype, /) -> np.dtype[Any]:
-    """Give the dtype that h5py converts elements to, as values have it; without the shape of an array type.
-
-    Raises
-    ------
-    TypeError
-        There is none: the elements are ``"refused"``, or text or paths.
-    """
-    if not isinstance(datatype, Datatype):
-        dtype: np.dtype[Any] = datatype.dtype
-        return packed(dtype.subdtype[0] if dtype.subdtype is not None else dtype)
-    while datatype.kind == "array" and datatype.base is not None:
-        datatype = datatype.base
-    try:
-        return packed(_dtype(datatype))
-    except _NotBytesError as error:
-        raise TypeError(error.reason) from error
 
 
 class _NotBytesError(Exception):

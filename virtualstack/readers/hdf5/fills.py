@@ -8,10 +8,10 @@ import numpy as np
 
 from virtualstack.manifests import Fill
 from virtualstack.readers.hdf5.datatypes import value_of
-from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.structures.requests import StructureError
 from virtualstack.readers.hdf5.tree import Variable
+from virtualstack_child.faults import LibraryError
 
 __all__ = ["fill_of", "given_fill"]
 
@@ -54,11 +54,8 @@ def given_fill(variable: Variable, dtype: np.dtype[Any], library: Library, /) ->
             return Fill.of(variable.read_texts(raw, _MAX_TEXT)[0], dtype)
         except StructureError as error:
             raise LibraryError(f"its fill value is damaged: {error}") from error
-    dataset = library.dataset(variable.raw_path)
-    with library_errors():
-        if element.kind == "text":
-            return Fill.of(dataset.fillvalue or b"", dtype)
-        # integers of odd sizes have a dtype here alone
-        cell = np.zeros((), dtype if element.codecs else dataset.dtype)
-        dataset.id.get_create_plist().get_fill_value(cell)
+    if element.kind == "text":
+        return Fill.of(library.text_fill(variable.raw_path), dtype)
+    # integers of odd sizes have a dtype here alone
+    cell = library.fill(variable.raw_path, dtype if element.codecs else None)
     return Fill(dtype, cell.astype(dtype).tobytes())

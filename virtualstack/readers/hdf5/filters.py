@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from h5py import h5p, h5pl, h5z
 
 from virtualstack.codecs.hdf5.shuffle import SHUFFLE
 from virtualstack.codecs.metadata import Codec
 from virtualstack.readers.hdf5.filter_codecs import codec_of_filter
 
-__all__ = ["Filter", "codecs_of", "enable_plugins", "filter_of", "filters_of", "missing_plugin", "obstacle", "passed"]
+__all__ = ["Filter", "codecs_of", "filter_of", "is_nonsense", "obstacle", "passed"]
 
 # Names of registered filters, for messages: https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md
 _NAMES = {
@@ -94,12 +89,6 @@ def filter_of(number: int, name: bytes, values: Sequence[int], /) -> Filter:
     return Filter(id=int(number), name=text, values=tuple(int(x) for x in values))
 
 
-def filters_of(dcpl: h5p.PropDCID, /) -> tuple[Filter, ...]:
-    """Read the pipeline of a dataset, in the order of encoding."""
-    steps = (dcpl.get_filter(i) for i in range(dcpl.get_nfilters()))
-    return tuple(filter_of(code, name, values) for code, _, values, name in steps)
-
-
 def obstacle(filters: Sequence[Filter], /) -> str | None:
     """Say which filter no codec decodes, or ``None``."""
     for step in filters:
@@ -121,29 +110,6 @@ def is_nonsense(filters: Sequence[Filter], /) -> bool:
             except ValueError:
                 return True
     return False
-
-
-def missing_plugin(filters: Sequence[Filter], /) -> str | None:
-    """Say which filter the HDF5 library itself has no plugin for, or ``None``."""
-    enable_plugins()
-    for step in filters:
-        if not h5z.filter_avail(step.id):
-            return f"the HDF5 library has no plugin for {step}; pip install 'virtualstack[hdf5]' brings many"
-    return None
-
-
-@functools.cache
-def enable_plugins() -> None:
-    """Let the HDF5 library find the filters of the package ``hdf5plugin``, where it is installed.
-
-    The package ``netCDF4`` has filters, too, built for the HDF5 library that it brings along; on import it names their
-    folder in the environment. In that of h5py they fail or crash, and ``hdf5plugin`` makes way for them.
-    """
-    for i in reversed(range(h5pl.size())):
-        if b"netCDF4" in h5pl.get(i):
-            h5pl.remove(i)
-    with contextlib.suppress(ModuleNotFoundError):
-        importlib.import_module("hdf5plugin")
 
 
 def passed(filters: Sequence[Filter], mask: int, /) -> tuple[Filter, ...]:

@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import numpy as np
-
-from virtualstack.readers.hdf5.faults import LibraryError, library_errors
 from virtualstack.readers.hdf5.fetch import Metadata
 from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.structures.layout_message import ContiguousLayout
 from virtualstack.readers.hdf5.tree import Group, Variable, decode_text
+from virtualstack_child.faults import LibraryError
 
 __all__ = ["Structure", "axis_names", "parse_structures", "read_struct_metadata"]
 
@@ -136,11 +134,10 @@ def _text_of(variable: Variable, metadata: Metadata, library: Library) -> bytes:
         if not 0 <= offset <= metadata.size - length:
             raise _NoTextError("it lies outside of the file")
         return metadata.read(offset, length).split(b"\0")[0]
-    with library_errors():
-        values = np.asarray(library.dataset(variable.raw_path)[()], object).reshape(-1).tolist()
-    if len(values) != 1 or not isinstance(values[0], bytes):
+    _, texts = library.texts(variable.raw_path)
+    if len(texts) != 1:
         raise _NoTextError("it is not one text")
-    return values[0].split(b"\0")[0]
+    return texts[0].split(b"\0")[0]
 
 
 def axis_names(root: Group, structures: Sequence[Structure], /) -> dict[str, tuple[str, ...]]:

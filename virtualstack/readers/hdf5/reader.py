@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar, Literal
 
+from virtualstack.child import ChildDiedError
 from virtualstack.errors import MalformedFileError, ManifestError, StorageError
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.hdf5.check import differences
 from virtualstack.readers.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
-from virtualstack.readers.hdf5.faults import LibraryError
 from virtualstack.readers.hdf5.fetch import Metadata
 from virtualstack.readers.hdf5.finder import DatasetFinder
 from virtualstack.readers.hdf5.hdfeos import axis_names, parse_structures, read_struct_metadata
@@ -34,6 +34,7 @@ from virtualstack.readers.hdf5.walk import walk
 from virtualstack.readers.hdf5.walked import Extent, WalkedView
 from virtualstack.sizes import byte_count
 from virtualstack.storage import LocalSource, Source, Storage
+from virtualstack_child.faults import LibraryError
 
 __all__ = ["HDF5"]
 
@@ -52,8 +53,10 @@ class HDF5:
         for one chunk each. Values that are not compressed are read in parts in any case; what is cut can also be
         written to zarr, and computed with dask, in chunks of that size.
     metadata
-        Who reads the metadata: ``"own"`` parsers, which ask the HDF5 library for what they do not know; the
-        ``"library"`` alone, which is slower; or both, to ``"check"`` that they agree.
+        Who reads the metadata. ``"auto"``: parsers of virtualstack, and the HDF5 library for what these do not know.
+        ``"own"``: these parsers alone; what they do not know is refused. ``"library"``: the HDF5 library alone, which
+        is slower. ``"check"``: both, to see that they agree. The HDF5 library works in a child process, as damaged
+        files may crash it.
     eos_dimensions
         Whether the StructMetadata of HDF-EOS5 names the dimensions of datasets that have no dimension scales. netCDF-C
         does not look at it, and numbers them: ``phony_dim_0``.
@@ -62,14 +65,14 @@ class HDF5:
     name: ClassVar[str] = "hdf5"
 
     contiguous_chunk_size: int | str | None = None
-    metadata: Literal["own", "library", "check"] = "own"
+    metadata: Literal["auto", "own", "library", "check"] = "auto"
     eos_dimensions: bool = True
 
     def __post_init__(self) -> None:
         if self._chunk_size() == 0:
             raise ValueError("contiguous_chunk_size=0 is no size of a chunk; None leaves contiguous values in one")
-        if self.metadata not in ("own", "library", "check"):
-            raise ValueError(f"metadata={self.metadata!r}; it is 'own', 'library' or 'check'")
+        if self.metadata not in ("auto", "own", "library", "check"):
+            raise ValueError(f"metadata={self.metadata!r}; it is 'auto', 'own', 'library' or 'check'")
 
     def _chunk_size(self) -> int | None:
         size = self.contiguous_chunk_size
@@ -104,7 +107,7 @@ class HDF5:
 
         def open_file(url: str) -> SourceFile:
             source = storage.source(url)
-            metadata, library = _views(source, storage)
+            metadata, library = self._views(source, storage)
             return SourceFile(
                 source=source, metadata=metadata, library=library, finder=DatasetFinder(metadata, library)
             )
@@ -132,7 +135,8 @@ class HDF5:
             )
 
         source = storage.source(url)
-        with _opened(source, storage) as (metadata, library):
+        metadata, library = self._views(source, storage)
+        with closing(library), _damage_named(url):
             tree = self._tree(metadata, library, options, extent)
             context = context_of(source, metadata, library, tree.paths, ())
             text = read_struct_metadata(tree, metadata, library) if self.eos_dimensions else ""
@@ -141,7 +145,7 @@ class HDF5:
 
     def _checked(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
         """Read a file in both ways, and compare."""
-        own, library = (replace(self, metadata=x).read(url, storage, options) for x in ("own", "library"))
+        own, library = (replace(self, metadata=x).read(url, storage, options) for x in ("auto", "library"))
         found = list(differences(own, library))
         if found:
             raise MalformedFileError(
@@ -151,13 +155,24 @@ class HDF5:
             )
         return own
 
+    def _views(self, source: Source, storage: Storage) -> tuple[Metadata, Library]:
+        url = source.location.url
+        path = local_path(url) if isinstance(source, LocalSource) else None
+        if path is not None and is_locked(path):
+            raise _locked(url)
+        metadata = Metadata(source)
+        is_alone = not storage.may_open("file:///")
+        return metadata, Library(metadata, path, is_alone=is_alone, is_forbidden=self.metadata == "own")
+
     def _tree(self, metadata: Metadata, library: Library, options: ReadOptions, extent: Extent | None = None) -> Group:
         """Find the objects of a file: by the walk where it knows all groups, else by the HDF5 library."""
         if self.metadata == "library":
             return build_tree(library)
         try:
             objects = walk(metadata, lambda path: _wants_chunks(path, options))
-        except StructureError:
+        except StructureError as error:
+            if library.is_forbidden:
+                raise LibraryError(f"{error}, and metadata='own' leaves nothing to the HDF5 library") from error
             return build_tree(library)
         return build_tree(WalkedView(objects, metadata, library, extent))
 
@@ -168,30 +183,19 @@ def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
 
 
 @contextmanager
-def _opened(source: Source, storage: Storage) -> Iterator[tuple[Metadata, Library]]:
-    metadata, library = _views(source, storage)
-    with closing(library), _damage_named(source.location.url):
-        yield metadata, library
-
-
-def _views(source: Source, storage: Storage) -> tuple[Metadata, Library]:
-    url = source.location.url
-    path = local_path(url) if isinstance(source, LocalSource) else None
-    if path is not None and is_locked(path):
-        raise _locked(url)
-    metadata = Metadata(source)
-    return metadata, Library(
-        metadata, metadata.file() if path is None else path, is_alone=not storage.may_open("file:///")
-    )
-
-
-@contextmanager
 def _damage_named(url: str) -> Iterator[None]:
     """Errors of the HDF5 library that nobody else takes mean that a file is damaged."""
     try:
         yield
     except LibraryError as error:
         raise _damaged(url, str(error)) from error
+    except ChildDiedError as error:
+        raise MalformedFileError(
+            f"'{url}' is damaged: the HDF5 library, which was asked for what the parsers of virtualstack do not know "
+            f"or find wrong, {error}. Fetch it again, or read what these parsers know of it with "
+            "reader=HDF5(metadata='own')",
+            url=url,
+        ) from error
 
 
 def _locked(url: str) -> StorageError:

@@ -20,8 +20,8 @@ from virtualstack.readers.hdf5.chunks import UnlistableChunksError
 from virtualstack.readers.hdf5.contiguous import Segment, contiguous_chunks
 from virtualstack.readers.hdf5.datatypes import packed
 from virtualstack.readers.hdf5.external import external_segments
-from virtualstack.readers.hdf5.filters import Filter, codecs_of, is_nonsense, missing_plugin, obstacle, passed
-from virtualstack.readers.hdf5.library import Library
+from virtualstack.readers.hdf5.filters import Filter, codecs_of, is_nonsense, obstacle, passed
+from virtualstack.readers.hdf5.library import Library, missing_plugin
 from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
 from virtualstack.readers.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.readers.hdf5.structures.layout_message import (
@@ -226,10 +226,11 @@ def _chunked(
         raise NoReferencesError(
             f"a chunk grid of {n} cells, for whose {n * ENTRY.itemsize} bytes no memory is left"
         ) from error
+    asks = not context.library.is_forbidden
     manifest = ChunkManifest(
         entries=entries,
         fills=(fill,),
-        encodings=tuple(ChunkEncoding.of(stored, chunks, _codecs(pipeline)) for pipeline in pipelines),
+        encodings=tuple(ChunkEncoding.of(stored, chunks, _codecs(pipeline, asks)) for pipeline in pipelines),
         locations=(context.location,),
     )
     return manifest, grid
@@ -249,11 +250,11 @@ def _entries(table: ChunkTable, rows: NDArray[np.intp] | int, shape: tuple[int, 
 
 
 @functools.lru_cache(maxsize=256)
-def _codecs(filters: tuple[Filter, ...]) -> tuple[Codec, ...]:
-    """Give the codecs that decode chunks that went through these filters, or raise where there are none."""
+def _codecs(filters: tuple[Filter, ...], asks_library: bool) -> tuple[Codec, ...]:
+    """Return the codecs that decode chunks that went through these filters, or raise where there are none."""
     reason = obstacle(filters)
     if reason is not None:
-        missing = missing_plugin(filters)
+        missing = missing_plugin(filters) if asks_library else None
         if missing is not None:
             raise LostValuesError(f"{reason}, and {missing}")
         raise LostValuesError(reason) if is_nonsense(filters) else NoReferencesError(reason)

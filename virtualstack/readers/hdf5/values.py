@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import h5py
 import numpy as np
-from h5py import h5l, h5s
 from numcodecs import VLenUTF8
 from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
-from virtualstack.readers.hdf5.datatypes import ElementType, packed
-from virtualstack.readers.hdf5.faults import LibraryError, library_errors
-from virtualstack.readers.hdf5.filters import enable_plugins
+from virtualstack.readers.hdf5.datatypes import packed
+from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.object_references import DanglingReferenceError, reference_paths
-from virtualstack.readers.hdf5.tree import decode_text
+from virtualstack.readers.hdf5.tree import Variable
+from virtualstack_child.faults import LibraryError
 
 __all__ = [
     "NotInlinedError",
@@ -67,14 +65,22 @@ def one_cell(shape: tuple[int, ...]) -> ChunkGrid:
 
 
 def inline_values(
-    dataset: h5py.Dataset, dtype: np.dtype[Any], shape: tuple[int, ...], fill: Fill, limit: int, /
+    variable: Variable,
+    library: Library,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    fill: Fill,
+    limit: int,
+    /,
 ) -> ChunkManifest:
     """Read all values as one INLINE chunk.
 
     Parameters
     ----------
-    dataset
+    variable
         Read as a whole.
+    library
+        Of its file.
     dtype, shape
         Of the values; the shape of an array type included.
     fill
@@ -90,7 +96,8 @@ def inline_values(
     check_size(math.prod(shape) * dtype.itemsize, limit)
     if not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
-    return inline_chunk(np.ascontiguousarray(_read(dataset)).reshape(shape).astype(dtype), fill)
+    values = _read(lambda: library.values(variable.raw_path), shape)
+    return inline_chunk(np.ascontiguousarray(values).reshape(shape).astype(dtype), fill)
 
 
 def inline_chunk(values: NDArray[Any], fill: Fill, /) -> ChunkManifest:
@@ -101,7 +108,7 @@ def inline_chunk(values: NDArray[Any], fill: Fill, /) -> ChunkManifest:
     )
 
 
-def inline_text(dataset: h5py.Dataset, fill: Fill, limit: int, /) -> ChunkManifest:
+def inline_text(variable: Variable, library: Library, fill: Fill, limit: int, /) -> ChunkManifest:
     """Read all strings as one INLINE chunk of zarr's ``vlen-utf8``.
 
     Raises
@@ -109,12 +116,16 @@ def inline_text(dataset: h5py.Dataset, fill: Fill, limit: int, /) -> ChunkManife
     NotInlinedError
         See there; or a string is not UTF-8.
     """
-    shape = dataset.shape
+    shape = variable.space or ()
     if not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
     check_number_of_strings(shape, limit)
-    raw = np.asarray(_read_text(dataset), object).reshape(-1).tolist()
-    return inline_strings([x or b"" for x in raw], shape, fill, limit)
+    try:
+        found, texts = library.texts(variable.raw_path)
+    except LibraryError as error:
+        raise _not_read(error) from error
+    _check_shape(found, shape)
+    return inline_strings(texts, shape, fill, limit)
 
 
 def check_number_of_strings(shape: tuple[int, ...], limit: int, /) -> None:
@@ -126,13 +137,17 @@ def check_number_of_strings(shape: tuple[int, ...], limit: int, /) -> None:
         )
 
 
-def inline_paths(dataset: h5py.Dataset, paths: Mapping[int, str], fill: Fill, limit: int, /) -> ChunkManifest:
+def inline_paths(
+    variable: Variable, library: Library, paths: Mapping[int, str], fill: Fill, limit: int, /
+) -> ChunkManifest:
     """Read all references to objects as one INLINE chunk of the paths of these.
 
     Parameters
     ----------
-    dataset
+    variable
         Read as a whole.
+    library
+        Of its file.
     paths
         Of all objects of the file, by address.
     fill
@@ -145,20 +160,20 @@ def inline_paths(dataset: h5py.Dataset, paths: Mapping[int, str], fill: Fill, li
     NotInlinedError
         See there; or a reference leads nowhere.
     """
-    shape = dataset.shape
+    shape = variable.space or ()
     if not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
-    check_size(math.prod(shape) * dataset.id.get_type().get_size(), limit, of=" of references")
-    references = _read_stored(dataset).view("<u8")
+    check_size(math.prod(shape) * variable.element.size, limit, of=" of references")
+    references = _read(lambda: library.stored(variable.raw_path), shape).view("<u8")
     try:
         texts = reference_paths(references, paths)
     except DanglingReferenceError:
-        texts = _all_paths(dataset, references, paths)
+        texts = _all_paths(library, references, paths)
     return inline_strings(texts, shape, fill, limit)
 
 
 def inline_stored(
-    dataset: h5py.Dataset, found: ElementType, shape: tuple[int, ...], fill: Fill, /, *, limit: int
+    variable: Variable, library: Library, shape: tuple[int, ...], fill: Fill, limit: int, /
 ) -> ChunkManifest:
     """Read all values as one INLINE chunk, with our own conversion of stored elements.
 
@@ -166,10 +181,10 @@ def inline_stored(
 
     Parameters
     ----------
-    dataset
-        Read as a whole.
-    found
-        Of kind ``"bytes"``.
+    variable
+        Read as a whole, of elements of kind ``"bytes"``.
+    library
+        Of its file.
     shape
         Of the values; that of an array type included.
     fill
@@ -182,30 +197,23 @@ def inline_stored(
     NotInlinedError
         See there.
     """
+    found = variable.element
     if found.stored is None or not math.prod(shape):
         return ChunkManifest.empty(one_cell(shape).shape, fill)
     dtype = packed(found.stored)
     check_size(math.prod(shape) * max(dtype.itemsize, found.size), limit)
     try:
-        values = decode(_read_stored(dataset).tobytes(), found.codecs, found.stored, shape).astype(dtype)
+        raw = _read(lambda: library.stored(variable.raw_path), variable.space or ())
+        values = decode(raw.tobytes(), found.codecs, found.stored, shape).astype(dtype)
     except CodecError as error:
         raise NotInlinedError(f"its values do not decode: {error}") from error
     return inline_chunk(values, fill)
 
 
-def _all_paths(dataset: h5py.Dataset, references: NDArray[np.uint64], paths: Mapping[int, str]) -> list[str]:
-    """Give the paths of any objects, committed datatypes too, by a walk over all links of the file."""
-    linked: dict[int, str] = {}
-
-    def add(name: bytes, link: Any) -> None:
-        if link.type == h5l.TYPE_HARD:
-            linked.setdefault(int(link.u), f"/{decode_text(name)}")  # from the end of the user block, as references
-
+def _all_paths(library: Library, references: NDArray[np.uint64], paths: Mapping[int, str]) -> list[str]:
+    """Return the paths of any objects, committed datatypes too, by a walk over all links of the file."""
     try:
-        with library_errors():
-            root = dataset.file["/"]
-            root.id.links.visit(add, info=True)
-        return reference_paths(references, linked | dict(paths))
+        return reference_paths(references, {**library.linked(), **paths})
     except (DanglingReferenceError, LibraryError) as error:
         raise NotInlinedError(str(error)) from error
 
@@ -228,51 +236,19 @@ def inline_strings(raw: Sequence[bytes | str], shape: tuple[int, ...], fill: Fil
     return ChunkManifest.from_bytes([encoded], shape=one_cell(shape).shape, encoding=encoding, fill=fill)
 
 
-def _read_text(dataset: h5py.Dataset) -> NDArray[Any]:
-    """Read strings; chunk by chunk where the HDF5 library cannot make fill values of a chunk that was never written.
-
-    Making a fill value of variable length, it tries to put it into the heap of the file, which is open for reading.
-    """
-    maxshape = dataset.maxshape
-    is_listed_right = maxshape is None or None not in maxshape[1:]  # see `chunk_table`
+def _read(read: Callable[[], NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
     try:
-        return _read(dataset)
-    except NotInlinedError:
-        if dataset.chunks is None or not is_listed_right:
-            raise
-    values = np.full(dataset.shape, dataset.fillvalue or b"", object)
-    stored: list[Any] = []
-    try:
-        with library_errors():
-            dataset.id.chunk_iter(stored.append)
+        values = read()
     except LibraryError as error:
-        raise NotInlinedError(f"the HDF5 library cannot list its chunks: {error}") from error
-    for chunk in stored:
-        box = tuple(
-            slice(first, min(first + n, end))
-            for first, n, end in zip(chunk.chunk_offset, dataset.chunks, dataset.shape, strict=True)
-        )
-        values[box] = _read(dataset, box)
+        raise _not_read(error) from error
+    _check_shape(values.shape, shape)
     return values
 
 
-def _read_stored(dataset: h5py.Dataset) -> NDArray[Any]:
-    """Read elements as they are stored, shape that of the dataset, with the filters undone."""
-    enable_plugins()
-    tid = dataset.id.get_type()
-    raw = np.zeros(dataset.shape, f"V{tid.get_size()}")
-    try:
-        with library_errors():
-            dataset.id.read(h5s.ALL, h5s.ALL, raw, tid)
-    except LibraryError as error:
-        raise NotInlinedError(f"the HDF5 library cannot read it: {error}") from error
-    return raw
+def _not_read(error: LibraryError) -> NotInlinedError:
+    return NotInlinedError(f"the HDF5 library cannot read it: {error}")
 
 
-def _read(dataset: h5py.Dataset, box: tuple[slice, ...] = ()) -> NDArray[Any]:
-    enable_plugins()
-    try:
-        with library_errors():
-            return np.asarray(dataset[box])
-    except LibraryError as error:
-        raise NotInlinedError(f"the HDF5 library cannot read it: {error}") from error
+def _check_shape(found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    if found != wanted:
+        raise NotInlinedError(f"the HDF5 library reads the shape {found} of it, and its header says {wanted}")

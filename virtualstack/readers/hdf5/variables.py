@@ -10,8 +10,7 @@ import numpy as np
 
 from virtualstack.manifests import ENTRY, MISSING, ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
 from virtualstack.manifests import value_changing as cf_of
-from virtualstack.readers.hdf5.datatypes import converted_dtype, packed
-from virtualstack.readers.hdf5.faults import LibraryError, library_errors
+from virtualstack.readers.hdf5.datatypes import packed
 from virtualstack.readers.hdf5.fills import fill_of
 from virtualstack.readers.hdf5.library import Library
 from virtualstack.readers.hdf5.obstacles import LostValuesError, NoReferencesError
@@ -27,6 +26,7 @@ from virtualstack.readers.hdf5.values import (
     inline_values,
     one_cell,
 )
+from virtualstack_child.faults import LibraryError
 
 __all__ = ["read_variable"]
 
@@ -47,15 +47,13 @@ def read_variable(
     if found.kind == "refused":
         return None, Refusal(path=variable.path, reason=found.reason)
     try:
-        with library_errors():
-            value_dtype = _value_dtype(variable, context.library)
+        value_dtype = _value_dtype(variable, context.library)
     except LibraryError as error:  # such as integers of 3 bytes
         return None, Refusal(path=variable.path, reason=f"{found.reason}; the HDF5 library cannot read it: {error}")
     if value_dtype.hasobject and value_dtype.kind != "T":  # h5py makes Python objects of the elements
         return None, Refusal(path=variable.path, reason=found.reason)
     shape = variable.shape or ()
-    with library_errors():
-        fill = fill_of(variable, value_dtype, context.library)
+    fill = fill_of(variable, value_dtype, context.library)
     refusal = None
     if variable.shape is None:
         manifest, grid = _nothing(value_dtype), one_cell(())
@@ -102,14 +100,13 @@ def _inlined(
             return inline_own_text(variable, variable.read_texts, fill, context)
     if context.library.is_alone and (variable.external or isinstance(variable.layout, VirtualLayout)):
         raise NotInlinedError("they are in other files, which the HDF5 library may not open")
-    dataset = context.library.dataset(variable.raw_path)
     if found.kind == "text":
-        return inline_text(dataset, fill, limit)
+        return inline_text(variable, context.library, fill, limit)
     if found.kind == "paths":
-        return inline_paths(dataset, context.object_paths(), fill, limit)
+        return inline_paths(variable, context.library, context.object_paths(), fill, limit)
     if found.kind == "bytes":
-        return inline_stored(dataset, found, shape, fill, limit=limit)
-    return inline_values(dataset, dtype, shape, fill, limit)
+        return inline_stored(variable, context.library, shape, fill, limit)
+    return inline_values(variable, context.library, dtype, shape, fill, limit)
 
 
 def _references(
@@ -132,4 +129,4 @@ def _value_dtype(variable: Variable, library: Library) -> np.dtype[Any]:
     found = variable.element
     if found.kind in ("text", "paths"):
         return np.dtypes.StringDType()
-    return converted_dtype(library.dataset(variable.raw_path)) if found.stored is None else packed(found.stored)
+    return library.dtype(variable.raw_path) if found.stored is None else packed(found.stored)
