@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tests.codecs.test_hdf5_filters import FILTERS, create, values
+from tests.hdf5_pipelines import filters_of
 from virtualstack.codecs.bounded import bounded_decoder
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 from virtualstack.readers.hdf5.filter_codecs import codec_of_filter
-from virtualstack.readers.hdf5.filters import codecs_of, filters_of
+from virtualstack.readers.hdf5.filters import codecs_of
 
 MOST_MEMORY = 6 << 30
 DAMAGED = {

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
+from tests.hdf5_pipelines import filters_of
 from virtualstack.codecs.pipeline import CodecError, decode
-from virtualstack.readers.hdf5.filters import codecs_of, filters_of, obstacle, passed
+from virtualstack.readers.hdf5.filters import codecs_of, obstacle, passed
 
 NAMES = itertools.count()
 SHAPES = {

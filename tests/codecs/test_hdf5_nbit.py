@@ -10,10 +10,11 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
+from tests.hdf5_pipelines import filters_of
 from virtualstack.codecs.hdf5.bits import PADDING, gather, unpack
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import decode
-from virtualstack.readers.hdf5.filters import codecs_of, filters_of, obstacle
+from virtualstack.readers.hdf5.filters import codecs_of, obstacle
 
 NAMES = itertools.count()
 

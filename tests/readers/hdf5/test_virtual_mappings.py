@@ -1,5 +1,6 @@
 import random
 import re
+from contextlib import closing
 from pathlib import Path
 
 import h5py
@@ -7,10 +8,11 @@ import pytest
 from h5py import h5d, h5p, h5s, h5t
 from numcodecs.jenkins import jenkins_lookup3
 
-from virtualstack.readers.hdf5.library_mappings import read_mappings
+from virtualstack.readers.hdf5.library_mappings import mapping_of
 from virtualstack.readers.hdf5.selections import Blocks, Selection
 from virtualstack.readers.hdf5.structures.requests import StructureError, Widths
 from virtualstack.readers.hdf5.structures.virtual_mappings import Mapping, parse_mappings
+from virtualstack_child.hdf5 import OpenFile
 
 U = h5s.UNLIMITED
 VERSIONS = ["earliest", "v110", "v112", "v200"]
@@ -34,8 +36,8 @@ def stored(path: Path, version: str, shape: tuple[int, ...], mappings) -> tuple[
     raw = path.read_bytes()
     at = raw.index(b"GCOL") + 16
     size = int.from_bytes(raw[at + 8 : at + 16], "little")
-    with h5py.File(path) as file:
-        return raw[at + 16 : at + 16 + size], read_mappings(file["x"].id.get_create_plist())
+    with closing(OpenFile(str(path), False)) as file:
+        return raw[at + 16 : at + 16 + size], [mapping_of(x) for x in file.mappings(b"/x")]
 
 
 def boxes(selection: Selection):

@@ -134,10 +134,11 @@ def _text_of(variable: Variable, metadata: Metadata, library: Library) -> bytes:
         if not 0 <= offset <= metadata.size - length:
             raise _NoTextError("it lies outside of the file")
         return metadata.read(offset, length).split(b"\0")[0]
-    _, texts = library.texts(variable.raw_path)
-    if len(texts) != 1:
+    is_text = variable.element.kind == "text" or (stored is not None and stored.kind == "S")
+    if not is_text or math.prod(variable.shape) != 1:
         raise _NoTextError("it is not one text")
-    return texts[0].split(b"\0")[0]
+    _, (text,) = library.texts(variable.raw_path)
+    return text.split(b"\0")[0]
 
 
 def axis_names(root: Group, structures: Sequence[Structure], /) -> dict[str, tuple[str, ...]]:

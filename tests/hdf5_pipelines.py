@@ -1,0 +1,11 @@
+"""The pipeline of a dataset as h5py gives it."""
+
+from h5py import h5p
+
+from virtualstack.readers.hdf5.filters import Filter, filter_of
+
+
+def filters_of(dcpl: h5p.PropDCID, /) -> tuple[Filter, ...]:
+    """Read the pipeline of a dataset, in the order of encoding."""
+    steps = (dcpl.get_filter(i) for i in range(dcpl.get_nfilters()))
+    return tuple(filter_of(code, name, values) for code, _, values, name in steps)
