@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from virtualstack.errors import ReaderError, UnsupportedFeatureError
+from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError
 
 
 def named_in(message, *options):
@@ -176,3 +176,69 @@ def test_truncated_netcdf3_opens_without_all_variables_that_it_names(tmp_path):
         for name in ("v00", "v01"):
             np.testing.assert_array_equal(vds.virtual.open()[name].values, expected[name][:])
     assert len(vds) == 2
+
+
+# -- adding to a store ----------------------------------------------------------------------------------------
+
+
+def opened_part(path, times, *, seed, names=("t",), fixed=()):
+    """Write values along (time, x), and variables along x alone; return the virtual dataset and the values."""
+    rng = np.random.default_rng(seed)
+    made = xr.Dataset(
+        {name: (("time", "x"), rng.normal(size=(len(times), 3))) for name in names}
+        | {name: ("x", np.arange(3.0)) for name in fixed},
+        {"time": np.array(times, float), "x": [1.0, 2.0, 3.0]},
+    )
+    made.to_netcdf(path, engine="netcdf4", encoding={name: {"chunksizes": (1, 3)} for name in names})
+    return vs.open_virtual_dataset(path), made
+
+
+ADDING = {
+    "append": ([3, 4], lambda url, vds: vds.virtual.to_manifest_store(url, append_dim="time")),
+    "region": ([1, 2], lambda url, vds: vds.virtual.to_manifest_store(url, region="auto")),
+    "update": ([2, 3], lambda url, vds: vs.Repository.open(url).update(vds, dim="time")),
+}
+
+
+@pytest.mark.parametrize("how", ADDING)
+@pytest.mark.parametrize("fixed", [False, True], ids=["along time", "fixed"])
+def test_a_variable_that_the_store_has_not_is_added_first_or_left_out(tmp_path, how, fixed):
+    """Both remedies of the message work: without the variable, and once the store has it."""
+    url, (times, add) = str(tmp_path / "s.vstack"), ADDING[how]
+    first, a = opened_part(tmp_path / "a.nc", [0, 1, 2], seed=0)
+    first.virtual.to_manifest_store(url)
+    extra = {"fixed": ("q",)} if fixed else {"names": ("t", "q")}
+    new, b = opened_part(tmp_path / "b.nc", times, seed=1, **extra)
+    with pytest.raises(CombineError, match=r"drop_vars\('q'\).*combine_datasets") as caught:
+        add(url, new)
+    assert caught.value.variable == "q"
+    expected = b[["t"]].combine_first(a)
+    if how == "append" and not fixed:  # labels that are added with the variable are no more behind those of the store
+        joined = vs.combine_datasets([vs.open_virtual_dataset(url), new], join="outer")
+    else:
+        joined = vs.combine_datasets([vs.open_virtual_dataset(url), new[["q"]]], join="outer")
+    other = str(tmp_path / "other.vstack")
+    joined.virtual.to_manifest_store(other)
+    if not (how == "append" and not fixed):
+        add(other, new)
+    found = xr.open_dataset(other, engine="virtualstack").load()
+    np.testing.assert_array_equal(found["t"], expected["t"])
+    np.testing.assert_array_equal(found["q"].reindex_like(b["q"]), b["q"])
+    add(url, new.drop_vars("q"))
+    np.testing.assert_array_equal(xr.open_dataset(url, engine="virtualstack")["t"], expected["t"])
+
+
+def test_a_variable_that_only_the_store_has_is_given_from_it(tmp_path):
+    """What is appended gets a variable along other dimensions from the store, as the message says."""
+    url = str(tmp_path / "s.vstack")
+    first, a = opened_part(tmp_path / "a.nc", [0, 1, 2], seed=0, fixed=("area",))
+    first.virtual.to_manifest_store(url)
+    new, b = opened_part(tmp_path / "b.nc", [3], seed=1)
+    for join in ("exact", "outer"):
+        with pytest.raises(CombineError, match=r"ds\.assign\(\{'area'"):
+            new.virtual.to_manifest_store(url, append_dim="time", join=join)
+    given = new.assign({"area": vs.open_virtual_dataset(url)["area"]})
+    given.virtual.to_manifest_store(url, append_dim="time")
+    found = xr.open_dataset(url, engine="virtualstack").load()
+    np.testing.assert_array_equal(found["t"], np.concatenate([a["t"], b["t"]]))
+    np.testing.assert_array_equal(found["area"], a["area"])

@@ -258,7 +258,7 @@ def _check_sizes(group: ManifestGroup, dropped: frozenset[str]) -> None:
                 )
 
 
-def _key(name: str) -> str | None:
+def _key(name: str) -> Any:
     """Return the name that xarray has for a variable of a file."""
     return None if name == _NO_NAME else name
 

@@ -86,6 +86,11 @@ def _appended(
     new = fitted(new, old, fitting, but=[dim])
     if ordered:
         _check_order(dim, old, new)
+    either = {**old.variables, **new.variables}
+    absent = [name for name in either if name not in old.variables or name not in new.variables]
+    check_presence(old, new, [name for name in absent if dim not in either[name].dims])
+    if fitting.join != "outer":
+        check_presence(old, new, absent, more="join='outer' fills up with missing values; or ")
     old, new = _completed(old, new, dim, fitting), _completed(new, old, dim, fitting)
     if dim in old.sizes:
         joined = concat_parts([old, new], dim, fitting.keeping_attributes, fitting.storage)
@@ -101,13 +106,8 @@ def _appended(
 
 
 def _completed(part: Part, other: Part, dim: str, fitting: Fitting) -> Part:
-    """Give a part the variables that another one has and it lacks, where that is asked for."""
+    """Give a part the variables that another one has and it lacks."""
     absent = [name for name in other.variables if name not in part.variables]
-    if fitting.join == "outer":
-        odd, why = [name for name in absent if dim not in other.variables[name].dims], ""
-    else:
-        odd, why = absent, "join='outer' fills up with missing values what has the dimension; "
-    check_presence(part, other, odd, why + "leave it out with drop_vars, or add it to the store by itself")
     holes = {name: lacking(name, other, {**other.sizes, **part.sizes}, fitting) for name in absent}
     coordinates = [name for name in absent if name in other.coordinates]
     return replace(part.with_variables(holes, coordinates=coordinates), sizes=part.sizes)

@@ -262,8 +262,13 @@ def _cut_at(name: str, variable: xr.Variable, array: ManifestArray, like: Mappin
 # -- presence -------------------------------------------------------------------------------------------------
 
 
-def check_presence(part: Part, stored: Part, names: Collection[str], why: str, /) -> None:
-    """Refuse variables of a part that the store has not, or of a store that the part has not; ``names`` are these.
+def check_presence(stored: Part, part: Part, names: Collection[str], /, *, more: str = "") -> None:
+    """Refuse variables that a part has and the store has not, or the other way round; ``names`` are these.
+
+    Parameters
+    ----------
+    more
+        A remedy beside those that always work.
 
     Raises
     ------
@@ -271,13 +276,21 @@ def check_presence(part: Part, stored: Part, names: Collection[str], why: str, /
         There are some.
     """
     for name in names:
-        having, other = (part, stored) if name in part.variables else (stored, part)
+        is_new = name in part.variables
+        having, other = (part, stored) if is_new else (stored, part)
+        if is_new:
+            remedy = (
+                f"leave it out with drop_vars('{name}'). Or add it first: join what the store holds and ds[['{name}']] "
+                f"with vs.combine_datasets([...], join='outer'), and write that in the place of the store"
+            )
+        else:
+            remedy = f"give it what the store has, with ds.assign({{'{name}': vs.open_virtual_dataset(...)['{name}']}})"
         raise CombineError(
-            f"{having.called} has variable '{name}' and {other.called} has not: {why}",
+            f"{having.called} has variable '{name}' and {other.called} has not: {more}{remedy}",
             variable=name,
             property="presence",
             left=name in stored.variables,
-            right=name in part.variables,
+            right=is_new,
             left_url=stored.source,
             right_url=part.source,
         )

@@ -96,8 +96,7 @@ def _placed(
     new = part_of(group, fitting.storage, loaded | group.loaded)
     sides = _sides(region, old, new, above)
     found = {**above, **{dim: (old.sizes[dim], side) for dim, side in sides.items()}}
-    why = "leave it out with drop_vars, or add it to the store by itself"
-    check_presence(new, old, [name for name in new.variables if name not in old.variables], why)
+    check_presence(old, new, [name for name in new.variables if name not in old.variables])
     box = sliced(old, sides)
     new = fitted(with_dims(new, old, sides), box, fitting, but=())
     overlays: dict[str, Overlay] = {}

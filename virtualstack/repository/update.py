@@ -113,8 +113,7 @@ def _updated(
     read = partial(_part, loaded=loaded | {dim}, fitting=fitting)
     parts = list(concurrently(read, groups, urls=[group.url for group in groups]))
     for part in parts:
-        why = "add it to the store by itself first, or leave it out with drop_vars"
-        check_presence(part, old, [name for name in part.variables if name not in old.variables], why)
+        check_presence(old, part, [name for name in part.variables if name not in old.variables])
     if dim in old.sizes:
         _check_labels(dim, [old, *parts])
     single = {dim: Side(0, 1, True)}
