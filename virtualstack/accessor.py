@@ -16,7 +16,14 @@ import xarray as xr
 from xarray.backends import BackendEntrypoint
 
 from virtualstack.combine import reindex_dataset
-from virtualstack.dataset import loaded_variable, refusals_of, to_group, virtual_array
+from virtualstack.dataset import (
+    declared_dataset,
+    loaded_variable,
+    refusals_of,
+    set_encoding,
+    to_group,
+    virtual_array,
+)
 from virtualstack.errors import MissingDependencyError, WriterError
 from virtualstack.manifests import FIRST, ChunkManifest, ManifestArray, ManifestGroup, describe, text_arrays
 from virtualstack.manifests.plain import ArrayForm
@@ -390,6 +397,44 @@ class VirtualAccessor(_Writers):
 
     # -- changes ----------------------------------------------------------------------------------------------
 
+    def set_encoding(self, encodings: Mapping[str, Mapping[str, Any]], /) -> xr.Dataset:
+        """Return a dataset that says otherwise how stored numbers become values; the bytes of files stay as they are.
+
+        Values are those that xarray decodes from the stored numbers by these attributes. Say it before files are
+        joined: each keeps its own. Editing ``vds["a"].attrs`` says the same, but ``xr.concat`` takes the attributes of
+        the first dataset for all.
+
+        Parameters
+        ----------
+        encodings
+            By the name of a variable, some of ``_FillValue``, ``missing_value``, ``scale_factor``, ``add_offset``,
+            ``_Unsigned``, ``_Encoding``, ``units`` and ``calendar``; ``None`` takes one away. Those that are not named
+            stay. Bounds of times that have no units of their own follow their coordinate. A loaded variable is decoded
+            anew from the stored numbers that its encoding gives back.
+
+        Raises
+        ------
+        KeyError
+            There is no such variable.
+        ValueError
+            An attribute is none that says how stored numbers become values.
+        WriterError
+            It cannot be said of all chunks of a variable: some were opened with ``unpack=True`` and are packed in
+            several ways, or an earlier join or ``reindex`` has filled in what would not be missing any more.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import virtualstack as vs
+        >>> xr.Dataset({"a": ("x", np.array([1, 2, -9], "i2"))}).to_netcdf("no_fill_value.nc", engine="netcdf4")
+        >>> vds = vs.open_virtual_dataset("no_fill_value.nc")
+        >>> vds = vds.virtual.set_encoding({"a": {"_FillValue": np.int16(-9), "scale_factor": 0.5}})
+        >>> vds.virtual.open()["a"].values
+        array([0.5, 1. , nan])
+        """
+        return set_encoding(self._dataset, encodings)
+
     def reindex(
         self,
         indexers: Mapping[Any, Any] | None = None,
@@ -473,15 +518,15 @@ class VirtualAccessor(_Writers):
         StorageError
             Chunks cannot be read, or the file not be written.
         """
-        array = self._arrays().get(name)
+        dataset = declared_dataset(self._dataset).copy()
+        array = _arrays(dataset).get(name)
         if array is None:
-            if name not in self._dataset.variables:
-                raise KeyError(f"no variable '{name}'; the virtual ones are {sorted(self._arrays())}")
+            if name not in dataset.variables:
+                raise KeyError(f"no variable '{name}'; the virtual ones are {sorted(_arrays(dataset))}")
             raise ValueError(f"the values of variable '{name}' are loaded: change them as those of any xarray dataset")
         overwrite = importlib.import_module("virtualstack.repository").overwrite
-        dims = tuple(map(str, self._dataset.variables[name].dims))
+        dims = tuple(map(str, dataset.variables[name].dims))
         array = replace(array, dimension_names=dims)
-        dataset = self._dataset.copy()
         dataset.variables[name].data = overwrite(array, name, region, values, to, raw=raw, storage=storage)
         return dataset
 
@@ -494,27 +539,25 @@ class VirtualAccessor(_Writers):
             A map from old URL to new, or a function of the URL.
         """
         dataset = self._dataset.copy()
-        for name, array in self._arrays().items():
+        for name, array in _arrays(self._dataset).items():
             variable = dataset.variables[name]
             variable.data = array.rename_locations(change)
         return dataset
 
     # -- facts ------------------------------------------------------------------------------------------------
 
-    def _arrays(self) -> dict[str, ManifestArray]:
-        arrays = {str(name): virtual_array(variable) for name, variable in self._dataset.variables.items()}
-        return {name: array for name, array in arrays.items() if array is not None}
-
     @property
     def nrefs(self) -> int:
         """Number of chunks that point into sources; counting them reads the pages of references opened lazily."""
-        counts = [(array.manifest.summary() or array.in_memory().summary()) for array in self._arrays().values()]
+        counts = [
+            (array.manifest.summary() or array.in_memory().summary()) for array in _arrays(self._dataset).values()
+        ]
         return sum(count.n_references for count in counts)
 
     @property
     def nbytes(self) -> int:
         """Bytes that the manifests take in memory; pages of references opened lazily are kept apart, in a cache."""
-        manifests = [x for array in self._arrays().values() if isinstance(x := array.manifest, ChunkManifest)]
+        manifests = [x for array in _arrays(self._dataset).values() if isinstance(x := array.manifest, ChunkManifest)]
         return sum(x.entries.nbytes + (0 if x.starts is None else x.starts.nbytes) + len(x.inline) for x in manifests)
 
     @property
@@ -523,7 +566,7 @@ class VirtualAccessor(_Writers):
         refs: dict[str, int] = {}
         used: dict[str, int] = {}
         sizes: dict[str, int | None] = {}
-        for array in self._arrays().values():
+        for array in _arrays(self._dataset).values():
             manifest = array.in_memory()
             code = manifest.entries["location"].reshape(-1)
             counts = np.bincount(code, minlength=len(manifest.locations) + FIRST)
@@ -586,12 +629,17 @@ class VirtualAccessor(_Writers):
         return table.astype({"chunks": "Int64"})
 
     def __repr__(self) -> str:
-        arrays = self._arrays()
+        arrays = _arrays(self._dataset)
         loaded = len(self._dataset.variables) - len(arrays)
         counts = [array.manifest.summary() for array in arrays.values()]
         n = sum(count.n_references for count in counts if count is not None)
         references = f"{n} references" + (" and others that are not counted" if None in counts else "")
         return f"<virtual: {len(arrays)} virtual and {loaded} loaded variables, {references}>"
+
+
+def _arrays(dataset: xr.Dataset) -> dict[str, ManifestArray]:
+    arrays = {str(name): virtual_array(variable) for name, variable in dataset.variables.items()}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 @xr.register_datatree_accessor("virtual")  # type: ignore[no-untyped-call]
@@ -604,6 +652,33 @@ class VirtualTreeAccessor(_Writers):
     def to_group(self) -> ManifestGroup:
         """Give the tree as the plain group that writers and :class:`virtualstack.ManifestStore` take."""
         return _checked(_group_of_tree(self._tree))
+
+    def set_encoding(self, encodings: Mapping[str, Mapping[str, Any]], /) -> xr.DataTree:
+        """Return a tree that says otherwise how stored numbers become values: see `VirtualAccessor.set_encoding`.
+
+        Parameters
+        ----------
+        encodings
+            By the path of a variable, such as ``"group/name"``.
+
+        Raises
+        ------
+        KeyError
+            There is no such variable.
+        ValueError
+            An attribute is none that says how stored numbers become values.
+        WriterError
+            It cannot be said of all chunks of a variable.
+        """
+        tree: xr.DataTree = self._tree.copy()
+        by_group: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for path, its in encodings.items():
+            group, _, name = path.strip("/").rpartition("/")
+            by_group.setdefault(group, {})[name] = its
+        for group, its_variables in by_group.items():
+            node: Any = tree[group] if group else tree
+            node.dataset = set_encoding(node.to_dataset(inherit=False), its_variables)
+        return tree
 
     def write(
         self, path: str, region: Any, values: Any, /, *, to: str | os.PathLike[str], **options: Any

@@ -23,7 +23,7 @@ from virtualstack.combine import (
     nest_like,
 )
 from virtualstack.combine import combine_datasets as combine_by
-from virtualstack.dataset import refusals_of, with_refusals
+from virtualstack.dataset import declared_dataset, refusals_of, with_refusals
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.readers.base import Reader
@@ -328,7 +328,12 @@ def _preprocessed[T: (xr.Dataset, xr.DataTree)](
         raise TypeError(f"preprocess= gave a {type(made).__name__} for '{url}'; it must give a {kind.__name__}")
     if url is not None:
         made.encoding.setdefault("source", url)
-    return made
+    if isinstance(made, xr.Dataset):
+        return declared_dataset(made)
+    tree: xr.DataTree = made.copy()
+    for node in tree.subtree:
+        node.dataset = declared_dataset(node.to_dataset(inherit=False))
+    return tree
 
 
 # -- opening each ---------------------------------------------------------------------------------------------

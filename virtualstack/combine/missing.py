@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import date, timedelta
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from xarray import conventions
 
-from virtualstack.codecs.cf_times import quiet
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, ManifestError
-from virtualstack.manifests import MISSING, ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray
+from virtualstack.manifests import MISSING, ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray, stored_number
 
 __all__ = ["missing_variable", "with_missing_value"]
-
-_INT64_NAT = np.iinfo(np.int64).min
 
 
 def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name: str) -> tuple[ManifestArray, Fill]:
@@ -46,7 +40,12 @@ def with_missing_value(array: ManifestArray, fill_value: Any = None, /, *, name:
     dtype = array.dtype
     fill_value = _unless_missing(dtype, fill_value)
     if array.cf and dtype.kind in "iuf":
-        return array, _packed(array, fill_value, name)
+        found = stored_number(dtype, array.cf, fill_value)
+        if found is None:
+            what = "a missing value" if fill_value is None else repr(fill_value)
+            packed = ", ".join(f"{key} = {array.cf[key]!r}" for key in sorted(array.cf))
+            raise _no_missing_value(array, name, f"no stored '{dtype}' with {packed} is known to decode to {what}")
+        return array, found
     if dtype.kind == "T" and fill_value is not None and not isinstance(fill_value, str):
         raise _no_missing_value(array, name, f"text cannot be filled with {fill_value!r}")
     if fill_value is not None:
@@ -85,93 +84,6 @@ def _promoted(array: ManifestArray, fill_value: Any, name: str) -> tuple[Manifes
         return array, Fill.of(fill_value, array.dtype)
     except (ManifestError, TypeError, ValueError, OverflowError, LookupError) as error:
         raise _no_place(name, array.dtype, fill_value, error) from error
-
-
-def _packed(array: ManifestArray, fill_value: Any, name: str) -> Fill:
-    key = tuple((k, _frozen(v)) for k, v in sorted(array.cf.items()))
-    found = _stored(array.dtype, key, _Attributes(array.cf), None if fill_value is None else _plain(fill_value))
-    if found is None:
-        what = "a missing value" if fill_value is None else repr(fill_value)
-        packed = ", ".join(f"{key} = {array.cf[key]!r}" for key in sorted(array.cf))
-        raise _no_missing_value(array, name, f"no stored '{array.dtype}' with {packed} is known to decode to {what}")
-    return found
-
-
-def _plain(fill_value: Any) -> Any:
-    """Give one value in a form that is compared with decoded ones: a Python number, or a date of numpy or cftime."""
-    if isinstance(fill_value, date) and getattr(fill_value, "tzinfo", None) is None:  # a datetime is one too
-        return pd.Timestamp(fill_value).asm8
-    if isinstance(fill_value, timedelta):
-        return np.timedelta64(fill_value)
-    value = np.asarray(fill_value)
-    return value[()] if value.dtype.kind in "mM" else value.item()
-
-
-class _Attributes(dict[str, Any]):
-    """Attributes that do not count in a cache: they stand in its key in another form."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Attributes)
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return 0
-
-
-def _frozen(value: object) -> object:
-    array = np.asarray(value)
-    return array.dtype.str, array.shape, array.tobytes() if array.dtype.kind != "O" else repr(value)
-
-
-@lru_cache(maxsize=1024)
-def _stored(dtype: np.dtype[Any], key: object, attributes: _Attributes, wanted: Any) -> Fill | None:
-    """Find a stored number that xarray decodes to a missing value, or to the one wanted."""
-    for candidate in _candidates(dtype, attributes, wanted):
-        variable = xr.Variable((), np.asarray(candidate), dict(attributes))
-        try:
-            with quiet():
-                decoded = conventions.decode_cf_variable("v", variable).values
-        except (ValueError, TypeError, OverflowError, KeyError):
-            continue
-        if bool(pd.isnull(decoded)) if wanted is None else bool(decoded == wanted):
-            return Fill(dtype, np.asarray(candidate, dtype).tobytes())
-    return None
-
-
-def _candidates(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any) -> list[Any]:
-    numbers: list[Any] = []
-    if wanted is None:
-        numbers = [x for key in ("_FillValue", "missing_value") for x in np.ravel(attributes.get(key, ()))]
-        numbers += [np.nan] if dtype.kind == "f" else [_INT64_NAT] if dtype == np.int64 else []
-    elif np.asarray(wanted).dtype.kind in "iufb":
-        scale, offset = (float(np.ravel(attributes.get(k, d))[0]) for k, d in (("scale_factor", 1), ("add_offset", 0)))
-        if scale:
-            number = (float(wanted) - offset) / scale
-            numbers = [int(np.rint(number)) if dtype.kind in "iu" and np.isfinite(number) else number]
-    else:
-        numbers = _encoded(dtype, attributes, wanted)
-    found = []
-    for number in numbers:
-        value = np.asarray(number)
-        if value.dtype.kind in "iu" and dtype.kind in "iu":  # as stored: 255 of an unsigned byte is -1
-            size = 1 << (8 * dtype.itemsize)
-            limits = np.iinfo(dtype)
-            value = np.asarray(next((x for x in (int(value), int(value) - size) if limits.min <= x <= limits.max), 0))
-        elif value.dtype.kind not in "iuf":
-            continue
-        with np.errstate(all="ignore"):
-            found.append(value.astype(dtype)[()])
-    return found
-
-
-def _encoded(dtype: np.dtype[Any], attributes: Mapping[str, Any], wanted: Any) -> list[Any]:
-    """Give what xarray writes for a date or a duration, if it can."""
-    encoding = {key: value for key, value in attributes.items() if key != "dtype"}
-    try:
-        with quiet():
-            variable = xr.Variable((), np.asarray(wanted), encoding={**encoding, "dtype": dtype})
-            return [conventions.encode_cf_variable(variable, name="v").values[()]]
-    except (ValueError, TypeError, OverflowError, KeyError, AttributeError):
-        return []
 
 
 def _no_text(array: ManifestArray) -> str | bytes:

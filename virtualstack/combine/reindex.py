@@ -15,7 +15,7 @@ from virtualstack.combine.absent import absent_moved
 from virtualstack.combine.missing import with_missing_value
 from virtualstack.combine.part import Part, over_index
 from virtualstack.combine.rules import Rules
-from virtualstack.dataset import virtual_array
+from virtualstack.dataset import declared_dataset, virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestArray, reindex
 
@@ -75,6 +75,7 @@ def reindex_dataset(
     ValueError
         The labels cannot be looked up, as with xarray.
     """
+    dataset = declared_dataset(dataset)
     virtual = [name for name, variable in dataset.variables.items() if virtual_array(variable) is not None]
     bare = {dim for dim in indexers if dim in virtual}
     if bare:

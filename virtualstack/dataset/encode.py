@@ -12,23 +12,27 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import conventions
 
+from virtualstack.dataset.declared import declared_dataset
 from virtualstack.dataset.notes import refusals_of, unlimited_of, version_of
 from virtualstack.dataset.variables import virtual_array
 from virtualstack.errors import WriterError
 from virtualstack.manifests import ManifestArray, ManifestGroup, inline_array, same_value, value_changing
 
-__all__ = ["to_group"]
+__all__ = ["encoded_variable", "to_group"]
 
 
 def to_group(dataset: xr.Dataset, /) -> ManifestGroup:
     """Make the group of a dataset: virtual arrays as they are, loaded variables encoded as inline chunks.
 
+    Attributes that say how stored numbers become values are those that the dataset has now.
+
     Raises
     ------
     WriterError
-        An attribute set by the user contradicts what joining has checked, a loaded variable cannot be encoded, or a
-        name is no text.
+        It is not known what an edit of such attributes means, a loaded variable cannot be encoded, or a name is no
+        text.
     """
+    dataset = declared_dataset(dataset)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", xr.SerializationWarning)
         variables, attributes = conventions.encode_dataset_coordinates(_with_present_coordinates(dataset))
@@ -102,35 +106,14 @@ def _with_present_coordinates(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _restored(name: str, variable: xr.Variable, array: ManifestArray) -> ManifestArray:
-    """Put dims and attributes of the variable on its array; value-changing ones are those that joining compared."""
-    attributes = dict(variable.attrs)
-    for key, value in array.cf.items():
-        if key in attributes and not same_value(attributes[key], value):
-            raise WriterError(
-                f"variable '{name}' has {key} = {attributes[key]!r}, but its chunks were written with {value!r}; "
-                "restore the attribute, or change the values of vds.virtual.open()",
-                variable=name,
-                feature=key,
-            )
-        attributes[key] = value
-    changing = value_changing(attributes)
-    for key, value in changing.items():
-        is_known = key in array.cf or (key in array.attributes and same_value(array.attributes[key], value))
-        is_duration = key in ("units", "calendar") and " since " not in attributes["units"]
-        if not is_known and not (is_duration and "dtype" not in attributes):
-            raise WriterError(
-                f"variable '{name}' has got {key} = {value!r}, by which its chunks would be decoded to other values: "
-                "remove it (merging attributes of several files may have added it: combine_attrs='override' keeps "
-                "those of the first), or give it to vds.virtual.open()",
-                variable=name,
-                feature=key,
-            )
-    cf = {**changing, **array.cf}
+    """Put dims and attributes of the variable on its array."""
+    attributes = {**variable.attrs, **array.cf}
+    cf = {**value_changing(attributes), **array.cf}
     return replace(array, name=name, dimension_names=tuple(map(str, variable.dims)), attributes=attributes, cf=cf)
 
 
 def _inline_array(name: str, variable: xr.Variable) -> ManifestArray:
-    encoded = _encoded_variable(name, variable)
+    encoded = encoded_variable(name, variable)
     values = np.asarray(encoded.values)
     if values.dtype.kind in "OUT":
         values = _text(name, values)
@@ -159,10 +142,15 @@ _CF_ENCODING = ("_FillValue", "missing_value", "scale_factor", "add_offset", "un
 _PACKING = ("scale_factor", "add_offset", "units", "dtype", "_Unsigned", "_FillValue", "missing_value")
 
 
-def _encoded_variable(name: str, variable: xr.Variable) -> xr.Variable:
+def encoded_variable(name: str, variable: xr.Variable, /) -> xr.Variable:
     """Encode a loaded variable by its own encoding, or without it where that would not give the values back.
 
     The encoding of a file need not hold for what was joined to it: whole days do not hold hours.
+
+    Raises
+    ------
+    WriterError
+        Its values cannot be decoded, or no encoding gives them back.
     """
     encoding = {key: value for key, value in variable.encoding.items() if key in _CF_ENCODING}
     try:
@@ -203,6 +191,15 @@ def _check_unpacked(name: str, loaded: xr.Variable) -> None:
 
     xarray leaves such attributes where it makes values of a virtual variable that has no elements.
     """
+    if loaded.dtype.kind in "mM" and "units" in loaded.attrs:
+        units = loaded.attrs["units"]
+        raise WriterError(
+            f"loaded variable '{name}' holds times that are decoded, and has got units = {units!r}, which is for "
+            "numbers: remove it, and say what stored numbers mean with "
+            f"vds.virtual.set_encoding({{{name!r}: {{'units': ...}}}})",
+            variable=name,
+            feature="units",
+        )
     packing = {key: value for key, value in loaded.attrs.items() if key in _PACKING and key != "units"}
     if str(packing.get("dtype", "")).startswith("timedelta64"):
         del packing["dtype"]  # a duration that was opened with decode_times=False

@@ -15,9 +15,10 @@ from virtualstack.manifests.mosaic import Mosaic, Runs, Tile, place_tiles, take_
 from virtualstack.manifests.paged import PagedManifest, PageSource
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
 from virtualstack.manifests.reindexing import reindex
+from virtualstack.manifests.stored_numbers import reads_as, stored_number
 from virtualstack.manifests.text import join_characters
 from virtualstack.manifests.unify import unify
-from virtualstack.manifests.unpacking import packed_encoding, repack, unpack
+from virtualstack.manifests.unpacking import Unpacked, packed_encoding, packed_encodings, repack, unpack
 
 __all__ = [
     "EMPTY",
@@ -43,6 +44,7 @@ __all__ = [
     "Refusal",
     "Runs",
     "Tile",
+    "Unpacked",
     "can_cast_floats",
     "describe",
     "differing_key",
@@ -51,11 +53,14 @@ __all__ = [
     "join_characters",
     "other_meaning",
     "packed_encoding",
+    "packed_encodings",
     "place_tiles",
+    "reads_as",
     "reindex",
     "repack",
     "same_dates_in",
     "same_value",
+    "stored_number",
     "take_runs",
     "text_arrays",
     "unify",

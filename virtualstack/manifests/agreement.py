@@ -190,6 +190,11 @@ def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, w
         remedy += "leave the variable out with drop_variables=[...]; or join only files that agree"
     else:
         remedy += "load the variable with loadable_variables=[...] if it is small; or join only files that agree"
+    if key != "dtype":
+        remedy += (
+            f". Where one of them is wrong, vds.virtual.set_encoding({{{left.name and left.name.rsplit('/', 1)[-1]!r}: "
+            f"{{{key!r}: ...}}}}) says what it should be"
+        )
     return CombineError(
         f"variable '{left.name}' has {key} = {a!r} in {_place(left)} and {b!r} in {_place(right)}; {why}: {remedy}",
         variable=left.name,

@@ -69,7 +69,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     check_joinable(parts, axis)
     used = [part for part in parts if part.shape[axis]] or parts[:1]
     if len(used) == 1 and used[0].manifest is parts[0].manifest:
-        return replace(parts[0])
+        return replace(parts[0], dimension_names=None)
     first, axes = used[0], [part.grid.axes for part in used]
     is_aligned = all(x[:axis] == axes[0][:axis] and x[axis + 1 :] == axes[0][axis + 1 :] for x in axes)
     if is_aligned and not all(isinstance(part.manifest, ChunkManifest) for part in used):

@@ -18,7 +18,7 @@ from virtualstack.manifests.cf import same_value, value_changing
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill, native
 
-__all__ = ["Unpacked", "packed_encoding", "repack", "unpack"]
+__all__ = ["Unpacked", "packed_encoding", "packed_encodings", "repack", "unpack"]
 
 _MASK_AND_SCALE = ("_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned")
 
@@ -133,6 +133,19 @@ def packed_encoding(array: ManifestArray, /) -> Mapping[str, Any]:
     """Give what xarray has in the encoding of a variable that was packed in one way throughout; else nothing."""
     packing = _shared_packing(array.manifest.tables.encodings)
     return {} if packing is None else decoded_by_xarray(cf_codec(packing.stored, packing.attributes)).encoding
+
+
+def packed_encodings(array: ManifestArray, /) -> list[Mapping[str, Any]]:
+    """Return what xarray has in the encoding of a variable for each way in which :func:`unpack` has met numbers packed.
+
+    Chunks that were packed in no way count as one, unless all were.
+    """
+    firsts = dict.fromkeys(x.codecs[0] if x.codecs else None for x in array.manifest.tables.encodings)
+    found = {codec if codec is not None and codec.name == CF else None: None for codec in firsts}
+    if not any(found):
+        return []
+    packings = [None if codec is None else packing_of(codec) for codec in found]
+    return [{} if x is None else decoded_by_xarray(cf_codec(x.stored, x.attributes)).encoding for x in packings]
 
 
 def repack(array: ManifestArray, /) -> ManifestArray:

@@ -1,0 +1,222 @@
+"""Edits of CF attributes: what xarray decodes from the stored numbers by the attributes that there are now."""
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import virtualstack as vs
+from tests.amount import examples
+from virtualstack.errors import CombineError, WriterError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+FORMS = {
+    "f4": {"_FillValue": np.float32(-1), "scale_factor": np.float32(0.5), "long_name": "x"},
+    "i2": {"_FillValue": np.int16(-1), "scale_factor": 0.5, "add_offset": 1.0, "long_name": "x"},
+    "i1": {"_Unsigned": "true", "units": "days since 2000-01-01", "calendar": "standard"},
+    "i4": {"missing_value": np.int32(-9), "long_name": "x"},
+    "f8": {},
+}
+
+
+def write(path, dtype, start=0, **attributes):
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("t", None)
+        file.createDimension("x", 3)
+        file.createVariable("t", "i4", ("t",))[:] = [start, start + 1]
+        fill = attributes.pop("_FillValue", None)
+        v = file.createVariable("a", dtype, ("t", "x"), chunksizes=(1, 3), fill_value=fill)
+        v.set_auto_maskandscale(False)
+        v.setncatts(attributes)
+        v[:] = np.array([[1, 2, -9], [100, -1, 7]], dtype)
+    return str(path)
+
+
+def said(key, value, way):
+    """Give a function that edits a dataset, virtual or raw: in ``attrs``, in ``encoding`` or by ``set_encoding``."""
+
+    def edit(dataset):
+        if way == "set_encoding":
+            return dataset.virtual.set_encoding({"a": {key: value}})
+        if way == "encoding":
+            dataset.a.encoding[key] = value
+        elif value is None:
+            dataset.a.attrs.pop(key, None)
+        else:
+            dataset.a.attrs[key] = value
+        return dataset
+
+    return edit
+
+
+def expected_of(paths, key, value):
+    """Decode what xarray reads undecoded, with the edit, each file by itself."""
+    decoded = []
+    for path in paths:
+        with xr.open_dataset(path, decode_cf=False) as raw:
+            decoded.append(xr.decode_cf(said(key, value, "attrs")(raw.load())))
+    return xr.concat(decoded, "t")
+
+
+def joined(paths, edit, how):
+    if how == "preprocess":
+        return vs.open_virtual_mfdataset(paths, preprocess=edit)
+    opened = [vs.open_virtual_dataset(path) for path in paths]
+    return xr.concat([edit(x) for x in opened], "t") if how == "before" else edit(xr.concat(opened, "t"))
+
+
+def read(vds, target, folder):
+    if target == "load":
+        return vds.virtual.load(["a"]).a.load()
+    if target == "open":
+        return vds.virtual.open().a.load()
+    url = str(folder / target)
+    vds.virtual.to_manifest_store(url) if target.endswith("vstack") else vds.virtual.to_kerchunk(url)
+    with xr.open_dataset(url, engine="virtualstack") as found:
+        return found.a.load()
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_edits_decode_as_with_xarray(tmp_path_factory, data):
+    """Added, changed or taken away; for one file or two, before or after they are joined, through each target."""
+    folder = tmp_path_factory.mktemp("edits")
+    dtype = data.draw(st.sampled_from(sorted(FORMS)))
+    own = FORMS[dtype]
+    edits = {
+        "_FillValue": np.dtype(dtype).type(-9),
+        "missing_value": np.dtype(dtype).type(7),
+        "scale_factor": 0.25,
+        "add_offset": 3.0,
+        "_Unsigned": "true",
+        "units": "hours since 1990-01-01",
+    }
+    edits = [*edits.items(), *((key, None) for key in own if key != "long_name")]
+    key, value = data.draw(st.sampled_from(edits))
+    way = data.draw(st.sampled_from(["attrs", "encoding", "set_encoding"]))
+    how = data.draw(st.sampled_from(["preprocess", "before", "after"]))
+    target = data.draw(st.sampled_from(["open", "load", "a.json", "a.parq", "a.vstack"]))
+    paths = [write(folder / f"{i}.nc", dtype, 2 * i, **own) for i in range(data.draw(st.integers(1, 2)))]
+    expected = expected_of(paths, key, value).a
+    found = read(joined(paths, said(key, value, way), how), target, folder)
+    np.testing.assert_array_equal(found.values, expected.values)
+    if target not in ("a.json", "a.parq"):  # JSON has no float32
+        assert found.dtype == expected.dtype
+
+
+def test_the_only_attribute_can_be_deleted(tmp_path):
+    """Nothing is left in ``attrs`` then, and numbers are values as they are stored."""
+    paths = [write(tmp_path / f"{i}.nc", "i4", 2 * i, missing_value=np.int32(-9)) for i in range(2)]
+    for vds in (
+        said("missing_value", None, "attrs")(vs.open_virtual_dataset(paths[0])),
+        vs.open_virtual_mfdataset(paths, preprocess=said("missing_value", None, "attrs")),
+        xr.concat([vs.open_virtual_dataset(x) for x in paths], "t").virtual.set_encoding(
+            {"a": {"missing_value": None}}
+        ),
+    ):
+        found = vds.virtual.open().a
+        assert found.dtype == "i4"
+        assert found.values[0].tolist() == [1, 2, -9]
+
+
+def test_files_of_which_one_has_a_wrong_attribute_join_once_it_is_mended(tmp_path):
+    """The error of ``xr.concat`` names ``set_encoding``, which works; so does ``preprocess=``."""
+    paths = [write(tmp_path / "0.nc", "i2", scale_factor=0.5), write(tmp_path / "1.nc", "i2", 2, scale_factor=50.0)]
+    wrong = vs.open_virtual_dataset(paths[1])
+    with pytest.raises(CombineError, match=r"scale_factor = .*set_encoding\("):
+        xr.concat([vs.open_virtual_dataset(paths[0]), wrong], "t")
+    mended = wrong.virtual.set_encoding({"a": {"scale_factor": 0.5}})
+    expected = expected_of(paths, "scale_factor", 0.5).a
+    xr.testing.assert_equal(xr.concat([vs.open_virtual_dataset(paths[0]), mended], "t").virtual.open().a, expected)
+
+    def fix(dataset):
+        dataset.a.attrs["scale_factor"] = 0.5
+        return dataset
+
+    xr.testing.assert_equal(vs.open_virtual_mfdataset(paths, preprocess=fix).virtual.open().a, expected)
+
+
+def test_set_encoding_of_a_loaded_time_reads_its_numbers_otherwise(tmp_path):
+    """The index follows, and so do bounds that have no units of their own."""
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", 2)
+        file.createDimension("n", 2)
+        time = file.createVariable("time", "i4", ("time",))
+        time.setncatts({"units": "days since 2000-01-01", "bounds": "time_bnds"})
+        time[:] = [0, 24]
+        file.createVariable("time_bnds", "i4", ("time", "n"))[:] = [[0, 24], [24, 48]]
+    with xr.open_dataset(path, decode_cf=False) as raw:
+        raw.time.attrs["units"] = "hours since 2000-01-01"
+        expected = xr.decode_cf(raw.load())
+    for loadable in (None, [], ["time", "time_bnds"]):
+        vds = vs.open_virtual_dataset(path, loadable_variables=loadable)
+        found = vds.virtual.set_encoding({"time": {"units": "hours since 2000-01-01"}})
+        xr.testing.assert_equal(found.virtual.open().load(), expected)
+    assert found.sel(time="2000-01-02").time.size == 1
+
+
+def test_set_encoding_changes_what_chunks_were_unpacked_by(tmp_path):
+    path = write(tmp_path / "a.nc", "i2", **FORMS["i2"])
+    vds = vs.open_virtual_dataset(path, unpack=True)
+    found = vds.virtual.set_encoding({"a": {"_FillValue": None, "scale_factor": 2.0}})
+    with xr.open_dataset(path, decode_cf=False) as raw:
+        del raw.a.attrs["_FillValue"]
+        raw.a.attrs["scale_factor"] = 2.0
+        expected = xr.decode_cf(raw.load())
+    xr.testing.assert_equal(found.virtual.open().load(), expected)
+    other = write(tmp_path / "b.nc", "i2", 2, scale_factor=0.25)
+    both = xr.concat([vds, vs.open_virtual_dataset(other, unpack=True)], "t")
+    with pytest.raises(WriterError, match=r"packed in several ways.*set_encoding for each file"):
+        both.virtual.set_encoding({"a": {"scale_factor": 2.0}})
+
+
+def test_set_encoding_of_a_tree_takes_paths(tmp_path):
+    path = write(tmp_path / "a.nc", "i2", scale_factor=0.5)
+    tree = xr.DataTree.from_dict({"/g": vs.open_virtual_dataset(path)})
+    found = tree.virtual.set_encoding({"g/a": {"scale_factor": 2.0}})
+    assert found.virtual.open()["g/a"].values[0].tolist() == [2, 4, -18]
+    assert tree.virtual.open()["g/a"].values[0].tolist() == [0.5, 1, -4.5]
+
+
+def test_what_is_no_attribute_of_stored_numbers_is_refused(tmp_path):
+    vds = vs.open_virtual_dataset(write(tmp_path / "a.nc", "i2"))
+    with pytest.raises(ValueError, match=r"\['dtype'\] of variable 'a' do not"):
+        vds.virtual.set_encoding({"a": {"dtype": "f4"}})
+    with pytest.raises(KeyError, match="no variable 'b'"):
+        vds.virtual.set_encoding({"b": {"_FillValue": 0}})
+
+
+def test_two_words_that_contradict_each_other_are_refused(tmp_path):
+    vds = vs.open_virtual_dataset(write(tmp_path / "a.nc", "i2", scale_factor=0.5))
+    vds.a.attrs["scale_factor"], vds.a.encoding["scale_factor"] = 2.0, 3.0
+    with pytest.raises(WriterError, match=r"scale_factor = 2\.0 in its attributes and 3\.0 in its encoding"):
+        vds.virtual.open()
+
+
+def test_units_among_decoded_times_are_refused(tmp_path):
+    """Of a loaded time, and of chunks that decode to times: the numbers are not there any more."""
+    path = write(tmp_path / "a.nc", "i4", units="days since 2000-01-01")
+    for options in ({"unpack": True}, {"loadable_variables": ["a"]}):
+        vds = vs.open_virtual_dataset(path, **options)
+        vds.a.attrs["units"] = "hours since 2000-01-01"
+        with pytest.raises(WriterError, match=r"'a' .*set_encoding\("):
+            vds.virtual.open()
+        del vds.a.attrs["units"]
+        mended = vds.virtual.set_encoding({"a": {"units": "hours since 2000-01-01"}})
+        assert mended.virtual.open().a.values[0, 1] == np.datetime64("2000-01-01T02")
+
+
+def test_elements_that_were_filled_in_do_not_become_values(tmp_path):
+    """They hold what was missing when they were put in; saying it first works."""
+    path = write(tmp_path / "a.nc", "i2", _FillValue=np.int16(-9), scale_factor=0.5)
+    change = {"a": {"_FillValue": np.int16(-1)}}
+    vds = vs.open_virtual_dataset(path)
+    with pytest.raises(WriterError, match=r"would become values. Call vds.virtual.set_encoding for each file, before"):
+        vds.virtual.reindex(t=[0, 5]).virtual.set_encoding(change)
+    found = vds.virtual.set_encoding(change).virtual.reindex(t=[0, 5]).virtual.open()
+    np.testing.assert_array_equal(found.a.values[0], [0.5, 1, -4.5])
+    assert np.isnan(found.a.values[1]).all()
