@@ -136,7 +136,13 @@ def test_files_of_which_one_has_a_wrong_attribute_join_once_it_is_mended(tmp_pat
         dataset.a.attrs["scale_factor"] = 0.5
         return dataset
 
-    xr.testing.assert_equal(vs.open_virtual_mfdataset(paths, preprocess=fix).virtual.open().a, expected)
+    opened = [vs.open_virtual_dataset(paths[0]), fix(vs.open_virtual_dataset(paths[1]))]
+    for vds in (
+        vs.open_virtual_mfdataset(paths, preprocess=fix),
+        vs.open_virtual_mfdataset(opened),
+        vs.combine_datasets(opened),
+    ):
+        xr.testing.assert_equal(vds.virtual.open().a, expected)
 
 
 def test_set_encoding_of_a_loaded_time_reads_its_numbers_otherwise(tmp_path):

@@ -217,13 +217,14 @@ def combine_datasets(
         unpack=unpack,
         combine_options=combine_options,
     )
-    for item in flatten(cast(Nested[Any], datasets)):
+    nested: Nested[Any] = [datasets] if isinstance(datasets, xr.Dataset) else datasets
+    for item in flatten(nested):
         if not isinstance(item, xr.Dataset):
             raise TypeError(
                 f"combine_datasets() takes datasets, not a {type(item).__name__}: open_virtual_mfdataset takes URLs "
                 "and datasets, open_virtual_mfdatatree URLs and trees"
             )
-    return combine_by([datasets] if isinstance(datasets, xr.Dataset) else datasets, how, storage=storage)
+    return combine_by(nest_like(nested, map(declared_dataset, flatten(nested))), how, storage=storage)
 
 
 def open_virtual_mfdatatree(
@@ -328,9 +329,14 @@ def _preprocessed[T: (xr.Dataset, xr.DataTree)](
         raise TypeError(f"preprocess= gave a {type(made).__name__} for '{url}'; it must give a {kind.__name__}")
     if url is not None:
         made.encoding.setdefault("source", url)
-    if isinstance(made, xr.Dataset):
-        return declared_dataset(made)
-    tree: xr.DataTree = made.copy()
+    return _declared(made)
+
+
+def _declared[T: (xr.Dataset, xr.DataTree)](item: T) -> T:
+    """Let edits of CF attributes count before files are joined."""
+    if isinstance(item, xr.Dataset):
+        return declared_dataset(item)
+    tree: xr.DataTree = item.copy()
     for node in tree.subtree:
         node.dataset = declared_dataset(node.to_dataset(inherit=False))
     return tree
@@ -395,7 +401,7 @@ def _open_all[T: (xr.Dataset, xr.DataTree)](
         return prepared(open_one(node), node.url)
 
     def prepared(item: T, url: str | None) -> T:
-        return item if preprocess is None else _preprocessed(kind, item, preprocess, url)
+        return _declared(item) if preprocess is None else _preprocessed(kind, item, preprocess, url)
 
     opened, errors = open_each(
         listed,
