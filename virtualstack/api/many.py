@@ -401,7 +401,7 @@ def _open_all[T: (xr.Dataset, xr.DataTree)](
         return prepared(open_one(node), node.url)
 
     def prepared(item: T, url: str | None) -> T:
-        return _declared(item) if preprocess is None else _preprocessed(kind, item, preprocess, url)
+        return item if preprocess is None else _preprocessed(kind, item, preprocess, url)
 
     opened, errors = open_each(
         listed,
@@ -421,7 +421,7 @@ def _open_all[T: (xr.Dataset, xr.DataTree)](
         return _Opened(cast(Nested[T], found), ())
     rest = iter(found)
     there = [item for item in items if not isinstance(item, str) or item not in errors]
-    found = [next(rest) if isinstance(item, str) else prepared(item.copy(), _source(item)) for item in there]
+    found = [next(rest) if isinstance(item, str) else prepared(_declared(item.copy()), _source(item)) for item in there]
     if not errors:
         return _Opened(nest_like(nested, found), ())
     _check_places(nested, errors)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from virtualstack.dataset.variables import virtual_array
@@ -22,12 +23,12 @@ from virtualstack.manifests import (
     packed_encodings,
     reads_as,
     repack,
-    same_meaning,
+    same_value,
     unpack,
     value_changing,
 )
 
-__all__ = ["CF_KEYS", "declared_dataset", "is_unpacked", "with_edits", "with_times_of"]
+__all__ = ["CF_KEYS", "declared_dataset", "is_same_word", "is_unpacked", "with_edits", "with_times_of"]
 
 CF_KEYS = (
     "_FillValue",
@@ -133,7 +134,7 @@ def with_times_of(dataset: xr.Dataset, name: str, edits: Mapping[str, Any], befo
         for key in _TIMES
         if key in edits
         and key not in (*array.attributes, *variable.attrs)
-        and _is_same(key, array.cf.get(key), before.get(key))
+        and is_same_word(key, array.cf.get(key), before.get(key))
     }
     if inherited:
         cf = {key: x for key, x in {**array.cf, **inherited}.items() if x is not None}
@@ -183,13 +184,18 @@ def _edited_attributes(variable: xr.Variable, array: ManifestArray) -> dict[str,
     edits = {}
     for key in CF_KEYS if own.keys() <= _KNOWN else dict.fromkeys((*CF_KEYS, *own)):
         value, before = now.get(key), was.get(key)
-        if value is not before and not _is_same(key, value, before) and not _is_same(key, value, own.get(key)):
+        if value is not before and not is_same_word(key, value, before) and not is_same_word(key, value, own.get(key)):
             edits[key] = value
     return {} if edits and _have_gone(now, array) else edits
 
 
-def _is_same(key: str, a: object, b: object) -> bool:
-    return a is b or ((a is None) == (b is None) and same_meaning(key, a, b))
+def is_same_word(key: str, a: object, b: object, /) -> bool:
+    """Tell whether an attribute is the same with either of two values, of packing the dtype too."""
+    if a is b:
+        return True
+    if a is None or b is None or not same_value(a, b):
+        return False
+    return key not in ("scale_factor", "add_offset") or np.asarray(a).dtype == np.asarray(b).dtype
 
 
 def _have_gone(attributes: Mapping[str, Any], array: ManifestArray) -> bool:
@@ -220,7 +226,7 @@ def _edited_encoding(
     for key, value in said.items():
         known = variable.attrs.get(key, array.cf.get(key))
         is_nothing = array.dtype.kind == "f" and key in _MISSING and value is not None and is_nan(value)
-        if _is_same(key, value, known) or is_nothing:
+        if is_same_word(key, value, known) or is_nothing:
             continue
         if edits.get(key) is not None:
             raise WriterError(

@@ -9,11 +9,17 @@ import xarray as xr
 from xarray import conventions
 
 from virtualstack.codecs.cf_times import datetime_units
-from virtualstack.dataset.declared import CF_KEYS, declared_dataset, is_unpacked, with_edits, with_times_of
+from virtualstack.dataset.declared import (
+    CF_KEYS,
+    declared_dataset,
+    is_same_word,
+    is_unpacked,
+    with_edits,
+    with_times_of,
+)
 from virtualstack.dataset.encode import encoded_variable
 from virtualstack.dataset.variables import virtual_array
 from virtualstack.errors import WriterError
-from virtualstack.manifests import same_meaning
 
 __all__ = ["set_encoding"]
 
@@ -75,7 +81,7 @@ def _loaded_bounds(
     if found is None or virtual_array(found) is not None or not edits.keys() & {"units", "calendar"}:
         return ()
     is_alike = all(
-        same_meaning(key, variable.encoding.get(key), found.encoding.get(key)) for key in ("units", "calendar")
+        is_same_word(key, variable.encoding.get(key), found.encoding.get(key)) for key in ("units", "calendar")
     )
     return (bounds,) if is_alike else ()
 
@@ -84,7 +90,7 @@ def _decoded(name: str, variable: xr.Variable, edits: Mapping[str, Any]) -> xr.V
     """Return a loaded variable as xarray decodes its stored numbers by other attributes."""
     stored = encoded_variable(name, variable)
     said = {key: variable.encoding[key] for key in _SETTABLE if variable.encoding.get(key) is not None}
-    is_known = all(same_meaning(key, value, stored.attrs.get(key)) for key, value in said.items())
+    is_known = all(is_same_word(key, value, stored.attrs.get(key)) for key, value in said.items())
     if not is_known or (variable.dtype.kind in "mMO" and "units" not in said):
         raise WriterError(
             f"the stored numbers of loaded variable '{name}' are not known any more: call set_encoding for each file "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,16 @@ from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cf import differing_key, is_nan
 from virtualstack.manifests.encoding import Fill
 
-__all__ = ["check_joinable", "check_unpacked", "common_dtype", "fill_of", "of_one_dtype", "other_meaning", "reference"]
+__all__ = [
+    "check_joinable",
+    "check_unpacked",
+    "common_dtype",
+    "fill_of",
+    "of_one_dtype",
+    "other_meaning",
+    "reference",
+    "shared_attributes",
+]
 
 _MISSING = ("_FillValue", "missing_value")
 _NO_PACKING = frozenset({*_MISSING, "_Encoding"})
@@ -149,6 +158,24 @@ def check_joinable(parts: Sequence[ManifestArray], axis: int, /) -> None:
 def reference(parts: Sequence[ManifestArray], /) -> ManifestArray:
     """Give the first operand whose numbers are packed, whose attributes hold for all."""
     return next((part for part in parts if part.cf), parts[0])
+
+
+def shared_attributes(parts: Sequence[ManifestArray], /) -> Mapping[str, Any]:
+    """Return the attributes of the first operand but for those by which others are packed in other words.
+
+    xarray may drop what differs so, and nobody has taken it away then.
+    """
+    like = reference(parts)
+    others = [part.cf for part in parts if part.cf is not like.cf]
+    odd = {key for cf in others for key in like.cf if not _is_spelled_alike(cf.get(key), like.cf[key])}
+    first = parts[0].attributes
+    return {key: value for key, value in first.items() if key not in odd} if odd else first
+
+
+def _is_spelled_alike(a: object, b: object) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.shape == b.shape and a.tobytes() == b.tobytes()
+    return type(a) is type(b) and bool(a == b)
 
 
 def other_meaning(left: ManifestArray, right: ManifestArray, /) -> str | None:

@@ -18,6 +18,7 @@ from virtualstack.manifests.agreement import (
     fill_of,
     of_one_dtype,
     reference,
+    shared_attributes,
 )
 from virtualstack.manifests.array import ManifestArray, implements
 from virtualstack.manifests.chunk_manifest import ChunkManifest
@@ -75,9 +76,10 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     if is_aligned and not all(isinstance(part.manifest, ChunkManifest) for part in used):
         grid = first.grid.replace(axis, joining.join_axes([x[axis] for x in axes]))
         manifest = JoinedManifest.of([part.manifest for part in used], axis)
-        return replace(parts[0], manifest=manifest, grid=grid, dimension_names=None, cf=reference(parts).cf)
-    joined = parts[0].with_chunks(joining.concatenate([part.chunks_of() for part in used], axis))
-    return replace(joined, cf=reference(parts).cf)
+        joined = replace(parts[0], manifest=manifest, grid=grid, dimension_names=None)
+    else:
+        joined = parts[0].with_chunks(joining.concatenate([part.chunks_of() for part in used], axis))
+    return replace(joined, cf=reference(parts).cf, attributes=shared_attributes(parts))
 
 
 @implements(np.stack)
