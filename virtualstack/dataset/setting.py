@@ -77,7 +77,9 @@ def _loaded_bounds(
     """Name the loaded bounds of a variable whose units change with its own."""
     variable = dataset.variables[name]
     bounds = variable.attrs.get("bounds", variable.encoding.get("bounds"))
-    found = dataset.variables.get(bounds) if isinstance(bounds, str) and bounds not in others else None
+    if not isinstance(bounds, str) or bounds in others:
+        return ()
+    found = dataset.variables.get(bounds)
     if found is None or virtual_array(found) is not None or not edits.keys() & {"units", "calendar"}:
         return ()
     is_alike = all(

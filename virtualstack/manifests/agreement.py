@@ -11,17 +11,29 @@ from virtualstack.errors import CombineError, ManifestError
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cf import differing_key, is_nan
 from virtualstack.manifests.encoding import Fill
+from virtualstack.manifests.stored_numbers import stored_number
 
 __all__ = [
+    "AS_STORED",
     "check_joinable",
     "check_unpacked",
     "common_dtype",
     "fill_of",
+    "is_missing",
+    "is_packed",
     "of_one_dtype",
     "other_meaning",
     "reference",
     "shared_attributes",
+    "stored_fill",
 ]
+
+AS_STORED = np.dtype(object, metadata={"virtualstack": "as stored"})
+"""What xarray is told to cast packed integers and a missing value to: the integers stay, and new elements hold theirs.
+
+xarray asks for the common dtype of both and casts each to it before it fills in, so that here is the only place to say
+it. To xarray it is the dtype of objects, as which NaN stays NaN.
+"""
 
 _MISSING = ("_FillValue", "missing_value")
 _NO_PACKING = frozenset({*_MISSING, "_Encoding"})
@@ -36,6 +48,9 @@ def common_dtype(*operands: Any) -> np.dtype[Any]:
     CombineError
         There is none.
     """
+    arrays = [x for x in operands if isinstance(x, ManifestArray)]
+    if len(arrays) == 1 and is_packed(arrays[0]) and all(x is arrays[0] or is_missing(x) for x in operands):
+        return AS_STORED
     dtypes = [x.dtype if isinstance(x, ManifestArray) else _operand(x) for x in operands]
     try:
         return np.result_type(*dtypes)
@@ -73,6 +88,43 @@ def fill_of(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = None
             left=dtype,
             right=value,
         ) from error
+
+
+def is_packed(array: ManifestArray, /) -> bool:
+    """Tell whether an array holds integers of which attributes say what they mean."""
+    return array.dtype.kind in "iu" and bool(array.cf)
+
+
+def is_missing(value: Any, /) -> bool:
+    """Tell whether a value is one that is missing: NaN or NaT."""
+    return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fcmMO" and bool(value != value)
+
+
+def stored_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = None, /) -> Fill:
+    """Take a value as what holes of an array read as; among packed integers, a missing one is the number that means it.
+
+    Raises
+    ------
+    CombineError
+        It has no place there.
+    """
+    if not (is_packed(array) and is_missing(value)) or dtype not in (None, array.dtype):
+        check_unpacked(array, value)
+        return fill_of(array, value, dtype)
+    found = stored_number(array.dtype, array.cf)
+    if found is None:
+        name = (array.name or "").rsplit("/", 1)[-1]
+        raise CombineError(
+            f"variable '{array.name}' of '{array.a_url()}' has elements to be filled in, and no stored '{array.dtype}' "
+            f"with {dict(array.cf)} reads as missing. Say which one does with "
+            f"vds.virtual.set_encoding({{{name!r}: {{'_FillValue': ...}}}}), or fill in a value with "
+            f"vds.virtual.reindex(..., fill_value={{{name!r}: ...}})",
+            variable=array.name,
+            property="fill_value",
+            left=array.dtype,
+            left_url=array.a_url(),
+        )
+    return found
 
 
 def check_unpacked(array: ManifestArray, value: object, /) -> None:

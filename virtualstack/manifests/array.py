@@ -251,6 +251,8 @@ class ManifestArray(NDArrayOperatorsMixin):
             values of floats alone do in a wider one), or a hole reads as what has no place in the dtype.
         """
         wanted = np.dtype(dtype)
+        if wanted.metadata and "virtualstack" in wanted.metadata:
+            return self  # see agreement.AS_STORED
         if not np.can_cast(self.dtype, wanted, casting):  # type: ignore[arg-type]
             raise self._no_cast(wanted, f"which casting={casting!r} does not allow")
         if wanted == self.dtype or (wanted.kind == self.dtype.kind and wanted.kind in "SU" and not wanted.itemsize):

@@ -12,13 +12,15 @@ import numpy as np
 from virtualstack.errors import ChunkAlignmentError, CombineError, VirtualValuesError
 from virtualstack.manifests import joining
 from virtualstack.manifests.agreement import (
+    AS_STORED,
     check_joinable,
-    check_unpacked,
     common_dtype,
-    fill_of,
+    is_missing,
+    is_packed,
     of_one_dtype,
     reference,
     shared_attributes,
+    stored_fill,
 )
 from virtualstack.manifests.array import ManifestArray, implements
 from virtualstack.manifests.chunk_manifest import ChunkManifest
@@ -165,13 +167,14 @@ def full_like(
     if dtype is not None and np.dtype(dtype) == np.bool_ and not fill_value and shape is None:
         return Verdict(None, a.shape, a.name)
     kind = a.dtype if dtype is None else native(np.dtype(dtype))
-    check_unpacked(a, fill_value)
+    fill = stored_fill(a, fill_value, kind)
     axes = a.grid.axes
     if shape is not None:
         wanted = (shape,) if isinstance(shape, (int, np.integer)) else shape
         axes = tuple(ChunkAxis.regular(int(n), max(int(n), 1)) for n in wanted)
-    chunks = holes(axes, fill_of(a, fill_value, kind))
-    return replace(a, manifest=chunks.manifest, grid=chunks.grid, dtype=kind, dimension_names=None, cf={})
+    chunks = holes(axes, fill)
+    cf = a.cf if kind == a.dtype and is_packed(a) and is_missing(fill_value) else {}
+    return replace(a, manifest=chunks.manifest, grid=chunks.grid, dtype=kind, dimension_names=None, cf=cf)
 
 
 @implements(np.zeros_like)
@@ -269,6 +272,7 @@ def where(condition: Any, *values: Any) -> ManifestArray:
         )
     wanted = np.asarray(condition, np.bool_)
     dtype = result_type(*values)
+    dtype = array.dtype if dtype is AS_STORED else dtype
     shape = np.broadcast_shapes(wanted.shape, *(x.shape for x in values if isinstance(x, ManifestArray)))
     parts = [_with_shape(x, array, dtype, shape) for x in values]
     if all(isinstance(x, ManifestArray) for x in values):
@@ -285,8 +289,8 @@ def _with_shape(value: Any, array: ManifestArray, dtype: np.dtype[Any], shape: t
     if np.ndim(value):
         _virtual([array, value], "where", {})
     axes = array.grid.axes if array.shape == shape else tuple(ChunkAxis.regular(n, max(n, 1)) for n in shape)
-    check_unpacked(array, value)
-    return array.astype(dtype).with_chunks(holes(axes, fill_of(array, value, dtype)))
+    fill = stored_fill(array, value, dtype)
+    return array.astype(dtype).with_chunks(holes(axes, fill))
 
 
 @implements(np.pad)
@@ -317,9 +321,10 @@ def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options:
         if mode == "constant":
             constants = _pairs(options.get("constant_values", 0), array.ndim)
         for axis, (width, values) in enumerate(zip(widths, constants, strict=True)):
-            fills = [array.manifest.tables.fill if mode == "empty" else fill_of(array, x) for x in values]
-            if mode == "constant" and any(width):
-                check_unpacked(array, values)
+            if mode == "empty" or not any(width):
+                fills = [array.manifest.tables.fill] * 2
+            else:
+                fills = [stored_fill(array, x) for x in values]
             chunks = pad_axis(chunks, axis, int(width[0]), int(width[1]), (fills[0], fills[1]))
         return array.with_chunks(chunks)
     if mode not in ("edge", "wrap", "reflect", "symmetric") or options.get("reflect_type", "even") != "even":
