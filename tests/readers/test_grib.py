@@ -1,5 +1,7 @@
 import itertools
 import re
+import subprocess
+import sys
 import tracemalloc
 import warnings
 
@@ -585,13 +587,95 @@ def test_rows_that_make_no_sense_are_damage(sample, tmp_path):
             vs.open_virtual_dataset(path)
 
 
+def reduced_latlon(edition, values=None):
+    """Make a reduced latitude-longitude grid of six rows."""
+    handle = eccodes.codes_new_from_samples(f"reduced_ll_sfc_grib{edition}", eccodes.CODES_PRODUCT_GRIB)
+    rows = np.array([4, 6, 8, 8, 6, 4])
+    eccodes.codes_set(handle, "Nj", len(rows))
+    eccodes.codes_set_array(handle, "pl", rows)
+    if edition == 2:
+        eccodes.codes_set(handle, "numberOfDataPoints", int(rows.sum()))
+    corners = zip(
+        ("latitudeOfFirst", "latitudeOfLast", "longitudeOfFirst", "longitudeOfLast"), (75, -75, 0, 315), strict=True
+    )
+    for name, degrees in corners:
+        eccodes.codes_set(handle, f"{name}GridPointInDegrees", degrees)
+    eccodes.codes_set(handle, "jDirectionIncrementInDegrees", 30)
+    eccodes.codes_set_values(handle, np.arange(36.0))
+    data = bytes(eccodes.codes_get_message(handle))
+    eccodes.codes_release(handle)
+    return data
+
+
+DAMAGED_ROWS = {
+    "fewer points than rows have": (6, (30).to_bytes(4, "big"), "have 36 points together, and the grid has 30"),
+    "lengths of no size": (10, b"\x82", "have 130 bytes"),
+    "more rows than lengths": (34, (7).to_bytes(4, "big"), "has 7 rows, and lengths of 6"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED_ROWS)
+def test_rows_of_a_latitude_longitude_grid_that_make_no_sense_are_damage(damage, tmp_path):
+    """eccodes writes behind its lists of points, and the process ends."""
+    at, octets, said = DAMAGED_ROWS[damage]
+    good = reduced_latlon(2)
+    xr.testing.assert_identical(*(open_(write(tmp_path / "a.grib2", [good])) for open_ in (opened, cfgrib)))
+    bad = changed(good, 3, at, octets)
+    with pytest.raises(MalformedFileError, match=said):
+        vs.open_virtual_dataset(write(tmp_path / "b.grib2", [bad]))
+
+
+@pytest.mark.parametrize("key", ["values", "latitudes"])
+@pytest.mark.parametrize("damage", DAMAGED_ROWS)
+def test_rows_of_a_changed_message_are_damage(damage, key):
+    """What was checked when the file was scanned may be others when a store is read."""
+    at, octets, said = DAMAGED_ROWS[damage]
+    with pytest.raises(CodecError, match=said):
+        grib_decoder({"key": key}, (36,))(changed(reduced_latlon(2), 3, at, octets))
+
+
+MUTATED = """
+import sys
+from virtualstack.errors import VirtualStackError
+from virtualstack.readers import GRIB, ReadOptions
+from virtualstack.reading import read_array
+from virtualstack.storage import Storage
+path, begin, end = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+good = open(path, "rb").read()
+for at in range(begin, end):
+    for octet in {1, 0xFF} - {good[at]}:
+        with open(path, "wb") as file:
+            file.write(good[:at] + bytes([octet]) + good[at + 1 :])
+        try:
+            group = GRIB().read("file://" + path, Storage.of(None), ReadOptions(is_tree=True))
+            for _, node in group.walk():
+                for array in node.arrays.values():
+                    read_array(array, ..., None)
+        except VirtualStackError:
+            pass
+print("whole")
+"""
+
+
+@pytest.mark.parametrize("edition", [1, 2])
+def test_no_byte_of_a_reduced_grid_ends_the_process(edition, tmp_path):
+    """Each byte of the section of the grid is another one; errors are ours."""
+    data = reduced_latlon(edition)
+    begin, n_length = (section(data, 3), 4) if edition == 2 else (8 + int.from_bytes(data[8:11], "big"), 3)
+    end = begin + int.from_bytes(data[begin : begin + n_length], "big")
+    path = write(tmp_path / "a.grib", [data])
+    command = [sys.executable, "-c", MUTATED, str(path), str(begin), str(end)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr[-500:]
+
+
 @pytest.mark.parametrize("sample", ["regular_gg_pl_grib2", "reduced_gg_pl_32_grib2"])
 def test_gaussian_grids_without_end_are_refused(sample, tmp_path):
     """eccodes computes each parallel, and the time for one grows with their number."""
     handle = eccodes.codes_new_from_samples(sample, eccodes.CODES_PRODUCT_GRIB)
     data = changed(bytes(eccodes.codes_get_message(handle)), 3, 67, (1 << 20).to_bytes(4, "big"))
     eccodes.codes_release(handle)
-    with pytest.raises(UnsupportedFeatureError, match="1048576 parallels"):
+    with pytest.raises(MalformedFileError, match="1048576 parallels"):
         vs.open_virtual_dataset(write(tmp_path / "a.grib2", [data]))
 
 

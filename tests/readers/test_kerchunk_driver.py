@@ -269,3 +269,13 @@ def test_netcdf(tmp_path):
         own = vs.open_virtual_dataset(source).virtual.open()["v"]
         np.testing.assert_array_equal(got, own)
         assert np.isnan(got).sum() == 1
+
+
+def test_names_of_files_are_labels(tmp_path):
+    """The source of each file is known, as with other readers."""
+    paths = [tmp_path / f"run{n}.raw" for n in (1, 2)]
+    for path in paths:
+        path.write_bytes(RAW.tobytes())
+    reader = KerchunkDriver(raw_references)
+    found = vs.open_virtual_mfdataset(paths, reader=reader, new_dim={"run": vs.FromName(r"run(\d)")})
+    assert found.run.values.tolist() == [1, 2]

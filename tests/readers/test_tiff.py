@@ -1,3 +1,4 @@
+import imagecodecs
 import numpy as np
 import pytest
 import tifffile
@@ -139,3 +140,19 @@ def test_masked_values_are_those_of_xarray(tmp_path):
     found = vs.open_virtual_dataset(path).virtual.open()["band_data"].values[0]
     expected = np.where(ramp((100, 130), "i2") == 7, np.nan, ramp((100, 130), "i2") * 0.5 + 20)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_lossless_jpeg_of_two_samples_side_by_side(tmp_path):
+    """DNG writes columns of a plane as samples; the file was called damaged when it was read."""
+    values = (np.arange(64 * 64).reshape(64, 64) * 7 % 4096).astype("u2")
+    stream = imagecodecs.ljpeg_encode(values, bitspersample=12)
+    frame, scan = stream.index(b"\xff\xc3"), stream.index(b"\xff\xda")
+    component = stream[frame + 11 : frame + 13]
+    two = b"\xff\xc3\0\x0e" + stream[frame + 4 : frame + 7] + b"\0\x20\2" + b"\0" + component + b"\1" + component
+    data = stream[:frame] + two + stream[frame + 13 : scan] + b"\xff\xda\0\x0a\2\0\0\1\0\6\0\0" + stream[scan + 10 :]
+    path = tmp_path / "a.tif"
+    with tifffile.TiffWriter(path) as file:
+        options = {"compression": "jpeg", "photometric": 32803, "tile": (64, 64)}
+        file.write(iter([data]), shape=(64, 64), dtype="u2", **options)
+    (found,) = vs.open_virtual_dataset(path).virtual.open().data_vars.values()
+    np.testing.assert_array_equal(found.values.squeeze(), tifffile.imread(path))

@@ -193,3 +193,22 @@ def test_files_with_changed_headers_are_errors_or_opened(name, n_rounds, tmp_pat
                     node.to_dataset().virtual.open().load()
         except VirtualStackError:
             continue
+
+
+@pytest.mark.parametrize("link", [(0, 1), (1, 0)])
+def test_a_subifd_may_link_to_another_one(link, tmp_path):
+    """A valid file was called damaged; its overviews are there once."""
+    values = np.arange(64 * 64, dtype="u2").reshape(64, 64)
+    path = tmp_path / "a.tif"
+    with tifffile.TiffWriter(path) as file:
+        file.write(values, subifds=2, photometric="minisblack")
+        for step in (2, 4):
+            file.write(values[::step, ::step], subfiletype=1, photometric="minisblack")
+    with tifffile.TiffFile(path) as file:
+        places = file.pages[0].subifds
+    data = bytearray(path.read_bytes())
+    at = places[link[0]]
+    end = at + 2 + 12 * int.from_bytes(data[at : at + 2], "little")
+    data[end : end + 4] = places[link[1]].to_bytes(4, "little")
+    path.write_bytes(data)
+    assert len(vs.open_virtual_datatree(path).groups) == 4

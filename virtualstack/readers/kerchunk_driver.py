@@ -108,7 +108,7 @@ class KerchunkDriver:
         except ReaderError as error:
             error.url = error.url or url
             raise
-        return group.map_arrays(lambda array: _seen(array, name, source.location))
+        return replace(group, url=url).map_arrays(lambda array: _seen(array, name, source.location))
 
     def _driver(self, url: str) -> Callable[..., Any]:
         if not isinstance(self.driver, str):

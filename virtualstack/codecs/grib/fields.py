@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from struct import Struct
 
 from virtualstack.codecs.decoder import CodecError
+from virtualstack.codecs.grib.checks import check_grid_1, check_grid_2, check_packing_2, check_product_2
 
 __all__ = [
     "EMPTY_BITMAP",
@@ -28,6 +29,7 @@ EMPTY_DATA = b"\0\0\0\5\7"
 
 SECTION = Struct(">IB")
 """Length and number of a section of GRIB 2."""
+_CHECKS = {3: check_grid_2, 4: check_product_2, 5: check_packing_2}
 _HARMONICS = (50, 51)  # WMO FM 92 GRIB2, code table 5.0: spectral data, simple and complex packing
 _NO_BITMAP = 255
 SAME_BITMAP = 254  # WMO FM 92 GRIB2, section 6: the bitmap that was defined before, in the same message
@@ -49,6 +51,7 @@ def last_field(raw: bytes, /) -> bytes:
         The bytes are no such thing.
     """
     if _edition(raw) == 1:
+        _check_1(raw)
         return raw
     sections, n_fields = _sections(raw)
     if n_fields == 1 and raw[-4:] == END and int.from_bytes(raw[8:16], "big") == len(raw):
@@ -67,6 +70,7 @@ def described(raw: bytes, /) -> bytes:
         The bytes are no such thing.
     """
     if _edition(raw) == 1:
+        _check_1(raw)
         return message_1(raw[8:], short_data(bytes(11)))
     sections, _ = _sections(raw)
     kept = [raw[begin:end] for kind, (begin, end) in sorted(sections.items()) if kind < 6]
@@ -122,7 +126,16 @@ def _sections(raw: bytes) -> tuple[dict[int, tuple[int, int]], int]:
             found[kind] = at, at + length
         n_fields += kind == 7
         at += length
+    for kind, check in _CHECKS.items():
+        if kind in found:
+            check(raw[slice(*found[kind])])
     return found, n_fields
+
+
+def _check_1(raw: bytes) -> None:
+    at = 8 + int.from_bytes(raw[8:11], "big")
+    if raw[15] & 0x80:
+        check_grid_1(raw[at : at + int.from_bytes(raw[at : at + 3], "big")])
 
 
 def message_1(description: bytes, data: bytes, /) -> bytes:

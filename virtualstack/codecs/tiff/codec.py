@@ -213,6 +213,9 @@ def _image_decoder(settings: Settings, shape: tuple[int, ...]) -> TiffDecoder:
         if found.dtype != dtype:
             raise CodecError(f"the {name} image has samples of '{found.dtype}'; '{dtype}' are expected")
         found = found.reshape(*found.shape[:2], -1)
+        n_rows, width, n_samples = found.shape
+        if settings.compression in _JPEG and shape[2] == 1 < n_samples and width * n_samples == columns:
+            found = found.reshape(n_rows, columns, 1)  # DNG 1.7, "Lossless JPEG": samples of a row side by side
         if found.shape[1] == columns and found.shape[0] > rows:  # of a strip that is written as if it were whole
             found = found[:rows]
         if found.shape != shape and not _is_edge(found.shape, shape, settings.edge):

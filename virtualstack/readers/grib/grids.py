@@ -13,13 +13,10 @@ from virtualstack.cache import ByteCache, each
 from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
 from virtualstack.readers.grib.keys import UNDEFINED, ask
 
-__all__ = ["MAX_PARALLELS", "MAX_POINTS", "Coordinate", "Grid", "GridError", "grid_of"]
+__all__ = ["MAX_POINTS", "Coordinate", "Grid", "GridError", "grid_of"]
 
 MAX_POINTS = 1 << 27
 """Points of one grid: eccodes makes lists of them all, of 8 bytes each, and aborts where there is no memory."""
-
-MAX_PARALLELS = 1 << 14
-"""Parallels of a Gaussian grid between a pole and the equator: eccodes' time for them grows with the square."""
 
 _STEPS = "DxInMetres", "DiInMetres", "xDirectionGridLengthInMillimetres"  # projections have one of these
 _USUAL = {"iScansNegatively": 0, "jScansPositively": 1}
@@ -197,8 +194,6 @@ def _check_points(field: Any, n_bytes: int) -> None:
     n = _count(field, "numberOfPoints")
     if ask(field, "gridType") in cfgrib.GRID_TYPES_DIMENSION_COORDS | cfgrib.GRID_TYPES_2D_NON_DIMENSION_COORDS:
         n = max(n, _count(field, "Nx") * _count(field, "Ny"))
-    if ask(field, "gridType").endswith("gg") and (parallels := _count(field, "N")) > MAX_PARALLELS:
-        raise GridError(f"its Gaussian grid has {parallels} parallels in each hemisphere, more than {MAX_PARALLELS}")
     most = min(MAX_POINTS, max(_FEW_POINTS, _POINTS_A_BYTE * n_bytes))
     if n > most:
         raise GridError(f"its grid has {n} points; those of a message of {n_bytes} bytes are {most} at most")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
 from typing import NamedTuple
 
-import numpy as np
-
+from virtualstack.codecs.decoder import CodecError
+from virtualstack.codecs.grib.checks import check_grid_1, check_grid_2, check_packing_2, check_product_2
 from virtualstack.codecs.grib.fields import (
     EMPTY_BITMAP,
     EMPTY_DATA,
@@ -28,20 +27,7 @@ type Read = Callable[[int, int], bytes]
 _FRONT = 1 << 10
 _MOST_HEADER = 1 << 26
 _MOST_FIELDS = 1 << 16
-_PRODUCT = Struct(">HH")
-_LEAST_PRODUCT = {0: 34, 1: 37, 2: 36, 8: 58, 11: 61, 12: 60}
-"""Bytes that section 4 of GRIB 2 has at least, by its template, before the coordinates of model levels."""
-
-_GAUSSIAN_1 = frozenset({4, 14, 24, 34})
-"""WMO FM 92 GRIB1 table 6: types of Gaussian grids; then plain, rotated, stretched, and both, as in GRIB 2."""
-_ROWS = {40: 72, 41: 84, 42: 84, 43: 96}
-"""Where lengths of rows begin in section 3 of GRIB 2, by its template."""
-_POINTS_A_PARALLEL = 8  # more than any reduced grid has in its longest row; those of ECMWF have 4 n + 16
-
-_COMPLEX = (b"\0\2", b"\0\3")
-_BITS = (19, 35, 36, 46)
-"""Where section 5 of GRIB 2 has them with complex packing, templates 5.2 and 5.3: of values, groups and lengths."""
-_MOST_BITS = 64
+_CHECKS = {3: check_grid_2, 4: check_product_2, 5: check_packing_2}
 
 _LEAST_1, _LEAST_2 = 8 + 28 + 11 + 4, 16 + 21 + 5 + 4
 
@@ -184,10 +170,7 @@ def _field_1(read: Read, offset: int, length: int, size: int) -> tuple[int, Fiel
     if product[7] & 0x80:
         grid = _section_1(read, at, size, least=32)
         at += len(grid)
-        lists = grid[4] - 1 if 0 < grid[4] < 255 else len(grid)  # coordinates of levels, then rows
-        _check_levels(grid[3], lists + 4 * grid[3], len(grid))
-        if grid[5] in _GAUSSIAN_1 and grid[6:8] == b"\xff\xff":
-            _check_rows(grid[lists + 4 * grid[3] :], 2, int.from_bytes(grid[25:27], "big"))
+        _checked(check_grid_1, grid)
     described = at - offset
     if product[7] & 0x40:
         at += _length_1(read, at, size, least=6)
@@ -211,36 +194,11 @@ def _field_1(read: Read, offset: int, length: int, size: int) -> tuple[int, Fiel
     return length, Field(1, offset, length, 0, described, True, 0, (product, grid, b"", head, b""))
 
 
-def _check_levels(n: int, end: int, length: int) -> None:
-    """Check that there is room for the coordinates of model levels: eccodes does not, and reads on."""
-    if n and end > length:
-        raise MessageError(f"a section of {length} bytes has no room for the {n} coordinates of levels that it names")
-
-
-def _check_rows(lengths: bytes, size: int, number: int) -> None:
-    """Check the lengths of rows of a reduced Gaussian grid: eccodes ends the process where they make no sense.
-
-    Parameters
-    ----------
-    lengths, size
-        One behind the other, of so many bytes each.
-    number
-        Of parallels between a pole and the equator.
-    """
-    if size not in (1, 2, 4):
-        raise MessageError(f"lengths of rows of its Gaussian grid have {size} bytes")
-    rows = np.frombuffer(lengths[: len(lengths) // size * size], f">u{size}")
-    if (rows == 1).any():
-        raise MessageError("a row of its Gaussian grid has a single point")
-    most = _POINTS_A_PARALLEL * number + _POINTS_A_PARALLEL**2
-    if rows.size and rows.max() > most:
-        raise MessageError(f"a row of its Gaussian grid of {number} parallels has {rows.max()} points")
-
-
-def _check_bits(packing: bytes) -> None:
-    """Check how many bits the numbers of complex packing have: eccodes ends the process where they are too many."""
-    if max((packing[at] for at in _BITS if at < len(packing)), default=0) > _MOST_BITS:
-        raise MessageError(f"its complex packing has numbers of more than {_MOST_BITS} bits")
+def _checked(check: Callable[[bytes], None], section: bytes) -> None:
+    try:
+        check(section)
+    except CodecError as error:
+        raise MessageError(str(error)) from error
 
 
 def _length_1(read: Read, at: int, size: int, *, least: int) -> int:
@@ -280,13 +238,8 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> list[Fie
                 raise MessageError(f"section {kind} says that it is {n} bytes long, which no description is")
             now[kind - 1] = front[begin : begin + n] if begin + n <= len(front) else read(at, n)
             described = begin + n
-            if kind == 3 and n > 71 and now[2][10] and (rows := _ROWS.get(int.from_bytes(now[2][12:14], "big"))):
-                _check_rows(now[2][rows:], now[2][10], int.from_bytes(now[2][67:71], "big"))
-            if kind == 4 and n >= 9:
-                n_levels, template = _PRODUCT.unpack_from(now[3], 5)
-                _check_levels(n_levels, _LEAST_PRODUCT.get(template, 9) + 4 * n_levels, n)
-            if kind == 5 and now[4][9:11] in _COMPLEX:
-                _check_bits(now[4])
+            if kind in _CHECKS:
+                _checked(_CHECKS[kind], now[kind - 1])
         elif kind == 6:
             if n < 6:
                 raise MessageError("section 6 has no bitmap indicator")

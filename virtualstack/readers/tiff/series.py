@@ -111,9 +111,10 @@ def series_of(structure: Structure, images: Images, source: Source, /) -> list[S
                 for x in found
             ]
     mains: list[_Main] = []
+    taken = {directory.offset for directory in directories}
     for directory in directories:
         _add(mains, images.image(directory), _kind(structure, directory))
-        _add_below(mains, structure, images, directory)
+        _add_below(mains, structure, images, directory, taken)
     return [replace(series, note=note) for series in _stacked(mains, structure)]
 
 
@@ -132,15 +133,16 @@ def _add(mains: list[_Main], image: Image, kind: int) -> None:
         mains.append(_Main(image))
 
 
-def _add_below(mains: list[_Main], structure: Structure, images: Images, directory: Directory) -> None:
+def _add_below(mains: list[_Main], structure: Structure, images: Images, directory: Directory, taken: set[int]) -> None:
     """Add the images of directories below one: overviews, or others that are as large."""
     if _SUB_DIRECTORIES not in directory.entries:
         return
     offsets = structure.values(directory, _SUB_DIRECTORIES)
     main = mains[-1]
     for offset in [] if offsets is None or offsets.dtype.kind not in "iu" else offsets.tolist():
-        if not offset:
+        if not offset or offset in taken:
             continue
+        taken.add(offset)
         image = images.image(structure.directory(offset, directory.number))
         own, other = image.layout, main.image.layout
         is_smaller = own.height < other.height and own.width < other.width

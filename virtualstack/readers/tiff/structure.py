@@ -109,7 +109,7 @@ class Structure:
         else:
             self._count, self._entry, self._offset = Struct(f"{order}H"), Struct(f"{order}HHI4s"), Struct(f"{order}I")
             (self.first,) = self._offset.unpack_from(head, 4)
-        self._seen: set[int] = set()
+        self._known: dict[int, Directory] = {}
         self._n_tags = 0
         self._dtypes = {code: np.dtype(name).newbyteorder(self.order) for code, name in TYPES.items()}
 
@@ -132,7 +132,11 @@ class Structure:
         if not self.first:
             raise self.malformed("it has no image", 4)
         offset, number = self.first, 0
+        seen: set[int] = set()
         while offset:
+            if offset in seen:
+                raise self.malformed(f"directory {number} is one that came before, at byte {offset}", offset)
+            seen.add(offset)
             if number == MAX_DIRECTORIES:
                 raise self.malformed(f"it has more than {MAX_DIRECTORIES} directories", offset)
             directory = self.directory(offset, number)
@@ -140,17 +144,16 @@ class Structure:
             offset, number = directory.following, number + 1
 
     def directory(self, offset: int, number: int, /) -> Directory:
-        """Read a directory; each one once.
+        """Read a directory, or return the one that was read there before: several tags may name it.
 
         Raises
         ------
         MalformedFileError
-            It lies outside of the file, or comes twice.
+            It lies outside of the file.
         """
-        if offset in self._seen:
-            raise self.malformed(f"directory {number} is one that came before, at byte {offset}", offset)
-        self._seen.add(offset)
-        if len(self._seen) > MAX_DIRECTORIES:
+        if offset in self._known:
+            return self._known[offset]
+        if len(self._known) >= MAX_DIRECTORIES:
             raise self.malformed(f"it has more than {MAX_DIRECTORIES} directories", offset)
         width, size = self._count.size, self._entry.size
         data = self._ahead.read(offset, width + 24 * size + self._offset.size)
@@ -170,7 +173,8 @@ class Structure:
         entries = {code: (kind, n, value) for code, kind, n, value in self._entry.iter_unpack(data[width:end])}
         # the last offset may be missing where nothing follows
         following = self._offset.unpack_from(data, end)[0] if len(data) >= end + self._offset.size else 0
-        return Directory(offset, number, entries, following)
+        found = self._known[offset] = Directory(offset, number, entries, following)
+        return found
 
     def values(self, directory: Directory, code: int, /) -> NDArray[Any] | None:
         """Give the values of a tag; ``None`` where it is not there. Rationals are pairs, text is bytes.
