@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError
+from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError, WriterError
 
 
 def named_in(message, *options):
@@ -242,3 +242,76 @@ def test_a_variable_that_only_the_store_has_is_given_from_it(tmp_path):
     found = xr.open_dataset(url, engine="virtualstack").load()
     np.testing.assert_array_equal(found["t"], np.concatenate([a["t"], b["t"]]))
     np.testing.assert_array_equal(found["area"], a["area"])
+
+
+# -- text, joining and writing --------------------------------------------------------------------------------
+
+
+def test_text_in_pieces_opens_with_each_remedy(tmp_path):
+    """Characters that lie in several chunks open with the limit, the loaded name or the dropped name of the message."""
+    path = tmp_path / "text.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 50)
+        file.createDimension("n", 8)
+        text = file.createVariable("text", "S1", ("x", "n"), chunksizes=(10, 4))
+        text[:] = netCDF4.stringtochar(np.array([f"text{i:04}" for i in range(50)], "S8"))
+        file.createVariable("v", "f8", ("x",))[:] = np.arange(50.0)
+    with pytest.raises(UnsupportedFeatureError, match="cannot be referenced as text") as caught:
+        vs.open_virtual_dataset(path, inline_limit=100)
+    for option in ("inline_limit", "loadable_variables", "drop_variables"):
+        options = {"inline_limit": 100, **named_in(str(caught.value), option)}
+        with xr.open_dataset(path, engine="netcdf4", drop_variables=options.get("drop_variables")) as expected:
+            check_values(vs.open_virtual_dataset(path, **options).virtual.open(), expected)
+
+
+def test_coordinates_that_differ_join_with_each_remedy(tmp_path):
+    """The message on a coordinate that differs names a tolerance and joins, which give what xarray gives."""
+    paths = []
+    for i in range(2):
+        paths.append(tmp_path / f"{i}.nc")
+        x = np.array([0.0, 1.0, 2.0]) + 1e-7 * i
+        xr.Dataset({"v": (("time", "x"), np.full((1, 3), i + 0.5))}, {"time": [float(i)], "x": x}).to_netcdf(
+            paths[-1], engine="netcdf4"
+        )
+    with pytest.raises(CombineError, match=r"coordinate 'x'.*tolerance=.*join='outer'.*'inner'") as caught:
+        vs.open_virtual_mfdataset(paths)
+    far = float(re.search(r"by at most ([0-9.e-]+),", str(caught.value))[1])
+    found = vs.open_virtual_mfdataset(paths, tolerance=2 * far).virtual.open()
+    np.testing.assert_array_equal(found["v"], [[0.5] * 3, [1.5] * 3])
+    for join, n in (("outer", 6), ("inner", 0)):
+        opened = [xr.open_dataset(path, engine="netcdf4") for path in paths]
+        expected = xr.concat(opened, "time", join=join, data_vars="minimal", coords="minimal", compat="override")
+        found = vs.open_virtual_mfdataset(paths, join=join).virtual.open()
+        assert found.sizes["x"] == n
+        np.testing.assert_array_equal(found["v"], expected["v"])
+
+
+def test_a_store_that_is_there_is_replaced_or_appended_to(tmp_path):
+    """The message on a store that is there names append_dim= and mode='w', and both work."""
+    url = tmp_path / "s.vstack"
+    first, a = opened_part(tmp_path / "a.nc", [0, 1], seed=0)
+    second, b = opened_part(tmp_path / "b.nc", [2], seed=1)
+    first.virtual.to_manifest_store(url)
+    with pytest.raises(WriterError, match=r"append_dim=.*mode='w'"):
+        second.virtual.to_manifest_store(url)
+    second.virtual.to_manifest_store(url, append_dim="time")
+    np.testing.assert_array_equal(xr.open_dataset(url, engine="virtualstack")["t"], np.concatenate([a["t"], b["t"]]))
+    second.virtual.to_manifest_store(url, mode="w")
+    np.testing.assert_array_equal(xr.open_dataset(url, engine="virtualstack")["t"], b["t"])
+
+
+def test_what_is_appended_out_of_order_is_placed_or_appended(tmp_path):
+    """The message on labels that come too late names Repository.update and ordered=False, and both work."""
+    first, a = opened_part(tmp_path / "a.nc", [2, 3], seed=0)
+    early, b = opened_part(tmp_path / "b.nc", [1], seed=1)
+    urls = [tmp_path / f"{i}.vstack" for i in range(2)]
+    for url in urls:
+        first.virtual.to_manifest_store(url)
+    with pytest.raises(CombineError, match=r"Repository\.update .*ordered=False"):
+        early.virtual.to_manifest_store(urls[0], append_dim="time")
+    vs.Repository.open(urls[0]).update(early, dim="time")
+    early.virtual.to_manifest_store(urls[1], append_dim="time", ordered=False)
+    for url, parts in zip(urls, ([b, a], [a, b]), strict=True):
+        found = xr.open_dataset(url, engine="virtualstack").load()
+        np.testing.assert_array_equal(found["t"], np.concatenate([x["t"] for x in parts]))
+        np.testing.assert_array_equal(found["time"], np.concatenate([x["time"] for x in parts]))

@@ -32,7 +32,8 @@ def text_array(
         name = (array.name or "").rsplit("/", 1)[-1]
         raise UnsupportedFeatureError(
             f"variable '{array.name}' of '{url}' cannot be referenced as text: {reason}. It has {array.nbytes} bytes: "
-            f"load it with loadable_variables=[..., '{name}'], raise inline_limit, or leave it out with drop_variables",
+            f"load it with loadable_variables=['{name}'], put it into the references with "
+            f"inline_limit={array.nbytes}, or leave it out with drop_variables=['{name}']",
             url=url,
             variable=array.name,
             feature=reason,
