@@ -132,7 +132,7 @@ def _netcdf_storage(array: ManifestArray) -> dict[str, Any]:
     Filters that are missing in some netCDF library are left out, so that every engine can write the array.
     A chunk may lack filters of the others, where they did not make it smaller.
     """
-    chunk = tuple(axis.chunk for axis in array.grid.axes)
+    chunk = tuple(axis.chunk for axis in array.grid.axes if axis.chunk is not None)
     if not array.grid.is_regular or math.prod(chunk) <= 1:
         return {}
     encodings = array.manifest.tables.encodings
