@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.formats.zarr3 import parse_zarr3
 from virtualstack.manifests import Fill
 
@@ -100,6 +100,7 @@ def test_features_without_a_form(change, feature):
         ({"data_type": "float33"}, "has data type 'float33'"),
         ({"data_type": None}, "has data type None"),
         ({"fill_value": "x"}, "fill value 'x'"),
+        ({"data_type": "int16", "fill_value": 2**62}, "fill value 4611686018427387904"),
         ({"codecs": "bytes"}, "has codecs 'bytes'"),
         ({"codecs": [{}]}, "has codec {}"),
         ({"codecs": [{"name": "transpose", "configuration": {"order": [0, 0]}}]}, "no permutation of 2 axes"),
@@ -120,3 +121,10 @@ def test_members_that_need_not_be_understood():
     """Any member may stand there that says so, and dimensions may have no names."""
     got = parse_zarr3({**METADATA, "more": {"must_understand": False}, "dimension_names": ["y", None]}, where="w")
     assert got.dimension_names == ("y", None)
+
+
+def test_numbers_of_codecs_that_have_no_text():
+    """JSON may say 1e400, which is an infinity."""
+    codecs = [{"name": "bytes"}, {"name": "zstd", "configuration": {"level": float("inf")}}]
+    with pytest.raises(ManifestError, match=r"codec '.*zstd' has the configuration .*, which is no JSON"):
+        parse_zarr3({**METADATA, "codecs": codecs}, where="w")

@@ -646,3 +646,24 @@ def test_attributes_of_any_size(tmp_path):
         attributes = {"n": 10**30, "m": -(2**65), "nan": float("nan")}
         xr.Dataset({"v": ("x", [1.0], attributes)}).to_zarr(tmp_path / f"{version}.zarr", zarr_format=version)
         xr.testing.assert_identical(ours(tmp_path / f"{version}.zarr"), theirs(tmp_path / f"{version}.zarr"))
+
+
+def test_an_archive_whose_index_ends_early_is_damaged(dataset, tmp_path):
+    """A length in the index that is wrong may hide all members behind it, which zipfile does not see."""
+    dataset[["count"]].to_zarr(tmp_path / "a.zarr", consolidated=False)
+    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    data = bytearray(path.read_bytes())
+    first = data.index(b"PK\1\2")
+    data[first + 29] = 40  # the second byte of the length of its name
+    path.write_bytes(data)
+    with pytest.raises(MalformedFileError, match=r"lists 1 members, and its last record says"):
+        vs.open_virtual_dataset(path)
+
+
+def test_a_group_with_members_that_zarr_does_not_know_is_refused(dataset, tmp_path):
+    """One damaged letter of ``attributes`` lost all attributes without a word."""
+    dataset[["count"]].assign_attrs(a=1).to_zarr(tmp_path / "a.zarr", zarr_format=3, consolidated=False)
+    path = tmp_path / "a.zarr" / "zarr.json"
+    path.write_text(path.read_text().replace('"attributes"', '"attrifutes"'))
+    with pytest.raises(UnsupportedFeatureError, match="member 'attrifutes'"):
+        vs.open_virtual_dataset(tmp_path / "a.zarr")

@@ -66,7 +66,14 @@ class Codec:
         >>> Codec.of("numcodecs.shuffle", elementsize=4)
         Codec(name='numcodecs.shuffle', configuration='{"elementsize":4}')
         """
-        return cls(name, json.dumps(configuration, sort_keys=True, separators=(",", ":"), allow_nan=False))
+        try:
+            text = json.dumps(configuration, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except ValueError as error:  # JSON may say 1e400, which is an infinity
+            raise ManifestError(
+                f"codec '{shortened(name)}' has the configuration {shortened(repr(configuration))}, "
+                f"which is no JSON: {error}"
+            ) from error
+        return cls(name, text)
 
     @classmethod
     def from_json(cls, data: str | Mapping[str, Any], /) -> Codec:

@@ -10,7 +10,7 @@ from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFe
 from virtualstack.formats.attributes import with_dtypes
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.zarr2 import is_nczarr, parse_zarr2
-from virtualstack.formats.zarr3 import parse_zarr3
+from virtualstack.formats.zarr3 import check_group, parse_zarr3
 from virtualstack.manifests import Manifest, ManifestArray, ManifestGroup, Refusal
 
 __all__ = ["NAMELESS", "ReadChunks", "array_paths", "build_group"]
@@ -113,6 +113,8 @@ def build_group(
     for key in sorted(metadata):
         path = _parent(key)
         if path not in arrays and _leaf(key) in (".zgroup", ".zattrs", "zarr.json"):
+            if _leaf(key) == "zarr.json":
+                check_group(_object(metadata[key], f"{key}' of '{where}"), f"{key}' of '{where}")
             attributes = metadata[key] if _leaf(key) == ".zattrs" else _group_attributes(metadata[key])
             node = root.at(path)
             given = _object(attributes, f"{key}' of '{where}")

@@ -21,7 +21,7 @@ from virtualstack.formats.metadata import ArrayMetadata, check_itemsize, lengths
 from virtualstack.formats.shards import Shards
 from virtualstack.manifests import Fill
 
-__all__ = ["parse_zarr3"]
+__all__ = ["check_group", "parse_zarr3"]
 
 
 _MOST_EDGES = 1 << 26
@@ -36,6 +36,8 @@ _MEMBERS = frozenset(
     )
 )
 """Members of ``zarr.json`` that the specification has."""
+
+_GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidated_metadata"))
 
 _MOST_SHAPES = 1 << 12
 """Chunk shapes of one array."""
@@ -107,7 +109,22 @@ def _check_members(data: Mapping[str, Any], where: str) -> None:
         raise MalformedFileError(f"'{where}' has zarr_format {data['zarr_format']!r} in zarr.json; 3 is asked for")
     if data.get("storage_transformers"):
         raise _unsupported(where, f"storage transformers {str(data['storage_transformers'])[:100]}")
-    for name in data.keys() - _MEMBERS:
+    _refuse_unknown(data, _MEMBERS, where)
+
+
+def check_group(data: Mapping[str, Any], where: str, /) -> None:
+    """Refuse ``zarr.json`` of a group with members that the specification does not have, as zarr does.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        There is one, which does not say that it need not be understood.
+    """
+    _refuse_unknown(data, _GROUP_MEMBERS, where)
+
+
+def _refuse_unknown(data: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    for name in data.keys() - known:
         if not isinstance(data[name], Mapping) or data[name].get("must_understand") is not False:
             raise _unsupported(where, f"member '{name}' in its metadata, without \"must_understand\": false")
 
@@ -222,7 +239,7 @@ def _dtype_and_fill(data: Mapping[str, Any], where: str) -> tuple[np.dtype[Any],
         if dtype.hasobject and dtype.kind != "T":
             raise _unsupported(where, f"data type {spec!r}")
         return dtype.newbyteorder("=") if dtype.kind != "T" else dtype, Fill.of(value, dtype)
-    except (ValueError, TypeError, KeyError, ManifestError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, ManifestError) as error:
         raise MalformedFileError(
             f"'{where}' has data type {spec!r} and fill value {data.get('fill_value')!r}: {error}"
         ) from error

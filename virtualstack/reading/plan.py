@@ -306,7 +306,8 @@ def _check_reach(
     high: NDArray[np.int64],
     position: tuple[NDArray[np.intp], ...],
 ) -> None:
-    sizes = np.array([x.size for x in encodings], np.int64)[rows]
+    most = np.iinfo(np.int64).max  # forged metadata may promise more
+    sizes = np.array([min(x.size, most) for x in encodings], np.int64)[rows]
     bad = (low < 0) | (high >= sizes)
     if bad.any():
         i = int(bad.argmax())

@@ -27,6 +27,9 @@ DOCUMENTS = "zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 _TAIL = 256 * 1024  # bytes at the end that are read with one request: the index of a few thousand members
 _HEADER = 30  # bytes of a local header in front of name and extra field
 _MAGIC = b"PK\x03\x04"
+_END = 22  # bytes of the last record, in front of the comment
+_END_MAGIC = b"PK\x05\x06"
+_SEE_ZIP64 = 0xFFFF
 _MOST = 1 << 28  # bytes of the index, that of some million members; and of all documents that are read
 _IS_ENCRYPTED, _HAS_DESCRIPTOR, _IS_UTF8 = 0x1, 0x8, 0x800
 
@@ -52,7 +55,8 @@ class Archive:
         self.source = source
         url = source.location.url
         try:
-            self._zip = zipfile.ZipFile(SourceFile(_WithTail(source), block_size=0))
+            tail = _WithTail(source)
+            self._zip = zipfile.ZipFile(SourceFile(tail, block_size=0))
         except MalformedFileError:
             raise
         except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
@@ -60,6 +64,12 @@ class Archive:
         listed = self._zip.infolist()
         if any(max(x.header_offset, x.compress_size) > source.size or x.header_offset < 0 for x in listed):
             raise MalformedFileError(f"'{url}' lists members beyond its end: it is damaged; fetch it again", url=url)
+        if (promised := self._count(tail)) not in (None, len(listed)):
+            raise MalformedFileError(
+                f"'{url}' lists {len(listed)} members, and its last record says {promised}: it is damaged; "
+                "fetch it again",
+                url=url,
+            )
         self._ends = sorted({*(member.header_offset for member in listed), self._zip.start_dir})
         self._members = {member.filename: member for member in listed if not member.is_dir()}
         self._names = sorted(self._members)
@@ -67,6 +77,16 @@ class Archive:
         is_in_folder = len(folders) == 1 and not folders & {*DOCUMENTS, ""}
         self._root = f"{folders.pop()}/" if is_in_folder else ""
         self._room = _MOST
+
+    def _count(self, tail: _WithTail) -> int | None:
+        """Return the number of members in the last record, or ``None`` where it is not there or has no room for it.
+
+        zipfile does not compare it: a length in the index that is wrong may hide all members behind it.
+        """
+        length = _END + len(self._zip.comment)
+        record = tail.read(tail.size - length, length)
+        count = int.from_bytes(record[10:12], "little")
+        return count if record.startswith(_END_MAGIC) and count != _SEE_ZIP64 else None
 
     def document(self, key: str, /) -> bytes | None:
         """Read a whole member, which may be compressed; ``None`` where there is none.
