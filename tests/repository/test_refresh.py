@@ -407,7 +407,7 @@ def test_a_source_among_whose_labels_others_lie(chunk, tmp_path):
     virtual(write(paths[0], some([0, 2, 4, 5], 0), **chunks)).virtual.to_manifest_store(url)
     others = some([1, 3, 4], 1)
     write(paths[1], others, **chunks)
-    vs.Repository.open(url).update(paths[1], dim="time")
+    vs.Repository.open(url).update(paths[1], dim="time", prefer="last")
     made = some([0, 2, 4, 5], 2).assign_attrs(note="longer" * 1000)
     write(paths[0], made, **chunks)
     found = vs.Repository.open(url).refresh()
@@ -429,7 +429,7 @@ def test_a_source_that_lies_in_as_many_elements_as_it_has(name, tmp_path):
     virtual(write(paths[0], dataset([0, 2, 4]), **chunks)).virtual.to_manifest_store(url)
     others = [1, 4] if name is None else [1]
     write(paths[1], dataset(others, seed=1), **chunks)
-    store = vs.Repository.open(url).update(paths[1], dim="time")
+    store = vs.Repository.open(url).update(paths[1], dim="time", prefer="last")
     wanted = values(url)
     if name is not None:
         store = store.write(name, {"time": 3}, 7.0)

@@ -56,7 +56,7 @@ def test_files_find_their_places(tmp_path, url, first):
         if rng.random() < 0.2:
             made = made.drop_vars("rain")
         path = write(tmp_path / f"part{i}.nc", made, t={"chunksizes": [int(rng.integers(1, 4)), 3, 4]})
-        opened(url).update(path if rng.random() < 0.5 else virtual(path), dim="time")
+        opened(url).update(path if rng.random() < 0.5 else virtual(path), dim="time", prefer="last")
         model = placed(model, xr.load_dataset(path))
         states.append(model)
         xr.testing.assert_equal(values(url), model)
@@ -65,9 +65,9 @@ def test_files_find_their_places(tmp_path, url, first):
 
 
 def test_many_files_are_placed_at_once(tmp_path, url, first):
-    """One snapshot; of two with one label the later one counts."""
+    """One snapshot; of two with one label the later one counts where that is said."""
     paths = [write(tmp_path / f"part{i}.nc", dataset([day], seed=i)) for i, day in enumerate((20, 3, 12, 20))]
-    opened(url).update(paths, dim="time")
+    opened(url).update(paths, dim="time", prefer="last")
     model = first
     for path in paths:
         model = placed(model, xr.load_dataset(path))
@@ -104,8 +104,8 @@ def segment_rows(store):
 def test_nothing_old_is_written_again(tmp_path, url, first):
     """Whatever is done."""
     before = objects(url)
-    opened(url).update(write(tmp_path / "1.nc", dataset([12, 13], seed=1)), dim="time")
-    opened(url).update(write(tmp_path / "2.nc", dataset([11, 17], seed=2)), dim="time")
+    opened(url).update(write(tmp_path / "1.nc", dataset([12, 13], seed=1)), dim="time", prefer="last")
+    opened(url).update(write(tmp_path / "2.nc", dataset([11, 17], seed=2)), dim="time", prefer="last")
     after = objects(url)
     assert all(after[name] == data for name, data in before.items())
 
@@ -183,7 +183,7 @@ def test_loaded_variables_are_placed(tmp_path, url):
     other = write(
         tmp_path / "1.nc", dataset([2.5, 11], seed=1), time={"units": "hours since 1970-01-01", "dtype": "i8"}
     )
-    opened(url).update(other, dim="time", labels=np.array(["2000-01-05"], "M8[ns]"))
+    opened(url).update(other, dim="time", labels=np.array(["2000-01-05"], "M8[ns]"), prefer="last")
     model = placed(xr.load_dataset(path), xr.load_dataset(other))
     times = model.indexes["time"].union(pd.DatetimeIndex(["2000-01-05"]))
     mask = model["mask"]
@@ -330,11 +330,11 @@ def test_writers_of_other_labels_both_succeed(tmp_path, url, first):
     """Where labels are there; who adds some comes alone."""
     a, b = (write(tmp_path / f"part{i}.nc", dataset([10 + 2 * i, 11 + 2 * i], seed=i)) for i in (1, 2))
     mine, theirs = opened(url), opened(url)
-    theirs.update(a, dim="time")
-    mine.update(b, dim="time")
+    theirs.update(a, dim="time", prefer="last")
+    mine.update(b, dim="time", prefer="last")
     xr.testing.assert_equal(values(url), placed(placed(first, xr.load_dataset(a)), xr.load_dataset(b)))
     with pytest.raises(ConflictError, match="the same chunks"):
-        opened(url, at=0).update(write(tmp_path / "part3.nc", dataset([12, 13], seed=3)), dim="time")
+        opened(url, at=0).update(write(tmp_path / "part3.nc", dataset([12, 13], seed=3)), dim="time", prefer="last")
     mine, theirs = opened(url), opened(url)
     theirs.update(write(tmp_path / "part4.nc", dataset([30], seed=4)), dim="time")
     with pytest.raises(ConflictError):
@@ -383,7 +383,7 @@ def test_everything_at_random(tmp_path, url, first):
                 model = placed(model, xr.load_dataset(path))
             case "update":
                 day = int(rng.integers(0, 40))
-                opened(url).update(write(path, dataset([day, day + 1], seed=i)), dim="time")
+                opened(url).update(write(path, dataset([day, day + 1], seed=i)), dim="time", prefer="last")
                 model = placed(model, xr.load_dataset(path))
             case "write":
                 at = int(rng.integers(0, len(known)))
@@ -440,7 +440,8 @@ def test_longer_text_is_not_cut(tmp_path, url, dtype):
     virtual(first, loadable_variables=["site", "name"]).virtual.to_manifest_store(url)
     fill = {"fill_value": {"name": ""}}
     part = texts(tmp_path / "1.nc", np.array(["aardvark", "b"], dtype), np.array(["a long name", "z"], dtype))
-    opened(url).update(part, dim="site", labels=np.array(["crocodile"], dtype), combine_options=fill)
+    labels = np.array(["crocodile"], dtype)
+    opened(url).update(part, dim="site", labels=labels, combine_options=fill, prefer="last")
     found = values(url)
     assert found["site"].values.tolist() == ["aardvark", "b", "crocodile", "d"]
     assert found["name"].values.tolist() == ["a long name", "z", "", "y"]

@@ -23,6 +23,7 @@ from virtualstack.repository.expire import Expired, expire
 from virtualstack.repository.fitting import Fitting
 from virtualstack.repository.log import Log, log_of
 from virtualstack.repository.parts import Part, groups_of
+from virtualstack.repository.precedence import Prefer, check_prefer
 from virtualstack.repository.refresh import OnMissing, Refreshed, Rescan, refresh
 from virtualstack.repository.relocate import relocate
 from virtualstack.repository.stored import Stored
@@ -38,6 +39,10 @@ __all__ = ["Repository"]
 
 
 _SHOWN = 50  # variables in a repr
+_JOIN_REMEDY = (
+    "give it the store's labels with assign_coords where they mean the same; join='outer' adds labels that the store "
+    "lacks, join='left' leaves them out, and both leave what the file does not have as it is"
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -194,29 +199,41 @@ class Repository:
         *,
         dim: str,
         labels: Any = None,
-        join: Literal["exact", "left"] = "exact",
+        join: Literal["exact", "left", "outer"] = "exact",
+        prefer: Prefer = None,
         combine_options: Mapping[str, Any] | None = None,
         message: str | None = None,
         relative: bool = False,
     ) -> Repository:
         """Place files by their labels: new ones where they belong, in any order, others over those that are there.
 
-        A label that is there with the same sources (URL, size and etag; of local files the time of the last
+        The labels of all dimensions that a file has labels for tell its place. What a file does not have is left as it
+        is: absence never replaces presence. To replace values by nothing, use :meth:`write`.
+
+        A label that is there with the same source (URL, size and etag; of local files the time of the last
         modification too, unless they were relocated or are written relative to the store) is left alone; where all
-        are, there is no new snapshot. No reference in the store is written again.
+        are, there is no new snapshot. A source that has changed replaces what the store has of it. Values that
+        :meth:`write` put into the store stay where the file is the one they were written over. No reference in the
+        store is written again.
 
         Parameters
         ----------
         parts
-            Virtual datasets or trees, or URLs of files, which are opened. Of two with one label the later one counts.
+            Virtual datasets or trees, or URLs of files, which are opened.
         dim
-            Dimension along which labels tell the place; they ascend in the store, and in each part.
+            Dimension along which labels tell the place and are added; they ascend in the store, and in each part.
         labels
             More labels that should be there. Elements that no part has are MISSING, as are those of variables that a
             part with new labels has not; at labels that are there such variables stay as they are.
         join
-            Whether labels along other dimensions must be the store's, or become them (``"left"``): others are left
-            out, and those that are not there are missing.
+            What becomes of labels along other dimensions: they must be the store's (``"exact"``), those that the store
+            lacks are left out (``"left"``), or are added to it (``"outer"``). Combinations of labels that no file has
+            are MISSING, such as the steps of a forecast that have not come yet.
+        prefer
+            Which of two different sources is shown that have the same labels: what is there already (``"first"``),
+            what is placed later (``"last"``), or the file that was modified last (``"newest"``). A function is given
+            each file, with ``url``, ``last_modified`` and ``attributes``, and the one with the greater key is shown. By
+            default it is an error, so that a late original does not replace a file that was processed again.
         combine_options
             ``compat``, ``combine_attrs`` and ``fill_value`` as in :func:`virtualstack.open_virtual_mfdataset`.
         message
@@ -232,17 +249,19 @@ class Repository:
         Raises
         ------
         CombineError
-            A part does not fit to what the store holds; the message has both.
+            A part does not fit to what the store holds, or has labels that are there from another source; the message
+            has both.
         ConflictError
             Another writer has changed the same since this snapshot.
         StorageError
             A file cannot be read, or the store cannot be written.
         """
         storage = self.objects.storage
-        fitting = Fitting.of(join=join, options=combine_options, storage=storage)
+        fitting = Fitting.of(join=join, options=combine_options, storage=storage).with_remedy(_JOIN_REMEDY)
+        check_prefer(prefer)
         store = self._stored
         groups = groups_of(parts, storage, is_tree=bool(store.group.groups))
-        made, overlays = updated(store.group, groups, dim, labels, fitting)
+        made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
         snapshot = store.write(made, overlays=overlays, message=message, relative=relative)
         return replace(self, snapshot=snapshot)
 

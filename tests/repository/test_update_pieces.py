@@ -1,0 +1,188 @@
+"""``Repository.update`` with files that have a part of a run: what they lack stays as it is."""
+
+import os
+from functools import reduce
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.errors import CombineError
+
+
+def piece(folder, run, steps, *, seed=0, name=None, **attributes):
+    """Write some steps of a forecast run; values tell run, step and seed."""
+    values = 100.0 * run + np.array(steps, "f8")[None, :, None] + seed / 10 + np.zeros((1, len(steps), 4))
+    made = xr.Dataset(
+        {"t": (("time", "step", "x"), values), "valid": (("time", "step"), run + np.array([steps], "f8"))},
+        {"time": [run], "step": list(steps), "x": np.arange(4.0)},
+        attrs=attributes,
+    )
+    path = folder / (name or f"run{run}_{'_'.join(map(str, steps))}_{seed}.nc")
+    made.to_netcdf(path, engine="netcdf4", encoding={"t": {"chunksizes": (1, 1, 4)}})
+    return str(path)
+
+
+def values(url):
+    with xr.open_dataset(url, engine="virtualstack") as found:
+        return found.load()
+
+
+@pytest.fixture
+def url(tmp_path):
+    """A store of the steps 0, 3 and 6 of one run."""
+    made = str(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(piece(tmp_path, 0, [0, 3, 6])).virtual.to_manifest_store(made)
+    return made
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("join", ["left", "outer"])
+def test_a_run_that_arrives_in_pieces_is_whole(tmp_path, url, join, at_once):
+    """A later piece leaves the steps that an earlier one had."""
+    paths = [piece(tmp_path, 1, [0, 3]), piece(tmp_path, 1, [6])]
+    for each in [paths] if at_once else paths:
+        vs.Repository.open(url).update(each, dim="time", join=join)
+    found = values(url)
+    assert found["t"].sel(time=1, x=0).values.tolist() == [100, 103, 106]
+    assert found["valid"].sel(time=1).values.tolist() == [1, 4, 7]
+    store = vs.Repository.open(url)
+    assert store.update(paths, dim="time", join=join).snapshot is store.snapshot
+
+
+def test_new_steps_are_added_and_left_where_they_have_not_come(tmp_path, url):
+    """``join="outer"`` gives the store the steps of a file; steps that no file has are missing."""
+    path = piece(tmp_path, 1, [3, 9, 4])
+    vs.Repository.open(url).update(path, dim="time", join="outer")
+    found = values(url)
+    wanted = xr.load_dataset(tmp_path / "run0_0_3_6_0.nc").combine_first(xr.load_dataset(path))
+    xr.testing.assert_equal(found, wanted)
+
+
+def test_any_pieces_in_any_order(tmp_path, url):
+    """A store that is filled piece by piece holds what xarray joins."""
+    rng = np.random.default_rng(5)
+    cells = [(run, step) for run in range(1, 5) for step in (0, 3, 6, 9)]
+    rng.shuffle(cells)
+    paths = [piece(tmp_path, int(run), [int(step)]) for run, step in cells]
+    for i in range(0, len(paths), 3):
+        vs.Repository.open(url).update(paths[i : i + 3], dim="time", join="outer")
+    parts = [xr.load_dataset(path) for path in [tmp_path / "run0_0_3_6_0.nc", *paths]]
+    xr.testing.assert_equal(values(url), reduce(xr.Dataset.combine_first, parts))
+
+
+def test_other_steps_are_refused_unless_told(tmp_path, url):
+    """By default labels of other dimensions are the store's, and the error names what to do."""
+    with pytest.raises(CombineError, match=r"'step' differs.*join='outer' adds labels"):
+        vs.Repository.open(url).update(piece(tmp_path, 1, [6]), dim="time")
+    with pytest.raises(CombineError, match=r"has no label of 'step'.*join='outer' adds its labels"):
+        vs.Repository.open(url).update(piece(tmp_path, 1, [9]), dim="time", join="left")
+
+
+def test_labels_that_differ_by_rounding_are_refused(tmp_path, url):
+    """They would be other places, side by side with those of the store."""
+    odd = xr.load_dataset(piece(tmp_path, 1, [0, 3, 6])).assign_coords(x=np.arange(4.0) + 1e-9)
+    odd.to_netcdf(tmp_path / "odd.nc")
+    with pytest.raises(CombineError, match=r"'x' differs.*assign_coords\(x="):
+        vs.Repository.open(url).update(str(tmp_path / "odd.nc"), dim="time", join="outer")
+
+
+def test_holes_of_a_part_leave_what_is_there(tmp_path, url):
+    """MISSING chunks of a joined dataset are no values of its files."""
+    paths = [str(tmp_path / "run0_0_3_6_0.nc"), piece(tmp_path, 1, [3])]
+    holed = vs.open_virtual_mfdataset(paths, join="outer")
+    vs.Repository.open(url).update(piece(tmp_path, 1, [0, 3, 6]), dim="time")
+    vs.Repository.open(url).update(holed[["t"]], dim="time", prefer="last")
+    assert values(url)["t"].sel(time=1, x=0).values.tolist() == [100, 103, 106]
+
+
+# -- which source counts --------------------------------------------------------------------------------------
+
+
+def test_labels_from_another_source_are_refused(tmp_path, url):
+    """A late original does not replace what was processed again, and nothing is written."""
+    late = piece(tmp_path, 0, [3], seed=5)
+    store = vs.Repository.open(url)
+    with pytest.raises(CombineError, match=r"'t' has values at time=0, step=3 from .*prefer='first'"):
+        store.update(late, dim="time", join="left")
+    assert vs.Repository.open(url).snapshot.number == store.snapshot.number
+
+
+@pytest.mark.parametrize(
+    ("prefer", "wins"),
+    [
+        ("first", False),
+        ("last", True),
+        ("newest", True),
+        (lambda x: x.url.endswith("_5.nc"), True),
+        (lambda x: -x.last_modified.timestamp(), False),
+        (lambda x: x.attributes.get("version", 0), True),
+    ],
+)
+def test_the_preferred_source_counts(tmp_path, url, prefer, wins):
+    """By order, by time of modification, by name, or by an attribute."""
+    late = piece(tmp_path, 0, [3], seed=5, version=2)
+    os.utime(tmp_path / "run0_0_3_6_0.nc", (1e9, 1e9))
+    vs.Repository.open(url).update(str(tmp_path / "run0_0_3_6_0.nc"), dim="time")
+    vs.Repository.open(url).update(late, dim="time", join="left", prefer=prefer)
+    assert values(url)["t"].sel(time=0, x=0).values.tolist() == [0, 3.5 if wins else 3, 6]
+
+
+def test_a_rule_that_does_not_tell_is_refused(tmp_path, url):
+    """Both files have one key."""
+    with pytest.raises(CombineError, match="the keys are 1 and 1"):
+        vs.Repository.open(url).update(piece(tmp_path, 0, [3], seed=5), dim="time", join="left", prefer=lambda x: 1)
+    with pytest.raises(ValueError, match="prefer='latest'; it is 'first'"):
+        vs.Repository.open(url).update((), dim="time", prefer="latest")
+
+
+def test_two_files_of_one_call_are_refused_too(tmp_path, url):
+    """Which of them counts is not known either."""
+    paths = [piece(tmp_path, 1, [0, 3, 6]), piece(tmp_path, 1, [3], seed=5)]
+    with pytest.raises(CombineError, match="'t' has values at time=1, step=3"):
+        vs.Repository.open(url).update(paths, dim="time", join="left")
+    vs.Repository.open(url).update(paths, dim="time", join="left", prefer="first")
+    assert values(url)["t"].sel(time=1, x=0).values.tolist() == [100, 103, 106]
+
+
+def test_a_file_that_changed_in_place_is_placed_again(tmp_path, url):
+    """It is the same source, whose old chunks are gone; loaded values follow."""
+    path = piece(tmp_path, 0, [0, 3, 6], seed=7, name="run0_0_3_6_0.nc")
+    os.utime(path, (1e9, 1e9))
+    vs.Repository.open(url).update(path, dim="time")
+    assert values(url)["t"].sel(time=0, x=0).values.tolist() == [0.7, 3.7, 6.7]
+
+
+def test_values_that_were_written_stay(tmp_path, url):
+    """An update with the same file leaves the correction of a user."""
+    store = vs.Repository.open(url).write("t", {"time": 0, "step": 1}, 42.0)
+    again = store.update(str(tmp_path / "run0_0_3_6_0.nc"), dim="time")
+    assert again.snapshot is store.snapshot
+    assert values(url)["t"].sel(time=0, x=0).values.tolist() == [0, 42, 6]
+
+
+def test_grib_messages_arrive_by_step(tmp_path):
+    """Each file has one step of a run; the second update, and both files in one call."""
+    pytest.importorskip("eccodes", reason="eccodes is not installed: pip install 'virtualstack[grib]'")
+    from tests.data.make_grib import message
+
+    def file(name, run, step, value):
+        path = tmp_path / f"{name}.grib2"
+        path.write_bytes(message({"dataDate": 20200100 + run, "step": step}, values=np.full(24, value)))
+        return str(path)
+
+    first = [file(f"a{step}", 1, step, float(step)) for step in (0, 3, 6)]
+    url = str(tmp_path / "g.vstack")
+    options = {"coords": ["valid_time"]}
+    whole = vs.open_virtual_mfdataset(first, combine="nested", concat_dim="step", combine_options=options)
+    whole = whole.reset_coords("valid_time").expand_dims("time").set_coords("valid_time")
+    whole.virtual.to_manifest_store(url)
+    second = [file(f"b{step}", 2, step, 10.0 + step) for step in (0, 3, 6)]
+    vs.Repository.open(url).update(second[:2], dim="time", join="left")
+    vs.Repository.open(url).update(second[2], dim="time", join="left")
+    third = [file(f"c{step}", 3, step, 20.0 + step) for step in (0, 3, 6)]
+    vs.Repository.open(url).update(third, dim="time", join="left")
+    found = values(url)
+    name = next(iter(found.data_vars))
+    assert found[name].isel(latitude=0, longitude=0).values.tolist() == [[0, 3, 6], [10, 13, 16], [20, 23, 26]]

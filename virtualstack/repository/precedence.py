@@ -1,0 +1,236 @@
+"""What is shown where a store and a file, or two files, have the same labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import CombineError, SourceChangedError
+from virtualstack.location import Location
+from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkGrid, ChunkManifest, ManifestArray
+from virtualstack.manifests.joining import align
+from virtualstack.manifests.unify import unify
+from virtualstack.repository.cells import boxes_of
+from virtualstack.repository.extents import Box
+from virtualstack.storage.source import check_version
+
+__all__ = ["Candidate", "Meeting", "Prefer", "check_prefer", "is_changed", "is_preferred", "meeting_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file that has labels which another file has too; ``prefer=`` of :meth:`Repository.update` is given it.
+
+    Parameters
+    ----------
+    url
+        URL of the file.
+    last_modified
+        When it was last modified, in UTC; ``None`` where that is not known.
+    """
+
+    url: str
+    last_modified: datetime | None
+    _read: Callable[[str], Mapping[str, Any]] = field(repr=False, compare=False)
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Global attributes of the file, which is opened for them."""
+        return self._read(self.url)
+
+
+type Prefer = Literal["first", "last", "newest"] | Callable[[Candidate], Any] | None
+"""Which of two files counts: the one that was there first, the one that is placed last, the one that was modified
+last, or the one for which a function gives the greater key. ``None`` refuses."""
+
+_REMEDY = (
+    "say which counts: prefer='first' keeps what is there, 'last' takes what is placed later, 'newest' takes the file "
+    "that was modified last, and a function of a file takes the one with the greater key"
+)
+
+
+def check_prefer(prefer: object, /) -> None:
+    """Check what a user gives.
+
+    Raises
+    ------
+    ValueError
+        It is neither a known word nor a function.
+    """
+    if prefer is not None and prefer not in ("first", "last", "newest") and not callable(prefer):
+        raise ValueError(f"prefer={prefer!r}; it is 'first', 'last', 'newest' or a function of a file")
+
+
+def is_preferred(
+    prefer: Prefer,
+    new: Location | None,
+    old: Location | None,
+    read: Callable[[str], Mapping[str, Any]],
+    /,
+    *,
+    name: str,
+    where: str,
+) -> bool:
+    """Return whether a new source counts more than the one that is there.
+
+    Parameters
+    ----------
+    prefer
+        The rule.
+    new, old
+        Both sources; ``None`` where it is not known which one it is.
+    read
+        How the attributes of a file are read.
+    name, where
+        Variable and labels that both have, for messages.
+
+    Raises
+    ------
+    CombineError
+        There is no rule, or it does not tell them apart.
+    """
+    if prefer in ("first", "last"):
+        return prefer == "last"
+    a, b = ("values that stand in the store" if x is None else f"'{x.url}'" for x in (old, new))
+    why = ""
+    if prefer is not None:
+        if old is None or new is None:
+            why = "; prefer= does not tell which counts, as it is not known which files they are from"
+        else:
+            theirs, mine = (_key(prefer, x, read) for x in (old, new))
+            if None not in (theirs, mine) and theirs != mine:
+                return bool(mine > theirs)
+            why = f"; prefer= does not tell which counts, as the keys are {theirs!r} and {mine!r}"
+    raise CombineError(
+        f"variable '{name}' has values at {where} from {a}, and {b} has others{why}: {_REMEDY}",
+        variable=name,
+        property="source",
+        left=None if old is None else old.url,
+        right=None if new is None else new.url,
+        left_url=None if old is None else old.url,
+        right_url=None if new is None else new.url,
+    )
+
+
+def _key(prefer: Prefer, location: Location, read: Callable[[str], Mapping[str, Any]]) -> Any:
+    time = location.last_modified
+    if callable(prefer):
+        return prefer(Candidate(location.url, None if time is None else datetime.fromtimestamp(time, UTC), read))
+    return time
+
+
+# -- cells ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Meeting:
+    """Chunks of two arrays of the same elements, cut alike.
+
+    Parameters
+    ----------
+    old, new
+        Cells of both, on shared tables.
+    grid
+        Of the cells.
+    take
+        Cells that the new one has alone, or has of another version of the same source.
+    clashing
+        Cells that both have, from different sources.
+    unknown
+        Cells that both have and that differ, of which one says nothing of its source.
+    """
+
+    old: ChunkManifest
+    new: ChunkManifest
+    grid: ChunkGrid
+    take: NDArray[np.bool_]
+    clashing: NDArray[np.bool_]
+    unknown: NDArray[np.bool_]
+
+    def pairs(self) -> list[tuple[Location, Location, NDArray[np.bool_]]]:
+        """List the pairs of sources that clash, old and new, and the cells at which they do."""
+        codes = [x.entries["location"].astype(np.int64) - FIRST for x in (self.old, self.new)]
+        at = self.clashing
+        found = np.unique(np.stack([x[at] for x in codes], 1), axis=0).tolist() if at.any() else []
+        known = self.old.locations
+        return [(known[a], known[b], at & (codes[0] == a) & (codes[1] == b)) for a, b in found]
+
+    def boxes(self, mask: NDArray[np.bool_], /) -> list[Box]:
+        """List boxes of elements that hold the cells of a mask and nothing else."""
+        lines = [axis.lines() for axis in self.grid.axes]
+        return [
+            tuple((int(x[a]), int(x[b])) for x, a, b in zip(lines, low, high, strict=True))
+            for low, high in boxes_of(mask)
+        ]
+
+    def merged(self, like: ManifestArray, take: NDArray[np.bool_], /) -> ManifestArray:
+        """Return an array with some cells of the new one, and all others of the old one."""
+        entries, starts = self.old.entries.copy(), None
+        entries[take] = self.new.entries[take]
+        if self.old.starts is not None or self.new.starts is not None:
+            old, new = (np.zeros(take.shape, np.int64) if x.starts is None else x.starts for x in (self.old, self.new))
+            starts = np.where(take, new, old)
+        manifest = replace(self.old, entries=entries, starts=starts)
+        return replace(like, manifest=manifest, grid=self.grid)
+
+
+def meeting_of(old: ManifestArray, new: ManifestArray, /) -> Meeting | None:
+    """Compare two arrays of the same elements cell by cell; ``None`` where the old one has all that the new one has.
+
+    What is MISSING in the new one is not taken: absence never replaces presence.
+    """
+    new = _as_known(new, old)
+    if old.equals(new):
+        return None
+    a, b = align([old.chunks_of(), new.chunks_of()])
+    x, y = unify([a.manifest, b.manifest])
+    left, right = x.entries, y.entries
+    starts = [np.int64(0) if m.starts is None else m.starts for m in (x, y)]
+    is_same = (left == right) & (starts[0] == starts[1])
+    is_alike = (left["location"] == right["location"]) & (left["length"] == right["length"]) & ~is_same
+    is_alike &= (left["location"] == INLINE) | (left["offset"] == right["offset"])
+    meeting = Meeting(old=x, new=y, grid=a.grid, take=is_same, clashing=is_same, unknown=is_same)
+    cells = [replace(old, manifest=x, grid=a.grid), replace(new, manifest=y, grid=a.grid)]
+    for low, high in boxes_of(is_alike):
+        cut = tuple(slice(begin, end) for begin, end in zip(low, high, strict=True))
+        box = tuple(
+            slice(int(axis.lines()[begin]), int(axis.lines()[end]))
+            for axis, begin, end in zip(a.grid.axes, low, high, strict=True)
+        )
+        is_same[cut] |= cells[0][box].equals(cells[1][box])
+    rest = ~is_same & (right["location"] != MISSING)
+    if not rest.any():
+        return None
+    take = rest & (left["location"] == MISSING)
+    rest &= ~take
+    numbers = {url: i for i, url in enumerate(dict.fromkeys(location.url for location in x.locations))}
+    of_code = np.array([*range(-1, -1 - FIRST, -1), *(numbers[location.url] for location in x.locations)], np.int64)
+    both = rest & (left["location"] >= FIRST) & (right["location"] >= FIRST)
+    is_one = of_code[left["location"]] == of_code[right["location"]]
+    return replace(meeting, take=take | (both & is_one), clashing=both & ~is_one, unknown=rest & ~both)
+
+
+def _as_known(new: ManifestArray, old: ManifestArray) -> ManifestArray:
+    """Return an array that says of sources what another one says of them, where they are the same version."""
+    known: dict[str, list[Location]] = {}
+    for location in old.in_memory().compact().locations:
+        known.setdefault(location.url, []).append(location)
+    manifest = new.in_memory()
+    locations = tuple(
+        next((then for then in known.get(now.url, ()) if not is_changed(then, now)), now) for now in manifest.locations
+    )
+    return new if locations == manifest.locations else replace(new, manifest=replace(manifest, locations=locations))
+
+
+def is_changed(then: Location, now: Location, /) -> bool:
+    """Return whether a source is no more what a store says of it, so that the store cannot be read."""
+    try:
+        check_version(then, now)
+    except SourceChangedError:
+        return True
+    return False
