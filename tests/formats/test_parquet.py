@@ -217,6 +217,29 @@ def test_what_few_bytes_repeat_is_refused_before_it_is_written_out(monkeypatch):
         read_record(record_of(columns=several), 2, where="r")
 
 
+@pytest.mark.parametrize(
+    ("columns", "compression", "n_rows", "message"),
+    [
+        ({"path": pa.nulls(1 << 22, pa.string())}, "zstd", 1 << 22, "claims to hold 268435456; at most 67108864 are"),
+        ({"path": pa.array(["a" * (1 << 27)])}, "brotli", 1, "claims to hold 1342.*; at most 67108864 are"),
+    ],
+)
+def test_small_files_that_claim_much_are_refused_before_memory_is_taken(columns, compression, n_rows, message):
+    """Less than 2 kB of parquet took 2.4 GB."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink, compression=compression, row_group_size=1 << 22)
+    data = bytes(sink.getvalue())
+    assert len(data) < 10_000
+    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        with pytest.raises(MalformedFileError, match=message):
+            read_record(data, n_rows, n_rows, where="r")
+    finally:
+        pa.set_memory_pool(usual)
+    assert pool.max_memory() < 1 << 20
+
+
 def test_schema_is_what_the_files_have():
     """Files have the four columns of kerchunk."""
     files = dict(parquet_files(hierarchy()))

@@ -1,7 +1,9 @@
 import base64
 import gzip
 import json
+import resource
 import tracemalloc
+from pathlib import Path
 
 import h5py
 import numcodecs
@@ -59,6 +61,26 @@ def test_compressed_json_that_is_damaged_or_endless(tmp_path, monkeypatch):
     path.write_bytes(gzip.compress(text + b" " * 100_000))
     with pytest.raises(MalformedFileError, match=r"holds more than 100000 bytes"):
         read(path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
+def test_damaged_compressed_json_leaves_no_memory_behind(tmp_path):
+    """pyarrow loses 4 MiB of address space each time a stream ends early, until there is a MemoryError."""
+    path = tmp_path / "refs.json.gz"
+    path.write_bytes(gzip.compress(b"{}")[:-9])
+
+    def pages():
+        return int(Path("/proc/self/statm").read_text().split()[0])
+
+    def read_damaged(n):
+        for _ in range(n):
+            with pytest.raises(MalformedFileError, match="is damaged gzip"):
+                read(path)
+
+    read_damaged(5)  # whatever is kept for the next time
+    before = pages()
+    read_damaged(50)
+    assert (pages() - before) * resource.getpagesize() < 100 << 20
 
 
 def test_long_json_file(tmp_path):

@@ -25,6 +25,10 @@ __all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw
 
 
 _BLOCK = 1 << 14  # what is behind the end of a stream is copied: not all of a chunk for each of many
+_FEW_STREAMS = 1000
+"""Streams in a row that any chunk may have."""
+_BYTES_PER_STREAM = 1000
+"""Stored bytes of a chunk for each further stream: beginning a stream takes as long as decoding so many."""
 
 
 def _drain(what: str, new: Callable[[], Any], raw: Bytes, limit: int, *, is_many: bool) -> bytes:
@@ -33,7 +37,8 @@ def _drain(what: str, new: Callable[[], Any], raw: Bytes, limit: int, *, is_many
     room = limit
     rest = memoryview(raw)
     block = len(rest)  # of the first stream, which is the only one as a rule
-    while True:
+    most = _FEW_STREAMS + len(rest) // _BYTES_PER_STREAM
+    for _ in range(most):
         stream = new()
         while not stream.eof:
             if not rest:
@@ -50,6 +55,10 @@ def _drain(what: str, new: Callable[[], Any], raw: Bytes, limit: int, *, is_many
             rest = rest[len(padding) - len(padding.lstrip(b"\0")) :]
         if not rest or not is_many:
             return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise CodecError(
+        f"{what} has {len(raw)} bytes and more than {most} parts, so that they are empty or nearly empty; "
+        "write the chunk anew as one part"
+    )
 
 
 def _zlib(options: Mapping[str, Any]) -> BytesDecoder:

@@ -28,6 +28,15 @@ _COLUMNS = (
 _MAX_BYTES = 1 << 31
 """Bytes that the values of a file may take, and its inline chunks: 20,000 of each of 100,000 chunks."""
 
+_MIN_UNPACKED = 1 << 26
+"""Bytes that a file of any size may have, once decoded."""
+
+_MAX_RATIO = 1000
+"""Bytes that a larger file may have, once decoded, for each byte that is stored."""
+
+_ROW_BYTES = 64
+"""Bytes that a row takes, once decoded, whatever it holds."""
+
 _MOST_RECORDS = 1 << 48
 """Rows that a file may be said to have: those of one that is not there are counted all the same."""
 
@@ -76,7 +85,8 @@ def read_record(data: bytes | memoryview, n_rows: int, record_size: int | None =
     Raises
     ------
     MalformedFileError
-        It is no parquet of references, has fewer rows or more than a file should, or values of more than 2 GiB.
+        It is no parquet of references, has fewer rows or more than a file should, or values of more than 2 GiB or
+        far more bytes than are stored.
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
@@ -102,7 +112,9 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
             f"'{where}' is no parquet of references: none of its columns {found} is 'path' or 'raw'"
         )
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-    check_size(sum(group.total_byte_size for group in groups), where)
+    unpacked = sum(group.total_byte_size for group in groups)
+    check_size(unpacked, where)
+    _check_ratio(max(unpacked, _ROW_BYTES * min(n_rows, file.metadata.num_rows)), len(data), where)
     texts = [name for name in ("path", "raw") if name in names]
     file = pq.ParquetFile(pa.BufferReader(data), metadata=file.metadata, read_dictionary=texts)
     batches, n = [], 0
@@ -115,6 +127,16 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
     table = pa.Table.from_batches(batches, pa.schema(file.schema_arrow.field(name) for name in names))
     columns = [table[name].cast(kind) if name in names else pa.nulls(n, kind) for name, kind in _COLUMNS]
     return pa.table(columns, names=[name for name, _ in _COLUMNS])
+
+
+def _check_ratio(unpacked: int, stored: int, where: str) -> None:
+    """Refuse a file of few bytes that claims to hold much: references never are packed so well."""
+    most = max(_MIN_UNPACKED, _MAX_RATIO * stored)
+    if unpacked > most:
+        raise MalformedFileError(
+            f"'{where}' has {stored} bytes and claims to hold {unpacked}; at most {most} are decoded for its size. "
+            "Write the references anew, with fewer chunks in a file"
+        )
 
 
 def check_size(nbytes: int, where: str, /) -> None:

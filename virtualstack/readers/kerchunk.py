@@ -227,7 +227,9 @@ def _unpacked(data: bytes, packing: str, url: str) -> Iterator[bytes]:
     left = _MAX_TEXT
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(data), packing)
-        while left and (piece := stream.read(min(_PIECE, left))):
+        while left and (
+            piece := stream.read_buffer(min(_PIECE, left)).to_pybytes()
+        ):  # read() leaks what it cannot fill
             yield piece
             left -= len(piece)
     except OSError as error:
