@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ from tests.repository.stores import (
     written,
 )
 from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError, WriterError
-from virtualstack.formats.manifest_store.names import refs_key, snapshot_key, values_key
+from virtualstack.formats.manifest_store.names import SEGMENTS, SNAPSHOTS, refs_key, snapshot_key, values_key
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.manifest_store import permission_of
 from virtualstack.repository import Repository
@@ -441,3 +443,30 @@ def test_what_could_not_be_read_is_not_committed(tmp_path, monkeypatch):
         create(tmp_path / "y.vstack", {"v": virtual(tmp_path, [0])})
     with pytest.raises(SourceNotFoundError):
         Repository.open(tmp_path / "y.vstack")
+
+
+def test_a_commit_that_returned_outlives_a_loss_of_power(tmp_path, monkeypatch):
+    """The names of its objects are synchronised before the snapshot gets its name, and that name before it returns."""
+    events, fsync, link = [], os.fsync, os.link
+
+    def record_sync(number):
+        path = Path(f"/proc/self/fd/{number}").readlink()
+        if path.is_dir():
+            events.append(path)
+        fsync(number)
+
+    def record_link(source, target, **options):
+        link(source, target, **options)
+        if SNAPSHOTS in str(target):  # another link makes the key of this account
+            events.append("commit")
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(os, "link", record_link)
+    store = tmp_path / "x.vstack"
+    create(store, {"v": virtual(tmp_path, range(4)), "time": labels(range(4))})
+    before, after = events[: events.index("commit")], events[events.index("commit") + 1 :]
+    objects = {path for path in (store / SEGMENTS).rglob("*") if path.is_file()}
+    assert objects
+    assert {path.parent for path in objects} | {store / SEGMENTS, store, tmp_path} <= set(before)
+    assert store / SNAPSHOTS in after
+    assert len(set(before)) == len(before)

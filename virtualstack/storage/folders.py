@@ -6,16 +6,18 @@ import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from virtualstack.errors import StorageError
 from virtualstack.storage.pattern import MAGIC, path_expression
 
-__all__ = ["Visits", "find_local", "is_there"]
+__all__ = ["Visits", "find_local", "is_there", "sync_folders"]
 
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
+_LOSSES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+"""Errors that tell that something was not written; others tell that folders cannot be synchronised here."""
 
 _MOST_VISITS = 1000
 
@@ -117,3 +119,26 @@ def _asked[T](ask: Callable[[], T], path: str) -> T | None:
             "give a pattern that leaves it out, or a list of files",
             url=f"file://{path}",
         ) from error
+
+
+def sync_folders(folders: Collection[Path], root: Path, /) -> None:
+    """Write the names in some folders to the disk, and the names of these folders up to the parent of a root.
+
+    The name of a new file is on the disk when its folder was synchronised (POSIX, fsync), not when the file was.
+
+    Raises
+    ------
+    OSError
+        The disk is full or damaged.
+    """
+    above = {parent for folder in folders for parent in folder.parents if root.parent in (parent, *parent.parents)}
+    for folder in sorted({*folders, *above}, reverse=True):  # those within come first
+        try:
+            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(number)
+            finally:
+                os.close(number)
+        except OSError as error:
+            if error.errno in _LOSSES:
+                raise

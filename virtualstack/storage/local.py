@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
 from typing import Self
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.forks import in_forked_children
 from virtualstack.location import Location, local_path
-from virtualstack.storage.folders import Visits
+from virtualstack.storage.folders import Visits, sync_folders
 from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
 
@@ -291,6 +291,7 @@ class LocalTarget:
     """
 
     url: str
+    _unsynced: set[Path] = field(default_factory=set, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if local_path(self.url) is None:
@@ -405,19 +406,22 @@ class LocalTarget:
         """Write a file as `put` does, out of parts that are made one after the other."""
         with self._written(key, parts) as (temporary, path):
             temporary.replace(path)
+            self._unsynced.add(path.parent)
 
     def put_if_absent(self, key: str, data: bytes | bytearray | memoryview, /) -> bool:
-        """Write a file only where there is none."""
+        """Write a file only where there is none.
+
+        Where it returns, a loss of power takes neither this file nor those that were put before it: their folders are
+        synchronised with the disk too, once each.
+        """
+        root = self._path("")
         with self._written(key, [memoryview(data)]) as (temporary, path):
-            try:
-                path.hardlink_to(temporary)
-            except FileExistsError:
-                return False
-            except OSError as error:
-                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
-                    raise
-                return _claim(temporary, path)  # no hard links here: FAT, some FUSE mounts
-            return True
+            written = set(self._unsynced)
+            self._unsynced.difference_update(written)
+            sync_folders(written, root)  # first, as this file may point to what is in them
+            is_new = _link(temporary, path)
+            sync_folders({path.parent}, root)
+            return is_new
 
     def delete(self, key: str, /) -> None:
         """Delete a file; nothing happens where there is none."""
@@ -487,6 +491,19 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 def _raise_unless_gone(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
+
+
+def _link(temporary: Path, path: Path) -> bool:
+    """Give a file its name unless there is a file of that name, and return whether there was none."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
+            raise
+        return _claim(temporary, path)  # no hard links here: FAT, some FUSE mounts
+    return True
 
 
 def _claim(temporary: Path, path: Path) -> bool:
