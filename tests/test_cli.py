@@ -36,6 +36,9 @@ def write(path, start, n=2, *, dims=("time", "x"), unlimited=("time",)):
     return str(path)
 
 
+JOINED = {"combine": "nested", "concat_dim": "time", "data_vars": "minimal", "coords": "minimal", "compat": "override"}
+
+
 @pytest.fixture
 def files(tmp_path):
     return [write(tmp_path / f"f{i}.nc", 2 * i) for i in range(3)]
@@ -94,11 +97,77 @@ def test_build_makes_a_new_snapshot_of_a_store_that_is_there(files, tmp_path, ca
     """Earlier ones stay; values are compared in the newest."""
     output = str(tmp_path / "cube.vstack")
     assert main(["build", *files[:2], "-o", output]) == 0
-    assert main(["build", *files, "-o", output, "--verify", "--rewrite", "1%"]) == 0
+    assert main(["build", *files, "-o", output, "--verify", "--rewrite", "1%", "--overwrite"]) == 0
     assert "verified: " in capsys.readouterr().out
     for at, n in ((0, 4), (1, 6)):
         with xr.open_dataset(output, engine="virtualstack", at=at) as cube:
             assert cube.sizes["time"] == n
+
+
+def test_build_orders_files_by_their_labels(files, tmp_path, capsys):
+    """Names such as apr, feb, jan tell no order, and an axis that does not ascend cannot be sliced."""
+    given, output = [files[2], files[0], files[1]], str(tmp_path / "refs.json")
+    assert main(["build", *given, "-o", output, "--verify"]) == 0
+    assert "3 variables equal in 3 files" in capsys.readouterr().out
+    with (
+        xr.open_dataset(output, engine="virtualstack") as cube,
+        xr.open_mfdataset(files, **JOINED) as expected,
+    ):
+        np.testing.assert_array_equal(cube.t, expected.t)
+        assert cube.indexes["time"].is_monotonic_increasing
+    assert main(["build", *given, "-o", output, "--in-order", "--overwrite", "--verify"]) == 0
+    with xr.open_dataset(output, engine="virtualstack") as cube:
+        assert cube.time.dt.day.values.tolist() == [5, 6, 1, 2, 3, 4]
+
+
+def test_build_refuses_labels_that_are_there_twice(files, tmp_path, capsys):
+    """Two copies of one day gave an axis with duplicates."""
+    copy = tmp_path / "copy.nc"
+    copy.write_bytes(Path(files[0]).read_bytes())
+    assert main(["build", *files, str(copy), "-o", str(tmp_path / "refs.json")]) == 1
+    assert "copy.nc" in error_of(capsys)
+    assert not (tmp_path / "refs.json").exists()
+
+
+@pytest.mark.parametrize("name", ["a.vstack", "a.json", "a.parq", "a.icechunk", "a.json.zst"])
+def test_build_replaces_nothing_unasked(name, files, tmp_path, capsys):
+    """A second build put a store of one day in the place of four, without a word."""
+    output = str(tmp_path / name)
+    assert main(["build", *files, "-o", output]) == 0
+    capsys.readouterr()
+    assert main(["build", files[0], "-o", output]) == 1
+    assert "is there already. Replace it with --overwrite," in error_of(capsys)
+    with xr.open_dataset(output, engine="virtualstack") as cube:
+        assert cube.sizes["time"] == 6
+    assert main(["build", files[0], "-o", output, "--overwrite"]) == 0
+    with xr.open_dataset(output, engine="virtualstack") as cube:
+        assert cube.sizes["time"] == 2
+
+
+@pytest.mark.parametrize("name", ["a.vstack", "a.json"])
+def test_build_adds_to_what_is_there(name, files, tmp_path, capsys):
+    """The remedy that the message names adds other days, and refuses days that are there."""
+    output = str(tmp_path / name)
+    assert main(["build", *files[:2], "-o", output]) == 0
+    assert main(["build", files[2], "-o", output, "--append", "time"]) == 0
+    with (
+        xr.open_dataset(output, engine="virtualstack") as cube,
+        xr.open_mfdataset(files, **JOINED) as expected,
+    ):
+        np.testing.assert_array_equal(cube.t, expected.t)
+    capsys.readouterr()
+    assert main(["build", files[2], "-o", output, "--append", "time"]) == 1
+    assert "'time'" in error_of(capsys)
+
+
+def test_build_does_not_take_its_output_for_an_input(files, tmp_path, capsys):
+    """A pattern may match the store that is to be written."""
+    output = str(tmp_path / "f.vstack")
+    assert main(["build", files[0], "-o", output]) == 0
+    capsys.readouterr()
+    for option in ([], ["--overwrite"], ["--append", "time"]):
+        assert main(["build", str(tmp_path / "f*"), "-o", output, *option]) == 1
+        assert "is the output and one of the files to be joined" in error_of(capsys)
 
 
 def test_build_writes_stores_of_local_files_to_buckets(files, s3_server, monkeypatch, capsys):
@@ -107,8 +176,8 @@ def test_build_writes_stores_of_local_files_to_buckets(files, s3_server, monkeyp
         monkeypatch.setenv(f"AWS_{name.upper()}", s3_server.options[name])
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    for given in (files[:2], files):
-        assert main(["build", *given, "-o", "s3://bucket/built/cube.vstack", "--verify"]) == 0
+    for given, options in ((files[:2], []), (files, ["--overwrite"])):
+        assert main(["build", *given, "-o", "s3://bucket/built/cube.vstack", "--verify", *options]) == 0
         seen = capsys.readouterr()
         assert f"time: {2 * len(given)}" in seen.out
         assert "verified: " in seen.out
@@ -167,11 +236,11 @@ def test_build_joins_coordinates_that_differ(tmp_path, capsys):
     assert "'x'" in error_of(capsys)
     assert main(["build", *files, "-o", output, "--tolerance", "1e-6"]) == 0
     assert re.search(r"x: 2\b", capsys.readouterr().out)
-    assert main(["build", *files, "-o", output, "--join", "outer"]) == 0
+    assert main(["build", *files, "-o", output, "--join", "outer", "--overwrite"]) == 0
     assert re.search(r"x: 3\b", capsys.readouterr().out)
     with xr.open_dataset(output, engine="virtualstack") as cube, xr.open_mfdataset(files, join="outer") as expected:
         np.testing.assert_array_equal(cube["t"], expected["t"])
-    assert main(["build", *files, "-o", output, "--join", "outer", "--verify"]) == 1
+    assert main(["build", *files, "-o", output, "--join", "outer", "--verify", "--overwrite"]) == 1
     assert error_of(capsys).startswith("--verify compares with files as they are, not with --join outer")
 
 
@@ -199,7 +268,7 @@ def test_build_leaves_out_files_that_cannot_be_opened(files, tmp_path, capsys):
 @pytest.mark.parametrize("executor", ["threads", "processes"])
 def test_build_reads_by_workers_and_from_a_cache(executor, files, tmp_path, capsys):
     """The cube is the same."""
-    options = ["--executor", executor, "--cache", str(tmp_path / "cache"), "--verify"]
+    options = ["--executor", executor, "--cache", str(tmp_path / "cache"), "--verify", "--overwrite"]
     for _ in range(2):
         assert main(["build", *files, "-o", str(tmp_path / "refs.json"), *options]) == 0
         assert "3 variables equal in 3 files" in capsys.readouterr().out
@@ -325,6 +394,9 @@ def test_a_group_is_built(tmp_path, capsys):
             group.createDimension("n", None)
             group.createVariable("v", "i4", ("n",), chunksizes=(1,))[:] = [i, i + 1]
     arguments = ["build", str(tmp_path / "g*.nc"), "-o", str(tmp_path / "refs.json"), "--group", "inner", "--verify"]
+    assert main(arguments) == 1
+    assert "has no labels along 'n' that tell its place" in error_of(capsys)
+    arguments.append("--in-order")
     assert main(arguments) == 0
     assert "1 variable equal in 2 files" in capsys.readouterr().out
 
@@ -356,7 +428,7 @@ def test_files_of_other_lengths_are_an_error(files, tmp_path, capsys):
         file.createDimension("x", 5)
         file.createVariable("time", "f8", ("time",))[:] = [9]
         file.createVariable("t", "f4", ("time", "x"), chunksizes=(1, 4))[:] = 1
-    options = ["-o", str(tmp_path / "refs.json"), "--drop-variable", "mask"]
+    options = ["-o", str(tmp_path / "refs.json"), "--drop-variable", "mask", "--in-order"]
     assert main(["build", files[0], str(tmp_path / "long.nc"), *options]) == 1
     assert re.search(r"'x'.*4.*5", error_of(capsys))
 
@@ -377,7 +449,7 @@ def test_references_cannot_be_compared_as_files(files, tmp_path, capsys):
     assert main(["build", files[0], "-o", first]) == 0
     assert main(["build", first, "-o", second]) == 0
     capsys.readouterr()
-    assert main(["build", first, "-o", second, "--verify"]) == 1
+    assert main(["build", first, "-o", second, "--verify", "--overwrite"]) == 1
     assert "netCDF and HDF5 files can be compared" in error_of(capsys)
 
 
@@ -405,18 +477,18 @@ def test_texts_in_pieces_are_subject_to_unsupported(tmp_path, capsys):
         file.createDimension("k", 1 << 20)
         file.createVariable("v", "f4", ("t",))[:] = [1, 2]
         file.createVariable("long", "S1", ("t", "k"), chunksizes=(1, 1 << 19))
-    assert main(["build", path, "-o", output]) == 1
-    assert "raise inline_limit" in error_of(capsys)
+    assert main(["build", path, "-o", output, "--overwrite"]) == 1
+    assert "inline_limit=2097152" in error_of(capsys)
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        assert main(["build", path, "-o", output, "--unsupported", "skip"]) == 0
+        assert main(["build", path, "-o", output, "--overwrite", "--unsupported", "skip"]) == 0
     assert "left out: variable '/long'" in capsys.readouterr().err
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("t", 2)
         file.createDimension("k", 4)
         file.createVariable("short", "S1", ("t", "k"), chunksizes=(1, 2))
-    assert main(["build", path, "-o", output]) == 0
-    assert main(["build", path, "-o", output, "--unsupported", "raise"]) == 1
+    assert main(["build", path, "-o", output, "--overwrite"]) == 0
+    assert main(["build", path, "-o", output, "--overwrite", "--unsupported", "raise"]) == 1
     assert "'/short'" in error_of(capsys)
 
 
@@ -456,7 +528,9 @@ def test_a_terminal_gets_a_progress_bar(files, tmp_path, capsys, monkeypatch):
 def test_the_sample_is_built_and_compared(tmp_path, capsys):
     """Three months of NEMO: what the README does."""
     pytest.importorskip("iris_sample_data", reason="needs iris-sample-data, the extra 'sample'")
-    assert main(["build", "sample:nemo", "-o", str(tmp_path / "nemo.parq"), "--verify"]) == 0
+    assert main(["build", "sample:nemo", "-o", str(tmp_path / "nemo.parq"), "--verify"]) == 1
+    assert "both begin at" in error_of(capsys)
+    assert main(["build", "sample:nemo", "-o", str(tmp_path / "nemo.parq"), "--verify", "--in-order"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"time_counter: 3\b", out)
     assert "verified: 8 variables equal in 3 files" in out

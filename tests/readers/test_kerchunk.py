@@ -8,6 +8,7 @@ from pathlib import Path
 import h5py
 import numcodecs
 import numpy as np
+import pyarrow as pa
 import pytest
 import xarray as xr
 import zarr
@@ -48,6 +49,21 @@ def test_json_file(tmp_path):
             Location("file:///abs/b.nc"),
         )
         assert group["v"].in_memory().entries["offset"].tolist() == [5, 6]
+
+
+def test_few_compressed_bytes_do_not_become_gigabytes(tmp_path):
+    """A file of some kilobytes took gigabytes of memory; it ends in an error that names it, within little memory."""
+    path = tmp_path / "refs.json.zst"
+    packed = pa.CompressedOutputStream(pa.OSFile(str(path), "wb"), "zstd")
+    for _ in range(100):
+        packed.write(b" " * (1 << 22))
+    packed.close()
+    assert path.stat().st_size < 50_000
+    tracemalloc.start()
+    with pytest.raises(MalformedFileError, match=r"refs.json.zst' has \d+ bytes and holds more than 67108864 bytes"):
+        read(path)
+    assert tracemalloc.get_traced_memory()[1] < 300 << 20
+    tracemalloc.stop()
 
 
 def test_compressed_json_that_is_damaged_or_endless(tmp_path, monkeypatch):

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import xarray as xr
 
 from virtualstack.api.each import open_each
@@ -20,11 +22,19 @@ from virtualstack.combine import How, combine_datasets
 from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import groups_of, refusals_of
 from virtualstack.engine import VirtualStackBackendEntrypoint
-from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError, VirtualStackError
+from virtualstack.errors import (
+    CombineError,
+    ReaderError,
+    SourceNotFoundError,
+    UnsupportedFeatureError,
+    VirtualStackError,
+    WriterError,
+)
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.repository import save_icechunk
 from virtualstack.sample import SAMPLES, sample_files
+from virtualstack.storage import Storage
 from virtualstack.storage.listing import find_urls
 from virtualstack.verify import require_library, verify_against_files
 
@@ -35,12 +45,22 @@ def add_commands(add: AddCommand, /) -> None:
     """Add ``build``."""
     build = add("build", _build, help="make references of files, joined to one cube", parents=[scanning()])
     samples = ", ".join(f"sample:{name}" for name in SAMPLES)
-    build.add_argument("files", nargs="+", metavar="FILE", help=f"path, glob, URL, or sample ({samples}), in order")
+    build.add_argument("files", nargs="+", metavar="FILE", help=f"path, glob, URL, or sample ({samples})")
     build.add_argument("-o", "--output", required=True, type=output, help="cube.vstack, refs.parq or refs.json")
     build.add_argument(
         "--concat-dim",
         metavar="DIM",
         help="join along it (default: the unlimited dimension; GRIB: all fields are one index)",
+    )
+    build.add_argument(
+        "--in-order",
+        action="store_true",
+        help="join files in the order given, whatever their labels (default: labels tell the order)",
+    )
+    existing = build.add_mutually_exclusive_group()
+    existing.add_argument("--overwrite", action="store_true", help="replace an output that is there")
+    existing.add_argument(
+        "--append", metavar="DIM", help="add to an output that is there, behind its last label along a dimension"
     )
     build.add_argument("--verify", action="store_true", help="compare every value with the source files")
     add_reader(build)
@@ -82,6 +102,7 @@ def _build(options: argparse.Namespace) -> int:
     if options.verify and options.join != "exact":
         raise CombineError(f"--verify compares with files as they are, not with --join {options.join}; leave one out")
     urls = _expand(options.files)
+    _check_output(urls, options)
     if options.verify:
         for url in urls:
             require_library(url)  # before anything is written
@@ -100,11 +121,12 @@ def _build(options: argparse.Namespace) -> int:
     allowed: dict[str, Any] = {}
     if options.output.rstrip("/").endswith(STORE):
         allowed["allow"] = sorted({f"{url.rpartition('/')[0]}/" for url in urls})
-        joined.virtual.to_manifest_store(options.output, mode="w", **allowed)
+        mode = {"append_dim": options.append} if options.append else {"mode": "w" if options.overwrite else "w-"}
+        joined.virtual.to_manifest_store(options.output, **mode, **allowed)
     elif options.output.rstrip("/").endswith(ICECHUNK):
         save_icechunk(joined.virtual.to_group(), options.output, rewrite=options.rewrite)
     else:
-        joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite)
+        joined.virtual.to_kerchunk(options.output, rewrite=options.rewrite, append_dim=options.append)
     with _said_by_xarray(ReaderError, f"'{options.output}' is written, but cannot be decoded"):
         cube = xr.open_dataset(options.output, engine=VirtualStackBackendEntrypoint, **allowed)
     with cube:
@@ -116,7 +138,12 @@ def _build(options: argparse.Namespace) -> int:
         refused = (x for dataset in datasets for x in refusals_of(dataset) if x.kind == "refused")
         ignore = {*options.drop_variable, *(x.path.rsplit("/", 1)[-1] for x in refused)}
         found = verify_against_files(
-            cube, urls, dim=dim, group=options.group, ignore=ignore, progress=progress_bar("verify")
+            cube,
+            urls if options.in_order else _in_order(urls, datasets, joined, dim),
+            dim=dim,
+            group=options.group,
+            ignore=ignore,
+            progress=progress_bar("verify"),
         )
     show(f"verified: {found}")
     for difference in found.differences:
@@ -146,7 +173,7 @@ def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[st
     opened, errors = open_each(
         urls,
         lambda root: open_whole(root, open_node),
-        replace(opening.options, is_part=options.concat_dim is None),
+        replace(opening.options, is_part=options.concat_dim is None and not options.in_order),
         reader=options.reader,
         executor=options.executor,
         on_error=options.on_error,
@@ -174,7 +201,47 @@ def _opened(root: ManifestGroup, opening: Opening) -> xr.Dataset:
     return dataset
 
 
+def _check_output(urls: Sequence[str], options: argparse.Namespace) -> None:
+    """Refuse an output that is there, unless it is to be replaced or added to, and one that is an input too."""
+    output = absolute_url(options.output)
+    if output in urls:
+        raise WriterError(
+            f"'{options.output}' is the output and one of the files to be joined. Leave it out of the files, or name "
+            "another output; --append DIM adds the other files to it",
+            feature="output",
+        )
+    if options.append:
+        if options.verify:
+            raise CombineError("--verify compares all of the output with the files, not with --append; leave one out")
+        if output.endswith(ICECHUNK):
+            raise WriterError(
+                f"--append adds to manifest stores and kerchunk references, not to '{options.output}'. Use "
+                "vds.virtual.to_icechunk(session.store, append_dim=...)",
+                feature="append_dim",
+            )
+        return
+    if options.overwrite or not _is_there(output.rstrip("/")):
+        return
+    added = "" if output.endswith(ICECHUNK) else " add to it with --append DIM,"
+    raise WriterError(
+        f"'{options.output}' is there already. Replace it with --overwrite,{added} or name another output",
+        feature="output",
+    )
+
+
+def _is_there(url: str) -> bool:
+    storage = Storage.of()
+    try:
+        if ".json" not in url.rpartition("/")[2]:  # a folder
+            return storage.target(f"{url}/").first() is not None
+        storage.source(url)
+    except SourceNotFoundError:
+        return False
+    return True
+
+
 def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, options: argparse.Namespace) -> xr.Dataset:
+    """Join files as `open_virtual_mfdataset` does: by labels, unless the order is to be that of the files."""
     for url, dataset in zip(urls, datasets, strict=True):
         if dim not in dataset.sizes and not (dim in dataset.coords and dataset[dim].ndim == 0):
             raise CombineError(
@@ -183,14 +250,60 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
                 left=dim,
                 left_url=url,
             )
+        if dim not in dataset.coords and not options.in_order and len(datasets) > 1:
+            raise CombineError(
+                f"'{url}' has no labels along '{dim}' that tell its place. Join the files in the order given with "
+                "--in-order",
+                property="labels",
+                left=dim,
+                left_url=url,
+            )
+    is_in_order = options.in_order or len(datasets) == 1
+    if not is_in_order:
+        _check_labels(datasets, urls, dim)
+    is_scalar = all(dim not in dataset.dims for dataset in datasets)
     how = How.of(
-        combine="nested",
-        concat_dim=dim,
+        combine="nested" if is_in_order else "by_coords",
+        concat_dim=dim if is_in_order else None,
         join=options.join,
         tolerance=options.tolerance,
         unpack="differing" if options.unpack == "differing" else False,
+        new_dim={dim: lambda dataset: dataset[dim].values[()]} if is_scalar and not is_in_order else None,
     )
     return combine_datasets(datasets, how)
+
+
+def _check_labels(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str) -> None:
+    """Refuse files that begin at one label, unless they differ in other labels or in variables."""
+    kinds: dict[Any, str] = {}
+    for url, dataset in zip(urls, datasets, strict=True):
+        if not dataset[dim].size:
+            continue
+        label = np.atleast_1d(dataset[dim].values)[0]
+        others = (tuple(index) for name, index in dataset.indexes.items() if name != dim)
+        other = kinds.setdefault((label, frozenset(dataset.data_vars), *others), url)
+        if other != url:
+            raise CombineError(
+                f"'{other}' and '{url}' both begin at {label} along '{dim}'. Leave one of them out, or join the files "
+                "in the order given with --in-order",
+                property="labels",
+                left=label,
+                right=label,
+                left_url=other,
+                right_url=url,
+            )
+
+
+def _in_order(
+    urls: Sequence[str], datasets: Sequence[xr.Dataset], joined: xr.Dataset, dim: str | None
+) -> Sequence[str]:
+    """Return the files as they stand along the dimension."""
+    if dim is None or dim not in joined.indexes or len(urls) != len(datasets):
+        return urls
+    labels = joined.indexes[dim]
+    firsts = [np.atleast_1d(dataset[dim].values)[0] for dataset in datasets]
+    place = dict(zip(urls, labels.get_indexer(pd.Index(firsts)).tolist(), strict=True))
+    return sorted(urls, key=place.__getitem__)
 
 
 @contextmanager

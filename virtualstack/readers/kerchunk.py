@@ -27,6 +27,10 @@ __all__ = ["Kerchunk", "read_references"]
 _PARQUET = ".parq", ".parquet"
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 _MAX_TEXT = 1 << 33
+_MIN_UNPACKED = 1 << 26
+"""Bytes that compressed references of any size may have, once unpacked."""
+_MAX_RATIO = 1000
+"""Bytes that larger ones may have, for each byte that is stored; honest references have about 100 at most."""
 _PIECE = 1 << 22
 _LONG_TEXT = 1 << 16  # bytes, as stored; below, the JSON library alone is quicker
 _DEFAULTS = ReadOptions()
@@ -224,7 +228,7 @@ def _pieces(source: Source) -> Iterator[bytes]:
 
 def _unpacked(data: bytes, packing: str, url: str) -> Iterator[bytes]:
     """Decompress, piece after piece: the library would make room for the most that there may be at once."""
-    left = _MAX_TEXT
+    most = left = min(_MAX_TEXT, max(_MIN_UNPACKED, _MAX_RATIO * len(data)))
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(data), packing)
         while left and (
@@ -237,4 +241,8 @@ def _unpacked(data: bytes, packing: str, url: str) -> Iterator[bytes]:
             f"'{url}' is damaged {packing}: {error}; write the references anew", url=url
         ) from error
     if not left:
-        raise MalformedFileError(f"'{url}' holds more than {_MAX_TEXT} bytes of references: use parquet", url=url)
+        raise MalformedFileError(
+            f"'{url}' has {len(data)} bytes and holds more than {most} bytes of references, which is more than is "
+            "unpacked. Unpack it, or write the references as parquet",
+            url=url,
+        )
