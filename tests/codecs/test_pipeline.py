@@ -508,12 +508,16 @@ def test_buffers_of_any_kind_decode():
     np.testing.assert_array_equal(decode(compressed, (codec("zlib"),), VALUES.dtype, VALUES.shape), VALUES)
 
 
-def test_codecs_that_are_not_installed_are_named():
-    """An extra of ours comes with its pip command; others by name."""
+def test_codecs_that_are_not_installed_are_named(monkeypatch):
+    """An extra of ours comes with its pip command where it is not installed; others by name."""
     dtype, shape = VALUES.dtype, VALUES.shape
-    with pytest.raises(
-        MissingDependencyError, match=r"codec 'numcodecs.FITSnothing' needs .* pip install 'virtualstack\[kerchunk\]'"
-    ):
+    with monkeypatch.context() as patch:
+        patch.setattr("virtualstack.codecs.registered.find_spec", lambda name: None)
+        match = r"codec 'numcodecs.FITSnothing' needs .* pip install 'virtualstack\[kerchunk\]'"
+        with pytest.raises(MissingDependencyError, match=match):
+            check_codecs((codec("FITSnothing"),), dtype, shape)
+    pytest.importorskip("kerchunk")
+    with pytest.raises(UnsupportedFeatureError, match=r"'numcodecs\.FITSnothing' is not in kerchunk .*, which is inst"):
         check_codecs((codec("FITSnothing"),), dtype, shape)
     with pytest.raises(UnsupportedFeatureError, match=r"'numcodecs\.virtualstack_test_odd' does not take"):
         check_codecs((codec("virtualstack_test_odd", surplus=1),), dtype, shape)

@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from virtualstack.errors import MalformedFileError, MissingDependencyError, ReaderError, UnsupportedFeatureError
+from virtualstack.errors import MalformedFileError, ReaderError, UnsupportedFeatureError
 from virtualstack.location import Location
 from virtualstack.readers import KerchunkDriver
 
@@ -112,7 +112,7 @@ def fails(url, storage_options=None):
 @pytest.mark.parametrize(
     ("reader", "error", "message"),
     [
-        (KerchunkDriver("no_such_module:X"), MissingDependencyError, "no_such_module"),
+        (KerchunkDriver("no_such_module:X"), ReaderError, "needs the module 'no_such_module'. Install the package"),
         (KerchunkDriver("kerchunk.hdf:Gone"), ReaderError, "there is no driver 'Gone'"),
         (KerchunkDriver("kerchunk.fits:BITPIX2DTYPE"), ReaderError, "cannot be called"),
         (KerchunkDriver(fails), MalformedFileError, "file.raw': the driver 'fails' cannot .*AssertionError: no magic"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.metadata
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import numcodecs.registry
@@ -124,8 +126,16 @@ def _check_dtypes(codec: Codec, spec: Spec) -> None:
 
 def _unknown(codec: Codec) -> MissingDependencyError | UnsupportedFeatureError:
     extra = next((extra for start, extra in _EXTRAS.items() if codec.name.startswith(start)), None)
-    if extra is not None:
+    package = {"hdf5": "imagecodecs", "kerchunk": "kerchunk"}.get(extra or "", "")
+    if extra is not None and find_spec(package) is None:
         return MissingDependencyError(f"codec '{codec.name}'", extra=extra)
+    if extra is not None:
+        release = importlib.metadata.version(package)
+        return UnsupportedFeatureError(
+            f"codec '{codec.name}' is not in {package} {release}, which is installed. Another release of it may have "
+            f"the codec: pip install --upgrade {package}",
+            feature=codec.name,
+        )
     return UnsupportedFeatureError(
         f"codec '{codec.name}' is known to neither zarr nor numcodecs; install the package that registers it, with "
         "pip install and the name of that package",

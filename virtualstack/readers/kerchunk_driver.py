@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from virtualstack.errors import MalformedFileError, MissingDependencyError, ReaderError, VirtualStackError
@@ -17,6 +18,8 @@ from virtualstack.readers.kerchunk import Kerchunk
 from virtualstack.storage import Source, Storage
 
 __all__ = ["KerchunkDriver"]
+
+_OF_THE_EXTRA = frozenset({"kerchunk", "fastparquet", "fsspec"})
 
 _CORRECTIONS: Mapping[str, Callable[[dict[str, Any], Source], dict[str, Any]]] = {
     "kerchunk.fits": fits_references.corrected,
@@ -124,9 +127,13 @@ class KerchunkDriver:
             raise ReaderError(f"the driver '{self.driver}' cannot be called", url=url)
         return found  # type: ignore[no-any-return]
 
-    def _missing(self, url: str, error: ImportError) -> MissingDependencyError:
-        what = f"reading with {self._words()}, which says '{error}',"
-        return MissingDependencyError(what, extra="kerchunk", url=url)
+    def _missing(self, url: str, error: ImportError) -> ReaderError:
+        what, module = f"reading with {self._words()}, which says '{error}',", (error.name or "").partition(".")[0]
+        if module in _OF_THE_EXTRA and find_spec(module) is None:
+            return MissingDependencyError(what, extra="kerchunk", url=url)
+        return ReaderError(
+            f"{what} needs the module '{error.name or 'that it names'}'. Install the package that has it", url=url
+        )
 
     def _words(self) -> str:
         return repr(self.driver if isinstance(self.driver, str) else getattr(self.driver, "__name__", self.driver))
