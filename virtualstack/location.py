@@ -8,11 +8,42 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+from numpy.typing import NDArray
+
 from virtualstack.errors import StorageError
 
-__all__ = ["Location", "absolute_url", "is_remote", "join_url", "local_path", "split_url"]
+__all__ = ["Location", "MemberChecksums", "absolute_url", "is_remote", "join_url", "local_path", "split_url"]
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemberChecksums:
+    """The CRC-32 of the stored members of a zip archive; columns of equal length.
+
+    Parameters
+    ----------
+    starts
+        Where the header of each member begins, in ascending order.
+    lengths
+        Bytes of each member, which follow its header.
+    crcs
+        CRC-32 of these bytes, as the index of the archive has it.
+    """
+
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    crcs: NDArray[np.uint32]
+
+    def members(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64], /) -> NDArray[np.intp]:
+        """Return the row of the member that each range is all of, or -1 where it is no whole member.
+
+        A range begins behind the header of its member, so that one as long as the member is the member.
+        """
+        rows = np.searchsorted(self.starts, offsets, "right") - 1
+        is_whole = (rows >= 0) & (self.lengths[rows] == lengths) if self.starts.size else np.zeros(rows.shape, np.bool_)
+        return np.where(is_whole, rows, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +64,9 @@ class Location:
     relative_to
         URL of the manifest store that names it relative to itself, which goes on to do so, or ``None``. It tells
         nothing of the source, and is not compared.
+    checksums
+        Of the members, where the source is a zip archive that was just read, or ``None``. They are not compared, and
+        no format of references has a place for them.
     """
 
     url: str
@@ -40,6 +74,7 @@ class Location:
     etag: str | None = None
     last_modified: float | None = None
     relative_to: str | None = field(default=None, compare=False, repr=False)
+    checksums: MemberChecksums | None = field(default=None, compare=False, repr=False)
 
 
 def split_url(url: str, /) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import re
 import shutil
 import struct
 import warnings
@@ -292,6 +293,74 @@ def test_archives(dataset, tmp_path, version, consolidated):
     vds = vs.open_virtual_dataset(packed["plain"], loadable_variables=[])
     assert [x.url for x in vds["t"].variable._data.in_memory().locations] == [f"file://{packed['plain']}"]
     xr.testing.assert_identical(pickle.loads(pickle.dumps(vds)).virtual.open().load(), expected)
+
+
+def flip(path, at):
+    """Change one byte of a file."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def spans(path):
+    """Name, first byte and size of each member of an archive that is not compressed."""
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        for member in archive.infolist():
+            file.seek(member.header_offset + 26)
+            name, extra = struct.unpack("<HH", file.read(4))
+            yield member.filename, member.header_offset + 30 + name + extra, member.file_size
+
+
+@pytest.mark.parametrize("compressors", [None, "auto"])
+@pytest.mark.parametrize("mark", [b"", b"UT" + struct.pack("<HBI", 5, 1, 0)])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_changed_byte_of_any_member_is_an_error(tmp_path, version, mark, compressors):
+    """Whichever byte of a member changes, zarr raises an error, and so does every way to read all of the archive."""
+    source = xr.Dataset({"v": ("x", np.arange(10.0)), "w": ("x", np.ones(10, "i2"))})  # the last chunk is not filled
+    options = {name: {"chunks": (4,), "compressors": compressors} for name in "vw"}
+    source.to_zarr(tmp_path / "a.zarr", zarr_format=version, encoding=options, consolidated=False)
+    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip", extra=mark)
+    xr.testing.assert_identical(ours(path), source)
+    for name, start, size in list(spans(path)):
+        for at in sorted({start, start + size // 2, start + size - 1}):
+            flip(path, at)
+            with pytest.raises((MalformedFileError, StorageError), match=re.escape(name)) as error:
+                ours(path)
+            assert str(path) in str(error.value)
+            with pytest.raises((MalformedFileError, StorageError)):
+                xr.open_dataset(path, engine="virtualstack").load()
+            flip(path, at)
+    xr.testing.assert_identical(ours(path), source)
+
+
+@pytest.mark.parametrize("select", [{"x": 1}, {"x": slice(5, None, 2)}, {"x": [0, 9]}])
+def test_a_part_of_a_damaged_member_is_an_error(tmp_path, select):
+    """A selection reads the whole member, as zarr does, as only that can be checked; workers check too."""
+    source = xr.Dataset({"v": ("x", np.arange(10.0))})
+    source.to_zarr(tmp_path / "a.zarr", encoding={"v": {"chunks": (10,), "compressors": None}})
+    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    (start,) = [start for name, start, _ in spans(path) if name == "v/c/0"]
+    vds = vs.open_virtual_dataset(path, loadable_variables=[])
+    sent = pickle.loads(pickle.dumps(vds))
+    xr.testing.assert_identical(sent.virtual.open().isel(select).load(), source.isel(select))
+    flip(path, start + 3 * 8)  # an element that none of the selections shows
+    for one in (vs.open_virtual_dataset(path, loadable_variables=[]), pickle.loads(pickle.dumps(vds))):
+        with pytest.raises(StorageError, match=r"v/c/0|changed after it was indexed"):
+            one.virtual.open().isel(select).load()
+
+
+def test_shards_in_archives_are_read_in_parts(tmp_path):
+    """A chunk in a shard is no member of the archive, and is read alone."""
+    source = xr.Dataset({"v": ("x", np.arange(64.0))})
+    source.to_zarr(tmp_path / "a.zarr", encoding={"v": {"chunks": (8,), "shards": (32,), "compressors": None}})
+    path = pack(tmp_path / "a.zarr", tmp_path / "a.zarr.zip")
+    (start,) = [start for name, start, _ in spans(path) if name == "v/c/1"]
+    xr.testing.assert_identical(ours(path), source)
+    flip(path, start)
+    opened = vs.open_virtual_dataset(path, loadable_variables=[]).virtual.open()
+    xr.testing.assert_identical(opened.isel(x=slice(8)).load(), source.isel(x=slice(8)))
 
 
 def test_archives_written_by_zarr_and_as_streams(dataset, tmp_path):

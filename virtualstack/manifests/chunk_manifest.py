@@ -377,7 +377,8 @@ class ChunkManifest:
         return replace(
             self,
             locations=tuple(
-                x if x.url == url else Location(url, x.size) for x, url in zip(self.locations, urls, strict=True)
+                x if x.url == url else Location(url, x.size, checksums=x.checksums)
+                for x, url in zip(self.locations, urls, strict=True)
             ),
         )
 

@@ -118,7 +118,8 @@ def _values(
             itemsize = decoding.itemsize
             if length != size * itemsize:
                 return None
-            offset, length, base = offset + low * itemsize, (high - low + 1) * itemsize, base - low
+            if code == INLINE or manifest.locations[code - FIRST].checksums is None:
+                offset, length, base = offset + low * itemsize, (high - low + 1) * itemsize, base - low
             if length > _MOST:
                 return None
         if code == INLINE:

@@ -54,7 +54,7 @@ class StoredChunks:
     decoding
         Shape ``(m,)``: row of the plan's decodings.
     is_raw
-        Shape ``(m,)``: whether values lie in them one by one.
+        Shape ``(m,)``: whether values lie in them one by one, so that a part can be fetched.
     first
         Shape ``(m + 1,)``: the parts of chunk i are ``first[i]`` to ``first[i + 1]``.
     """
@@ -318,6 +318,21 @@ def _check_reach(
         )
 
 
+def _are_members(
+    locations: tuple[Location, ...],
+    codes: NDArray[np.uint32],
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Tell which chunks are members of an archive: they are fetched whole, as only a whole member can be checked."""
+    found = np.zeros(codes.size, np.bool_)
+    for row, location in enumerate(locations):
+        if location.checksums is not None:
+            here = np.flatnonzero(codes == row + FIRST)
+            found[here] = location.checksums.members(offset[here], length[here]) >= 0
+    return found
+
+
 def _chunks(
     array: ManifestArray,
     selection: Selection,
@@ -358,6 +373,7 @@ def _chunks(
                 f"it is stored uncompressed in {int(length[i])} bytes; {decoding.shape} of '{decoding.dtype}' are "
                 f"{int(size[i] * itemsize[i])}. {DAMAGED}",
             )
+        raw &= ~_are_members(manifest.locations, location, offset, length)
         least, greatest = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
         skipped = np.where(raw, least, 0)
         offset = offset + skipped * itemsize

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, Self, cast
 from virtualstack.errors import ForbiddenLocationError, StorageError
 from virtualstack.location import Location, absolute_url, split_url
 from virtualstack.storage.asked import forget_frames
+from virtualstack.storage.checksums import CheckedSource
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.source import Source, warn_of_change
@@ -147,7 +148,8 @@ class Storage:
             URL or local path.
         expected
             What a manifest recorded. Size and etag are compared, where known on both sides, on opening or
-            with the first bytes that are read: `SourceChangedError`, unless `with_stale` says otherwise.
+            with the first bytes that are read: `SourceChangedError`, unless `with_stale` says otherwise. Where it has
+            checksums of members, whole members that are read are checked.
 
         Raises
         ------
@@ -162,8 +164,11 @@ class Storage:
             if self.stale == "warn":
                 warn_of_change(expected, source.location)
             return source
-        if self.kept is None or self.kept.url != url or expected is not None:
-            return self._open(url, expected)
+        if expected is not None:
+            source = self._open(url, expected)
+            return source if expected.checksums is None else CheckedSource(source, expected.checksums)
+        if self.kept is None or self.kept.url != url:
+            return self._open(url, None)
         if self.kept.source is None:
             self.kept.source = self._open(url, None)
         return self.kept.source
@@ -177,7 +182,8 @@ class Storage:
             As from `source` and its `~virtualstack.storage.Source.read`.
         """
         url = absolute_url(expected.url)
-        if self.stale == "error" and url.startswith("file://") and _is_default(self.find(url)[1]):
+        is_plain = self.stale == "error" and expected.checksums is None
+        if is_plain and url.startswith("file://") and _is_default(self.find(url)[1]):
             self.check([url])
             return read_local(url, offset, length, expected=expected)
         return self.source(url, expected=expected).read(offset, length)

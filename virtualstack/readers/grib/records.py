@@ -85,7 +85,7 @@ class Records:
             arrays={_FIELDS: inline_array(self.fields, name=f"/{_FIELDS}", dims=[_FIELDS], attributes={})},
             attributes={
                 PARTS: "grib",
-                "location": [getattr(self.location, x.name) for x in fields(Location)],
+                "location": [getattr(self.location, x.name) for x in fields(Location) if x.name != "checksums"],
                 "names": self.names,
                 "headers": self.headers,
                 "stubs": self.stubs,

@@ -8,14 +8,14 @@ import zipfile
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError, StorageError, UnsupportedFeatureError
 from virtualstack.formats.metadata import ArrayMetadata
-from virtualstack.location import Location
+from virtualstack.location import Location, MemberChecksums
 from virtualstack.readers.zarr.objects import Objects
 from virtualstack.storage import ByteRange, Bytes, Source
 from virtualstack.storage.file import SourceFile
@@ -73,6 +73,7 @@ class Archive:
         self._ends = sorted({*(member.header_offset for member in listed), self._zip.start_dir})
         self._members = {member.filename: member for member in listed if not member.is_dir()}
         self._names = sorted(self._members)
+        self._location = replace(source.location, checksums=_checksums(listed))
         folders = {name.partition("/")[0] for name in self._names}
         is_in_folder = len(folders) == 1 and not folders & {*DOCUMENTS, ""}
         self._root = f"{folders.pop()}/" if is_in_folder else ""
@@ -144,6 +145,7 @@ class Archive:
         starts, is_header = self._starts(members)
         return MemberObjects(
             source=self.source,
+            location=self._location,
             keys=tuple(member.filename[len(start) :] for member in members),
             starts=starts,
             lengths=np.array([member.compress_size for member in members], np.int64),
@@ -180,6 +182,8 @@ class MemberObjects:
     ----------
     source
         The archive.
+    location
+        Of the archive, with the checksums of its members.
     keys
         Relative to the array.
     starts
@@ -191,6 +195,7 @@ class MemberObjects:
     """
 
     source: Source
+    location: Location
     keys: tuple[str, ...]
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
@@ -227,8 +232,19 @@ class MemberObjects:
             rows=np.zeros(n, np.int64),
             offsets=starts,
             lengths=self.lengths,
-            locations=(self.source.location,) if n else (),
+            locations=(self.location,) if n else (),
         )
+
+
+def _checksums(members: Sequence[zipfile.ZipInfo]) -> MemberChecksums:
+    """Return the checksums of members that are stored as they are."""
+    stored = [x for x in members if x.compress_type == zipfile.ZIP_STORED and not x.flag_bits & _IS_ENCRYPTED]
+    stored.sort(key=lambda x: x.header_offset)
+    return MemberChecksums(
+        starts=np.array([x.header_offset for x in stored], np.int64),
+        lengths=np.array([x.compress_size for x in stored], np.int64),
+        crcs=np.array([x.CRC for x in stored], np.uint32),
+    )
 
 
 class _WithTail:
