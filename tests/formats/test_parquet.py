@@ -8,6 +8,7 @@ import pytest
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.kerchunk import reference_dict
 from virtualstack.formats.parquet import SCHEMA, parquet_files
+from virtualstack.formats.parquet_pages import unpacked_size
 from virtualstack.formats.parquet_table import ParquetTable, read_record
 from virtualstack.formats.references import WHOLE
 from virtualstack.formats.zarr2 import Zarr2Hierarchy
@@ -238,6 +239,58 @@ def test_small_files_that_claim_much_are_refused_before_memory_is_taken(columns,
     finally:
         pa.set_memory_pool(usual)
     assert pool.max_memory() < 1 << 20
+
+
+def _as_varint(number):
+    """Return a number as thrift stores it in five bytes."""
+    return bytes((2 * number) >> shift & 127 | 128 for shift in (0, 7, 14, 21)) + bytes([2 * number >> 28])
+
+
+def test_files_that_lie_about_their_sizes_are_refused_before_memory_is_taken():
+    """The metadata says 200 bytes, and the page in front of which no one looked holds 128 MiB."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"path": ["a" * (1 << 27)]}), sink, compression="brotli")
+    data = bytes(sink.getvalue())
+    group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer = data[start:]
+    for size in {group.total_byte_size, group.column(0).total_uncompressed_size}:
+        assert _as_varint(size) in footer
+        footer = footer.replace(_as_varint(size), _as_varint(200))
+    data = data[:start] + footer
+    assert pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0).total_byte_size == 200
+    with pytest.raises(MalformedFileError, match="claims to hold 1342"):
+        read_record(data, 1, 1, where="r")
+
+
+def test_text_stored_as_differences_is_refused():
+    """Any number of bytes may come of few, for what one value has in common with the last is not stored."""
+    sink, text = pa.BufferOutputStream(), "a" * 100_000
+    options = {"use_dictionary": False, "column_encoding": {"path": "DELTA_BYTE_ARRAY"}}
+    pq.write_table(pa.table({"path": [text] * 3000}), sink, **options)
+    with pytest.raises(MalformedFileError, match="the column 'path' holds differences of text; write the references"):
+        read_record(bytes(sink.getvalue()), 3000, 3000, where="r")
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("has_index", [True, False])
+def test_sizes_of_pages_are_those_of_the_metadata(version, has_index):
+    """What writers say of their columns is what the pages have, but for the headers."""
+    n = 100_000
+    table = pa.table(
+        {"path": [f"a{i % 100}" for i in range(n)], "offset": np.arange(n), "size": [1.0, None] * (n // 2)}
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table, sink, data_page_version=version, row_group_size=30_000, write_page_index=has_index,
+        write_page_checksum=True, data_page_size=10_000,
+    )  # fmt: skip
+    data = bytes(sink.getvalue())
+    metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    said = sum(group.column(i).total_uncompressed_size for group in groups for i in (0, 1))
+    found = unpacked_size(data, frozenset({"path", "offset"}))
+    assert 0.95 * said < found < said
 
 
 def test_schema_is_what_the_files_have():

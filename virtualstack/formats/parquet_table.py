@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
+from virtualstack.formats.parquet_pages import unpacked_size
 from virtualstack.formats.reference_table import inline_bytes, parse_json
 from virtualstack.formats.references import WHOLE, References
 
@@ -111,8 +112,12 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
         raise MalformedFileError(
             f"'{where}' is no parquet of references: none of its columns {found} is 'path' or 'raw'"
         )
-    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-    unpacked = sum(group.total_byte_size for group in groups)
+    try:
+        unpacked = unpacked_size(data, frozenset(names))
+    except ValueError as error:
+        raise MalformedFileError(
+            f"'{where}' is no parquet of references: {error}; write the references anew"
+        ) from error
     check_size(unpacked, where)
     _check_ratio(max(unpacked, _ROW_BYTES * min(n_rows, file.metadata.num_rows)), len(data), where)
     texts = [name for name in ("path", "raw") if name in names]
