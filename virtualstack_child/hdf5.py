@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
 from array import array
 from typing import Any, Literal
 
@@ -53,16 +54,26 @@ class OpenFile:
     def __init__(self, place: Any, is_alone: bool, /) -> None:
         with library_errors():
             self._file = h5py.File(place, "r")
-            if is_alone and (found := names_elsewhere(self._file, values=False)) is not None:
-                self.close()
-                raise LibraryError(f"{found}, which it may not open")
-            self._id = self._file.id
-            self._number, self._root = identity(self._file["/"].id)
+        try:
+            with library_errors():
+                if is_alone and (found := names_elsewhere(self._file, values=False)) is not None:
+                    raise LibraryError(f"{found}, which it may not open")
+                self._id = self._file.id
+                self._number, self._root = identity(self._file["/"].id)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Close the file."""
-        with contextlib.suppress(LibraryError), library_errors():
+        """Close the file.
+
+        The library takes a file for one that it has open by its device and inode, whatever is in it now. So where a
+        damaged one does not close, the process ends: the next file at its place would be read as it was.
+        """
+        try:
             self._file.close()
+        except (OSError, RuntimeError, ValueError):
+            os._exit(1)
 
     def base(self) -> int:
         """Return the bytes of the user block."""

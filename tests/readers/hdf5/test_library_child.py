@@ -169,3 +169,21 @@ def test_usual_files_need_no_library(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True False\n", "")
+
+
+def test_a_file_that_was_repaired_in_place_is_read_anew(tmp_path):
+    """The child is reused, and the library takes a file that it still has open for the one that is there now."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        file["v"] = VALUES
+    good = path.read_bytes()
+    bad = bytearray(good)
+    bad[112] ^= 0xFF  # the type of the first message of the root group: the file opens, and its root does not
+    with path.open("r+b") as file:  # of the same inode
+        file.write(bad)
+    with pytest.raises(MalformedFileError):
+        read(path, "library")
+    with path.open("r+b") as file:
+        file.write(good)
+    group = read(path, "library")
+    np.testing.assert_array_equal(read_array(group.arrays["v"], (), STORAGE), VALUES)
