@@ -17,6 +17,7 @@ from virtualstack.formats.zarr2 import Zarr2Hierarchy
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest, Manifest
 from virtualstack.manifests.counted import in_order
+from virtualstack.manifests.rows import distinct_rows
 
 __all__ = ["UrlColumn", "UrlMap", "reference_dict", "reference_json", "reference_texts"]
 
@@ -140,7 +141,10 @@ def _keys(cells: NDArray[np.int64], shape: tuple[int, ...]) -> pa.Array:
 
 def _inline_texts(manifest: ChunkManifest, entries: NDArray[Any]) -> pa.Array:
     spans = np.stack([entries["offset"], entries["length"]], axis=1)
-    spans, which = np.unique(spans, axis=0, return_inverse=True)
+    first, which = distinct_rows(spans.T)
     heap = memoryview(manifest.inline)
-    texts = ["base64:" + base64.b64encode(heap[offset : offset + length]).decode() for offset, length in spans.tolist()]
-    return pa.array(texts, pa.large_string()).take(pa.array(which.reshape(-1)))
+    texts = [
+        "base64:" + base64.b64encode(heap[offset : offset + length]).decode()
+        for offset, length in spans[first].tolist()
+    ]
+    return pa.array(texts, pa.large_string()).take(pa.array(which))

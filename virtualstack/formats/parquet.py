@@ -17,6 +17,7 @@ from virtualstack.formats.kerchunk import UrlColumn, UrlMap
 from virtualstack.formats.zarr2 import Zarr2Hierarchy
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.counted import in_order
+from virtualstack.manifests.rows import distinct_rows
 
 __all__ = ["RECORD_SIZE", "SCHEMA", "parquet_files"]
 
@@ -79,10 +80,10 @@ def _raw(entries: NDArray[Any], inline: NDArray[np.bool_], heap: bytes) -> pa.Ar
     if not inline.any():
         return pa.nulls(len(entries), SCHEMA.field("raw").type)
     spans = np.stack([entries["offset"][inline], entries["length"][inline]], axis=1)
-    spans, which = np.unique(spans, axis=0, return_inverse=True)
+    first, which = distinct_rows(spans.T)
     rows = np.zeros(len(entries), np.int32)
-    rows[inline] = which.reshape(-1)
-    values = [_escape(heap[offset : offset + length]) for offset, length in spans.tolist()]
+    rows[inline] = which
+    values = [_escape(heap[offset : offset + length]) for offset, length in spans[first].tolist()]
     return pa.DictionaryArray.from_arrays(pa.array(rows, mask=~inline), pa.array(values, pa.binary()))
 
 

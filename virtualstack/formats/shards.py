@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
+from virtualstack.manifests.rows import distinct_rows
 
 __all__ = ["Shards"]
 
@@ -159,8 +160,8 @@ class Shards:
 
 def _alike(shapes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """Give the rows of shards of one shape, some at a time."""
-    kinds, kind_of = np.unique(shapes, axis=0, return_inverse=True)
-    for kind, shape in enumerate(kinds):
-        rows = np.flatnonzero(kind_of.reshape(-1) == kind)
+    first, kind_of = distinct_rows(shapes.T)
+    for kind, shape in enumerate(shapes[first]):
+        rows = np.flatnonzero(kind_of == kind)
         step = max(1, _AT_ONCE // int(np.prod(shape)))
         yield from (rows[i : i + step] for i in range(0, rows.size, step))

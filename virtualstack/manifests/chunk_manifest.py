@@ -17,6 +17,7 @@ from virtualstack.location import Location, absolute_url
 from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.manifest import Box, Cells, ManifestSummary, check_work
+from virtualstack.manifests.rows import distinct_rows
 
 __all__ = ["EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "MISSING", "ChunkManifest", "blocks", "first_cell"]
 
@@ -420,7 +421,8 @@ class ChunkManifest:
             return b""
         inline = entries["location"] == INLINE
         spans = np.stack([entries["offset"][inline], entries["length"][inline]], axis=1)
-        spans, which = np.unique(spans, axis=0, return_inverse=True)
+        first, which = distinct_rows(spans.T)
+        spans = spans[first]
         if int(spans[:, 1].sum()) == len(self.inline):
             return self.inline
         place: dict[bytes, int] = {}
@@ -430,7 +432,7 @@ class ChunkManifest:
             at = place.setdefault(chunk, size)
             size += length if at == size else 0
             offsets.append(at)
-        entries["offset"][inline] = np.array(offsets, np.int64)[which.reshape(-1)]
+        entries["offset"][inline] = np.array(offsets, np.int64)[which]
         return b"".join(place)
 
     def drop_unused_encodings(self) -> ChunkManifest:

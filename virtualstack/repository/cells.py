@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ManifestArray
+from virtualstack.manifests.rows import distinct_rows
 from virtualstack.repository.shown import Shown
 
 __all__ = ["Cells", "boxes_of", "cells_of_sources"]
@@ -77,10 +78,11 @@ def cells_of_sources(shown: Shown, segments: Mapping[int, frozenset[Location]], 
                             f"more than {_MOST} chunks of '{use.path}' and others are in sources that changed, such "
                             f"as '{url}': write what these hold anew"
                         )
-    return {
-        (url, path): Cells(arrays[path], np.unique(np.concatenate(parts), axis=0))
-        for (url, path), parts in found.items()
-    }
+    return {(url, path): Cells(arrays[path], _each_once(np.concatenate(parts))) for (url, path), parts in found.items()}
+
+
+def _each_once(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    return numbers[distinct_rows(numbers.T)[0]]
 
 
 def _cells_by_code(

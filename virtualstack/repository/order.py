@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import CombineError
 from virtualstack.manifests import INLINE, ChunkGrid, ChunkManifest
+from virtualstack.manifests.rows import distinct_rows
 
 __all__ = ["check_order"]
 
@@ -55,7 +56,8 @@ def check_order(
 
 def _same_places(was: ChunkManifest, now: ChunkManifest) -> NDArray[np.bool_]:
     """Tell which cells are in the same bytes of the file."""
-    is_same = was.entries[["offset", "length"]] == now.entries[["offset", "length"]]
+    is_same = was.entries["offset"] == now.entries["offset"]
+    is_same &= was.entries["length"] == now.entries["length"]
     starts = [np.int64(0) if x.starts is None else x.starts for x in (was, now)]
     return np.asarray(is_same & (starts[0] == starts[1]), np.bool_)
 
@@ -69,9 +71,9 @@ def _directions(manifest: ChunkManifest, stored: NDArray[np.bool_], axis: int) -
 def _ranks(manifest: ChunkManifest, stored: NDArray[np.bool_], axis: int) -> NDArray[np.int64]:
     """Count from 0 where stored cells lie among those of their line along an axis; in the same place they are equal."""
     starts = np.zeros(stored.shape, np.int64) if manifest.starts is None else manifest.starts
-    places = np.stack([manifest.entries["offset"][stored], starts[stored]], 1)
-    keys = np.full(stored.shape, len(places), np.int64)  # others come behind
-    keys[stored] = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
+    places = [manifest.entries["offset"][stored], starts[stored]]
+    keys = np.full(stored.shape, len(places[0]), np.int64)  # others come behind
+    keys[stored] = distinct_rows(places)[1]
     order = np.argsort(keys, axis, kind="stable")
     in_order = np.take_along_axis(keys, order, axis)
     found = np.empty_like(keys)

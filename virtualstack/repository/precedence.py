@@ -14,6 +14,7 @@ from virtualstack.errors import CombineError, SourceChangedError
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkGrid, ChunkManifest, ManifestArray
 from virtualstack.manifests.joining import align
+from virtualstack.manifests.rows import distinct_rows
 from virtualstack.manifests.unify import unify
 from virtualstack.repository.cells import boxes_of
 from virtualstack.repository.extents import Box
@@ -156,7 +157,8 @@ class Meeting:
         """List the pairs of sources that clash, old and new, and the cells at which they do."""
         codes = [x.entries["location"].astype(np.int64) - FIRST for x in (self.old, self.new)]
         at = self.clashing
-        found = np.unique(np.stack([x[at] for x in codes], 1), axis=0).tolist() if at.any() else []
+        first, _ = distinct_rows([x[at] for x in codes])
+        found = np.stack([x[at][first] for x in codes], 1).tolist()
         known = self.old.locations
         return [(known[a], known[b], at & (codes[0] == a) & (codes[1] == b)) for a, b in found]
 

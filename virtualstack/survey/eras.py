@@ -58,7 +58,8 @@ def find_eras(codes: NDArray[np.int32], is_structure: NDArray[np.bool_], /) -> E
     n_changes = np.count_nonzero(codes[1:] != codes[:-1], axis=0)
     varies = n_changes > max(8, n // 5)
     used = codes[:, is_structure & ~varies]
-    kind = np.unique(used, axis=0, return_inverse=True)[1].reshape(-1) if used.shape[1] else np.zeros(n, np.intp)
+    kinds: dict[bytes, int] = {}  # of whole rows: there may be 10^4 columns and more
+    kind = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in used], np.intp)
     smooth = _without_outliers(kind)
     era = np.concatenate([[0], np.cumsum(smooth[1:] != smooth[:-1])])
     typical = np.stack([_most_frequent(codes[(era == i) & (kind == smooth)]) for i in range(int(era[-1]) + 1)])

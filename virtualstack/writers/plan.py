@@ -29,6 +29,7 @@ from virtualstack.manifests import (
     repack,
 )
 from virtualstack.manifests.plain import longest_cells, match_axes
+from virtualstack.manifests.rows import distinct_rows
 from virtualstack.writers.encode import can_encode, encode_chunk
 from virtualstack.writers.matching import count_overlaps, match_chunks
 from virtualstack.writers.split import split_uncompressed
@@ -296,7 +297,8 @@ def _main_fill(manifest: ChunkManifest) -> int:
 def _count_bytes(entries: NDArray[Any], *, is_cut: bool) -> int:
     """Count the bytes of stored chunks, of one that is cut in several cells once."""
     if is_cut:
-        entries = np.unique(entries[["location", "offset", "length"]].reshape(-1))
+        entries = entries.reshape(-1)
+        entries = entries[distinct_rows([entries[name] for name in ("location", "offset", "length")])[0]]
     return int(entries["length"].sum())
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.cache import ByteCache, each
 from virtualstack.codecs.grib.library import cfgrib_of
 from virtualstack.manifests import Refusal
+from virtualstack.manifests.rows import distinct_rows
 from virtualstack.readers.grib.grids import Coordinate, Grid, GridError, grid_of
 from virtualstack.readers.grib.keys import TRIPLET, UNDEFINED, field_of
 from virtualstack.readers.grib.table import Table
@@ -296,9 +297,8 @@ def _grid(table: Table, rows: NDArray[np.int64]) -> Grid:
 
 def _by_grid(table: Table, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Part fields by their sections, and what eccodes takes these for, in the order in which they occur."""
-    codes = np.stack([table.column(key).codes[rows] for key in _GRID])
-    _, first, which = np.unique(codes, axis=1, return_index=True, return_inverse=True)
-    return [rows[which.reshape(-1) == i] for i in np.argsort(first)]
+    first, which = distinct_rows([table.column(key).codes[rows] for key in _GRID])
+    return [rows[which == i] for i in np.argsort(first)]
 
 
 def _grid_of(table: Table, rows: NDArray[np.int64]) -> Grid:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.location import Location
+from virtualstack.manifests.rows import distinct_rows
 from virtualstack.readers.grib.keys import QUALIFIER, UNDEFINED
 from virtualstack.readers.grib.records import FIELD, NO_TIME, Records
 
@@ -133,11 +134,9 @@ class Table:
         # cfgrib knows nothing of the qualifier; the times are those of fields, whether their headers have them or not
         at = [i for i, name in enumerate(self.names) if name not in (QUALIFIER, "time", "step")]
         of_header = [values.setdefault(tuple(repr(row[i]) for i in at), len(values)) for row in self.headers]
-        entries = np.zeros(len(self.fields), [("keys", "<i8"), ("time", "<i8"), ("step", "<f8")])
-        entries["keys"] = np.array(of_header, np.int64)[self.fields["header"]]
-        entries["time"] = self.fields["time"]
-        entries["step"] = np.where(np.isnan(self.fields["step"]), -np.inf, self.fields["step"])
-        _, first, inverse = np.unique(entries, return_index=True, return_inverse=True)
+        step = np.where(np.isnan(self.fields["step"]), -np.inf, self.fields["step"])
+        keys = np.array(of_header, np.int64)[self.fields["header"]]
+        first, inverse = distinct_rows([keys, self.fields["time"], step])
         return np.argsort(np.argsort(first))[inverse].astype(np.int64)
 
     def selected(self, wanted: Mapping[str, Any], /) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests.rows import distinct_rows
 from virtualstack.readers.grib.apart import Values, keys_apart, parts_apart, sharing_a_place
 from virtualstack.readers.grib.cube import Mixture, Variable, variables_of, with_common_axes, with_grids
 from virtualstack.readers.grib.groups import Layout, common_attributes, group_of, mixed
@@ -77,7 +78,8 @@ def _kinds(table: Table, rows: NDArray[np.int64], layout: Layout) -> dict[str, N
     for key in (*_OPTIONAL, *usual):
         column = table.column(key)
         codes.append(np.array([value == UNDEFINED for value in column.values], np.int64)[column.codes[rows]])
-    distinct, which = np.unique(np.stack(codes), axis=1, return_inverse=True)
+    first, which = distinct_rows(codes)
+    distinct = np.stack(codes)[:, first]
     parts: dict[str, list[NDArray[np.int64]]] = {}
     for n, kind in enumerate(distinct.T.tolist()):
         *known, grid = [text_of(column.values[code]) for column, code in zip(columns, kind, strict=False)]
@@ -85,7 +87,7 @@ def _kinds(table: Table, rows: NDArray[np.int64], layout: Layout) -> dict[str, N
         there = [key for key in _OPTIONAL if not is_undefined[key]]
         not_there = [f"no_{key.partition(':')[0]}" for key in usual if is_undefined[key]]
         name = "_".join([*known, grid[:_N_DIGITS], *there, *not_there])
-        parts.setdefault(name, []).append(rows[which.reshape(-1) == n])
+        parts.setdefault(name, []).append(rows[which == n])
     return {name: np.concatenate(part) for name, part in parts.items()}
 
 

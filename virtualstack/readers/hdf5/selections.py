@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.manifests import Runs
+from virtualstack.manifests.rows import distinct_rows
 from virtualstack.readers.hdf5.obstacles import NoReferencesError
 
 __all__ = ["Blocks", "Hyperslab", "HyperslabAxis", "Selection", "SelectionError", "axes_of"]
@@ -166,7 +167,9 @@ def _factors(corners: NDArray[np.int64]) -> tuple[Runs, ...]:
     """Write a union of boxes as an outer product of runs along each axis."""
     axes = []
     for axis in range(corners.shape[2]):
-        first, end = np.unique(np.stack([corners[:, 0, axis], corners[:, 1, axis] + 1], axis=1), axis=0).T
+        runs = corners[:, :, axis]
+        first, last = runs[distinct_rows(runs.T)[0]].T
+        end = last + 1
         if (first[1:] < end[:-1]).any():
             raise NoReferencesError("unions of boxes of a source that are no outer product of elements along each axis")
         axes.append(_runs(first, end - first))

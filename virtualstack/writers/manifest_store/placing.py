@@ -28,6 +28,7 @@ from virtualstack.manifests import (
 )
 from virtualstack.manifests.chunk_manifest import FEW, blocks
 from virtualstack.manifests.joined import JoinedManifest
+from virtualstack.manifests.rows import distinct_rows
 from virtualstack.manifests.stepped import SteppedManifest
 from virtualstack.manifests.view import ManifestView
 from virtualstack.writers.manifest_store.segment import SegmentWriter
@@ -251,8 +252,8 @@ def _rows(
 def _keep_inline(rows: NDArray[np.int64], inline: bytes, segment: SegmentWriter) -> None:
     """Copy inline chunks to the heap of a segment, in runs of a bounded size; each stretch of bytes once a run."""
     at = np.flatnonzero(rows[0] == INLINE_ROW)
-    spots, back = np.unique(rows[1:3, at], axis=1, return_inverse=True)
-    offsets, lengths = spots
+    first, back = distinct_rows(rows[1:3, at])
+    offsets, lengths = rows[1:3, at[first]]
     new = np.zeros(len(offsets), np.int64)
     run = np.cumsum(lengths) // _INLINE_RUN
     for number in np.unique(run).tolist():

@@ -9,6 +9,7 @@ import numpy as np
 from numcodecs.jenkins import jenkins_lookup3
 from numpy.typing import NDArray
 
+from virtualstack.manifests.rows import distinct_rows
 from virtualstack.readers.hdf5.selections import Blocks, Hyperslab, HyperslabAxis, Selection
 from virtualstack.readers.hdf5.structures.checks import check
 from virtualstack.readers.hdf5.structures.requests import Widths
@@ -181,5 +182,5 @@ def _grid(corners: NDArray[np.int64]) -> Hyperslab | None:
         stride = int(steps[0]) if len(steps) else int(sizes[0])
         axes.append(HyperslabAxis(int(starts[0]), stride, len(starts), int(sizes[0])))
         n_cells *= len(starts)
-    is_whole = n_cells == len(corners) and (n_cells == 1 or n_cells == len(np.unique(corners[:, 0], axis=0)))
+    is_whole = n_cells == len(corners) and (n_cells == 1 or n_cells == len(distinct_rows(corners[:, 0].T)[0]))
     return Hyperslab(tuple(axes)) if is_whole else None
