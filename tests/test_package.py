@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import xarray as xr
 
 import virtualstack
 from virtualstack.errors import MissingDependencyError
@@ -19,11 +21,13 @@ ROOT = Path(__file__).parents[1]
 HEAVY = {"h5py", "pyarrow", "obstore", "eccodes", "tifffile", "imagecodecs"}
 
 
-def run(program, *arguments):
-    """Run a program in a process of its own, outside of the repository's directory."""
+def run(program, *arguments, path=None):
+    """Run a program in a process of its own, outside of the repository's directory; with a folder of modules."""
+    paths = [] if path is None else [str(path), str(ROOT)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])}
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
-        capture_output=True, text=True, check=False, timeout=300, cwd=ROOT.parent,
+        capture_output=True, text=True, check=False, timeout=300, cwd=ROOT.parent, env=environment,
     )  # fmt: skip
 
 
@@ -179,6 +183,30 @@ def test_a_process_with_every_extra_ends_well(first, second):
     assert "virtualstack" in engines
     wanted = {"cfgrib": "cfgrib", "rioxarray": "rasterio"}
     assert {engine for module, engine in wanted.items() if importlib.util.find_spec(module)} <= set(engines)
+
+
+READ = """
+import sys
+import xarray as xr
+with xr.open_dataset(sys.argv[1], engine="virtualstack") as found:
+    print(found.a.values.tolist(), {"eccodes", "pyproj"} & sys.modules.keys() == {"eccodes", "pyproj"})
+"""
+
+
+def test_whoever_reads_by_the_name_of_the_engine_alone_ends_well(project, tmp_path):
+    """Though xarray loads eccodes and pyproj by itself, and nobody imports virtualstack: exit status 0, not 134."""
+    pytest.importorskip("cfgrib")
+    pytest.importorskip("rioxarray")
+    installed = tmp_path / f"virtualstack-{virtualstack.__version__}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: virtualstack\nVersion: {virtualstack.__version__}\n"
+    )
+    names = project["entry-points"]["xarray.backends"].items()
+    (installed / "entry_points.txt").write_text("\n".join(["[xarray.backends]", *map(" = ".join, names)]))
+    xr.Dataset({"a": ("x", [1.0, 2.0])}).to_netcdf(tmp_path / "a.nc")
+    found = run(READ, str(tmp_path / "a.nc"), path=tmp_path)
+    assert (found.returncode, found.stdout) == (0, "[1.0, 2.0] True\n"), found.stderr
 
 
 @pytest.mark.parametrize("first", ["", "import eccodes", "import pyproj"])

@@ -28,9 +28,12 @@ class _PyprojFirst:
 def pyproj_before_eccodes() -> None:
     """See to it that pyproj, where it is installed, is loaded before eccodes, whoever loads that.
 
-    Otherwise a process that has both aborts when it ends (seen with the wheels of eccodes 2.50 and pyproj 3.8).
-    xarray loads eccodes first, where both cfgrib and rioxarray are installed and it looks for engines. Nothing is
-    done where eccodes is there already, and nothing is loaded by this.
+    Otherwise a process that has both aborts when it ends (seen with the wheels of eccodes 2.50 and pyproj 3.8). Each
+    has a library of PROJ. eccodes' package `findlibs` loads its own with ``RTLD_GLOBAL``, so that the one of pyproj,
+    loaded later, takes the global objects of PROJ from it: both make them, and at the end both destroy them.
+    xarray loads engines in the order of their names, so that cfgrib and with it eccodes come before rioxarray. The
+    engine has a second name, ``VirtualStack``, as capital letters sort first. Nothing is done where eccodes is there
+    already, and nothing is loaded by this.
     """
     if not _ECCODES & sys.modules.keys() and _PyprojFirst not in sys.meta_path:
         sys.meta_path.insert(0, _PyprojFirst)

@@ -15,7 +15,7 @@ def distinct_rows(columns: Sequence[NDArray[Any]] | NDArray[Any], /) -> tuple[ND
     """Return the first of the rows that are equal, and the number of each row among these, in the order of the values.
 
     ``numpy.unique(axis=...)`` makes one structured value of each row. numpy calls Python code for such values, loses
-    what Ctrl-C raises there, and goes on or raises another error; it also takes several times as long.
+    what Ctrl-C raises there, and goes on or raises another error; it also takes longer for many rows of few columns.
 
     Parameters
     ----------
