@@ -32,6 +32,7 @@ Mode = Literal[
     "other_region",  # 301 without Location, until the signature names the region eu-north-1, which HEAD / tells
     "refuse_signed",  # 403 to requests with an Authorization header
     "refuse_anonymous",  # 403 to requests without
+    "trickle",  # sends bodies a byte at a time, with a pause of 50 ms
     "status",  # `status`, for the first `times` requests (None: for all)
 ]
 
@@ -57,6 +58,8 @@ class RangeServer:
         Seconds before each answer.
     body
         Of the answers of mode "status".
+    headers
+        Of these, too.
     fault
         What goes wrong with the answer for a path; asked for each request.
 
@@ -79,6 +82,7 @@ class RangeServer:
         times: int | None = None,
         latency: float = 0.0,
         body: bytes = b"<Error><Code>Made</Code><Message>made to fail</Message></Error>",
+        headers: Mapping[str, str] | None = None,
         fault: Callable[[str], Fault] = lambda path: None,
     ) -> None:
         self.files = files if isinstance(files, Mapping) else Path(files)
@@ -87,6 +91,7 @@ class RangeServer:
         self.times = times
         self.latency = latency
         self.body = body
+        self.headers: Mapping[str, str] = headers or {}
         self.fault = fault
         self.lock = threading.Lock()
         self.closing = threading.Event()
@@ -196,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if failing or isinstance(fault, int):
-            self._answer(fault if isinstance(fault, int) else owner.status, owner.body)
+            self._answer(fault if isinstance(fault, int) else owner.status, owner.body, **owner.headers)
             return
         if owner.mode == "no_head" and self.command == "HEAD":
             self._answer(405, b"")
@@ -255,4 +260,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         with self.server.owner.lock:
             self.server.owner.bytes_sent += len(body)
+        if self.server.owner.mode == "trickle":
+            for i in range(len(body)):
+                self.wfile.write(body[i : i + 1])
+                self.wfile.flush()
+                time.sleep(0.05)
+            return
         self.wfile.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunked and body else body)

@@ -37,6 +37,9 @@ def folder(tmp_path_factory):
     return folder
 
 
+SOON = {"retry_timeout": 5}
+
+
 class Faulty:
     """5 % are busy, 1 % are cut short, 2 % take long; one file is never served, one always cut, one forbidden."""
 
@@ -74,7 +77,7 @@ def test_a_faulty_server(folder, tmp_path, recheck):
     names = [f"f{i:03}.h5" for i in range(N)]
     with RangeServer(folder, fault=Faulty()) as server:
         urls = [server.url(name) for name in names]
-        result = vs.scan(urls, on_error="skip", cache=tmp_path / "cache")
+        result = vs.scan(urls, on_error="skip", cache=tmp_path / "cache", storage={server.root: SOON})
         found = {url.rpartition("/")[2]: error for url, error, _ in result.failures.to_numpy()}
         assert found == BAD
         assert list(result.urls) == [url for url in urls if url.rpartition("/")[2] not in BAD]
@@ -84,7 +87,7 @@ def test_a_faulty_server(folder, tmp_path, recheck):
 
         server.fault.is_calm = True
         server.reset()
-        again = vs.scan(urls, on_error="skip", cache=tmp_path / "cache", recheck=recheck)
+        again = vs.scan(urls, on_error="skip", cache=tmp_path / "cache", recheck=recheck, storage={server.root: SOON})
         seen = requests_by_file(server)
         assert {name for name, n in seen.items() if n > 1 or not recheck} >= {"f030.h5", "f040.h5"}
         if recheck:

@@ -10,11 +10,11 @@ from pathlib import PurePath
 from typing import Any
 
 from virtualstack.storage import Storage
-from virtualstack.storage.options import CLIENT_OPTIONS
+from virtualstack.storage.options import CLIENT_OPTIONS, OWN_OPTIONS
 
 __all__ = ["mark_of_environment", "marks_of"]
 
-_HOW = (CLIENT_OPTIONS - {"default_headers"}) | {"max_retries", "retry_timeout"}  # and not where, or who asks
+_HOW = (CLIENT_OPTIONS - {"default_headers"}) | OWN_OPTIONS  # and not where, or who asks
 _PREFIXES = ("AWS_", "AZURE_", "GOOGLE_")
 _PLACES = ("ENDPOINT", "ACCOUNT_NAME", "BASE_URL", "EMULATOR")
 _ROUNDS = 100_000  # 40 ms: a hash of a short password must not be found by trying

@@ -6,8 +6,12 @@ import http.client
 import re
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.message import Message
+from email.utils import parsedate_to_datetime
 
-__all__ = ["find_region", "named_region", "what_was_answered"]
+__all__ = ["find_region", "named_region", "seconds_to_wait", "what_was_answered"]
 
 _REGION = "[a-z0-9-]{1,64}"
 _SIGNS = (
@@ -62,3 +66,36 @@ def find_region(root: str, endpoint: str | None, /) -> str | None:
     except (OSError, http.client.HTTPException, ValueError):  # the last ones: what is no URL, or no answer
         return None
     return region if isinstance(region, str) and re.fullmatch(_REGION, region) else None
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def seconds_to_wait(url: str, headers: Mapping[str, str], /) -> float | None:
+    """Ask a busy web server for how many seconds it wants to be left alone; ``None``: it does not say.
+
+    One request, of at most 5 s: obstore does not hand over the headers of refusals. 0 where it is not busy any more.
+    """
+    request = urllib.request.Request(url, headers={**headers, "Range": "bytes=0-0"})
+    try:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=5):
+            return 0.0
+    except urllib.error.HTTPError as error:
+        with error:
+            return _retry_after(error.headers) if error.code in (429, 503) else 0.0
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+
+
+def _retry_after(headers: Message) -> float | None:
+    """Read seconds, or a date (RFC 9110, 10.2.3) by the clock of the server."""
+    text = headers.get("Retry-After", "").strip()
+    if re.fullmatch("[0-9]{1,9}", text):
+        return float(text)
+    try:
+        now = parsedate_to_datetime(headers["Date"]) if "Date" in headers else datetime.now(UTC)
+        return max(0.0, (parsedate_to_datetime(text) - now).total_seconds())
+    except (ValueError, TypeError):  # the latter: one has a time zone
+        return None

@@ -3,6 +3,9 @@
 What obstore 0.12 does, and what is done about it here and in `remote`:
 
 - ranges past the end, and short 206 bodies, come back as short bytes without an error: lengths are compared;
+- a server that answers 429 or 503 is asked again for about a second, and its ``Retry-After`` is not looked at: the
+  request is made again as long as the server is to be waited for, when it wants to be asked;
+- an answer may come in as slowly as the server likes: its parts are counted as they come;
 - answers longer than asked for come as they are, whatever memory they take: those to one request are broken off, those
   of `get_ranges` cannot be, so that strangers' web servers are not asked so; nor can the bodies of refusals be;
 - its own merging of ranges past the end panics, which ``except Exception`` does not catch: its merging is off, and a
@@ -30,9 +33,9 @@ from virtualstack.location import Location, split_url
 from virtualstack.storage.answer import find_region, named_region, what_was_answered
 from virtualstack.storage.identity import Identity, identities
 from virtualstack.storage.library import keep_in_children, kind, library, of_this_process
-from virtualstack.storage.options import CLIENT_OPTIONS, normalise, split
+from virtualstack.storage.options import CLIENT_OPTIONS, OWN_OPTIONS, normalise, split
+from virtualstack.storage.patience import Busy, Patience
 from virtualstack.storage.target import UnlistableError
-from virtualstack.storage.waiting import wait_for
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -101,6 +104,8 @@ class Connection:
         self.root = root
         self._service = service
         self._options = options
+        self._patience = Patience.of(options, root)
+        self._busy = Busy(self._patience, headers=options.get("default_headers", {}) if service == "http" else None)
         self._region: str | None = None
         self._identities: tuple[Identity, ...]
         self._stores: dict[str, ObjectStore] = {}
@@ -117,7 +122,7 @@ class Connection:
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
             result = library().get(store, key, options={"range": (start, stop)})
-            return _body(result, stop - start, url), _location(url, result.meta)
+            return self._patience.read(result, stop - start, url), _location(url, result.meta)
 
         return self._read(url, ask)
 
@@ -142,7 +147,7 @@ class Connection:
             found = _location(url, result.meta)
             size = found.size or 0
             check(size)
-            return _body(result, size, url), found
+            return self._patience.read(result, size, url), found
 
         return self._read(url, ask)
 
@@ -273,7 +278,7 @@ class Connection:
         self._ask(url, ask)
 
     def _read[T](self, url: str, ask: Callable[[ObjectStore], T]) -> T:
-        return wait_for(lambda: self._ask(url, ask))
+        return self._busy.ask(url, lambda: self._ask(url, ask))
 
     def _ask[T](self, url: str, ask: Callable[[ObjectStore], T]) -> T:
         refused: list[str] = []
@@ -389,7 +394,7 @@ def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: st
         if options:
             raise StorageError(
                 f"'{url}': {', '.join(sorted(options))} mean nothing to a web server; "
-                f"known are {', '.join(sorted(CLIENT_OPTIONS))}, max_retries, retry_timeout",
+                f"known are {', '.join(sorted(CLIENT_OPTIONS | OWN_OPTIONS))}",
                 url=url,
             )
         web: ObjectStore = library().store.HTTPStore(root, client_options=client, retry_config=retry)
@@ -428,27 +433,6 @@ class _StaticKeys:
             "token": self.token,
             "expires_at": None,
         }
-
-
-def _body(result: Any, most: int, url: str) -> memoryview:
-    """Read an answer, and break it off where it is longer than asked for: its server may send for ever.
-
-    Raises
-    ------
-    StorageError
-        It is.
-    """
-    parts, n_bytes = [], 0
-    for part in result.stream(min_chunk_size=most + 1):  # all at once, if it is what it should be
-        n_bytes += len(part)
-        if n_bytes > most:
-            raise StorageError(
-                f"'{url}': {most} bytes were asked for, and its server sends more. Download it, or use a server that "
-                "sends what it says",
-                url=url,
-            )
-        parts.append(part)
-    return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
 def _location(url: str, meta: Any) -> Location:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-__all__ = ["CLIENT_OPTIONS", "normalise", "split"]
+__all__ = ["CLIENT_OPTIONS", "OWN_OPTIONS", "normalise", "split"]
 
 CLIENT_OPTIONS = {"allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers", "http1_only",
            "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate",
@@ -14,6 +14,7 @@ CLIENT_OPTIONS = {"allow_http", "allow_invalid_certificates", "connect_timeout",
 # A server that never answers costs one read_timeout, or two: at most 20 s. `timeout` bounds whole bodies.
 _CLIENT_DEFAULTS = {"connect_timeout": "5s", "read_timeout": "10s", "timeout": "600s"}
 _MAX_RETRIES, _RETRY_SECONDS = 5, 10.0
+OWN_OPTIONS = {"max_retries", "min_rate", "retry_timeout"}
 _ALIASES = {  # fsspec's words (s3fs, gcsfs, adlfs) that have one plain meaning in obstore's
     "anon": "skip_signature",
     "anonymous": "skip_signature",
@@ -43,7 +44,7 @@ def split(options: Mapping[str, Any], /) -> tuple[dict[str, Any], dict[str, Any]
 
     ``retry_timeout`` is in seconds.
     """
-    store = dict(options)
+    store = {key: value for key, value in options.items() if key != "min_rate"}
     client = {**_CLIENT_DEFAULTS, **{key: store.pop(key) for key in CLIENT_OPTIONS & store.keys()}}
     retry = {
         "max_retries": int(store.pop("max_retries", _MAX_RETRIES)),

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from virtualstack.forks import in_forked_children
 
-__all__ = ["wait_for"]
+__all__ = ["is_ending", "wait_for"]
 
 _MOST = 32  # calls that interrupts have left behind, until their servers answer or time is out
 _LOCK = threading.Lock()
@@ -28,6 +28,15 @@ def wait_for[T](ask: Callable[[], T], /) -> T:
     except RuntimeError:  # the process ends: no thread begins anything
         return ask()
     return answer.result()
+
+
+def is_ending() -> bool:
+    """Return whether the process is about to end, and waits for its threads."""
+    try:
+        _pool().submit(int)
+    except RuntimeError:
+        return True
+    return False
 
 
 def _pool() -> ThreadPoolExecutor:

@@ -1,0 +1,154 @@
+"""How long servers are waited for that are busy, or slow."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from virtualstack.errors import StorageError
+from virtualstack.storage.answer import seconds_to_wait, what_was_answered
+from virtualstack.storage.waiting import is_ending, wait_for
+
+__all__ = ["Busy", "Patience"]
+
+_BUSY_SECONDS, _MIN_RATE = 60.0, 1024.0  # bytes per second
+_WINDOW = 20.0  # seconds over which the rate of an answer is taken
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0  # seconds between questions to a server that is busy
+_STEP = 0.5  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """What a server is granted.
+
+    Parameters
+    ----------
+    root
+        URL of the bucket or host.
+    busy_seconds
+        How long a request is repeated that is answered 429 or 503.
+    min_rate
+        Bytes per second that the parts of an answer must come with, over 20 s; 0: any rate.
+    """
+
+    root: str
+    busy_seconds: float = _BUSY_SECONDS
+    min_rate: float = _MIN_RATE
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], root: str, /) -> Self:
+        """Take it from normalised options. Where ``max_retries`` is given, it is the number of all retries."""
+        busy = 0.0 if "max_retries" in options else float(options.get("retry_timeout", _BUSY_SECONDS))
+        return cls(root, busy, float(options.get("min_rate", _MIN_RATE)))
+
+    def read(self, result: Any, most: int, url: str, /) -> memoryview:
+        """Read an answer of obstore. Break it off where it is longer than asked for, or too slow: it may never end.
+
+        Raises
+        ------
+        StorageError
+            It is.
+        """
+        parts, n_bytes, before, began = [], 0, 0, time.monotonic()
+        for part in result.stream(min_chunk_size=1):  # as they come: obstore waits for more as long as it takes
+            n_bytes += len(part)
+            if n_bytes > most:
+                raise StorageError(
+                    f"'{url}': {most} bytes were asked for, and its server sends more. Download it, or use a server "
+                    "that sends what it says",
+                    url=url,
+                )
+            parts.append(part)
+            took = time.monotonic() - began
+            if took < _WINDOW:
+                continue
+            if n_bytes - before < self.min_rate * took:
+                raise StorageError(
+                    f"'{url}': {n_bytes - before} bytes came in {took:.0f} s, fewer than {self.min_rate:.0f} a "
+                    f'second. Try again later, or allow it: storage={{"{self.root}": {{"min_rate": 0}}}}',
+                    url=url,
+                )
+            before, began = n_bytes, began + took
+        return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+
+
+class Busy:
+    """Repeats requests to a server while it is busy. Safe to use from many threads.
+
+    Parameters
+    ----------
+    patience
+        How long: counted from the request, and from when the server was first busy and answered none since.
+    headers
+        Of requests to a web server, which is asked for its ``Retry-After``. ``None``: it is none.
+    """
+
+    def __init__(self, patience: Patience, /, *, headers: Mapping[str, str] | None) -> None:
+        self._patience = patience
+        self._headers = headers
+        self._since = self._last = -math.inf
+
+    def ask[T](self, url: str, ask: Callable[[], T], /) -> T:
+        """Ask, and again after pauses that grow, or that the server asks for.
+
+        Raises
+        ------
+        StorageError
+            It is busy for too long.
+        """
+        began, length = time.monotonic(), _FIRST_PAUSE
+        while True:
+            try:
+                answer = wait_for(ask)
+            except StorageError as error:
+                if not _is_busy(error):
+                    raise
+                now = time.monotonic()
+                if now - self._last > self._patience.busy_seconds:
+                    self._since = now
+                self._last = now
+                left = min(began, self._since) + self._patience.busy_seconds - now
+                if left <= 0:
+                    raise
+                told = self._told(url)
+                wait = length * random.uniform(0.5, 1.5) if told is None else told
+                if wait > left:
+                    raise self._given_up(url, error, told, now - began) from error
+                _pause(wait)
+                length = min(2 * length, _LONGEST_PAUSE)
+            else:
+                self._last = -math.inf
+                return answer
+
+    def _told(self, url: str) -> float | None:
+        headers = self._headers
+        return None if headers is None else wait_for(lambda: seconds_to_wait(url, headers))
+
+    def _given_up(self, url: str, error: StorageError, told: float | None, waited: float) -> StorageError:
+        longer = 2 * max(self._patience.busy_seconds, told or 0)
+        asks = "" if told is None else f" It asks to be left alone for {told:.0f} s."
+        return StorageError(
+            f"'{url}' could not be had within {waited:.0f} s: {what_was_answered(str(error.__cause__))}.{asks} Try "
+            f'again later, or wait longer: storage={{"{self._patience.root}": {{"retry_timeout": {longer:.0f}}}}}',
+            url=url,
+        )
+
+
+def _is_busy(error: StorageError) -> bool:
+    """Return whether obstore was answered 429 or 503."""
+    text = str(error.__cause__).partition("\n\nDebug source")[0]
+    return re.search(r"status code: (?:429|503) ", text) is not None
+
+
+def _pause(seconds: float) -> None:
+    """Wait, but not beyond the end of the process, which waits for its threads."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if is_ending():
+            raise InterruptedError("the process ends")
+        time.sleep(min(left, _STEP))
