@@ -264,7 +264,7 @@ def test_an_outer_join_of_xarray_fills_up_what_is_missing():
     values = model_read(joined.v.variable._data, first.sources | second.sources)
     np.testing.assert_array_equal(values, expected.v.values)
     packed = [xr.Dataset({"v": (("t", "y"), packed_array(x))}, {"y": np.arange(10) + x}) for x in (0, 1)]
-    with pytest.raises(CombineError, match="packed by"):
+    with pytest.raises(CombineError, match=r"no stored 'int16' with .* reads as missing\. Say which one does with"):
         xr.concat(packed, "t", join="outer")
 
 

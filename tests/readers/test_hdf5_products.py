@@ -1,5 +1,6 @@
 """Files as MATLAB, neurophysiologists, satellites and machine learning write them: nothing is lost silently."""
 
+import re
 import warnings
 from pathlib import Path
 
@@ -29,7 +30,7 @@ REFUSED = {
     "anndata.h5ad": {"/uns/rank_genes_groups/names"},
     "pytables.h5": {"/objects", "/when"},
 }
-NO_KERCHUNK = {"pytables.h5": ["table"]}
+NO_KERCHUNK = {"pytables.h5": ["table"], "odd_names.h5": ["of a\\b", "a\\b"]}
 
 
 def read(path: Path, **options):
@@ -106,10 +107,11 @@ def test_references_come_back_equal(product, tmp_path):
     target = tmp_path / "refs.json"
     if product.name in NO_KERCHUNK:
         tree = vs.open_virtual_datatree(product, drop_variables=dropped)
-        with pytest.raises(WriterError, match=NO_KERCHUNK[product.name][0]):
+        with pytest.raises(WriterError, match=re.escape(NO_KERCHUNK[product.name][0])):
             tree.virtual.to_kerchunk(target)
         dropped += NO_KERCHUNK[product.name]
     tree = vs.open_virtual_datatree(product, drop_variables=dropped)
+    tree = tree.drop_nodes([name for name in dropped if name in tree.children])
     tree.virtual.to_kerchunk(target)
     found, expected = vs.open_virtual_datatree(target).virtual.open().load(), tree.virtual.open().load()
     assert {node.path for node in found.subtree} == {node.path for node in expected.subtree}
@@ -221,10 +223,16 @@ def test_a_hard_link_names_a_group_whatever_soft_links_come_first(tmp_path):
 @pytest.mark.parametrize("name", ["refs.json", "refs.parq"])
 def test_odd_names_survive_references(name, tmp_path):
     """Each value by each name, of datasets, groups and attributes, or an error that names it."""
-    path = odd_names(tmp_path / "x.h5")
-    vs.open_virtual_datatree(path).virtual.to_kerchunk(tmp_path / name)
+    tree = vs.open_virtual_datatree(odd_names(tmp_path / "x.h5"))
+    with pytest.raises(WriterError, match=r"'of a\\b' cannot be a name in zarr"):
+        tree.virtual.to_kerchunk(tmp_path / name)
+    tree = tree.drop_nodes("a\\b")
+    tree.dataset = tree.to_dataset().drop_vars("of a\\b")
+    tree.virtual.to_kerchunk(tmp_path / name)
     found = vs.open_virtual_datatree(tmp_path / name).virtual.open()
     for number, odd in enumerate(ODD_NAMES):
+        if odd == "a\\b":  # other readers of references would take it for a path
+            continue
         assert found[odd].to_dataset()[odd].values.tolist() == (np.arange(6.0) + number).tolist()
         assert found.to_dataset()[f"of {odd}"].values.tolist() == (np.arange(6.0) - number).tolist()
         assert found.to_dataset()[f"of {odd}"].attrs[odd] == odd
