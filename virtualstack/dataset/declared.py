@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from virtualstack.codecs.cf import CF
 from virtualstack.dataset.variables import virtual_array
 from virtualstack.errors import WriterError
 from virtualstack.manifests import (
     ManifestArray,
     Unpacked,
     is_nan,
-    packed_encodings,
     reads_as,
     repack,
     same_value,
@@ -116,7 +116,8 @@ def with_edits(
 
 def is_unpacked(array: ManifestArray, /) -> bool:
     """Tell whether chunks unpack their numbers themselves, by what was in the attributes before."""
-    return bool(packed_encodings(array))
+    encodings = array.manifest.tables.encodings
+    return any(codec.name == CF for encoding in encodings for codec in encoding.codecs)
 
 
 def with_times_of(dataset: xr.Dataset, name: str, edits: Mapping[str, Any], before: Mapping[str, Any], /) -> None:
