@@ -196,7 +196,7 @@ def opened_part(path, times, *, seed, names=("t",), fixed=()):
 ADDING = {
     "append": ([3, 4], lambda url, vds: vds.virtual.to_manifest_store(url, append_dim="time")),
     "region": ([1, 2], lambda url, vds: vds.virtual.to_manifest_store(url, region="auto")),
-    "update": ([2, 3], lambda url, vds: vs.Repository.open(url).update(vds, dim="time")),
+    "update": ([2, 3], lambda url, vds: vs.Repository.open(url).update(vds, dim="time", prefer="last")),
 }
 
 
