@@ -237,13 +237,12 @@ def clashes(recipes, *, unpack, is_filled_up):
         if "noleap" in calendars and len(runs) > 1:
             found.add(("run", "dtype" if "standard" in calendars else "units"))
         return found
-    is_wider = is_filled_up and len({recipe.tile for recipe in recipes}) > 1
     is_mixed = len({recipe.dtype for recipe in recipes}) > 1
     common = np.result_type(*(recipe.dtype for recipe in recipes))
     for recipe in recipes:
         if is_mixed and recipe.dtype == common.str[1:] and not differing(recipe.packing, {}):
             continue  # NaN is a missing value in any case, and these numbers are not cast
-        if recipe.packing and (is_mixed or (is_wider and recipe.dtype[0] != "f")):
+        if recipe.packing and is_mixed:
             found.add(("v", "dtype"))
     for left, right in itertools.combinations(recipes, 2):
         found |= {("v", key) for key in differing(left.packing, right.packing)}
