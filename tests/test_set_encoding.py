@@ -236,3 +236,19 @@ def test_units_that_differ_in_spelling_are_not_taken_away(tmp_path, combine_attr
     vds = xr.concat([vs.open_virtual_dataset(path) for path in paths], "t", combine_attrs=combine_attrs)
     expected = xr.concat([xr.load_dataset(path) for path in paths], "t")
     xr.testing.assert_equal(vds.virtual.open().load(), expected)
+
+
+@pytest.mark.parametrize("n", [1, 0])
+@pytest.mark.parametrize("attributes", [{"scale_factor": np.float32(0.5)}, {"_Unsigned": "true"}])
+def test_the_packing_of_a_file_without_chunks_is_no_edit_of_the_next_file(tmp_path, attributes, n):
+    """No value was written in the first file, or none of its records is taken."""
+    paths = [write(tmp_path / "0.nc", "i1", **attributes), write(tmp_path / "1.nc", "i1", 2)]
+    with netCDF4.Dataset(paths[0], "w") as file:
+        file.createDimension("t", None)
+        file.createDimension("x", 3)
+        file.createVariable("t", "i4", ("t",))[:] = [0, 1]
+        file.createVariable("a", "i1", ("t", "x"), chunksizes=(1, 3)).setncatts(attributes)
+    virtual = [vs.open_virtual_dataset(path, unpack=True) for path in paths]
+    eager = [xr.load_dataset(path) for path in paths]
+    found, expected = (xr.concat([x.isel(t=slice(n)), y], "t") for x, y in (virtual, eager))
+    xr.testing.assert_identical(found.virtual.open().load(), expected)

@@ -240,12 +240,12 @@ def clashes(recipes, *, unpack, is_filled_up):
     is_mixed = len({recipe.dtype for recipe in recipes}) > 1
     common = np.result_type(*(recipe.dtype for recipe in recipes))
     for recipe in recipes:
-        if is_mixed and recipe.dtype == common.str[1:] and not differing(recipe.packing, {}):
+        if is_mixed and recipe.dtype == common.str[1:] and not differing(meaning(recipe), {}):
             continue  # NaN is a missing value in any case, and these numbers are not cast
         if recipe.packing and is_mixed:
             found.add(("v", "dtype"))
     for left, right in itertools.combinations(recipes, 2):
-        found |= {("v", key) for key in differing(left.packing, right.packing)}
+        found |= {("v", key) for key in differing(meaning(left), meaning(right))}
         if left.bounds and right.bounds and left.units != right.units:
             found.add(("time_bounds", "units"))
         if left.flag != right.flag and "bool" in (left.flag, right.flag):
@@ -261,6 +261,12 @@ def differing(left, right):
     keys = left.keys() | right.keys()
     is_packed = bool(keys - {"_FillValue", "missing_value"})
     return {key for key in keys if not means_the_same(key, left.get(key), right.get(key), is_packed)}
+
+
+def meaning(recipe):
+    """Leave out ``_Unsigned`` where it says what the dtype says too: xarray then reads numbers as they are stored."""
+    usual = {"i": "false", "u": "true"}.get(recipe.dtype[0])
+    return {key: x for key, x in recipe.packing.items() if key != "_Unsigned" or x != usual}
 
 
 def means_the_same(key, left, right, is_packed):

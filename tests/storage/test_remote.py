@@ -220,12 +220,12 @@ def test_bodies_that_are_longer_than_what_was_asked_for(server, monkeypatch, n, 
         source.read_ranges([(20_000 + 1000 * i, 10) for i in range(n)])
 
 
-@pytest.mark.parametrize("n", [1, 40])
+@pytest.mark.parametrize("n", [1, 12])
 @pytest.mark.parametrize("size", [len(DATA), None])
 def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size, n):
     """It is of a server that says that it sends what was asked for, and goes on: memory would be used up."""
     monkeypatch.setattr(remote, "MAX_GAP", 0)
-    sent, most = Counter(), 1024 // (n + 1)  # MiB of one answer
+    sent, most = Counter(), 64  # MiB of one answer: more than sockets hold, which is 36 with usual settings of Linux
 
     def endless(handler: _Handler, _owner, data, etag, range_, **_):
         first, last = (int(x) for x in range_.removeprefix("bytes=").split("-"))
@@ -242,8 +242,8 @@ def test_a_body_that_does_not_end_is_broken_off(server, monkeypatch, size, n):
     expected = None if size is None else Location(url, size=size)
     with pytest.raises(StorageError, match="and its server sends more"):
         open_source(url, storage=QUICK, expected=expected).read_ranges([(1000 * i, 100) for i in range(n)])
-    # All but what sockets hold. No whole MiB may have been taken from a server where it was broken off.
-    assert max(sent.values(), default=0) <= most - 2
+    # What sockets hold was sent as well: no whole MiB may have been taken from a server where it was broken off.
+    assert max(sent.values(), default=0) < most - 16
 
 
 def test_an_object_that_does_not_end_is_broken_off(server, monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from virtualstack.codecs.cf import CF
 from virtualstack.errors import ChunkAlignmentError, CombineError, VirtualValuesError
 from virtualstack.manifests import joining
 from virtualstack.manifests.agreement import (
@@ -71,6 +72,9 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
     parts = of_one_dtype(parts)
     check_joinable(parts, axis)
     used = [part for part in parts if part.shape[axis]] or parts[:1]
+    if used[0] is not parts[0] and any(c.name == CF for x in parts[0].manifest.tables.encodings for c in x.codecs):
+        # xarray keeps the encoding of the first variable, so that its table must say how chunks would be packed
+        used = [replace(parts[0], manifest=replace(parts[0].in_memory(), locations=())), *used]
     if len(used) == 1 and used[0].manifest is parts[0].manifest:
         return replace(parts[0], dimension_names=None)
     first, axes = used[0], [part.grid.axes for part in used]

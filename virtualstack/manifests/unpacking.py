@@ -108,7 +108,9 @@ def _decoded_manifest(
             if has_holes:
                 raise ValueError(f"chunks that were never written have the value {fill.value!r}: {error}") from error
             fills.append(Fill(packing.dtype, np.array("NaT", packing.dtype).tobytes()))
-    encodings = tuple(replace(x, dtype=packing.dtype, codecs=(codecs[x.dtype], *x.codecs)) for x in manifest.encodings)
+    # where no chunk was written the table still says how they would be packed: the encoding of the variable is no edit
+    stored = manifest.encodings or [ChunkEncoding.of(dtype, [1] * len(manifest.shape)) for dtype in codecs]
+    encodings = tuple(replace(x, dtype=packing.dtype, codecs=(codecs[x.dtype], *x.codecs)) for x in stored)
     return replace(manifest, fills=tuple(fills), encodings=encodings)
 
 
