@@ -265,8 +265,8 @@ def _clash(key: str, left: ManifestArray, right: object, a: object, b: object, w
     )
     if any(calendar not in _USUAL for calendar in calendars):
         remedy = ""  # dates of such calendars are objects, which no chunk decodes to
-    named = [{"calendar": calendar} for calendar in calendars]
-    if len(named) == 2 and differing_key(*named, left.dtype) is not None:
+    first, *others = ({"calendar": calendar} for calendar in calendars)
+    if any(differing_key(first, other, left.dtype) is not None for other in others):
         remedy += "leave the variable out with drop_variables=[...]; or join only files that agree"
     else:
         remedy += "load the variable with loadable_variables=[...] if it is small; or join only files that agree"
