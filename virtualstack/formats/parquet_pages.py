@@ -25,8 +25,8 @@ _BYTES_PER_PAGE = 1000
 """Stored bytes of a file for each further page: to read its header takes as long as to read so many."""
 
 
-def unpacked_size(data: bytes | memoryview, columns: frozenset[str]) -> int:
-    """Return the bytes that the pages of columns have once they are unpacked.
+def unpacked_size(data: bytes | memoryview) -> int:
+    """Return the bytes that the pages of a file have once they are unpacked.
 
     The sizes in the metadata of the file need not be true; pyarrow goes by those in front of each page, as this does.
     The metadata is parsed here, for pyarrow aborts the process where it is asked for columns of some damaged files.
@@ -38,12 +38,12 @@ def unpacked_size(data: bytes | memoryview, columns: frozenset[str]) -> int:
         bytes may come of; or there are very many pages.
     """
     try:
-        return _unpacked_size(data, columns)
+        return _unpacked_size(data)
     except (IndexError, AttributeError, TypeError) as error:  # it ends early, or has other types than it should
         raise ValueError(f"its metadata is damaged ({error})") from error
 
 
-def _unpacked_size(data: bytes | memoryview, columns: frozenset[str]) -> int:
+def _unpacked_size(data: bytes | memoryview) -> int:
     length = int.from_bytes(data[-8:-4], "little")
     if length > _MAX_METADATA_BYTES:
         raise ValueError(f"it has {length} bytes of metadata, and at most {_MAX_METADATA_BYTES} are read")
@@ -52,9 +52,7 @@ def _unpacked_size(data: bytes | memoryview, columns: frozenset[str]) -> int:
     for group in metadata.get(_ROW_GROUPS, []):
         for chunk in group.get(_COLUMNS, []):
             column = chunk.get(_COLUMN_METADATA, {})
-            name = bytes(column.get(_PATH, [b""])[0]).decode()
-            if name not in columns:
-                continue
+            name = bytes(column.get(_PATH, [b""])[0]).decode()  # for messages: pyarrow goes by the order of columns
             at, dictionary = column.get(_FIRST_DATA, 0), column.get(_DICTIONARY, 0)
             if 0 < dictionary < at:
                 at = dictionary

@@ -113,7 +113,7 @@ def _table(file: pq.ParquetFile, data: bytes | memoryview, n_rows: int, where: s
             f"'{where}' is no parquet of references: none of its columns {found} is 'path' or 'raw'"
         )
     try:
-        unpacked = unpacked_size(data, frozenset(names))
+        unpacked = unpacked_size(data)
     except ValueError as error:
         raise MalformedFileError(
             f"'{where}' is no parquet of references: {error}; write the references anew"
