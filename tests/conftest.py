@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -39,6 +40,14 @@ class S3:
             aws_access_key_id="key",
             aws_secret_access_key="secret",
         )
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's handler of Ctrl-C, here and in processes started here: a background shell makes them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

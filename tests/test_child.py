@@ -191,11 +191,11 @@ def test_the_child_ends_with_its_parent(end, tmp_path):
 
 
 @needs_posix
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_call_without_a_word_of_the_child(tmp_path):
     """The whole group of processes gets the signal from a terminal."""
     text = (
-        "import signal, virtualstack.child as c\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import virtualstack.child as c\n"
         "c.run_in_child('operator:add', 1, 2)\n"
         "print('ready', flush=True)\n"
         "try:\n    c.run_in_child('time:sleep', 60)\n"

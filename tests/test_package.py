@@ -101,15 +101,21 @@ def test_the_version_stands_in_one_place(project):
 @pytest.mark.parametrize(
     ("group", "name", "target"),
     [
-        ("console_scripts", "virtualstack", "virtualstack.cli:main"),
+        ("scripts", "virtualstack", "virtualstack_command:main"),
         ("xarray.backends", "virtualstack", "virtualstack.engine:VirtualStackBackendEntrypoint"),
     ],
 )
-def test_entry_points_are_there(group, name, target):
-    """The command, and xarray's engine."""
-    (entry,) = importlib.metadata.entry_points(group=group, name=name)
-    assert entry.value == target
-    assert callable(entry.load())
+def test_entry_points_are_there(project, group, name, target):
+    """The command, and xarray's engine, as they are installed next."""
+    found = project["scripts"] if group == "scripts" else project["entry-points"][group]
+    assert found[name] == target
+    assert callable(importlib.metadata.EntryPoint(name, target, group).load())
+
+
+def test_no_class_has_a_finalizer_in_python():
+    """Python loses Ctrl-C that comes within ``__del__``."""
+    for path in (ROOT / "virtualstack").rglob("*.py"):
+        assert "def __del__" not in path.read_text(), path
 
 
 # -- what is needed ---------------------------------------------------------------------------------------------

@@ -103,6 +103,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("whom", ["the process", "all of them"])
 @pytest.mark.parametrize("executor", ["None", "threads", "processes"])
 def test_an_interrupt_ends_the_program_at_once(tmp_path, executor, whom):

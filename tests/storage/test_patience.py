@@ -97,14 +97,14 @@ def test_a_server_of_a_few_bytes_a_second_is_given_up(server, monkeypatch):
 
 
 PROGRAM = """
-import signal, sys, threading
-signal.signal(signal.SIGINT, signal.default_int_handler)
+import sys
 from virtualstack.storage import open_source
 print("begun", flush=True)
 open_source(sys.argv[1])
 """
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_waiting(server):
     """At once, and the process too."""
     server.headers = {"Retry-After": "40"}

@@ -33,6 +33,7 @@ def interrupted(ask):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="waiting for a lock is not interrupted there")
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_does_not_wait_for_an_answer():
     """One request, be it to open a file or to read a chunk of it; what is asked for next is answered."""
     with RangeServer({"x": b"0123456789"}, mode="hang") as server:

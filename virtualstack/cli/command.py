@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import virtualstack_command
 from virtualstack import __version__
 from virtualstack.cli import build, convert, inspect, readers, store, survey
 from virtualstack.cli.output import OutputError, say, show, show_warning
@@ -55,16 +56,15 @@ def _run(arguments: Sequence[str] | None) -> int:
             warnings.showwarning = show_warning
             status: int = options.run(options)
             return status
-    except VirtualStackError as error:
+    except (VirtualStackError, KeyboardInterrupt) as error:
         if options.debug:
             raise
+        if isinstance(error, KeyboardInterrupt) or virtualstack_command.was_interrupted():
+            virtualstack_command.take()
+            say("error", "interrupted")
+            return virtualstack_command.INTERRUPTED
         say("error", str(error))
         return 1
-    except KeyboardInterrupt:
-        if options.debug:
-            raise
-        say("error", "interrupted")
-        return 130
 
 
 def make_parser() -> argparse.ArgumentParser:

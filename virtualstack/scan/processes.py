@@ -17,8 +17,20 @@ class _Context(SpawnContext):
         self.started: list[SpawnProcess] = []
 
     def Process(self, *arguments: Any, **options: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
-        self.started.append(SpawnProcess(*arguments, **options))
+        self.started.append(_Process(*arguments, **options))
         return self.started[-1]
+
+
+class _Process(SpawnProcess):
+    """A process that Ctrl-C does not reach while it starts, which would show a traceback for each."""
+
+    def start(self) -> None:
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child has the mask of its parent
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 class Processes(ProcessPoolExecutor):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import stat
 import threading
 import uuid
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
@@ -39,21 +41,24 @@ class _Descriptor:
     `os.pread` leaves no file position behind, so threads and forked processes may share it.
     """
 
-    __slots__ = ("number", "status")
+    __slots__ = ("__weakref__", "number", "status")
 
     def __init__(self, path: Path, url: str) -> None:
-        self.number = -1
         with _StorageErrors(url, "read"):
             _check_regular(path.stat(), url)  # before opening: a FIFO would wait for its writer
             self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # Closes the file, and calls no Python code, in which Ctrl-C would be lost, as in `__del__`.
+            close = functools.partial(next, map(os.close, (self.number,)))
+            _CLOSING[self.number] = weakref.ref(self, close)
             self.status = os.fstat(self.number)
 
-    def __del__(self, _close: Callable[[int], None] = os.close) -> None:  # bound now: the module may be gone at exit
-        if self.number >= 0:
-            _close(self.number)
 
+_CLOSING: dict[int, weakref.ref[_Descriptor]] = {}
+"""By number, which the system gives again to the next file."""
 
-_OPEN: OrderedDict[int, _Descriptor] = OrderedDict()
+_OPEN: OrderedDict[int, tuple[_Descriptor, weakref.ref[LocalSource]]] = OrderedDict()
+"""By the id of the source; an entry goes when its source does."""
+
 _LOCK = threading.Lock()
 in_forked_children(lambda: globals().update(_LOCK=threading.Lock()))
 
@@ -129,10 +134,10 @@ class LocalSource:
 
     def _descriptor(self) -> _Descriptor:
         with _LOCK:
-            file = _OPEN.get(id(self))
-            if file is not None:
+            found = _OPEN.get(id(self))
+            if found is not None:
                 _OPEN.move_to_end(id(self))
-                return file
+                return found[0]
         file = _Descriptor(self._path, self.location.url)
         check_version(self.location, _location(self.location.url, file.status))
         self.keep(file)
@@ -140,13 +145,12 @@ class LocalSource:
 
     def keep(self, file: _Descriptor) -> None:
         """Hold a descriptor of this file open, and let go of the one unused for longest."""
+        # Called with the reference itself, which is the default value of `pop`; no Python code runs, as above.
+        forget = functools.partial(_OPEN.pop, id(self))
         with _LOCK:
-            _OPEN[id(self)] = file
+            _OPEN[id(self)] = file, weakref.ref(self, forget)
             closing = _OPEN.popitem(last=False)[1] if len(_OPEN) > _MAX_OPEN else None
         del closing  # outside of the lock: closing may take long on a network file system
-
-    def __del__(self, _open: OrderedDict[int, _Descriptor] = _OPEN) -> None:
-        _open.pop(id(self), None)
 
     def __reduce__(self) -> tuple[type[Self], tuple[Location]]:
         return type(self), (self.location,)

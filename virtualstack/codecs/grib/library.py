@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 from types import ModuleType
+from typing import Any
 
-__all__ = ["cfgrib_of", "eccodes_of"]
+__all__ = ["cfgrib_of", "eccodes_of", "owner_of"]
 
 
 @functools.cache
@@ -20,3 +21,12 @@ def cfgrib_of(name: str) -> ModuleType:
     """Import a module of cfgrib, such as ``"dataset"``."""
     eccodes_of()
     return importlib.import_module(f"cfgrib.{name}")
+
+
+def owner_of(message: int, /) -> Any:
+    """Return an object with which a message of eccodes is released.
+
+    The library releases it without a step in Python, which would lose Ctrl-C, as ``__del__`` does.
+    """
+    bindings = importlib.import_module("gribapi.bindings")
+    return bindings.ffi.gc(bindings.ffi.cast("grib_handle*", message), bindings.lib.grib_handle_delete)

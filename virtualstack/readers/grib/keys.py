@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from virtualstack.cache import ByteCache, each
-from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
+from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of, owner_of
 from virtualstack.readers.grib.headers import Header
 from virtualstack.readers.grib.messages import Field
 from virtualstack.readers.grib.parts import PARAMETER_KEYS, QUALIFIER, STEP, TRIPLET, WHOLE, Parameter, Part, parts_of
@@ -145,15 +145,13 @@ class _Message:
         self._field: Any = None
         self._stub = stub
         self._opened: Any = None
-
-    def __del__(self) -> None:
-        if self._opened is not None:
-            self._eccodes.codes_release(self._opened)
+        self._owner: Any = None
 
     @property
     def _handle(self) -> Any:
         if self._opened is None:
             self._opened = self._eccodes.codes_new_from_message(self._stub)
+            self._owner = owner_of(self._opened)
         return self._opened
 
     def __getitem__(self, name: str) -> Any:
