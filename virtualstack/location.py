@@ -61,6 +61,9 @@ class Location:
         The server's version tag when it was indexed, or ``None``.
     last_modified
         Seconds since 1970-01-01 (UTC) when it was indexed, or ``None``.
+    unmodified_since
+        Seconds since 1970-01-01 (UTC) after which it must not have been modified, or ``None``. Icechunk records such a
+        time, in whole seconds, instead of the time of the modification itself.
     relative_to
         URL of the manifest store that names it relative to itself, which goes on to do so, or ``None``. It tells
         nothing of the source, and is not compared.
@@ -73,6 +76,7 @@ class Location:
     size: int | None = None
     etag: str | None = None
     last_modified: float | None = None
+    unmodified_since: float | None = None
     relative_to: str | None = field(default=None, compare=False, repr=False)
     checksums: MemberChecksums | None = field(default=None, compare=False, repr=False)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.amount import examples
 from virtualstack.errors import ForbiddenLocationError, MalformedFileError, WriterError
-from virtualstack.formats.manifest_store.sources import MAX_MOVED, Prefixes
+from virtualstack.formats.manifest_store.sources import MAX_MOVED, Prefixes, SourceRow
 from virtualstack.location import Location
 
 STORES = st.sampled_from(
@@ -48,7 +48,7 @@ def test_a_relative_location_cannot_leave_the_folder_of_the_store(store, begin, 
     """Whatever prefix and suffix a stranger writes: refused, or below."""
     prefixes = Prefixes(store=store, table=(begin + middle,))
     try:
-        url = prefixes.location((0, suffix, 1, None, None), (0,)).url
+        url = prefixes.location(SourceRow(0, suffix, 1, None, None), (0,)).url
     except ForbiddenLocationError:
         return
     assert stays_below(url, prefixes.parent if begin == "../" else store)
@@ -61,7 +61,7 @@ def test_relocations_lead_to_urls_or_below(store, prefix, moves, suffix):
     moved = tuple((old, begin + new, 1) for old, begin, new in moves)
     prefixes = Prefixes(store=store, table=(prefix,), moved=moved)
     try:
-        url = prefixes.location((0, suffix, 1, None, None), (0,)).url
+        url = prefixes.location(SourceRow(0, suffix, 1, None, None), (0,)).url
     except ForbiddenLocationError:
         return
     if prefixes.written((0, suffix, 1, None, None), (0,)).startswith(("./", "../")):
@@ -118,14 +118,14 @@ def test_relocations_are_made_in_order(moves, url):
     for old, new in moves:
         prefixes = prefixes.relocated(old, new)
         expected = new + spelt(expected[len(old) :], old, new) if expected.startswith(old) else expected
-    row = (0, url.removeprefix(prefixes.table[number]), None, None, None)
+    row = SourceRow(0, url.removeprefix(prefixes.table[number]), None, None, None)
     assert prefixes.location(row, numbers[number:]).url == expected
     assert any(expected.startswith(begin) for begin in prefixes.begins())
 
 
 def test_the_time_is_that_of_the_place():
     """It is left out for copies; an etag holds within one kind of service."""
-    row = (0, "a.nc", 5, 2.0, "e")
+    row = SourceRow(0, "a.nc", 5, 2.0, "e")
     prefixes = Prefixes(store="file:///s/x/", table=("file:///d/", "./", "../"))
     assert prefixes.location(row, (0,)) == Location("file:///d/a.nc", 5, "e", 2.0)
     assert prefixes.location(row, (1,)) == Location("file:///s/x/a.nc", 5, "e")
@@ -142,7 +142,7 @@ def test_the_time_is_that_of_the_place():
 def test_etags_of_relative_sources_are_of_the_service_of_the_store(new, etag):
     """Until they are relocated to another one."""
     prefixes = Prefixes(store="s3://b/x.vstack/", table=("../data/",)).relocated("../data/", new)
-    assert prefixes.location((0, "a.nc", 5, None, "e"), (0,)) == Location(f"{new}a.nc", 5, etag)
+    assert prefixes.location(SourceRow(0, "a.nc", 5, None, "e"), (0,)) == Location(f"{new}a.nc", 5, etag)
 
 
 def test_relocations_are_bounded():
@@ -159,4 +159,4 @@ def test_a_prefix_that_is_not_there_is_an_error():
     prefixes = Prefixes(store="file:///s/x/", table=("file:///d/",))
     for numbers in ((), (1,), (-1,)):
         with pytest.raises(MalformedFileError, match="has a source with prefix"):
-            prefixes.location((0, "a.nc", 5, None, None), numbers)
+            prefixes.location(SourceRow(0, "a.nc", 5, None, None), numbers)

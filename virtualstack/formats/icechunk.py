@@ -6,6 +6,7 @@ import importlib
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, unquote
@@ -15,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError, MissingDependencyError
+from virtualstack.formats.icechunk_manifest import Checksum, Checksums
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
@@ -107,7 +109,7 @@ def checksum_of(location: Location, /) -> str | datetime | None:
     """Give what Icechunk compares before it reads from a source, where that is known.
 
     Of S3 it is the etag; elsewhere Icechunk quotes etags in other ways than servers do. Times are whole seconds there,
-    so those of the source are rounded up.
+    so those of the source are rounded up. What a repository said of a source is handed on as it is.
 
     >>> checksum_of(Location("s3://bucket/a.nc", etag='"9a"', last_modified=7.5))
     '"9a"'
@@ -116,9 +118,10 @@ def checksum_of(location: Location, /) -> str | datetime | None:
     """
     if location.etag and location.url.startswith(("s3://", "s3a://")) and not location.etag.startswith("W/"):
         return location.etag
-    if location.last_modified is None or location.last_modified <= 0:
-        return None
-    return datetime.fromtimestamp(math.ceil(location.last_modified), UTC)
+    time = location.last_modified if location.unmodified_since is None else location.unmodified_since
+    if time is None or time <= 0:
+        return location.etag if location.url.startswith("file://") else None  # only Icechunk has etags of these
+    return datetime.fromtimestamp(math.ceil(time), UTC)
 
 
 def place_batches(
@@ -126,8 +129,9 @@ def place_batches(
     metadata: ArrayMetadata,
     /,
     *,
-    locate: Callable[[str], Location],
+    locate: Callable[[str, Checksum], Location],
     locate_native: Callable[[str], Location],
+    checksums: Callable[[], Checksums],
     where: str,
 ) -> ChunkManifest:
     """Make the manifest of an array, of one axis: its chunks, or shards, in C order.
@@ -141,7 +145,9 @@ def place_batches(
     metadata
         Of the array.
     locate, locate_native
-        Give the place of a virtual chunk by its URL, and of a native one by its id.
+        Give the place of a virtual chunk by its URL and checksum, and of a native one by its id.
+    checksums
+        Gives the checksums of virtual chunks; called once, where there are virtual chunks.
     where
         Repository and array, for messages.
 
@@ -158,16 +164,24 @@ def place_batches(
     locations: dict[Location, int] = {}
     heap: list[bytes] = []
     end = 0
+    known: _KnownChecksums | None = None
     for cells, kinds, paths, offsets, lengths, inlined in batches:
         rows, kept = _rows(cells, grid, where)
         if max(int(offsets.max(initial=0)), int(lengths.max(initial=0))) >= 1 << 62:
             raise MalformedFileError(f"'{where}' has a chunk at or of {1 << 62} bytes or more; write it anew")
         found = np.zeros(len(kinds), ENTRY)
         found["offset"], found["length"] = offsets, lengths
-        for kind, place in ((_KIND_VIRTUAL, locate), (_KIND_NATIVE, locate_native)):
-            at = np.flatnonzero(kinds == kind)
-            if at.size:
-                found["location"][at] = _codes(paths, at, len(kinds), place, locations)
+        virtual, native = np.flatnonzero(kinds == _KIND_VIRTUAL), np.flatnonzero(kinds == _KIND_NATIVE)
+        names = np.array(paths, object)
+        if virtual.size:
+            known = known or _KnownChecksums.of(checksums(), grid, where)
+            numbers = known.numbers(rows[virtual], kept[virtual])
+            found["location"][virtual] = _codes(names[virtual], numbers, known.table, locate, locations)
+        if native.size:
+            none = np.zeros(native.size, np.int64)
+            found["location"][native] = _codes(
+                names[native], none, [(None, None)], lambda name, _: locate_native(name), locations
+            )
         for row, data in inlined.items():
             found[row] = (INLINE, 0, end, len(data))
             heap.append(data)
@@ -197,15 +211,39 @@ def _rows(cells: NDArray[Any], grid: Sequence[int], where: str) -> tuple[NDArray
     return rows, kept
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownChecksums:
+    """Checksums by the number of the cell in C order: entries of a table, whose first one stands for none."""
+
+    by_cell: NDArray[np.int64]
+    table: Sequence[Checksum]
+
+    @classmethod
+    def of(cls, checksums: Checksums, grid: Sequence[int], where: str, /) -> _KnownChecksums:
+        if not checksums.table:
+            return cls(np.zeros(0, np.int64), [(None, None)])
+        rows, kept = _rows(checksums.cells, grid, where)
+        by_cell = np.zeros(math.prod(grid), np.int64)
+        by_cell[rows[kept]] = checksums.codes[kept] + 1
+        return cls(by_cell, [(None, None), *checksums.table])
+
+    def numbers(self, rows: NDArray[np.int64], kept: NDArray[np.bool_], /) -> NDArray[np.int64]:
+        """Return the entry of each cell; of those outside of the grid that of none."""
+        found = np.zeros(len(rows), np.int64)
+        if self.by_cell.size:
+            found[kept] = self.by_cell[rows[kept]]
+        return found
+
+
 def _codes(
-    paths: list[str],
-    at: NDArray[np.int64],
-    n_rows: int,
-    place: Callable[[str], Location],
+    names: NDArray[np.object_],
+    checksums: NDArray[np.int64],
+    table: Sequence[Checksum],
+    place: Callable[[str, Checksum], Location],
     locations: dict[Location, int],
 ) -> NDArray[np.int64]:
-    """Give location codes of some rows; new locations are added to the table."""
-    names = np.array(paths, object)
-    codes, unique = pd.factorize(names if at.size == n_rows else names[at])
-    table = [locations.setdefault(place(url), len(locations) + FIRST) for url in unique]
-    return np.array(table, np.int64)[codes]
+    """Give location codes of some rows, by their names and checksums; new locations are added to the table."""
+    codes, unique = pd.factorize(names)
+    numbers, pairs = pd.factorize(codes * len(table) + checksums)
+    found = [place(unique[pair // len(table)], table[pair % len(table)]) for pair in np.asarray(pairs).tolist()]
+    return np.array([locations.setdefault(x, len(locations) + FIRST) for x in found], np.int64)[numbers]

@@ -112,7 +112,7 @@ def equal(a: Chunks, b: Chunks, /) -> bool:
 
 
 def _without_unknown_versions(a: ChunkManifest, b: ChunkManifest) -> list[ChunkManifest]:
-    """Take a source for the same where its URL is, and one side does not know its size, etag or time."""
+    """Take a source for the same where its URL is, and one side does not know its size, etag or times."""
     if a.locations is b.locations:
         return [a, b]
     known = {x.url: x for x in a.locations}
@@ -120,7 +120,9 @@ def _without_unknown_versions(a: ChunkManifest, b: ChunkManifest) -> list[ChunkM
     for other in b.locations:
         mine = known.get(other.url)
         if mine is not None and mine != other:
-            pairs = [(getattr(mine, x), getattr(other, x)) for x in ("size", "etag", "last_modified")]
+            pairs = [
+                (getattr(mine, x), getattr(other, x)) for x in ("size", "etag", "last_modified", "unmodified_since")
+            ]
             if all(x is None or y is None or x == y for x, y in pairs):
                 agreed[other.url] = Location(other.url)
     if not agreed:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from virtualstack.errors import (
 )
 from virtualstack.formats.hierarchy import build_group
 from virtualstack.formats.icechunk import NATIVE, import_icechunk, place_batches, reason_of, url_from_icechunk
+from virtualstack.formats.icechunk_manifest import Checksum, Checksums, node_id, read_checksums
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.one_page import one_page
 from virtualstack.formats.reference_table import parse_json
@@ -32,6 +34,7 @@ from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest
 from virtualstack.manifests.manifest import check_count
 from virtualstack.readers.base import ReadOptions
 from virtualstack.storage import Storage
+from virtualstack.storage.concurrently import concurrently
 from virtualstack.storage.options import normalise
 
 __all__ = ["Icechunk", "options_of_s3", "read_session", "repository_storage"]
@@ -50,7 +53,8 @@ class Icechunk:
     Virtual chunks refer to their files, chunks of the repository to its own; those that are in its manifests are in the
     manifest here. The chunks of a variable are looked up when they are asked for.
 
-    Icechunk keeps checksums of the files to itself: reading through it compares them, reading here does not.
+    A file that changed after it was referred to is not read, as Icechunk does not read it: its etag is compared, or the
+    time of its last modification. These checksums are in the manifest files of the repository, which are read for them.
 
     Parameters
     ----------
@@ -102,7 +106,8 @@ class Icechunk:
                 url=url,
             ) from error
         try:
-            return _group(session.store, "", url, url, options, Storage(permissions=storage.permissions))
+            manifests = _manifests(repository.inspect_snapshot(session.snapshot_id), url)
+            return _group(session.store, "", url, url, options, storage, manifests)
         except icechunk.IcechunkError as error:
             raise StorageError(f"'{url}' cannot be read by Icechunk: {reason_of(error)}", url=url) from error
         except ReaderError as error:
@@ -215,7 +220,36 @@ def _is_true(value: object) -> bool:
 # -- metadata -------------------------------------------------------------------------------------------------
 
 
-def _group(store: Any, path: str, where: str, url: str | None, options: ReadOptions, storage: Storage) -> ManifestGroup:
+type _Files = tuple[bytes, tuple[str, ...]]
+"""The id of an array, and those of the manifest files that have chunks of it."""
+
+
+def _manifests(snapshot: Any, url: str) -> dict[str, _Files]:
+    """Return the manifest files of each array, by its path."""
+    try:
+        return {
+            node["path"].strip("/"): (node_id(node["id"]), tuple(x["id"] for x in node["manifest_refs"]))
+            for node in snapshot["nodes"]
+            if node["node_type"] == "array"
+        }
+    except (KeyError, TypeError) as error:
+        raise UnsupportedFeatureError(
+            f"'{url}': this version of Icechunk does not tell the manifest files of a snapshot as version 2.3 does "
+            f"({error!r}), so that changes of the sources would not be seen. Install icechunk 2.3",
+            url=url,
+            feature="manifest files",
+        ) from error
+
+
+def _group(
+    store: Any,
+    path: str,
+    where: str,
+    url: str | None,
+    options: ReadOptions,
+    storage: Storage,
+    manifests: Mapping[str, _Files] = MappingProxyType({}),
+) -> ManifestGroup:
     documents: dict[str, bytes] = {}
     sync(_documents(store, path, "", documents))
     if "zarr.json" not in documents:
@@ -226,7 +260,15 @@ def _group(store: Any, path: str, where: str, url: str | None, options: ReadOpti
 
     def read(below: str, described: ArrayMetadata) -> tuple[Manifest, int]:
         at = "/".join(filter(None, (path, below)))
-        pages = ChunkPages(store=store, path=at, metadata=described, where=where, url=url, storage=storage)
+        pages = ChunkPages(
+            store=store,
+            path=at,
+            metadata=described,
+            where=where,
+            url=url,
+            storage=storage,
+            manifests=manifests.get(at),
+        )
         return one_page(pages, described, path=at, where=where), 0
 
     # what is added to a session is stored as its arrays are, and nothing is added to shards
@@ -274,7 +316,10 @@ class ChunkPages:
     url
         Of the repository; ``None`` of a session, which does not tell.
     storage
-        Says what virtual chunks may refer to; nothing is read by it.
+        Reads manifest files, and says what virtual chunks may refer to.
+    manifests
+        Id of the array and of its manifest files, for the checksums of virtual chunks; ``None`` of a session, whose
+        changes are in no file.
     """
 
     store: Any
@@ -283,6 +328,7 @@ class ChunkPages:
     where: str
     url: str | None
     storage: Storage
+    manifests: _Files | None
 
     def read(self, page: int, /) -> ChunkManifest:
         """Look all chunks up.
@@ -301,7 +347,8 @@ class ChunkPages:
             manifest = place_batches(
                 self.store.array_chunk_iterator(f"/{self.path}", _BATCH),
                 self.metadata,
-                locate=lambda url: Location(url_from_icechunk(url)),
+                locate=_locate,
+                checksums=self._checksums,
                 locate_native=lambda name: Location(f"{root}{name}"),
                 where=where,
             )
@@ -311,6 +358,20 @@ class ChunkPages:
             return manifest if self.metadata.shards is None else self._in_shards(manifest, self.metadata.shards, where)
         except icechunk.IcechunkError as error:
             raise StorageError(f"chunks of '{where}' cannot be looked up: {reason_of(error)}", url=self.url) from error
+
+    def _checksums(self) -> Checksums:
+        """Read the checksums of virtual chunks."""
+        n_axes = len(self.metadata.object_grid)
+        if self.manifests is None:
+            return Checksums.joined([], n_axes)
+        node, names = self.manifests
+        files = [f"{self.url}/manifests/{name}" for name in names]
+
+        def read(url: str) -> Checksums:
+            source = self.storage.source(url)
+            return read_checksums(source.read(0, source.size), node, n_axes, where=url)
+
+        return Checksums.joined(list(concurrently(read, files, files)), n_axes)
 
     def complete(self, entries: ChunkManifest, rows: Any, /) -> ChunkManifest:
         """Give the entries: there is nothing to add."""
@@ -351,6 +412,11 @@ class ChunkPages:
             locations=manifest.locations,
             inline=b"".join([manifest.inline, *chunks]),
         )
+
+
+def _locate(url: str, checksum: Checksum) -> Location:
+    etag, modified = checksum
+    return Location(url_from_icechunk(url), etag=etag, unmodified_since=modified)
 
 
 def _cells(rows: NDArray[np.intp], metadata: ArrayMetadata) -> list[list[int]]:

@@ -77,7 +77,7 @@ def stale_sources(shown: Shown, storage: Storage, /) -> Stale:
             still[number] = frozenset(seen)
     seen = set().union(*still.values())
     problems = sorted((problem for x, problem in suspects.items() if x in seen), key=lambda x: x.url)
-    n_unknown = sum({x.size, x.etag, x.last_modified} == {None} for x in every if x not in suspects)
+    n_unknown = sum({x.size, x.etag, x.last_modified, x.unmodified_since} == {None} for x in every if x not in suspects)
     return Stale(len(every), _count_touched(every, now), n_unknown, tuple(problems), still)
 
 

@@ -32,7 +32,7 @@ from virtualstack.warning import warn
 
 __all__ = ["ScanCache"]
 
-_FORMAT = 4  # another number, and entries of this one are not looked at
+_FORMAT = 5  # another number, and entries of this one are not looked at
 _MAGIC = b"vs.scan\n"
 _OPTIONAL = (
     "eccodes",

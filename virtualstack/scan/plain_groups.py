@@ -80,16 +80,17 @@ def _to_group(data: Json, heap: memoryview, room: _Room) -> ManifestGroup:
 
 
 def _from_location(location: Location) -> Json:
-    return [location.url, location.size, location.etag, location.last_modified]
+    return [location.url, location.size, location.etag, location.last_modified, location.unmodified_since]
 
 
 def _to_location(data: Json) -> Location:
-    url, size, etag, last_modified = data
+    url, size, etag, last_modified, unmodified_since = data
     return Location(
         to_text(url),
         None if size is None else int(size),
         None if etag is None else to_text(etag),
         None if last_modified is None else float(last_modified),
+        None if unmodified_since is None else float(unmodified_since),
     )
 
 

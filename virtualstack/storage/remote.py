@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -226,7 +227,7 @@ def _pool() -> ThreadPoolExecutor:
 def open_source(url: str, backend: object | None, prefix: str, expected: Location | None, /) -> RemoteSource:
     """Open a remote object: one request, or none where ``expected`` has a size."""
     if expected is not None and expected.size is not None:
-        return RemoteSource(Location(url, expected.size, expected.etag, expected.last_modified), backend, prefix)
+        return RemoteSource(replace(expected, url=url, checksums=None), backend, prefix)
     connection, key = connect(url, backend, prefix)
     try:
         first, found = connection.get(url, key, 0, FIRST_BYTES)

@@ -144,13 +144,14 @@ def check_version(expected: Location | None, found: Location, /) -> None:
     """Raise `SourceChangedError` where size or etag are known on both sides and differ.
 
     Of local files, which have no etag, the time of the last modification is compared too: a file that was written
-    again may have the same size.
+    again may have the same size. Any source is another one where it was modified after `Location.unmodified_since`.
     """
     if expected is None or expected == found:
         return
     versions: list[tuple[str, float | str | None, float | str | None]]
     versions = [("size", expected.size, found.size), ("etag", expected.etag, found.etag)]
     if found.url.startswith("file://") and expected.url == found.url:
+        versions[1] = "etag", expected.etag, found.etag or "none, as local files have no etags"
         versions.append(("time of modification", expected.last_modified, found.last_modified))
     for word, recorded, now in versions:
         if recorded is not None and now is not None and _plain(recorded) != _plain(now):
@@ -159,6 +160,13 @@ def check_version(expected: Location | None, found: Location, /) -> None:
                 "Scan it again, or restore the version that was indexed",
                 url=found.url,
             )
+    latest, modified = expected.unmodified_since, found.last_modified
+    if latest is not None and modified is not None and modified > latest:
+        raise SourceChangedError(
+            f"'{found.url}' changed after it was indexed: it was not to be modified after {_moment(latest)}, "
+            f"and was modified at {_moment(modified)}. Scan it again, or restore the version that was indexed",
+            url=found.url,
+        )
 
 
 def warn_of_change(expected: Location, found: Location, /) -> None:
@@ -167,6 +175,10 @@ def warn_of_change(expected: Location, found: Location, /) -> None:
         check_version(expected, found)
     except SourceChangedError as error:
         warn(f"read as it is now, by stale='warn': {error}", SourceChangedWarning)
+
+
+def _moment(seconds: float) -> str:
+    return np.datetime64(round(seconds * 1000), "ms").item().isoformat(timespec="milliseconds") + "Z"
 
 
 def _plain(tag: float | str) -> float | str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from virtualstack.errors import ForbiddenLocationError, MalformedFileError, WriterError
@@ -50,8 +50,37 @@ _PARTS = re.compile(r"[/\\?#]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ESCAPES = re.compile("(?:%[0-9A-Fa-f]{0,2})+$")
 
-type SourceRow = tuple[int, str, int | None, float | None, str | None]
-"""Which prefix of its segment, rest of the URL, size in bytes, time of the last modification (s since 1970), etag."""
+
+class SourceRow(NamedTuple):
+    """A source as it is written.
+
+    Parameters
+    ----------
+    prefix
+        Which prefix of its segment its location begins with.
+    suffix
+        The rest of its location.
+    size
+        In bytes.
+    mtime
+        Time of the last modification, in seconds since 1970.
+    etag
+        As the object store gives it.
+    unmodified_since
+        Time after which it must not have been modified, in seconds since 1970.
+    """
+
+    prefix: int
+    suffix: str
+    size: int | None = None
+    mtime: float | None = None
+    etag: str | None = None
+    unmodified_since: float | None = None
+
+
+_COLUMNS = SourceRow._fields[:5]
+_OPTIONAL_COLUMNS = SourceRow._fields[5:]
+"""Columns that are left out where all their items are null, as in stores from before there were such columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +91,8 @@ class SourcePage:
 
     def document(self) -> dict[str, Any]:
         """Give the JSON: a list for each property."""
-        columns = zip(*self.rows, strict=True) if self.rows else ((),) * 5
-        return dict(zip(("prefix", "suffix", "size", "mtime", "etag"), map(list, columns), strict=True))
+        columns = {name: [getattr(row, name) for row in self.rows] for name in SourceRow._fields}
+        return {name: each for name, each in columns.items() if name in _COLUMNS or each.count(None) < len(each)}
 
     @classmethod
     def of(cls, document: dict[str, Any], /, *, where: str) -> SourcePage:
@@ -75,7 +104,9 @@ class SourcePage:
             It is none of sources.
         """
         try:
-            columns = [document[name] for name in ("prefix", "suffix", "size", "mtime", "etag")]
+            columns = [document[name] for name in _COLUMNS]
+            nulls = [None] * len(columns[0])
+            columns += [nulls if document.get(name) is None else document[name] for name in _OPTIONAL_COLUMNS]
             rows = tuple(zip(*columns, strict=True))
         except (KeyError, TypeError, ValueError) as error:
             raise MalformedFileError(f"'{where}' is no page of sources: {error!r}; restore it") from error
@@ -84,10 +115,18 @@ class SourcePage:
 
 def _checked(row: Sequence[Any], where: str) -> SourceRow:
     match row:
-        case (int(prefix), str(suffix), int() | None as size, int() | float() | None as time, str() | None as etag):
-            is_number = type(prefix) is int and type(size) is not bool and type(time) is not bool
+        case (
+            int(prefix),
+            str(suffix),
+            int() | None as size,
+            int() | float() | None as time,
+            str() | None as etag,
+            int() | float() | None as latest,
+        ):
+            is_number = not any(isinstance(x, bool) for x in (prefix, size, time, latest))
             if is_number and prefix >= 0 and (size is None or 0 <= size < 1 << 63):
-                return prefix, suffix, size, None if time is None else float(time), etag
+                times = [None if x is None else float(x) for x in (time, latest)]
+                return SourceRow(prefix, suffix, size, times[0], etag, times[1])
     raise MalformedFileError(f"'{where}' has the source {str(row)[:200]}, which is none: restore it")
 
 
@@ -128,9 +167,9 @@ class Prefixes:
     def location(self, row: SourceRow, prefixes: Sequence[int], /) -> Location:
         """Give the location of a source; ``prefixes`` are the numbers of those that its segment counts.
 
-        Of a source that is written relative to the store, or was relocated, the time of the last modification is left
-        out: a copy has another one. The etag is left out where it was relocated to another kind of service, or moved
-        to a web server with the store, as each has its own.
+        Of a source that is written relative to the store, or was relocated, times are left out: a copy has other ones.
+        The etag is left out where it was relocated to another kind of service, or moved to a web server with the store,
+        as each has its own.
 
         Raises
         ------
@@ -139,7 +178,7 @@ class Prefixes:
         MalformedFileError
             There is no such prefix, or relocations make it longer than locations are.
         """
-        _, suffix, size, time, etag = row
+        _, suffix, size, time, etag, latest = row
         text = self.written(row, prefixes)
         url = self.root(text)
         is_relative = text.startswith(_RELATIVE)
@@ -151,7 +190,7 @@ class Prefixes:
             )
         was = self.table[prefixes[row[0]]]
         if not is_relative and text == was + suffix:
-            return Location(url, size, etag, time)
+            return Location(url, size, etag, time, latest)
         is_other = self.root(was).partition("://")[0] != url.partition("://")[0]
         if was.startswith(_RELATIVE):  # no store is written to where it is behind a web server
             is_other = is_other or url.startswith(_WEB)
@@ -285,7 +324,8 @@ class Prefixes:
         rows = []
         for x, begin in zip(locations, begins, strict=True):
             root, number = next((root, number) for root, number in places[begin] if x.url.startswith(root))
-            rows.append((number, x.url[len(root) :], x.size, x.last_modified, x.etag))
+            suffix = x.url[len(root) :]
+            rows.append(SourceRow(number, suffix, x.size, x.last_modified, x.etag, x.unmodified_since))
         return tuple(chosen), rows
 
     def _begin(self, location: Location, *, relative: bool) -> str:

@@ -19,7 +19,7 @@ from virtualstack.formats.manifest_store.rows import (
     page_rows,
     refs_document,
 )
-from virtualstack.formats.manifest_store.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage
+from virtualstack.formats.manifest_store.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage, SourceRow
 from virtualstack.location import Location
 from virtualstack.storage import Target
 from virtualstack.storage.puts import Puts
@@ -156,7 +156,7 @@ class SegmentWriter:
         )
         return segment, chosen
 
-    def _put_sources(self, rows: Sequence[tuple[int, str, int | None, float | None, str | None]]) -> None:
+    def _put_sources(self, rows: Sequence[SourceRow]) -> None:
         for page, begin in enumerate(range(0, len(rows), SOURCES_PAGE)):
             document = SourcePage(tuple(rows[begin : begin + SOURCES_PAGE])).document()
             self._puts.put(sources_key(self.name, page), dump({"segment": self.name, "page": page, **document}))
