@@ -109,3 +109,39 @@ def test_files_are_placed_kind_by_kind(tmp_path):
     for odd in (3, [None]):
         with pytest.raises(TypeError, match="is neither a virtual dataset or tree nor the URL of a file"):
             vs.Repository.open(tmp_path / "x.vstack").update(odd, dim="time")
+
+
+@pytest.fixture
+def three_days(tmp_path):
+    """A store of three files with a message each, whose times only the store has as a dimension."""
+
+    def day(i, level=0.0):
+        values = np.arange(24.0) + 100 * i + level
+        return write(
+            tmp_path / f"{i}.grib2", [message({"dataDate": 20200101 + i}, values=values, after={"bitsPerValue": 24})]
+        )
+
+    paths = [day(i) for i in range(3)]
+    vs.open_virtual_mfdataset(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    return paths, day
+
+
+def test_chunks_that_have_got_a_dimension_are_compared(tmp_path, three_days):
+    """Chunks of one message are found in their file, where it has no dimension of time."""
+    found = vs.Repository.open(tmp_path / "x.vstack").verify(sample=1.0).chunks
+    assert [chunk.status for chunk in found] == ["equal"] * 3
+
+
+def test_a_changed_file_of_a_day_is_taken_in(tmp_path, three_days):
+    """Its time of validity has no dimension, and that of the store has one."""
+    paths, day = three_days
+    before = paths[1].stat().st_mtime
+    day(1, level=7.0)
+    os.utime(paths[1], (before + 10, before + 10))
+    found = vs.Repository.open(tmp_path / "x.vstack").refresh()
+    assert (len(found.refreshed), found.left) == (1, ())
+    got = xr.load_dataset(tmp_path / "x.vstack", engine="virtualstack")
+    files = [xr.load_dataset(x, engine="cfgrib", backend_kwargs={"indexpath": ""}) for x in paths]
+    expected = xr.concat(files, "time", data_vars="all", coords="different", compat="equals", join="exact")
+    np.testing.assert_allclose(got["t"], expected["t"], atol=0.01)
+    np.testing.assert_array_equal(got["valid_time"], expected["valid_time"])

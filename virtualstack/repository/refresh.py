@@ -292,8 +292,7 @@ def _placed(
     new = to_dataset(
         source, storage=storage, loadable_variables=sorted(loaded & source.arrays.keys()), unpack=how.unpack
     )
-    more = {x: [dim for dim in each.array.dimension_names or () if dim not in new[x].dims] for x, each in cells.items()}
-    new = new.assign({name: new[name].expand_dims(dims) for name, dims in more.items() if dims})
+    new = _with_dims_of(old, new)
     region = _region(cells, old, new)
     for name in sorted((stored.arrays.keys() & source.arrays.keys()) - loaded - cells.keys()):
         _check_inline(stored.arrays[name], source, region, storage, name)
@@ -311,6 +310,16 @@ def _placed(
         for name, each in cells.items():
             made[name] += _overlays(part.variables[name], there.variables[name].dims, each, at, labelled)
     return made
+
+
+def _with_dims_of(old: xr.Dataset, new: xr.Dataset) -> xr.Dataset:
+    """Give variables the dimensions that they have got where files were joined along new ones."""
+    more = {
+        name: [dim for dim in old[name].dims if dim not in variable.dims and new.sizes.get(dim, 1) == 1]
+        for name, variable in new.variables.items()
+        if name in old.variables
+    }
+    return new.assign({name: new[name].expand_dims(dims) for name, dims in more.items() if dims})
 
 
 type _Runs = tuple[tuple[slice, slice], ...]

@@ -255,5 +255,8 @@ def _same_chunks(chunk: _Chunk, source: ManifestGroup) -> Iterator[_Chunk]:
         )
         for cell in np.argwhere(is_it):
             (found,) = _chunks_at(path, array, tuple(np.array([i]) for i in cell.tolist()))
-            if found.location.url == chunk.location.url and found.encoding.shape == chunk.encoding.shape:
+            is_as_large = math.prod(found.encoding.shape) == math.prod(
+                chunk.encoding.shape
+            )  # with or without axes of 1
+            if found.location.url == chunk.location.url and is_as_large:
                 yield found
