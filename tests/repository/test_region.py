@@ -1,6 +1,7 @@
 """``to_manifest_store(..., region=)``: overlays on the chunks that there are, all checked first."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -258,3 +259,16 @@ def test_longer_text_is_not_cut(tmp_path, url, region):
     part = made.isel(site=[1, 2]).assign(name=("site", ["a long name", "z"]))
     place(url, part, region)
     check(url, made.assign(name=("site", ["a", "a long name", "z"])))
+
+
+def test_what_is_missing_leaves_what_is_there(tmp_path, url, first):
+    """Chunks of a file that is gone, in the store that is placed, keep the values that are there for them."""
+    made = [dataset(days, seed=5 + days[0])[["t"]] for days in ([0, 1], [2, 3])]
+    paths = [write(tmp_path / f"part{i}.nc", part) for i, part in enumerate(made)]
+    vs.open_virtual_mfdataset(paths).virtual.to_manifest_store(tmp_path / "part.vstack")
+    Path(paths[1]).unlink()
+    vs.Repository.open(tmp_path / "part.vstack").refresh(missing="mask")
+    part = vs.open_virtual_dataset(tmp_path / "part.vstack")
+    assert part["t"].variable._data.in_memory().summary().n_missing
+    place(url, part, {"time": slice(0, 4)})
+    xr.testing.assert_equal(values(url), overwritten(first, made[0], {"time": slice(0, 2)}))

@@ -14,8 +14,9 @@ from virtualstack.combine.part import Part
 from virtualstack.combine.same import the_same
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError
-from virtualstack.manifests import ChunkAxis, ManifestArray, ManifestGroup
+from virtualstack.manifests import MISSING, ChunkAxis, ManifestArray, ManifestGroup
 from virtualstack.repository.boxes import Side, cells_of, side_of
+from virtualstack.repository.cells import boxes_of
 from virtualstack.repository.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, part_of
 from virtualstack.repository.nodes import bundled_in, each_node, group_from
 from virtualstack.writers.manifest_store.write import Overlay
@@ -37,7 +38,8 @@ def placed(
     """Give what a store holds with loaded variables changed, and what comes over its virtual ones.
 
     Variables that have none of the dimensions must be the same, and stay; so do attributes, and variables that the
-    group has not. Groups that lack a coordinate have the labels of the nearest group above them that has it.
+    group has not. Chunks that are MISSING in the group do not replace chunks of the store. Groups that lack a
+    coordinate have the labels of the nearest group above them that has it.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ def placed(
     def change(path: str, node: ManifestGroup, groups: Sequence[ManifestGroup]) -> ManifestGroup:
         above = found.get(path.rpartition("/")[0], {})
         made, over, found[path] = _placed(node, groups[0], region, fitting, above)
-        overlays.update({f"{path}/{name}": [x] for name, x in over.items()})
+        overlays.update({f"{path}/{name}": each for name, x in over.items() if (each := _present(x))})
         return made
 
     return each_node(stored, [group], change), overlays
@@ -121,6 +123,21 @@ def _placed(
         return stored, overlays, found
     unchanged = stored.arrays.keys() - patched.keys()
     return group_from(replace(old, variables={**old.variables, **patched}), stored, unchanged), overlays, found
+
+
+def _present(overlay: Overlay) -> list[Overlay]:
+    """Split an overlay into the boxes of its chunks that are there: what is MISSING leaves what the store has."""
+    manifest = overlay.manifest.read(tuple(slice(0, n) for n in overlay.manifest.shape))
+    is_missing = manifest.entries["location"] == MISSING
+    if not is_missing.any():
+        return [overlay]
+    return [
+        Overlay(
+            manifest.read(tuple(slice(a, b) for a, b in zip(low, high, strict=True))),
+            tuple(a + b for a, b in zip(overlay.begin, low, strict=True)),
+        )
+        for low, high in boxes_of(~is_missing)
+    ]
 
 
 def _sides(region: Region, old: Part, new: Part, above: Mapping[str, _Found]) -> dict[str, Side]:
