@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import StorageError
 
-__all__ = ["Location", "MemberChecksums", "absolute_url", "is_remote", "join_url", "local_path", "split_url"]
+__all__ = [
+    "Fingerprint",
+    "Location",
+    "MemberChecksums",
+    "absolute_url",
+    "is_remote",
+    "join_url",
+    "local_path",
+    "split_url",
+]
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
 
@@ -47,6 +56,22 @@ class MemberChecksums:
 
 
 @dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What tells a local file that was written again from one that was copied or moved as it is.
+
+    Parameters
+    ----------
+    last_modified
+        Seconds since 1970-01-01 (UTC): a file with this time is the same.
+    digest
+        Of parts of its bytes: a file with another time is the same where it has this digest.
+    """
+
+    last_modified: float
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Location:
     """A source of bytes, and what tells one version of it from another.
 
@@ -67,6 +92,9 @@ class Location:
     relative_to
         URL of the manifest store that names it relative to itself, which goes on to do so, or ``None``. It tells
         nothing of the source, and is not compared.
+    fingerprint
+        Of a local file that a manifest store knows, or ``None``. It counts when the file is read, and is not compared
+        with those of other locations.
     checksums
         Of the members, where the source is a zip archive that was just read, or ``None``. They are not compared, and
         no format of references has a place for them.
@@ -78,6 +106,7 @@ class Location:
     last_modified: float | None = None
     unmodified_since: float | None = None
     relative_to: str | None = field(default=None, compare=False, repr=False)
+    fingerprint: Fingerprint | None = field(default=None, compare=False, repr=False)
     checksums: MemberChecksums | None = field(default=None, compare=False, repr=False)
 
 

@@ -120,14 +120,18 @@ def _without_unknown_versions(a: ChunkManifest, b: ChunkManifest) -> list[ChunkM
     for other in b.locations:
         mine = known.get(other.url)
         if mine is not None and mine != other:
-            pairs = [
-                (getattr(mine, x), getattr(other, x)) for x in ("size", "etag", "last_modified", "unmodified_since")
-            ]
+            pairs = list(zip(_version(mine), _version(other), strict=True))
             if all(x is None or y is None or x == y for x, y in pairs):
                 agreed[other.url] = Location(other.url)
     if not agreed:
         return [a, b]
     return [replace(x, locations=tuple(agreed.get(y.url, y) for y in x.locations)) for x in (a, b)]
+
+
+def _version(location: Location) -> tuple[int | float | str | None, ...]:
+    known = location.fingerprint
+    time = location.last_modified if known is None else known.last_modified
+    return location.size, location.etag, time, location.unmodified_since
 
 
 def _without_known_values(left: ChunkManifest, right: ChunkManifest) -> tuple[ChunkManifest, ChunkManifest]:

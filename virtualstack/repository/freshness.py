@@ -77,7 +77,11 @@ def stale_sources(shown: Shown, storage: Storage, /) -> Stale:
             still[number] = frozenset(seen)
     seen = set().union(*still.values())
     problems = sorted((problem for x, problem in suspects.items() if x in seen), key=lambda x: x.url)
-    n_unknown = sum({x.size, x.etag, x.last_modified, x.unmodified_since} == {None} for x in every if x not in suspects)
+    n_unknown = sum(
+        {x.size, x.etag, x.last_modified, x.unmodified_since, x.fingerprint} == {None}
+        for x in every
+        if x not in suspects
+    )
     return Stale(len(every), _count_touched(every, now), n_unknown, tuple(problems), still)
 
 
@@ -90,6 +94,8 @@ def _problem(recorded: Location, now: Location | StorageError) -> SourceProblem 
         check_version(recorded, now)
     except SourceChangedError as error:
         return SourceProblem(recorded.url, "changed", str(error), recorded, now)
+    except StorageError as error:  # of a file that may be listed and not read
+        return SourceProblem(recorded.url, "unreachable", str(error), recorded, now)
     return None
 
 

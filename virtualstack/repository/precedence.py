@@ -32,7 +32,8 @@ class Candidate:
     url
         URL of the file.
     last_modified
-        When it was last modified, in UTC; ``None`` where that is not known.
+        When it was last modified, in UTC; of a file that was copied, when the file was modified that the store was
+        written from. ``None`` where that is not known.
     """
 
     url: str
@@ -119,7 +120,8 @@ def is_preferred(
 
 
 def _key(prefer: Prefer, location: Location, read: Callable[[str], Mapping[str, Any]]) -> Any:
-    time = location.last_modified
+    known = location.fingerprint
+    time = location.last_modified if known is None else known.last_modified
     if callable(prefer):
         return prefer(Candidate(location.url, None if time is None else datetime.fromtimestamp(time, UTC), read))
     return time

@@ -13,7 +13,7 @@ import uuid
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
 from typing import Self
@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.forks import in_forked_children
-from virtualstack.location import Location, local_path
+from virtualstack.location import Fingerprint, Location, local_path
+from virtualstack.storage.digests import digest_of
 from virtualstack.storage.folders import Visits, sync_folders
 from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
 
-__all__ = ["LocalSource", "LocalTarget", "look_up_local", "open_local", "read_local"]
+__all__ = ["LocalSource", "LocalTarget", "look_up_local", "open_local", "read_local", "with_fingerprint"]
 
 _MAX_OPEN = 128  # descriptors kept; a process may have 1024, and an archive 10^5 files
 _TEMPORARY = ".virtualstack-"
@@ -202,6 +203,26 @@ def read_local(url: str, offset: int, length: int, /, *, expected: Location) -> 
     if len(data) != length:
         check_lengths([length], [data], url=url)
     return data
+
+
+def with_fingerprint(location: Location, /) -> Location:
+    """Return a location with the fingerprint that its file has now, where the file is the version that was indexed.
+
+    Others are returned as they are: those of files that changed or are not there, of which no version is known, and
+    of objects that are no local files.
+    """
+    versions = location.last_modified, location.unmodified_since, location.fingerprint
+    if not location.url.startswith("file://") or versions == (None, None, None):
+        return location
+    try:
+        now = look_up_local(location.url)
+        check_version(location, now)
+        known = location.fingerprint
+        is_known = known is not None and known.last_modified == now.last_modified
+        digest = known.digest if known is not None and is_known else digest_of(now)
+    except StorageError:
+        return location
+    return replace(location, fingerprint=Fingerprint(now.last_modified or 0.0, digest))
 
 
 def look_up_local(url: str, /) -> Location:

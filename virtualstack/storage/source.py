@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceChangedError, StorageError
 from virtualstack.location import Location
+from virtualstack.storage.digests import digest_of
 from virtualstack.warning import warn
 
 __all__ = [
@@ -144,7 +145,13 @@ def check_version(expected: Location | None, found: Location, /) -> None:
     """Raise `SourceChangedError` where size or etag are known on both sides and differ.
 
     Of local files, which have no etag, the time of the last modification is compared too: a file that was written
-    again may have the same size. Any source is another one where it was modified after `Location.unmodified_since`.
+    again may have the same size. Any source is another one where it was modified after `Location.unmodified_since`. A
+    local file whose `Location.fingerprint` has another time is read for its digest, once in a process.
+
+    Raises
+    ------
+    StorageError
+        A file cannot be read for its digest.
     """
     if expected is None or expected == found:
         return
@@ -160,11 +167,24 @@ def check_version(expected: Location | None, found: Location, /) -> None:
                 "Scan it again, or restore the version that was indexed",
                 url=found.url,
             )
+    _check_fingerprint(expected, found)
     latest, modified = expected.unmodified_since, found.last_modified
     if latest is not None and modified is not None and modified > latest:
         raise SourceChangedError(
             f"'{found.url}' changed after it was indexed: it was not to be modified after {_moment(latest)}, "
             f"and was modified at {_moment(modified)}. Scan it again, or restore the version that was indexed",
+            url=found.url,
+        )
+
+
+def _check_fingerprint(expected: Location, found: Location) -> None:
+    known = expected.fingerprint
+    if known is None or known.last_modified == found.last_modified or not found.url.startswith("file://"):
+        return
+    if (digest := digest_of(found)) != known.digest:
+        raise SourceChangedError(
+            f"'{found.url}' changed after it was indexed: the digest of its beginning, middle and end was "
+            f"'{known.digest}' and is '{digest}'. Scan it again, or restore the version that was indexed",
             url=found.url,
         )
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from virtualstack.errors import ForbiddenLocationError, MalformedFileError, WriterError
-from virtualstack.location import Location, split_url
+from virtualstack.location import Fingerprint, Location, split_url
 
 __all__ = [
     "FEW_SOURCES",
@@ -68,6 +68,8 @@ class SourceRow(NamedTuple):
         As the object store gives it.
     unmodified_since
         Time after which it must not have been modified, in seconds since 1970.
+    digest
+        Of a local file that was modified at ``mtime``.
     """
 
     prefix: int
@@ -76,6 +78,7 @@ class SourceRow(NamedTuple):
     mtime: float | None = None
     etag: str | None = None
     unmodified_since: float | None = None
+    digest: str | None = None
 
 
 _COLUMNS = SourceRow._fields[:5]
@@ -122,11 +125,12 @@ def _checked(row: Sequence[Any], where: str) -> SourceRow:
             int() | float() | None as time,
             str() | None as etag,
             int() | float() | None as latest,
+            str() | None as digest,
         ):
             is_number = not any(isinstance(x, bool) for x in (prefix, size, time, latest))
             if is_number and prefix >= 0 and (size is None or 0 <= size < 1 << 63):
                 times = [None if x is None else float(x) for x in (time, latest)]
-                return SourceRow(prefix, suffix, size, times[0], etag, times[1])
+                return SourceRow(prefix, suffix, size, times[0], etag, times[1], digest)
     raise MalformedFileError(f"'{where}' has the source {str(row)[:200]}, which is none: restore it")
 
 
@@ -168,8 +172,8 @@ class Prefixes:
         """Give the location of a source; ``prefixes`` are the numbers of those that its segment counts.
 
         Of a source that is written relative to the store, or was relocated, times are left out: a copy has other ones.
-        The etag is left out where it was relocated to another kind of service, or moved to a web server with the store,
-        as each has its own.
+        The fingerprint of a local file counts instead. It and the etag are left out where the source was relocated to
+        another kind of service, or moved to a web server with the store, as each has its own.
 
         Raises
         ------
@@ -178,7 +182,8 @@ class Prefixes:
         MalformedFileError
             There is no such prefix, or relocations make it longer than locations are.
         """
-        _, suffix, size, time, etag, latest = row
+        _, suffix, size, time, etag, latest, digest = row
+        known = None if time is None or digest is None else Fingerprint(time, digest)
         text = self.written(row, prefixes)
         url = self.root(text)
         is_relative = text.startswith(_RELATIVE)
@@ -190,12 +195,13 @@ class Prefixes:
             )
         was = self.table[prefixes[row[0]]]
         if not is_relative and text == was + suffix:
-            return Location(url, size, etag, time, latest)
+            return Location(url, size, etag, time, latest, fingerprint=known)
         is_other = self.root(was).partition("://")[0] != url.partition("://")[0]
         if was.startswith(_RELATIVE):  # no store is written to where it is behind a web server
             is_other = is_other or url.startswith(_WEB)
         relative_to = self.store if is_relative else None
-        return Location(url, size, None if is_other else etag, relative_to=relative_to)
+        etag, known = (None, None) if is_other else (etag, known)
+        return Location(url, size, etag, relative_to=relative_to, fingerprint=known)
 
     def written(self, row: SourceRow, prefixes: Sequence[int], /) -> str:
         """Give the location of a source as it is written, relocations applied; see :meth:`location`."""
@@ -325,7 +331,10 @@ class Prefixes:
         for x, begin in zip(locations, begins, strict=True):
             root, number = next((root, number) for root, number in places[begin] if x.url.startswith(root))
             suffix = x.url[len(root) :]
-            rows.append(SourceRow(number, suffix, x.size, x.last_modified, x.etag, x.unmodified_since))
+            known = x.fingerprint
+            time = x.last_modified if x.last_modified is not None or known is None else known.last_modified
+            digest = None if known is None else known.digest
+            rows.append(SourceRow(number, suffix, x.size, time, x.etag, x.unmodified_since, digest))
         return tuple(chosen), rows
 
     def _begin(self, location: Location, *, relative: bool) -> str:

@@ -22,6 +22,7 @@ from virtualstack.formats.manifest_store.rows import (
 from virtualstack.formats.manifest_store.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage, SourceRow
 from virtualstack.location import Location
 from virtualstack.storage import Target
+from virtualstack.storage.local import with_fingerprint
 from virtualstack.storage.puts import Puts
 
 __all__ = ["SegmentWriter"]
@@ -140,7 +141,8 @@ class SegmentWriter:
             self._put_heap()
         if self._shards:
             self._puts.put(refs_key(self.name), orjson.dumps(refs_document(self._columns, self._n_rows)))
-        chosen, rows = prefixes.rows(self._sources, relative=relative)
+        sources = [x if _is_kept(x, prefixes.store) else with_fingerprint(x) for x in self._sources]
+        chosen, rows = prefixes.rows(sources, relative=relative)
         few = SourcePage(tuple(rows)) if len(rows) <= FEW_SOURCES else None
         if few is None:
             self._put_sources(rows)
@@ -160,3 +162,8 @@ class SegmentWriter:
         for page, begin in enumerate(range(0, len(rows), SOURCES_PAGE)):
             document = SourcePage(tuple(rows[begin : begin + SOURCES_PAGE])).document()
             self._puts.put(sources_key(self.name, page), dump({"segment": self.name, "page": page, **document}))
+
+
+def _is_kept(source: Location, store: str) -> bool:
+    """Tell whether the store has the fingerprint of a source, so that its file is not asked for again."""
+    return source.fingerprint is not None and (source.last_modified is not None or source.relative_to == store)
