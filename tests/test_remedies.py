@@ -2,6 +2,8 @@
 
 import ast
 import re
+import shlex
+from argparse import Namespace
 
 import h5py
 import netCDF4
@@ -10,6 +12,8 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from virtualstack.cli import main
+from virtualstack.cli.options import with_options
 from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError, WriterError
 
 
@@ -17,7 +21,7 @@ def named_in(message, *options):
     """Return the options that a message names, with the values that it gives them."""
     found = {}
     for option in options:
-        match = re.search(rf"{option}=(\[.*?\]|'[^']*'|\d+)", message)
+        match = re.search(rf"{option}=(\[.*?\]|'[^']*'|\d[\d.e-]*\d|\d|pd\.Timedelta\('[^']*'\))", message)
         assert match is not None, f"{option} is not named in: {message}"
         found[option] = ast.literal_eval(match[1])
     return found
@@ -275,8 +279,7 @@ def test_coordinates_that_differ_join_with_each_remedy(tmp_path):
         )
     with pytest.raises(CombineError, match=r"coordinate 'x'.*tolerance=.*join='outer'.*'inner'") as caught:
         vs.open_virtual_mfdataset(paths)
-    far = float(re.search(r"by at most ([0-9.e-]+),", str(caught.value))[1])
-    found = vs.open_virtual_mfdataset(paths, tolerance=2 * far).virtual.open()
+    found = vs.open_virtual_mfdataset(paths, **named_in(str(caught.value), "tolerance")).virtual.open()
     np.testing.assert_array_equal(found["v"], [[0.5] * 3, [1.5] * 3])
     for join, n in (("outer", 6), ("inner", 0)):
         opened = [xr.open_dataset(path, engine="netcdf4") for path in paths]
@@ -315,3 +318,176 @@ def test_what_is_appended_out_of_order_is_placed_or_appended(tmp_path):
         found = xr.open_dataset(url, engine="virtualstack").load()
         np.testing.assert_array_equal(found["t"], np.concatenate([x["t"] for x in parts]))
         np.testing.assert_array_equal(found["time"], np.concatenate([x["time"] for x in parts]))
+
+
+def part(times, *, units="m", name="v", k=3.0):
+    """Return values along (t, x), and a variable along x whose last value is given."""
+    values = np.arange(3.0 * len(times)).reshape(-1, 3) + 10 * times[0]
+    made = xr.Dataset({name: (("t", "x"), values, {"units": units}), "k": ("x", [1.0, 2.0, k])})
+    return made.assign_coords(t=np.array(times, float), x=[0.0, 1.0, 2.0])
+
+
+def plain(parts, **options):
+    """Return what xarray joins."""
+    return xr.concat(parts, "t", data_vars="minimal", coords="minimal", **{"join": "exact", **options})
+
+
+JOINING = {
+    "descends": (
+        [part([0, 1]), part([3, 2])],
+        r"turn one around with preprocess=$",
+        {"preprocess": lambda ds: ds.sortby("t")},
+        lambda a, b: plain([a, b.sortby("t")]),
+    ),
+    "unsorted": (
+        [part([0, 2, 1]), part([3])],
+        r"sort it with preprocess=, or",
+        {"preprocess": lambda ds: ds.sortby("t")},
+        lambda a, b: plain([a.sortby("t"), b]),
+    ),
+    "unsorted, in order": (
+        [part([0, 2, 1]), part([3])],
+        r"combine='nested' and concat_dim='t'$",
+        {"combine": "nested", "concat_dim": "t"},
+        lambda a, b: plain([a, b]),
+    ),
+    "overlapping": (
+        [part([0, 1]), part([1, 2])],
+        r"cut them with preprocess=$",
+        {"preprocess": lambda ds: ds.isel(t=slice(int(ds.t[0] == 1), None))},
+        lambda a, b: plain([a, b.isel(t=slice(1, None))]),
+    ),
+    "of two units, the first's": (
+        [part([0]), part([1], units="km")],
+        r"combine_options=\{'combine_attrs': 'override'\} takes the first file's",
+        {"combine_options": {"combine_attrs": "override"}},
+        lambda a, b: plain([a, b]),
+    ),
+    "of two units, converted": (
+        [part([0]), part([1], units="km")],
+        r"convert one of them with preprocess=",
+        {"preprocess": lambda ds: ds.assign(v=ds.v.assign_attrs(units="m"))},
+        lambda a, b: plain([a, b]),
+    ),
+    "not the same, left out": (
+        [part([0]), part([1], k=4.0)],
+        r"leave it out with drop_variables",
+        {"drop_variables": "k"},
+        lambda a, b: plain([a.drop_vars("k"), b.drop_vars("k")]),
+    ),
+    "not the same, the first's": (
+        [part([0]), part([1], k=4.0)],
+        r"combine_options=\{'compat': 'override'\}",
+        {"combine_options": {"compat": "override"}},
+        lambda a, b: plain([a, b], compat="override"),
+    ),
+    "not the same, joined": (
+        [part([0]), part([1], k=4.0)],
+        r"join it too \(combine_options=\{'data_vars': \[\.\.\.\]\}",
+        {"combine_options": {"data_vars": ["v", "k"]}},
+        lambda a, b: plain([a.assign(k=a.k.expand_dims(t=a.t)), b.assign(k=b.k.expand_dims(t=b.t))]),
+    ),
+    "absent in one": (
+        [part([0]), part([1]).drop_vars("k")],
+        r"drop_variables leaves it out",
+        {"drop_variables": "k"},
+        lambda a, b: plain([a.drop_vars("k"), b]),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", JOINING)
+def test_files_that_do_not_join_do_with_the_remedy(tmp_path, case):
+    """Each remedy of a message on files that do not join gives what xarray makes of the same."""
+    parts, message, options, expected = JOINING[case]
+    paths = []
+    for i, made in enumerate(parts):
+        paths.append(tmp_path / f"{i}.nc")
+        made.to_netcdf(paths[-1], engine="netcdf4")
+    with pytest.raises(CombineError, match=message):
+        vs.open_virtual_mfdataset(paths)
+    check_values(vs.open_virtual_mfdataset(paths, **options).virtual.open(), expected(*parts))
+
+
+def test_a_source_of_another_length_is_in_the_store_that_is_written_again(tmp_path):
+    """What refresh() leaves is taken by the remedy that its report names."""
+    paths = [tmp_path / f"{i}.nc" for i in range(2)]
+    for path, times in zip(paths, ([0, 1], [2, 3]), strict=True):
+        part(times).to_netcdf(path, engine="netcdf4")
+    url = str(tmp_path / "s.vstack")
+    vs.open_virtual_mfdataset(paths).virtual.to_manifest_store(url)
+    part([2]).to_netcdf(paths[1], engine="netcdf4")
+    ((_, reason),) = vs.Repository.open(url).refresh().left
+    assert reason.endswith(
+        "write the store again, from all of its files, with vds.virtual.to_manifest_store(..., mode='w')"
+    )
+    vs.open_virtual_mfdataset(paths).virtual.to_manifest_store(url, mode="w")
+    check_values(xr.open_dataset(url, engine="virtualstack"), plain([part([0, 1]), part([2])]))
+
+
+# -- the command ----------------------------------------------------------------------------------------------
+
+
+def run_to_its_remedy(arguments, remedy, capsys):
+    """Run a command that fails, and again with the options that its message names."""
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    options = re.search(remedy, said)
+    assert options is not None, said
+    assert main([*arguments, *shlex.split(options[0])]) == 0, capsys.readouterr().err
+    return said
+
+
+def test_the_command_names_its_own_options_for_variables(tmp_path, capsys):
+    """Variables that cannot be referenced are left out by the options that the message of `build` names."""
+    path = odd_file(tmp_path / "odd file.nc", n=7)
+    target = str(tmp_path / "refs.json")
+    said = run_to_its_remedy(["build", str(path), "-o", target], r"--drop-variable x0 .*--drop-variable x6", capsys)
+    assert "--unsupported skip" in said
+    assert "drop_variables" not in said
+    with xr.open_dataset(path, engine="netcdf4", drop_variables=[f"x{i}" for i in range(7)]) as expected:
+        check_values(xr.open_dataset(target, engine="virtualstack"), expected)
+
+
+def test_convert_has_the_options_that_it_names(tmp_path, capsys):
+    """So has `convert`, which takes all groups."""
+    path, target = odd_file(tmp_path / "odd.nc", n=2), str(tmp_path / "refs.json")
+    run_to_its_remedy(["convert", str(path), target], r"(--drop-variable \S+ ?)+(?= or)", capsys)
+    assert list(xr.open_dataset(target, engine="virtualstack")) == ["fine"]
+
+
+@pytest.mark.parametrize("command", ["build", "convert"])
+def test_the_command_takes_the_inline_limit_that_it_names(tmp_path, command, capsys):
+    """Strings of more than 1 MiB are put into the references with the option that the message names."""
+    path, target = tmp_path / "text.h5", str(tmp_path / "refs.json")
+    with h5py.File(path, "w") as file:
+        file["text"] = np.array(["x" * 1000] * 2000, object)
+    arguments = ["build", str(path), "-o", target] if command == "build" else ["convert", str(path), target]
+    run_to_its_remedy(arguments, r"--inline-limit \d+", capsys)
+    assert list(xr.open_dataset(target, engine="virtualstack")["text"].values) == ["x" * 1000] * 2000
+
+
+@pytest.mark.parametrize(("dim", "first", "far"), [("x", 0.0, 1e-7), ("day", np.datetime64("2020-01-01"), 1000)])
+def test_the_command_takes_the_tolerance_that_it_names(tmp_path, dim, first, far, capsys):
+    """Of numbers and of times."""
+    paths = []
+    for i in range(2):
+        paths.append(str(tmp_path / f"{i}.nc"))
+        if dim == "x":
+            labels = np.arange(3.0) + far / 3 * i
+        else:
+            labels = first + np.arange(3) * np.timedelta64(1, "D") + i * np.timedelta64(far, "ms")
+        made = xr.Dataset({"v": (("time", dim), np.full((1, 3), i + 0.5))}, {"time": [float(i)], dim: labels})
+        encoding = {dim: {"units": "seconds since 2020-01-01", "dtype": "f8"}} if dim == "day" else {}
+        made.to_netcdf(paths[-1], engine="netcdf4", unlimited_dims="time", encoding=encoding)
+    target = str(tmp_path / "refs.json")
+    run_to_its_remedy(["build", *paths, "-o", target], r"--tolerance ('[^']*'|\S+)", capsys)
+    np.testing.assert_array_equal(xr.open_dataset(target, engine="virtualstack")["v"], [[0.5] * 3, [1.5] * 3])
+
+
+def test_an_argument_that_the_command_has_not_is_said_to_be_of_python(tmp_path, capsys):
+    """The message says so, where only functions of Python have an argument."""
+    assert main(["inspect", str(tmp_path / "there is no preprocess=1.nc")]) == 1
+    assert "no option" not in capsys.readouterr().err
+    said = with_options("leave one out with preprocess=, such as x", Namespace())
+    assert said.endswith("(this command has no option for preprocess, which is one of Python)")

@@ -16,7 +16,18 @@ import xarray as xr
 from virtualstack.api.each import open_each
 from virtualstack.api.opening import Opening, account_for
 from virtualstack.api.parts import as_one, open_whole
-from virtualstack.cli.options import AddCommand, add_allow, add_reader, add_rewrite, output, scanning
+from virtualstack.cli.options import (
+    AddCommand,
+    add_allow,
+    add_drop_variable,
+    add_inline_limit,
+    add_reader,
+    add_rewrite,
+    output,
+    scanning,
+    tolerance,
+    with_options,
+)
 from virtualstack.cli.output import progress_bar, say, show
 from virtualstack.combine import How, combine_datasets
 from virtualstack.conversion import ICECHUNK, STORE
@@ -65,15 +76,14 @@ def add_commands(add: AddCommand, /) -> None:
     build.add_argument("--verify", action="store_true", help="compare every value with the source files")
     add_reader(build)
     build.add_argument("--group", metavar="PATH", help="group in the files (default: the root)")
-    build.add_argument(
-        "--drop-variable", metavar="NAME", action="append", default=[], help="leave out; may be repeated"
-    )
+    add_drop_variable(build)
     build.add_argument(
         "--unsupported",
         choices=["inline", "raise", "skip"],
         default="inline",
         help="what to do with a variable that cannot be referenced (default: inline its values if they are small)",
     )
+    add_inline_limit(build)
     build.add_argument(
         "--unpack",
         choices=["all", "differing"],
@@ -86,7 +96,10 @@ def add_commands(add: AddCommand, /) -> None:
         help="which coordinates along other dimensions to keep where they differ (default: exact, an error)",
     )
     build.add_argument(
-        "--tolerance", metavar="NUMBER", type=float, help="how far these coordinates may lie apart to be the same"
+        "--tolerance",
+        metavar="DISTANCE",
+        type=tolerance,
+        help="how far these coordinates may lie apart to be the same: a number, or for times such as 1min",
     )
     build.add_argument(
         "--on-error",
@@ -163,6 +176,7 @@ def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[st
         group=options.group,
         drop_variables=options.drop_variable,
         unsupported=options.unsupported,
+        inline_limit=options.inline_limit,
         unpack=options.unpack == "all",
         allow=options.allow,
     )
@@ -183,7 +197,7 @@ def _open_all(urls: Sequence[str], options: argparse.Namespace) -> tuple[list[st
     for url, error in errors.items():
         if len(errors) == len(urls):
             raise error
-        say("warning", f"left out '{url}': {error}")
+        say("warning", with_options(f"left out '{url}': {error}", options))
     datasets, is_one = as_one([x for x in opened if x is not None], open_node, opening, options.reader)
     return [url for url in urls if url not in errors], datasets, is_one
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import virtualstack_command
 from virtualstack import __version__
 from virtualstack.cli import build, convert, inspect, readers, store, survey
+from virtualstack.cli.options import with_options
 from virtualstack.cli.output import OutputError, say, show, show_warning
 from virtualstack.errors import VirtualStackError
 
@@ -53,7 +54,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return int(stop.code or 0)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = show_warning
+            warnings.showwarning = lambda message, *_, **__: show_warning(with_options(str(message), options))
             status: int = options.run(options)
             return status
     except (VirtualStackError, KeyboardInterrupt) as error:
@@ -63,7 +64,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             virtualstack_command.take()
             say("error", "interrupted")
             return virtualstack_command.INTERRUPTED
-        say("error", str(error))
+        say("error", with_options(str(error), options))
         return 1
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from virtualstack.cli.options import AddCommand, add_allow, add_at, add_reader, add_rewrite, output
+from virtualstack.cli.options import (
+    AddCommand,
+    add_allow,
+    add_at,
+    add_drop_variable,
+    add_inline_limit,
+    add_reader,
+    add_rewrite,
+    output,
+)
 from virtualstack.cli.output import say, show
 from virtualstack.conversion import convert
 from virtualstack.errors import ReaderError
@@ -34,6 +43,8 @@ def add_commands(add: AddCommand, /) -> None:
         default="raise",
         help="what to do with a variable that cannot be referenced (default: raise)",
     )
+    add_drop_variable(command)
+    add_inline_limit(command)
     add_rewrite(command)
     command.add_argument(
         "--missing",
@@ -56,6 +67,8 @@ def _convert(options: argparse.Namespace) -> int:
         options.target,
         reader=reader,
         unsupported=options.unsupported,
+        drop_variables=options.drop_variable,
+        inline_limit=options.inline_limit,
         relative=options.relative,
         rewrite=options.rewrite,
         missing=options.missing,

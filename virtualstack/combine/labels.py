@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from functools import reduce
 from typing import Any
 
@@ -106,7 +107,7 @@ def misfit(
         most = max(far)
         how += f", by at most {most if isinstance(most, pd.Timedelta) else format(most, '.3g')}"
     if is_jitter(found):
-        by_tolerance = f"{_short_of(tolerance, far[0])}takes the labels of {first.called} where all lie as close, "
+        by_tolerance = f"{_short_of(tolerance, max(far))}takes the labels of {first.called} where all lie as close, "
     else:
         how += f": {_extent(a)} in {first.called}, {_extent(b)} there"
     if remedy is None:
@@ -123,11 +124,18 @@ def misfit(
 
 
 def _short_of(tolerance: Any, far: Any) -> str:
+    is_dates = isinstance(far, pd.Timedelta)
+    enough = f"tolerance=pd.Timedelta('{far}')" if is_dates else f"tolerance={_rounded_up(far):.3g}"
     if tolerance is None:
-        return "tolerance= "
-    if isinstance(tolerance, pd.Timedelta) == isinstance(far, pd.Timedelta):
-        return f"tolerance={tolerance!r} is less, and a greater one "
-    return f"tolerance={tolerance!r} is no distance of {'dates' if isinstance(far, pd.Timedelta) else 'numbers'}; one "
+        return f"{enough} "
+    if isinstance(tolerance, pd.Timedelta) == is_dates:
+        return f"tolerance={tolerance!r} is less, and {enough} "
+    return f"tolerance={tolerance!r} is no distance of {'dates' if is_dates else 'numbers'}; {enough} "
+
+
+def _rounded_up(distance: float) -> float:
+    """Return a distance of three digits that is not less."""
+    return float(Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(float(distance)))
 
 
 def _extent(labels: Labels) -> str:

@@ -173,7 +173,7 @@ def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> N
         if not (x.is_monotonic_increasing or x.is_monotonic_decreasing):
             raise CombineError(
                 f"coordinate '{dim}' of {part.called} neither ascends nor descends; sort it with preprocess=, or join "
-                "the files in a given order with combine='nested'",
+                f"the files in a given order with combine='nested' and concat_dim='{dim}'",
                 variable=dim,
                 property="labels",
                 right_url=part.source,
@@ -195,7 +195,7 @@ def _rank(dim: str, found: Distinct, parts: Sequence[Part], tolerance: Any) -> N
     except TypeError as error:
         raise CombineError(
             f"labels of '{dim}' such as {labels[0][0]!r} in {parts[0].called} have no order: {error}; join the files "
-            "in a given order with combine='nested'",
+            f"in a given order with combine='nested' and concat_dim='{dim}'",
             variable=dim,
             property="labels",
             left_url=parts[0].source,

@@ -16,7 +16,10 @@ from virtualstack.manifests import FIRST, ManifestArray
 from virtualstack.manifests.rows import distinct_rows
 from virtualstack.repository.shown import Shown
 
-__all__ = ["Cells", "boxes_of", "cells_of_sources"]
+__all__ = ["WRITE_AGAIN", "Cells", "boxes_of", "cells_of_sources"]
+
+WRITE_AGAIN = "write the store again, from all of its files, with vds.virtual.to_manifest_store(..., mode='w')"
+"""What helps where elements of a source have no place in a store."""
 
 _MOST = 1 << 27  # cells: a few bytes may say that they are many
 
@@ -76,7 +79,7 @@ def cells_of_sources(shown: Shown, segments: Mapping[int, frozenset[Location]], 
                     if n_found > _MOST:
                         raise ManifestError(
                             f"more than {_MOST} chunks of '{use.path}' and others are in sources that changed, such "
-                            f"as '{url}': write what these hold anew"
+                            f"as '{url}': {WRITE_AGAIN}"
                         )
     return {(url, path): Cells(arrays[path], _each_once(np.concatenate(parts))) for (url, path), parts in found.items()}
 

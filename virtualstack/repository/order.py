@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import CombineError
 from virtualstack.manifests import INLINE, ChunkGrid, ChunkManifest
 from virtualstack.manifests.rows import distinct_rows
+from virtualstack.repository.cells import WRITE_AGAIN
 
 __all__ = ["check_order"]
 
@@ -50,7 +51,7 @@ def check_order(
         if (both & (is_turned | is_other)).any():
             raise CombineError(
                 "its chunks lay in another order than they do now, along a dimension without labels, so that it is not "
-                "known where its elements belong: write what it holds anew"
+                f"known where its elements belong: {WRITE_AGAIN}"
             )
 
 

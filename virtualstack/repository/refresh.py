@@ -32,7 +32,7 @@ from virtualstack.manifests import (
 )
 from virtualstack.printable import printable
 from virtualstack.readers.base import Reader, ReadOptions
-from virtualstack.repository.cells import Cells, boxes_of, cells_of_sources
+from virtualstack.repository.cells import WRITE_AGAIN, Cells, boxes_of, cells_of_sources
 from virtualstack.repository.fitting import Fitting, fitted
 from virtualstack.repository.freshness import SourceProblem, stale_sources
 from virtualstack.repository.nodes import bundled_in, with_inherited
@@ -174,7 +174,7 @@ class _Scanned:
             if len(having) < 2 or was_so or not _stands_for_others(name, alone):
                 return alone
         if len(having) != 1:
-            raise CombineError(f"variable '{name}' is in {len(having)} of its groups: write what it holds anew")
+            raise CombineError(f"variable '{name}' is in {len(having)} of its groups: {WRITE_AGAIN}")
         return having[0]
 
     def whole(self) -> dict[int, ManifestGroup]:
@@ -298,7 +298,7 @@ def _placed(
         _check_inline(stored.arrays[name], source, region, storage, name)
     new = new.drop_vars([name for name in new.variables if name not in cells and name not in loaded])
     old = old[[name for name in new.variables if name in old.variables]]
-    fitting = Fitting.of(join="exact", options=None, storage=storage).with_remedy("write what it holds anew")
+    fitting = Fitting.of(join="exact", options=None, storage=storage).with_remedy(WRITE_AGAIN)
     made: dict[str, list[Overlay]] = {name: [] for name in cells}
     for runs in itertools.product(*region.values()):
         at = {dim: place for dim, (place, _) in zip(region, runs, strict=True)}
@@ -334,7 +334,7 @@ def _region(cells: Mapping[str, Cells], old: xr.Dataset, new: xr.Dataset) -> dic
         for dim, axis, numbers in zip(dims, each.array.grid.axes, each.numbers.T, strict=True):
             runs = _runs(name, dim, axis, np.unique(numbers), old, new)
             if region.setdefault(dim, runs) != runs:
-                raise CombineError(f"its variables are in different places along '{dim}'")
+                raise CombineError(f"its variables are in different places along '{dim}': {WRITE_AGAIN}")
     return region
 
 
@@ -353,8 +353,7 @@ def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old:
         return ((slice(0, n), slice(0, n)),)
     shown = int(np.diff(lines)[numbers].sum())
     raise CombineError(
-        f"variable '{name}' has {n} elements along '{dim}' now, and the store refers to {shown} of them: "
-        "write what it holds anew"
+        f"variable '{name}' has {n} elements along '{dim}' now, and the store refers to {shown} of them: {WRITE_AGAIN}"
     )
 
 
@@ -364,7 +363,9 @@ def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
         ours, theirs = there.variables[name], part.variables[name].transpose(*there.variables[name].dims)
         difference = values_differ(np.asarray(ours.values), np.asarray(theirs.values))
         if difference is not None:
-            raise CombineError(f"variable '{name}', whose values stand in the store, has others now: {difference}")
+            raise CombineError(
+                f"variable '{name}', whose values stand in the store, has others now: {difference}; {WRITE_AGAIN}"
+            )
 
 
 def _check_inline(
@@ -379,14 +380,18 @@ def _check_inline(
     new = found.expand_dims([dim for dim in dims if dim not in found.dims])
     sizes = {dim: sum(own.stop - own.start for _, own in runs) for dim, runs in region.items()}
     if new.sizes != {dim: sizes.get(dim, n) for dim, n in zip(dims, array.shape, strict=True)}:
-        raise CombineError(f"variable '{name}', whose values stand in the store, has sizes {dict(found.sizes)} now")
+        raise CombineError(
+            f"variable '{name}', whose values stand in the store, has sizes {dict(found.sizes)} now: {WRITE_AGAIN}"
+        )
     new = new.transpose(*dims)
     for at, own in pieces:
         cut = replace(array[at], dimension_names=dims)
         ours = loaded_variable(name, cut, storage, url=source.url).values
         difference = values_differ(np.asarray(ours), np.asarray(new[own].values))
         if difference is not None:
-            raise CombineError(f"variable '{name}', whose values stand in the store, has others now: {difference}")
+            raise CombineError(
+                f"variable '{name}', whose values stand in the store, has others now: {difference}; {WRITE_AGAIN}"
+            )
 
 
 def _inline_pieces(
@@ -416,11 +421,11 @@ def _overlays(
     """Give the new chunks for cells that refer to a source, and for EMPTY ones among them."""
     array = virtual_array(variable.transpose(*dims))
     if array is None:
-        raise CombineError(f"variable '{cells.array.name}' has no chunks of its own any more")
+        raise CombineError(f"variable '{cells.array.name}' has no chunks of its own any more: {WRITE_AGAIN}")
     spans = [_cells_between(axis, region[str(dim)]) for dim, axis in zip(dims, cells.array.grid.axes, strict=True)]
     low = tuple(begin for begin, _ in spans)
     if array.manifest.shape != tuple(end - begin for begin, end in spans):
-        raise ChunkAlignmentError(f"its chunks of variable '{cells.array.name}' are other ones now")
+        raise ChunkAlignmentError(f"its chunks of variable '{cells.array.name}' are other ones now: {WRITE_AGAIN}")
     there, manifest = cells.array.manifest.read(tuple(slice(begin, end) for begin, end in spans)), array.in_memory()
     own = np.zeros(there.shape, np.bool_)
     numbers = cells.numbers - np.array(low, np.int64)
@@ -435,5 +440,5 @@ def _cells_between(axis: ChunkAxis, side: slice) -> tuple[int, int]:
     lines: NDArray[np.int64] = axis.lines()
     begin, end = np.searchsorted(lines, [side.start, side.stop]).tolist()
     if lines[begin] != side.start or lines[end] != side.stop:
-        raise CombineError("its chunks begin or end within chunks of the store")
+        raise CombineError(f"its chunks begin or end within chunks of the store: {WRITE_AGAIN}")
     return begin, end

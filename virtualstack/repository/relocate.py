@@ -125,7 +125,8 @@ def _check_used(old: str, archive: Archive) -> None:
         return
     if any(old.startswith(begin) for begin in begins) and any(x.startswith(old) for x in _written(archive)):
         return
-    shown = ", ".join([f"'{begin}'" for begin in sorted(begins)[:_SHOWN]] + ["..."] * (len(begins) > _SHOWN)) or "none"
+    more = [f"{len(begins) - _SHOWN} more"] * (len(begins) > _SHOWN)
+    shown = ", ".join([f"'{begin}'" for begin in sorted(begins)[:_SHOWN]] + more) or "none"
     relative = [x for x in begins if x.startswith(PARENT) and _meet(prefixes.root(x), old)]
     remedy = (
         f"'{relative[0]}' is relative to the store, and moves with it: to relocate it, name it so"

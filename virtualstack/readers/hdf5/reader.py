@@ -148,8 +148,9 @@ class HDF5:
         own, library = (replace(self, metadata=x).read(url, storage, options) for x in ("auto", "library"))
         found = list(differences(own, library))
         if found:
+            more = f", and {len(found) - 5} more differences" if len(found) > 5 else ""
             raise MalformedFileError(
-                f"'{url}' is read otherwise by the HDF5 library: {'; '.join(found[:5])}. Read it with "
+                f"'{url}' is read otherwise by the HDF5 library: {'; '.join(found[:5])}{more}. Read it with "
                 "reader=HDF5(metadata='library'), and report it with the file",
                 url=url,
             )
