@@ -1,35 +1,30 @@
-"""Archives of netCDF/HDF5, GRIB and TIFF as one virtual xarray dataset, with no byte copied."""
+"""Archives of netCDF/HDF5, GRIB and TIFF as one virtual xarray dataset, with no byte copied.
+
+The import registers ``vds.virtual`` with xarray. Everything else is imported when it is first used.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from virtualstack import accessor as _accessor  # noqa: F401 - registers vds.virtual
-from virtualstack import errors, readers
-from virtualstack.api import (
-    combine_datasets,
-    open_virtual_dataset,
-    open_virtual_datatree,
-    open_virtual_mfdataset,
-    open_virtual_mfdatatree,
-)
-from virtualstack.combine import FromAttribute, FromName
-from virtualstack.loading import pyproj_before_eccodes as _pyproj_before_eccodes
-from virtualstack.manifests import (
-    ChunkEncoding,
-    ChunkGrid,
-    ChunkManifest,
-    Fill,
-    ManifestArray,
-    ManifestGroup,
-)
-from virtualstack.readers.registry import list_readers
-from virtualstack.scan import ScanResult, scan
-from virtualstack.store import ManifestStore
-from virtualstack.survey import Survey, survey
 
 if TYPE_CHECKING:
+    from virtualstack import errors, readers
+    from virtualstack.api import (
+        combine_datasets,
+        open_virtual_dataset,
+        open_virtual_datatree,
+        open_virtual_mfdataset,
+        open_virtual_mfdatatree,
+    )
+    from virtualstack.combine import FromAttribute, FromName
     from virtualstack.conversion import convert
+    from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+    from virtualstack.readers.registry import list_readers
     from virtualstack.repository import Repository
+    from virtualstack.scan import ScanResult, scan
+    from virtualstack.store import ManifestStore
+    from virtualstack.survey import Survey, survey
 
 __version__ = "0.1.0"
 
@@ -59,14 +54,35 @@ __all__ = [
     "survey",
 ]
 
+_NAMES = {
+    "api": (
+        "combine_datasets",
+        "open_virtual_dataset",
+        "open_virtual_datatree",
+        "open_virtual_mfdataset",
+        "open_virtual_mfdatatree",
+    ),
+    "combine": ("FromAttribute", "FromName"),
+    "conversion": ("convert",),
+    "manifests": ("ChunkEncoding", "ChunkGrid", "ChunkManifest", "Fill", "ManifestArray", "ManifestGroup"),
+    "readers.registry": ("list_readers",),
+    "repository": ("Repository",),
+    "scan": ("ScanResult", "scan"),
+    "store": ("ManifestStore",),
+    "survey": ("Survey", "survey"),
+}
+"""Public names by the module that has them."""
 
-_pyproj_before_eccodes()
-
-_LATE = {"Repository": "virtualstack.repository", "convert": "virtualstack.conversion"}
-"""What few sessions need, and what imports much."""
+_MODULES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
+    if name in ("errors", "readers"):
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(importlib.import_module(_LATE[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from xarray.backends import BackendEntrypoint
 
-from virtualstack.combine import reindex_dataset
-from virtualstack.dataset import (
-    declared_dataset,
-    loaded_variable,
-    refusals_of,
-    set_encoding,
-    to_group,
-    virtual_array,
-)
-from virtualstack.errors import MissingDependencyError, WriterError
-from virtualstack.manifests import FIRST, ChunkManifest, ManifestArray, ManifestGroup, describe, text_arrays
-from virtualstack.manifests.plain import ArrayForm
-from virtualstack.storage import Allow, Storage, StorageLike
+if TYPE_CHECKING:
+    from virtualstack.manifests import ManifestArray, ManifestGroup
+    from virtualstack.storage import Allow, StorageLike
+
+# ``import virtualstack`` imports this module to register the accessors. What they call is imported when it is called.
 
 __all__ = ["VirtualAccessor", "VirtualTreeAccessor"]
 
@@ -111,8 +101,9 @@ class _Writers:
             "missing": missing,
         }
         if append_dim is not None:
-            repository = importlib.import_module("virtualstack.repository")
-            repository.append_references(
+            from virtualstack.repository import append_references
+
+            append_references(
                 self.to_group(),
                 target,
                 append_dim,
@@ -124,9 +115,9 @@ class _Writers:
             return None
         if join != "exact" or not ordered or combine_options is not None:
             raise ValueError("ordered=, join= and combine_options= say how append_dim= adds to references")
-        writer = importlib.import_module("virtualstack.writers.kerchunk")
-        written: dict[str, Any] | None = writer.write_kerchunk(self.to_group(), target, **options)
-        return written
+        from virtualstack.writers.kerchunk import write_kerchunk
+
+        return write_kerchunk(self.to_group(), target, **options)
 
     def to_icechunk(
         self,
@@ -204,19 +195,21 @@ class _Writers:
         if append_dim is None and region is None:
             if combine_options is not None:
                 raise ValueError("combine_options say how append_dim= or region= add, and neither is given")
-            writer = importlib.import_module("virtualstack.writers.icechunk")
-            writer.write_icechunk(self.to_group(), store, mode=mode, **options)
+            from virtualstack.writers.icechunk import write_icechunk
+
+            write_icechunk(self.to_group(), store, mode=mode, **options)
             return
         if mode != "w-" or (append_dim is not None and region is not None):
             raise ValueError(
                 f"append_dim={append_dim!r} and region={region!r} each add to the group, and mode='w' replaces it "
                 f"(mode={mode!r}): give one of them"
             )
-        repository = importlib.import_module("virtualstack.repository")
+        from virtualstack.repository import append_icechunk, place_icechunk
+
         if append_dim is None:
-            repository.place_icechunk(self.to_group(), store, region, combine_options=combine_options, **options)
+            place_icechunk(self.to_group(), store, region, combine_options=combine_options, **options)
             return
-        repository.append_icechunk(
+        append_icechunk(
             self.to_group(),
             store,
             append_dim,
@@ -296,7 +289,8 @@ class _Writers:
         StorageError
             The store cannot be written.
         """
-        repository = importlib.import_module("virtualstack.repository")
+        from virtualstack.repository import append, place, save
+
         group, options = self.to_group(), {"storage": storage, "allow": allow, "message": message, "relative": relative}
         if append_dim is None and (join != "exact" or not ordered):
             raise ValueError(
@@ -305,7 +299,7 @@ class _Writers:
         if append_dim is None and region is None:
             if combine_options is not None:
                 raise ValueError("combine_options say how append_dim= or region= add to a store, and neither is given")
-            repository.save(group, target, mode=mode, **options)
+            save(group, target, mode=mode, **options)
             return
         if mode != "w-" or (append_dim is not None and region is not None):
             raise ValueError(
@@ -313,14 +307,14 @@ class _Writers:
                 f"holds (mode={mode!r}): give one of them"
             )
         if append_dim is None:
-            repository.place(group, target, region, combine_options=combine_options, **options)
+            place(group, target, region, combine_options=combine_options, **options)
             return
-        repository.append(
-            group, target, append_dim, ordered=ordered, join=join, combine_options=combine_options, **options
-        )
+        append(group, target, append_dim, ordered=ordered, join=join, combine_options=combine_options, **options)
 
 
 def _require_dask(chunks: object) -> None:
+    from virtualstack.errors import MissingDependencyError
+
     if chunks is not None and find_spec("dask") is None:
         raise MissingDependencyError("vds.virtual.open(chunks=...)", extra="dask")
 
@@ -359,11 +353,14 @@ class VirtualAccessor(_Writers):
             opened with ``unpack=True`` are decoded whatever they say, and characters are text, or are not, since then:
             ``concat_characters=False`` leaves out ``_Encoding`` alone.
         """
+        from virtualstack.dataset import to_group
+        from virtualstack.engine import VirtualStackBackendEntrypoint
+
         _require_dask(chunks)
         group: Any = _without_refusals(to_group(self._dataset))
         return xr.open_dataset(
             group,
-            engine=_engine(),
+            engine=VirtualStackBackendEntrypoint,
             join_characters=False,
             chunks=chunks,
             storage=storage,
@@ -379,6 +376,9 @@ class VirtualAccessor(_Writers):
         KeyError
             There is no such variable.
         """
+        from virtualstack.dataset import loaded_variable, to_group, virtual_array
+        from virtualstack.storage import Storage
+
         wanted = [names] if isinstance(names, str) else list(names)
         group = to_group(self._dataset)
         changed = {}
@@ -393,6 +393,8 @@ class VirtualAccessor(_Writers):
 
     def to_group(self) -> ManifestGroup:
         """Give the dataset as the plain group that writers and :class:`virtualstack.ManifestStore` take."""
+        from virtualstack.dataset import to_group
+
         return _checked(to_group(self._dataset))
 
     # -- changes ----------------------------------------------------------------------------------------------
@@ -433,6 +435,8 @@ class VirtualAccessor(_Writers):
         >>> vds.virtual.open()["a"].values
         array([0.5, 1. , nan])
         """
+        from virtualstack.dataset import set_encoding
+
         return set_encoding(self._dataset, encodings)
 
     def reindex(
@@ -466,6 +470,8 @@ class VirtualAccessor(_Writers):
         ValueError
             The labels cannot be looked up.
         """
+        from virtualstack.combine import reindex_dataset
+
         labels = {**(indexers or {}), **indexers_kwargs}
         return reindex_dataset(self._dataset, labels, method=method, tolerance=tolerance, fill_value=fill_value)
 
@@ -518,13 +524,15 @@ class VirtualAccessor(_Writers):
         StorageError
             Chunks cannot be read, or the file not be written.
         """
+        from virtualstack.dataset import declared_dataset
+        from virtualstack.repository import overwrite
+
         dataset = declared_dataset(self._dataset).copy()
         array = _arrays(dataset).get(name)
         if array is None:
             if name not in dataset.variables:
                 raise KeyError(f"no variable '{name}'; the virtual ones are {sorted(_arrays(dataset))}")
             raise ValueError(f"the values of variable '{name}' are loaded: change them as those of any xarray dataset")
-        overwrite = importlib.import_module("virtualstack.repository").overwrite
         dims = tuple(map(str, dataset.variables[name].dims))
         array = replace(array, dimension_names=dims)
         dataset.variables[name].data = overwrite(array, name, region, values, to, raw=raw, storage=storage)
@@ -557,12 +565,16 @@ class VirtualAccessor(_Writers):
     @property
     def nbytes(self) -> int:
         """Bytes that the manifests take in memory; pages of references opened lazily are kept apart, in a cache."""
+        from virtualstack.manifests import ChunkManifest
+
         manifests = [x for array in _arrays(self._dataset).values() if isinstance(x := array.manifest, ChunkManifest)]
         return sum(x.entries.nbytes + (0 if x.starts is None else x.starts.nbytes) + len(x.inline) for x in manifests)
 
     @property
     def locations(self) -> pd.DataFrame:
         """Sources: columns ``url``, ``size`` (bytes, if known), ``refs`` and ``bytes`` used of it."""
+        from virtualstack.manifests import FIRST
+
         refs: dict[str, int] = {}
         used: dict[str, int] = {}
         sizes: dict[str, int | None] = {}
@@ -608,7 +620,11 @@ class VirtualAccessor(_Writers):
         ``detail``
             Shape, sources and codecs, and the differences with the number of chunks concerned.
         """
-        how_taken = importlib.import_module("virtualstack.writers.kerchunk").how_taken
+        from virtualstack.dataset import refusals_of, virtual_array
+        from virtualstack.manifests import describe
+        from virtualstack.manifests.plain import ArrayForm
+        from virtualstack.writers.kerchunk import how_taken
+
         rows: list[tuple[Any, ...]] = []
         refusals = refusals_of(self._dataset)
         kept = {x.path: x for x in refusals if x.kind in ("inlined", "packed")}
@@ -638,6 +654,8 @@ class VirtualAccessor(_Writers):
 
 
 def _arrays(dataset: xr.Dataset) -> dict[str, ManifestArray]:
+    from virtualstack.dataset import virtual_array
+
     arrays = {str(name): virtual_array(variable) for name, variable in dataset.variables.items()}
     return {name: array for name, array in arrays.items() if array is not None}
 
@@ -670,6 +688,8 @@ class VirtualTreeAccessor(_Writers):
         WriterError
             It cannot be said of all chunks of a variable.
         """
+        from virtualstack.dataset import set_encoding
+
         tree: xr.DataTree = self._tree.copy()
         by_group: dict[str, dict[str, Mapping[str, Any]]] = {}
         for path, its in encodings.items():
@@ -692,11 +712,13 @@ class VirtualTreeAccessor(_Writers):
 
     def open(self, *, chunks: Any = None, storage: StorageLike = None, **options: Any) -> xr.DataTree:
         """Give the tree as ordinary lazy datasets with values; parameters are those of :meth:`VirtualAccessor.open`."""
+        from virtualstack.engine import VirtualStackBackendEntrypoint
+
         _require_dask(chunks)
         group: Any = _without_refusals(_group_of_tree(self._tree))
         return xr.open_datatree(
             group,
-            engine=_engine(),
+            engine=VirtualStackBackendEntrypoint,
             join_characters=False,
             chunks=chunks,
             storage=storage,
@@ -708,6 +730,8 @@ class VirtualTreeAccessor(_Writers):
 
 
 def _group_of_tree(tree: xr.DataTree) -> ManifestGroup:
+    from virtualstack.dataset import to_group
+
     own = to_group(tree.to_dataset(inherit=False))
     return replace(own, groups={name: _group_of_tree(child) for name, child in tree.children.items()})
 
@@ -720,6 +744,9 @@ def _checked(group: ManifestGroup) -> ManifestGroup:
     WriterError
         There are such.
     """
+    from virtualstack.errors import WriterError
+    from virtualstack.manifests import text_arrays
+
     for path, node in group.walk():
         for name in sorted(text_arrays(node)):
             dim = (node.arrays[name].dimension_names or ())[-1]
@@ -731,12 +758,6 @@ def _checked(group: ManifestGroup) -> ManifestGroup:
                 feature="letters",
             )
     return group
-
-
-def _engine() -> type[BackendEntrypoint]:
-    """Give our engine; by its name, xarray would load every one that is installed."""
-    engine: type[BackendEntrypoint] = importlib.import_module("virtualstack.engine").VirtualStackBackendEntrypoint
-    return engine
 
 
 def _without_refusals(group: ManifestGroup) -> ManifestGroup:
