@@ -17,6 +17,7 @@ from virtualstack.api import Unsupported, account_for, select_group
 from virtualstack.dataset import text_coordinates
 from virtualstack.errors import ReaderError
 from virtualstack.lazy import variable_of
+from virtualstack.loading import pyproj_before_eccodes
 from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.manifest_store import At, ManifestStore
@@ -25,6 +26,10 @@ from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Stale, Storage, StorageLike, urls_of
 
 __all__ = ["VirtualStackBackendEntrypoint"]
+
+# xarray loads all installed engines in the order of their names, before the first that it uses. This one has a second
+# name that sorts before "cfgrib", whose engine loads eccodes.
+pyproj_before_eccodes()
 
 _NO_NAME = "__values__"
 """The name in a file of what xarray shows as a variable without a name, with the key ``None``."""

@@ -7,12 +7,15 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+from virtualstack.loading import pyproj_before_eccodes
+
 __all__ = ["cfgrib_of", "eccodes_of", "owner_of"]
 
 
 @functools.cache
 def eccodes_of() -> ModuleType:
-    """Import eccodes."""
+    """Import eccodes, and pyproj before it."""
+    pyproj_before_eccodes()
     return importlib.import_module("eccodes")
 
 
