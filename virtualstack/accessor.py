@@ -101,7 +101,7 @@ class _Writers:
             "missing": missing,
         }
         if append_dim is not None:
-            from virtualstack.repository import append_references
+            from virtualstack.repository.references import append_references
 
             append_references(
                 self.to_group(),
@@ -195,7 +195,7 @@ class _Writers:
         if append_dim is None and region is None:
             if combine_options is not None:
                 raise ValueError("combine_options say how append_dim= or region= add, and neither is given")
-            from virtualstack.writers.icechunk import write_icechunk
+            from virtualstack.writers.icechunk.write import write_icechunk
 
             write_icechunk(self.to_group(), store, mode=mode, **options)
             return
@@ -204,7 +204,7 @@ class _Writers:
                 f"append_dim={append_dim!r} and region={region!r} each add to the group, and mode='w' replaces it "
                 f"(mode={mode!r}): give one of them"
             )
-        from virtualstack.repository import append_icechunk, place_icechunk
+        from virtualstack.repository.icechunk import append_icechunk, place_icechunk
 
         if append_dim is None:
             place_icechunk(self.to_group(), store, region, combine_options=combine_options, **options)
@@ -291,7 +291,8 @@ class _Writers:
         """
         from virtualstack.repository import append, place, save
 
-        group, options = self.to_group(), {"storage": storage, "allow": allow, "message": message, "relative": relative}
+        group = self.to_group()
+        options: dict[str, Any] = {"storage": storage, "allow": allow, "message": message, "relative": relative}
         if append_dim is None and (join != "exact" or not ordered):
             raise ValueError(
                 f"join={join!r} and ordered={ordered} say how append_dim= adds to a store, which is not given"

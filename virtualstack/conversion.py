@@ -10,7 +10,8 @@ from virtualstack.api import account_for
 from virtualstack.errors import WriterError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
-from virtualstack.repository import save, save_icechunk
+from virtualstack.repository import save
+from virtualstack.repository.icechunk_repositories import save_icechunk
 from virtualstack.scan import scan
 from virtualstack.storage import Allow, Storage, StorageLike, urls_of
 from virtualstack.storage.listing import found_url

@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 from virtualstack.readers.icechunk import read_session
-from virtualstack.writers.icechunk import write_icechunk
+from virtualstack.writers.icechunk.write import write_icechunk
 
 sys.path.insert(0, str(Path(__file__).parent))
 from reference_cube import CHUNKS, group_of

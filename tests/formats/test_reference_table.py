@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from virtualstack.errors import MalformedFileError
+from virtualstack.formats.json_text import parse_json
 from virtualstack.formats.metadata import ArrayMetadata
-from virtualstack.formats.reference_table import ReferenceTable, parse_json
+from virtualstack.formats.reference_table import ReferenceTable
 from virtualstack.formats.references import WHOLE
 from virtualstack.manifests import ChunkEncoding, Fill
 

@@ -7,8 +7,9 @@ import pytest
 from tests.amount import examples
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats import reference_text
+from virtualstack.formats.json_text import parse_json
 from virtualstack.formats.metadata import ArrayMetadata
-from virtualstack.formats.reference_table import ReferenceTable, parse_json
+from virtualstack.formats.reference_table import ReferenceTable
 from virtualstack.formats.reference_text import load_json, split_text
 from virtualstack.formats.references import build_manifest
 from virtualstack.location import Location

@@ -23,11 +23,12 @@ from virtualstack.manifests import (
     ManifestGroup,
     inline_array,
 )
+from virtualstack.manifests.overlay import Overlay
 from virtualstack.readers.manifest_store import open_snapshot, permission_of
 from virtualstack.reading import read_array
 from virtualstack.storage import ObjectStore, Storage
 from virtualstack.writers.manifest_store.commit import EMPTY_STORE
-from virtualstack.writers.manifest_store.write import Overlay, write_group
+from virtualstack.writers.manifest_store.write import write_group
 
 WIDTH = 4
 ALLOW = ("file:///",)

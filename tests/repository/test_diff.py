@@ -25,8 +25,8 @@ from tests.repository.stores import (
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.formats.manifest_store.names import snapshot_key
 from virtualstack.manifests import ManifestGroup, inline_array
+from virtualstack.manifests.boxes import merged
 from virtualstack.repository import Repository
-from virtualstack.repository.extents import merged
 
 
 @pytest.fixture

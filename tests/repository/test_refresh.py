@@ -16,7 +16,7 @@ from tests.repository.growing import dataset, values, virtual, write
 from tests.servers import RangeServer
 from virtualstack.errors import ConflictError, SourceChangedError, StorageError
 from virtualstack.formats.manifest_store.archive import Archive
-from virtualstack.repository.cells import boxes_of
+from virtualstack.manifests.boxes import boxes_of
 
 
 def read(url, **options):

@@ -43,7 +43,7 @@ from virtualstack.errors import (
 )
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
-from virtualstack.repository import save_icechunk
+from virtualstack.repository.icechunk_repositories import save_icechunk
 from virtualstack.sample import SAMPLES, sample_files
 from virtualstack.storage import Storage
 from virtualstack.storage.listing import find_urls

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
+from virtualstack.formats.json_text import parse_json
 from virtualstack.formats.parquet_pages import unpacked_size
-from virtualstack.formats.reference_table import inline_bytes, parse_json
+from virtualstack.formats.reference_table import inline_bytes
 from virtualstack.formats.references import WHOLE, References
 
 __all__ = ["ParquetTable", "check_size", "read_record"]

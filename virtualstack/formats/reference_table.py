@@ -17,26 +17,13 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
 from virtualstack.formats.chunk_keys import cells_of_keys
+from virtualstack.formats.json_text import parse_json
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.plain_references import PlainReferences, are_metadata, below
 from virtualstack.formats.references import WHOLE, References
 from virtualstack.formats.templates import generate, render
 
-__all__ = ["ReferenceTable", "inline_bytes", "parse_json"]
-
-
-def parse_json(text: str | bytes | bytearray, /, *, where: str) -> Any:
-    """Parse JSON as Python does: with NaN.
-
-    Raises
-    ------
-    MalformedFileError
-        It is not JSON, or nested too deeply.
-    """
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MalformedFileError(f"'{where}' is not JSON: {error}; write the references anew") from error
+__all__ = ["ReferenceTable", "inline_bytes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFe
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
+from virtualstack.manifests.manifest import MAX_CELLS
 
 __all__ = [
     "WHOLE",
@@ -30,8 +31,6 @@ _UNKNOWN = np.int64(-1)
 WHOLE = -1
 """Length of a reference to a whole file."""
 
-MAX_CELLS = 1 << 28
-"""Chunks that a grid may have: metadata of a few bytes can ask for any number of them."""
 
 type Locate = Callable[[str], Location]
 """Makes a location of a URL as it stands in references."""

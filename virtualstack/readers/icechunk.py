@@ -25,9 +25,9 @@ from virtualstack.errors import (
 from virtualstack.formats.hierarchy import build_group
 from virtualstack.formats.icechunk import NATIVE, import_icechunk, place_batches, reason_of, url_from_icechunk
 from virtualstack.formats.icechunk_manifest import Checksum, Checksums, node_id, read_checksums
+from virtualstack.formats.json_text import parse_json
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.one_page import one_page
-from virtualstack.formats.reference_table import parse_json
 from virtualstack.formats.shards import Shards
 from virtualstack.location import Location, local_path, split_url
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError
 from virtualstack.formats.hierarchy import array_paths, build_group
+from virtualstack.formats.json_text import parse_json
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.parquet_table import ParquetTable
-from virtualstack.formats.reference_table import ReferenceTable, parse_json
+from virtualstack.formats.reference_table import ReferenceTable
 from virtualstack.formats.reference_text import load_json, split_text
 from virtualstack.formats.references import References, build_manifest
 from virtualstack.location import Location, absolute_url

@@ -16,7 +16,7 @@ from virtualstack.manifests import FIRST, ManifestArray
 from virtualstack.manifests.rows import distinct_rows
 from virtualstack.repository.shown import Shown
 
-__all__ = ["WRITE_AGAIN", "Cells", "boxes_of", "cells_of_sources"]
+__all__ = ["WRITE_AGAIN", "Cells", "cells_of_sources"]
 
 WRITE_AGAIN = "write the store again, from all of its files, with vds.virtual.to_manifest_store(..., mode='w')"
 """What helps where elements of a source have no place in a store."""
@@ -100,24 +100,3 @@ def _cells_by_code(
     cells, own = cells[order], own[order]
     lines = [0, *(np.flatnonzero(own[1:] != own[:-1]) + 1).tolist(), len(own)]
     return ((int(own[a]), cells[a:b]) for a, b in itertools.pairwise(lines) if a < b)
-
-
-def boxes_of(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Give boxes, first cells and last cells and one more, that hold what is marked and nothing else.
-
-    >>> list(boxes_of(np.array([[True, True], [True, True], [False, True]])))
-    [((0, 0), (2, 2)), ((2, 1), (3, 2))]
-    """
-    if not mask.ndim or mask.all():
-        if mask.size and mask.all():
-            yield (0,) * mask.ndim, mask.shape
-        return
-    rows = mask.reshape(len(mask), -1)
-    lines = [0, *(np.flatnonzero((rows[1:] != rows[:-1]).any(1)) + 1).tolist(), len(mask)]
-    for begin, end in itertools.pairwise(lines):
-        if mask.ndim == 1:
-            if mask[begin]:
-                yield (begin,), (end,)
-        else:
-            for low, high in boxes_of(mask[begin]):
-                yield (begin, *low), (end, *high)

@@ -16,9 +16,9 @@ from virtualstack.formats.manifest_store.placements import Placements
 from virtualstack.formats.manifest_store.snapshot import ArrayNode, Snapshot
 from virtualstack.formats.plain_headers import ArrayHeader
 from virtualstack.manifests import ChunkAxis, same_value
+from virtualstack.manifests.boxes import Box, bounding, clipped, grown, merged
 from virtualstack.printable import printable
 from virtualstack.reading import read_array
-from virtualstack.repository.extents import Box, bounding, clipped, grown, merged
 from virtualstack.writers.manifest_store.edit import rows_from, rows_since
 
 __all__ = ["Changed", "Diff", "diff"]

@@ -11,6 +11,7 @@ import numpy as np
 
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
+from virtualstack.manifests.overlay import Overlay
 from virtualstack.readers.icechunk import read_session
 from virtualstack.repository.append import appended
 from virtualstack.repository.fitting import Fitting
@@ -24,7 +25,6 @@ from virtualstack.writers.icechunk.write import (
     group_path,
     write_group,
 )
-from virtualstack.writers.manifest_store.write import Overlay
 from virtualstack.writers.missing import Missing
 
 __all__ = ["append_icechunk", "place_icechunk"]

@@ -13,8 +13,8 @@ from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
 from virtualstack.readers.icechunk import options_of_s3, repository_storage
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.local import LocalTarget
-from virtualstack.writers.icechunk import write_icechunk
 from virtualstack.writers.icechunk.places import container_prefix
+from virtualstack.writers.icechunk.write import write_icechunk
 
 __all__ = ["save_icechunk"]
 

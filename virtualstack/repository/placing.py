@@ -17,15 +17,15 @@ from virtualstack.dataset import loaded_variable, virtual_array
 from virtualstack.errors import ChunkAlignmentError
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, ManifestArray
+from virtualstack.manifests.boxes import Box
+from virtualstack.manifests.overlay import Overlay
 from virtualstack.readers.base import ReadOptions
 from virtualstack.repository.boxes import Side
-from virtualstack.repository.extents import Box
 from virtualstack.repository.fitting import Fitting, lacking
 from virtualstack.repository.precedence import Meeting, Prefer, is_preferred, meeting_of
 from virtualstack.repository.region import overlay_on
 from virtualstack.scan import scan
 from virtualstack.verify import values_differ
-from virtualstack.writers.manifest_store.write import Overlay
 
 __all__ = ["Axis", "Placing"]
 

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from virtualstack.errors import CombineError, SourceChangedError
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkGrid, ChunkManifest, ManifestArray
+from virtualstack.manifests.boxes import Box, boxes_of
 from virtualstack.manifests.joining import align
 from virtualstack.manifests.rows import distinct_rows
 from virtualstack.manifests.unify import unify
-from virtualstack.repository.cells import boxes_of
-from virtualstack.repository.extents import Box
 from virtualstack.storage.source import check_version
 
 __all__ = ["Candidate", "Meeting", "Prefer", "check_prefer", "is_changed", "is_preferred", "meeting_of"]

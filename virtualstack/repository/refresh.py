@@ -30,9 +30,11 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
 )
+from virtualstack.manifests.boxes import boxes_of
+from virtualstack.manifests.overlay import Overlay
 from virtualstack.printable import printable
 from virtualstack.readers.base import Reader, ReadOptions
-from virtualstack.repository.cells import WRITE_AGAIN, Cells, boxes_of, cells_of_sources
+from virtualstack.repository.cells import WRITE_AGAIN, Cells, cells_of_sources
 from virtualstack.repository.fitting import Fitting, fitted
 from virtualstack.repository.freshness import SourceProblem, stale_sources
 from virtualstack.repository.nodes import bundled_in, with_inherited
@@ -43,7 +45,6 @@ from virtualstack.scan import scan
 from virtualstack.scan.workers import ExecutorLike
 from virtualstack.storage import Storage
 from virtualstack.verify import values_differ
-from virtualstack.writers.manifest_store.write import Overlay
 
 __all__ = ["OnMissing", "Refreshed", "Rescan", "refresh"]
 

@@ -15,11 +15,11 @@ from virtualstack.combine.same import the_same
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError
 from virtualstack.manifests import MISSING, ChunkAxis, ManifestArray, ManifestGroup
+from virtualstack.manifests.boxes import boxes_of
+from virtualstack.manifests.overlay import Overlay
 from virtualstack.repository.boxes import Side, cells_of, side_of
-from virtualstack.repository.cells import boxes_of
 from virtualstack.repository.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, part_of
 from virtualstack.repository.nodes import bundled_in, each_node, group_from
-from virtualstack.writers.manifest_store.write import Overlay
 
 __all__ = ["Region", "overlay_on", "placed", "sliced", "with_dims"]
 

@@ -10,9 +10,10 @@ from virtualstack.formats.manifest_store.archive import Permission
 from virtualstack.formats.manifest_store.history import archive_of, group_of
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests.overlay import Overlay
 from virtualstack.readers.manifest_store import check_labels, open_snapshot, permission_of
 from virtualstack.storage import Allow, ObjectStore
-from virtualstack.writers.manifest_store.write import Overlay, write_group
+from virtualstack.writers.manifest_store.write import write_group
 
 __all__ = ["Stored"]
 

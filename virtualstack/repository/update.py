@@ -20,6 +20,7 @@ from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests.overlay import Overlay
 from virtualstack.repository.boxes import Side
 from virtualstack.repository.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, part_of
 from virtualstack.repository.nodes import bundled_in, each_node, group_from, labels_by_path, with_labels
@@ -27,7 +28,6 @@ from virtualstack.repository.placing import Axis, Placing
 from virtualstack.repository.precedence import Prefer, is_changed
 from virtualstack.repository.region import with_dims
 from virtualstack.storage.concurrently import concurrently
-from virtualstack.writers.manifest_store.write import Overlay
 
 __all__ = ["updated"]
 

@@ -8,12 +8,12 @@ from typing import Any
 from virtualstack.formats.manifest_store.names import new_id
 from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup, inline_array
+from virtualstack.manifests.overlay import Overlay
 from virtualstack.reading import read_array
 from virtualstack.repository.stored import Stored
 from virtualstack.repository.touched import Patch
 from virtualstack.storage import Storage
 from virtualstack.writers.manifest_store.values import write_values
-from virtualstack.writers.manifest_store.write import Overlay
 
 __all__ = ["write"]
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.formats.references import MAX_CELLS
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.manifests.manifest import MAX_CELLS
 from virtualstack.readers.dmrpp.dap import read_number
 from virtualstack.readers.dmrpp.faults import BadValueError, RefusedError
 from virtualstack.readers.dmrpp.rows import Columns, Rows

@@ -10,9 +10,9 @@ import numpy as np
 
 from virtualstack.manifests import ENTRY, ChunkGrid, ChunkManifest, Fill, ManifestArray
 from virtualstack.manifests.functions import concatenate
+from virtualstack.manifests.manifest import MAX_CELLS
 from virtualstack.readers.hdf5.fills import given_fill
 from virtualstack.readers.hdf5.library import Library
-from virtualstack.readers.hdf5.references import MAX_CELLS
 from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout
 from virtualstack.readers.hdf5.tree import Variable
 

@@ -16,6 +16,7 @@ from virtualstack.codecs.pipeline import decode
 from virtualstack.errors import MalformedFileError
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.manifests.manifest import MAX_CELLS
 from virtualstack.readers.hdf5.chunks import UnlistableChunksError
 from virtualstack.readers.hdf5.contiguous import Segment, contiguous_chunks
 from virtualstack.readers.hdf5.datatypes import packed
@@ -36,11 +37,7 @@ from virtualstack.readers.hdf5.virtual_datasets import virtual_chunks
 from virtualstack.readers.hdf5.virtual_sources import Chain, Datasets
 from virtualstack.storage import Storage
 
-__all__ = ["MAX_CELLS", "FileContext", "references"]
-
-MAX_CELLS = 1 << 28
-"""Cells of a chunk grid. So many take some seconds to open, and no memory but for chunks that were written; what copies
-the entries, such as joining, takes 24 bytes a cell: 6 GB."""
+__all__ = ["FileContext", "references"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

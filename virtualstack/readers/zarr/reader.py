@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Protocol
 
 from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError, StorageError
 from virtualstack.formats.hierarchy import build_group
+from virtualstack.formats.json_text import parse_json
 from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.formats.one_page import one_page
-from virtualstack.formats.reference_table import parse_json
 from virtualstack.manifests import Manifest, ManifestGroup
 from virtualstack.readers.base import ReadOptions
 from virtualstack.readers.zarr.archive import Archive

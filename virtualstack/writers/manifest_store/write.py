@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 from virtualstack.errors import ConflictError, SourceNotFoundError
@@ -15,36 +15,21 @@ from virtualstack.formats.manifest_store.names import SEGMENTS
 from virtualstack.formats.manifest_store.snapshot import Snapshot, check_names
 from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.formats.plain_headers import ArrayHeader, same_group_header, same_header
-from virtualstack.manifests import INLINE, ChunkManifest, Manifest, ManifestArray, ManifestGroup
+from virtualstack.manifests import INLINE, ChunkManifest, ManifestArray, ManifestGroup
+from virtualstack.manifests.overlay import Overlay
 from virtualstack.storage import ObjectStore
 from virtualstack.writers.manifest_store.commit import check_there, commit
 from virtualstack.writers.manifest_store.edit import ArrayEdit, Edit
 from virtualstack.writers.manifest_store.placing import Piece, columns_of, pieces_of, place
 from virtualstack.writers.manifest_store.segment import SegmentWriter
 
-__all__ = ["Overlay", "edit_of", "is_bundled", "write_group"]
+__all__ = ["edit_of", "is_bundled", "write_group"]
 
 _SMALL = 1 << 16
 """Bytes of a loaded variable that is bundled though it is no dimension coordinate."""
 
 _MOST = 1 << 28
 """Bytes of one that is not bundled though it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Overlay:
-    """Chunks that come over those of an array, on its grid.
-
-    Parameters
-    ----------
-    manifest
-        Of the chunks; their fills are of the dtype of the array.
-    begin
-        First cell of them in the array.
-    """
-
-    manifest: Manifest
-    begin: tuple[int, ...]
 
 
 def write_group(

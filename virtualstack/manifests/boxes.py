@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Box", "bounding", "clipped", "grown", "merged"]
+__all__ = ["Box", "bounding", "boxes_of", "clipped", "grown", "merged"]
 
 type Box = tuple[tuple[int, int], ...]
 
@@ -72,3 +73,24 @@ def bounding(differ: NDArray[np.bool_], /) -> list[Box]:
     if not differ.any():
         return []
     return [tuple((int(where.min()), int(where.max()) + 1) for where in np.nonzero(differ))] if differ.ndim else [()]
+
+
+def boxes_of(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Give boxes, first cells and last cells and one more, that hold what is marked and nothing else.
+
+    >>> list(boxes_of(np.array([[True, True], [True, True], [False, True]])))
+    [((0, 0), (2, 2)), ((2, 1), (3, 2))]
+    """
+    if not mask.ndim or mask.all():
+        if mask.size and mask.all():
+            yield (0,) * mask.ndim, mask.shape
+        return
+    rows = mask.reshape(len(mask), -1)
+    lines = [0, *(np.flatnonzero((rows[1:] != rows[:-1]).any(1)) + 1).tolist(), len(mask)]
+    for begin, end in itertools.pairwise(lines):
+        if mask.ndim == 1:
+            if mask[begin]:
+                yield (begin,), (end,)
+        else:
+            for low, high in boxes_of(mask[begin]):
+                yield (begin, *low), (end, *high)
