@@ -241,7 +241,7 @@ def described(path: Path) -> Any:
     """Read the group of a file as ``open_virtual_datatree`` does."""
     from virtualstack.readers.base import ReadOptions
     from virtualstack.readers.manifest_store import ManifestStore
-    from virtualstack.scan import scan
+    from virtualstack.scanning import scan
 
     reader = ManifestStore(allow=["file:///"]) if path.suffix == ".vstack" else None  # the source lies elsewhere
     (group,) = scan([path], reader=reader, options=ReadOptions(is_tree=True))

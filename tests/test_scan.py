@@ -21,9 +21,9 @@ from tests.scan_readers import Backwards, Noting, Troubled
 from tests.servers import RangeServer
 from virtualstack.errors import MalformedFileError, ReaderError, StorageError, UnknownFormatError
 from virtualstack.readers import ReadOptions
-from virtualstack.scan.job import Job
-from virtualstack.scan.progress import show_progress
-from virtualstack.scan.workers import find_workers
+from virtualstack.scanning.job import Job
+from virtualstack.scanning.progress import show_progress
+from virtualstack.scanning.workers import find_workers
 from virtualstack.storage import Storage, open_source
 
 N = 7

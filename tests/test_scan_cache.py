@@ -29,10 +29,10 @@ from virtualstack.errors import ManifestError, StorageError
 from virtualstack.formats.plain_values import Heap, UnstorableError, from_dtype, from_value, to_dtype, to_value
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.scan.cache import ScanCache
-from virtualstack.scan.marks import marks_of
-from virtualstack.scan.plain_groups import from_group, to_group
-from virtualstack.scan.versions import Version
+from virtualstack.scanning.cache import ScanCache
+from virtualstack.scanning.marks import marks_of
+from virtualstack.scanning.plain_groups import from_group, to_group
+from virtualstack.scanning.versions import Version
 from virtualstack.storage import Storage
 
 N = 6
@@ -119,7 +119,7 @@ def test_other_options_are_other_entries(files, reads, tmp_path):
 
 def test_other_versions_of_virtualstack_are_other_entries(files, reads, monkeypatch):
     reads(files)
-    monkeypatch.setattr(sys.modules["virtualstack.scan.cache"], "version", lambda name: "999")
+    monkeypatch.setattr(sys.modules["virtualstack.scanning.cache"], "version", lambda name: "999")
     assert len(reads(files)[1]) == N
 
 
@@ -129,7 +129,7 @@ def test_other_libraries_are_other_entries(files, tmp_path, monkeypatch):
     vs.scan(files, cache=cache)
     vs.scan(files, cache=cache)
     assert len(entries(cache)) == N
-    monkeypatch.setattr(sys.modules["virtualstack.scan.cache"], "find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["virtualstack.scanning.cache"], "find_spec", lambda name: None)
     vs.scan(files, cache=cache)
     assert len(entries(cache)) == 2 * N
 
@@ -305,7 +305,7 @@ def test_which_options_make_another_storage():
 def test_the_mark_of_a_store_is_the_same_in_every_process(files, tmp_path):
     """Which gives its options in any order."""
     script = (
-        "from obstore.store import S3Store; from virtualstack.scan.marks import marks_of; "
+        "from obstore.store import S3Store; from virtualstack.scanning.marks import marks_of; "
         "from virtualstack.storage import Storage; "
         "config = dict.fromkeys(['endpoint', 'access_key_id', 'secret_access_key', 'region'], 'x'); "
         "print(marks_of(Storage(given=(('', S3Store('b', config=config)),))))"
@@ -702,7 +702,7 @@ def test_chunks_of_all_arrays_together_are_bounded(monkeypatch):
     group = ManifestGroup(arrays={"a": array}, groups={"g": ManifestGroup(arrays={"b": array})})
     heap = Heap()
     data = from_group(group, heap)
-    monkeypatch.setattr(sys.modules["virtualstack.scan.plain_groups"], "_MAX_CELLS", 119)
+    monkeypatch.setattr(sys.modules["virtualstack.scanning.plain_groups"], "_MAX_CELLS", 119)
     with pytest.raises(ManifestError, match="more than 119 chunks"):
         to_group(data, memoryview(b"".join(heap.parts)))
     with pytest.raises(UnstorableError, match="120 chunks"):

@@ -15,7 +15,7 @@ import pytest
 import virtualstack as vs
 from tests.scan_groups import make
 from tests.scan_readers import Troubled
-from virtualstack.scan.threads import DaemonThreads, within
+from virtualstack.scanning.threads import DaemonThreads, within
 
 N = 6
 EXECUTORS = [None, "threads", "given threads", "given processes", pytest.param("processes", marks=pytest.mark.slow)]

@@ -14,8 +14,8 @@ from tests.latency_server import LatencyServer
 from tests.scan_groups import assert_same, make
 from tests.servers import RangeServer
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
-from virtualstack.scan import retries as retries_module
-from virtualstack.scan.retries import asking_again, with_retries
+from virtualstack.scanning import retries as retries_module
+from virtualstack.scanning.retries import asking_again, with_retries
 from virtualstack.storage import Storage, passing
 from virtualstack.storage.passing import may_pass
 

@@ -12,10 +12,10 @@ from tests.amount import examples
 from virtualstack.errors import ReaderError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers import ReadOptions
-from virtualstack.scan import schedule
-from virtualstack.scan.job import Job
-from virtualstack.scan.schedule import Schedule
-from virtualstack.scan.workers import Workers
+from virtualstack.scanning import schedule
+from virtualstack.scanning.job import Job
+from virtualstack.scanning.schedule import Schedule
+from virtualstack.scanning.workers import Workers
 from virtualstack.storage import Storage
 
 SLOW, KILLER, BUG = "slow", "killer", "bug"

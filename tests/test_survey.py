@@ -20,11 +20,11 @@ from tests.amount import examples
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
 from virtualstack.readers.hdf5.reader import HDF5
 from virtualstack.storage import MemoryTarget
-from virtualstack.survey import along
-from virtualstack.survey import line as survey_line
-from virtualstack.survey.coverage import Gap, Shared, count_shared, find_gaps, find_interleaved
-from virtualstack.survey.eras import find_eras
-from virtualstack.survey.facts import collect_facts, describe_fact
+from virtualstack.surveying import along
+from virtualstack.surveying import line as survey_line
+from virtualstack.surveying.coverage import Gap, Shared, count_shared, find_gaps, find_interleaved
+from virtualstack.surveying.eras import find_eras
+from virtualstack.surveying.facts import collect_facts, describe_fact
 
 EPOCH = "days since 2000-01-01"
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
     from virtualstack.readers.registry import list_readers
     from virtualstack.repository import Repository
-    from virtualstack.scan import ScanResult, scan
+    from virtualstack.scanning import ScanResult, scan
     from virtualstack.store import ManifestStore
-    from virtualstack.survey import Survey, survey
+    from virtualstack.surveying import Survey, survey
 
 __version__ = "0.1.0"
 
@@ -67,9 +67,9 @@ _NAMES = {
     "manifests": ("ChunkEncoding", "ChunkGrid", "ChunkManifest", "Fill", "ManifestArray", "ManifestGroup"),
     "readers.registry": ("list_readers",),
     "repository": ("Repository",),
-    "scan": ("ScanResult", "scan"),
+    "scanning": ("ScanResult", "scan"),
     "store": ("ManifestStore",),
-    "survey": ("Survey", "survey"),
+    "surveying": ("Survey", "survey"),
 }
 """Public names by the module that has them."""
 

@@ -12,7 +12,7 @@ from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.repository import save
 from virtualstack.repository.icechunk_repositories import save_icechunk
-from virtualstack.scan import scan
+from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Storage, StorageLike, urls_of
 from virtualstack.storage.listing import found_url
 from virtualstack.writers.kerchunk import SUFFIXES as REFERENCES

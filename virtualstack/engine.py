@@ -21,7 +21,7 @@ from virtualstack.loading import pyproj_before_eccodes
 from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.manifest_store import At, ManifestStore
-from virtualstack.scan import scan
+from virtualstack.scanning import scan
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Stale, Storage, StorageLike, urls_of
 

@@ -15,8 +15,8 @@ from tests.servers import RangeServer
 from virtualstack.errors import SourceChangedError, StorageError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.reading import read_array
-from virtualstack.scan.retries import with_retries
-from virtualstack.scan.versions import WatchedStorage
+from virtualstack.scanning.retries import with_retries
+from virtualstack.scanning.versions import WatchedStorage
 from virtualstack.storage import MemoryTarget, SourceChangedWarning, Storage
 from virtualstack.store import ManifestStore
 from virtualstack.testing.strategies import store_array

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from virtualstack.errors import ReaderError, StorageError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
-from virtualstack.scan import scan
+from virtualstack.scanning import scan
 from virtualstack.storage import StorageLike
 from virtualstack.storage.concurrently import concurrently
 

@@ -10,7 +10,7 @@ import xarray as xr
 from virtualstack.api.opening import Opening, Unsupported, account_for
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader
-from virtualstack.scan import scan
+from virtualstack.scanning import scan
 from virtualstack.storage import Allow, StorageLike
 from virtualstack.storage.listing import found_url
 

@@ -13,7 +13,7 @@ from virtualstack.cli.options import AddCommand, add_allow, add_reader
 from virtualstack.cli.output import show, table
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.readers.base import ReadOptions
-from virtualstack.scan import scan
+from virtualstack.scanning import scan
 from virtualstack.storage import urls_of
 
 __all__ = ["add_commands"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from virtualstack.cli.options import AddCommand, add_reader, scanning
 from virtualstack.cli.output import progress_bar, show
 from virtualstack.errors import StorageError
-from virtualstack.survey import survey
+from virtualstack.surveying import survey
 
 __all__ = ["add_commands"]
 

@@ -9,7 +9,7 @@ import xarray as xr
 
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import ReadOptions
-from virtualstack.scan import scan
+from virtualstack.scanning import scan
 from virtualstack.storage import Storage
 
 __all__ = ["Part", "groups_of"]

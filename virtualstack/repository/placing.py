@@ -24,7 +24,7 @@ from virtualstack.repository.boxes import Side
 from virtualstack.repository.fitting import Fitting, lacking
 from virtualstack.repository.precedence import Meeting, Prefer, is_preferred, meeting_of
 from virtualstack.repository.region import overlay_on
-from virtualstack.scan import scan
+from virtualstack.scanning import scan
 from virtualstack.verify import values_differ
 
 __all__ = ["Axis", "Placing"]

@@ -41,8 +41,8 @@ from virtualstack.repository.nodes import bundled_in, with_inherited
 from virtualstack.repository.order import check_order
 from virtualstack.repository.shown import shown_in
 from virtualstack.repository.stored import Stored
-from virtualstack.scan import scan
-from virtualstack.scan.workers import ExecutorLike
+from virtualstack.scanning import scan
+from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Storage
 from virtualstack.verify import values_differ
 

@@ -30,7 +30,7 @@ from virtualstack.repository.stored import Stored
 from virtualstack.repository.update import updated
 from virtualstack.repository.values import write
 from virtualstack.repository.verify import StoreVerification, verify
-from virtualstack.scan.workers import ExecutorLike
+from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import ObjectStore, Storage, StorageLike
 from virtualstack.storage.permission import Allow
 from virtualstack.writers.manifest_store.commit import GRACE
@@ -438,7 +438,7 @@ class Repository:
             What becomes of sources that are not there any more: they are left (``"keep"``), or their chunks are
             MISSING, which read as missing values, or where a variable has none as fill values (``"mask"``).
         reader, executor
-            See :func:`virtualstack.scan.scan`.
+            See :func:`virtualstack.scanning.scan`.
         unpack
             Whether the store was written from files that were opened with ``unpack=True``.
         message

@@ -21,7 +21,7 @@ from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkAxis, ChunkEncoding, ManifestArray, ManifestGroup
 from virtualstack.readers.base import ReadOptions
 from virtualstack.repository.independent import as_opened, decoder_of
-from virtualstack.scan import scan
+from virtualstack.scanning import scan
 from virtualstack.storage import Storage
 from virtualstack.storage.concurrently import concurrently
 from virtualstack.verify import open_independently, values_differ

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.survey.facts import UNKNOWN
+from virtualstack.surveying.facts import UNKNOWN
 
 __all__ = ["Eras", "find_eras"]
 

@@ -14,13 +14,13 @@ from virtualstack.location import split_url
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.registry import find_reader
-from virtualstack.scan.cache import ScanCache
-from virtualstack.scan.job import Job, Outcome
-from virtualstack.scan.progress import Progress, show_progress
-from virtualstack.scan.result import ScanResult
-from virtualstack.scan.retries import DEFAULT, with_retries
-from virtualstack.scan.schedule import Schedule
-from virtualstack.scan.workers import ExecutorLike, find_workers
+from virtualstack.scanning.cache import ScanCache
+from virtualstack.scanning.job import Job, Outcome
+from virtualstack.scanning.progress import Progress, show_progress
+from virtualstack.scanning.result import ScanResult
+from virtualstack.scanning.retries import DEFAULT, with_retries
+from virtualstack.scanning.schedule import Schedule
+from virtualstack.scanning.workers import ExecutorLike, find_workers
 from virtualstack.storage import Storage, StorageLike, remember
 from virtualstack.storage.asked import forget_frames
 from virtualstack.storage.listing import found_url

@@ -24,9 +24,9 @@ from virtualstack.location import local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.readers.registry import list_readers
-from virtualstack.scan.marks import mark_of_environment, marks_of
-from virtualstack.scan.plain_groups import from_group, to_group
-from virtualstack.scan.versions import Version, WatchedStorage, is_unchanged, surroundings
+from virtualstack.scanning.marks import mark_of_environment, marks_of
+from virtualstack.scanning.plain_groups import from_group, to_group
+from virtualstack.scanning.versions import Version, WatchedStorage, is_unchanged, surroundings
 from virtualstack.storage import Storage, Target
 from virtualstack.warning import warn
 
@@ -44,7 +44,7 @@ _OPTIONAL = (
 )  # without them, readers find less
 _MAX_SIZE = 1 << 30  # bytes of an entry, once decompressed
 _TAG_NAME = "CACHEDIR.TAG"
-_TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by virtualstack.scan; it may be deleted at any time.\n"
+_TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by virtualstack.scanning; it may be deleted at any time.\n"
 _DAMAGE = (  # all that bytes of somebody else can make of JSON, numpy and our own constructors
     ManifestError, CodecError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
     MemoryError,

@@ -14,9 +14,9 @@ from virtualstack.location import is_remote
 from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.readers.base import Reader, ReadOptions, read_permitted
 from virtualstack.readers.registry import find_reader
-from virtualstack.scan.cache import ScanCache
-from virtualstack.scan.retries import asking_again
-from virtualstack.scan.threads import DaemonThreads, within
+from virtualstack.scanning.cache import ScanCache
+from virtualstack.scanning.retries import asking_again
+from virtualstack.scanning.threads import DaemonThreads, within
 from virtualstack.storage import Storage
 
 __all__ = ["Job", "Outcome", "outcomes_of", "run"]

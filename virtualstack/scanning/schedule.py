@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from virtualstack.errors import ReaderError
-from virtualstack.scan.job import Outcome
-from virtualstack.scan.workers import Workers
+from virtualstack.scanning.job import Outcome
+from virtualstack.scanning.workers import Workers
 
 __all__ = ["Schedule"]
 

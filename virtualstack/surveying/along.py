@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from virtualstack.manifests import ManifestGroup
 from virtualstack.storage import Storage
-from virtualstack.survey.coverage import count_shared, find_gaps, find_interleaved
-from virtualstack.survey.line import TEXT, Line, read_values
+from virtualstack.surveying.coverage import count_shared, find_gaps, find_interleaved
+from virtualstack.surveying.line import TEXT, Line, read_values
 
 __all__ = ["Along", "url_of", "version_of"]
 

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestGroup
 from virtualstack.readers.base import Reader
-from virtualstack.scan import scan
-from virtualstack.scan.progress import Progress
-from virtualstack.scan.workers import ExecutorLike
+from virtualstack.scanning import scan
+from virtualstack.scanning.progress import Progress
+from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import find_urls, is_pattern
-from virtualstack.survey.along import Along, url_of, version_of
-from virtualstack.survey.dimension import common_dimension, data_variables
-from virtualstack.survey.eras import Eras, find_eras
-from virtualstack.survey.facts import NONE, STRUCTURE, Facts, collect_facts, describe_fact
-from virtualstack.survey.line import Line, read_line
-from virtualstack.survey.result import Survey, shortened
+from virtualstack.surveying.along import Along, url_of, version_of
+from virtualstack.surveying.dimension import common_dimension, data_variables
+from virtualstack.surveying.eras import Eras, find_eras
+from virtualstack.surveying.facts import NONE, STRUCTURE, Facts, collect_facts, describe_fact
+from virtualstack.surveying.line import Line, read_line
+from virtualstack.surveying.result import Survey, shortened
 
 __all__ = ["survey"]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from virtualstack.location import is_remote
-from virtualstack.scan.job import Job, Outcome, outcomes_of, run
-from virtualstack.scan.processes import Processes
-from virtualstack.scan.threads import DaemonThreads
+from virtualstack.scanning.job import Job, Outcome, outcomes_of, run
+from virtualstack.scanning.processes import Processes
+from virtualstack.scanning.threads import DaemonThreads
 
 __all__ = ["ExecutorLike", "Workers", "find_workers"]
 
@@ -132,7 +132,7 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
         return Workers(job, executor, None, 64, _task_length(n, 64))
     if executor == "dask" or type(executor).__module__.partition(".")[0] == "distributed":
         _check_pickles(job)
-        dask = importlib.import_module("virtualstack.scan.dask")
+        dask = importlib.import_module("virtualstack.scanning.dask")
         given, n_threads, watch = dask.open_executor(None if executor == "dask" else executor)
         return Workers(job, given, None, max(2 * n_threads, 16), _task_length(n, 4 * n_threads), watch=watch)
     if isinstance(executor, str):
