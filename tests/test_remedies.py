@@ -251,7 +251,8 @@ def test_a_variable_that_only_the_store_has_is_given_from_it(tmp_path):
 # -- text, joining and writing --------------------------------------------------------------------------------
 
 
-def test_text_in_pieces_opens_with_each_remedy(tmp_path):
+@pytest.mark.parametrize("how", [{"inline_limit": 100}, {"unsupported": "raise"}])
+def test_text_in_pieces_opens_with_each_remedy(tmp_path, how):
     """Characters that lie in several chunks open with the limit, the loaded name or the dropped name of the message."""
     path = tmp_path / "text.nc"
     with netCDF4.Dataset(path, "w") as file:
@@ -261,9 +262,10 @@ def test_text_in_pieces_opens_with_each_remedy(tmp_path):
         text[:] = netCDF4.stringtochar(np.array([f"text{i:04}" for i in range(50)], "S8"))
         file.createVariable("v", "f8", ("x",))[:] = np.arange(50.0)
     with pytest.raises(UnsupportedFeatureError, match="cannot be referenced as text") as caught:
-        vs.open_virtual_dataset(path, inline_limit=100)
-    for option in ("inline_limit", "loadable_variables", "drop_variables"):
-        options = {"inline_limit": 100, **named_in(str(caught.value), option)}
+        vs.open_virtual_dataset(path, **how)
+    inlining = ["inline_limit", *(["unsupported"] if "unsupported" in how else [])]
+    for named in (inlining, ["loadable_variables"], ["drop_variables"]):
+        options = {**how, **named_in(str(caught.value), *named)}
         with xr.open_dataset(path, engine="netcdf4", drop_variables=options.get("drop_variables")) as expected:
             check_values(vs.open_virtual_dataset(path, **options).virtual.open(), expected)
 

@@ -30,10 +30,11 @@ def text_array(
     reason = "characters of one text lie in several chunks, or in longer ones"
     if array.nbytes > limit:
         name = (array.name or "").rsplit("/", 1)[-1]
+        inline = "" if limit else "unsupported='inline' and "  # with unsupported="raise", the limit is 0
         raise UnsupportedFeatureError(
             f"variable '{array.name}' of '{url}' cannot be referenced as text: {reason}. It has {array.nbytes} bytes: "
             f"load it with loadable_variables=['{name}'], put it into the references with "
-            f"inline_limit={array.nbytes}, or leave it out with drop_variables=['{name}']",
+            f"{inline}inline_limit={array.nbytes}, or leave it out with drop_variables=['{name}']",
             url=url,
             variable=array.name,
             feature=reason,
