@@ -12,7 +12,7 @@ _RAISED = (OSError, RuntimeError, ValueError, TypeError, LookupError, NotImpleme
 
 
 class LibraryError(Exception):
-    """The HDF5 library could not do what was asked for; the message says why, in its own words."""
+    """A library could not do what was asked for; the message says why, in its own words."""
 
 
 @contextmanager

@@ -690,6 +690,52 @@ def test_numbers_of_too_many_bits_are_damage(packing, at, tmp_path):
         vs.open_virtual_dataset(path)
 
 
+DAMAGED_GRIDS = {
+    ("regular_gg_sfc_grib2", "a first latitude of no parallel"): (46, b"\x7f"),
+    ("regular_gg_sfc_grib2", "a basic angle"): (38, b"\x7f"),
+    ("rotated_gg_sfc_grib2", "a basic angle"): (38, b"\x7f"),
+    ("reduced_gg_pl_32_grib2", "a basic angle"): (38, b"\xff"),
+}
+
+
+@pytest.mark.parametrize(("sample", "damage"), DAMAGED_GRIDS)
+def test_grids_that_make_eccodes_crash_are_damage(sample, damage, tmp_path):
+    """The crash is that of a child process, and the error names the file and the place of the message."""
+    handle = eccodes.codes_new_from_samples(sample, eccodes.CODES_PRODUCT_GRIB)
+    good = bytes(eccodes.codes_get_message(handle))
+    eccodes.codes_release(handle)
+    path = write(tmp_path / "a.grib2", [good, changed(good, 3, *DAMAGED_GRIDS[sample, damage])])
+    with pytest.raises(MalformedFileError, match=r"'file://.*a\.grib2'.* byte \d+, crashed \(SIG") as caught:
+        vs.open_virtual_datatree(path)
+    assert caught.value.offset == len(good)
+    assert caught.value.url == path.as_uri()
+
+
+def test_packed_values_that_make_eccodes_crash_are_damage():
+    """Packings other than the usual ones are decoded in a child process."""
+    data = message({"shortName": "t"}, after={"packingType": "grid_second_order_no_SPD"})
+    good = grib_decoder({}, None)(data)
+    handle = eccodes.codes_new_from_message(data)
+    np.testing.assert_array_equal(good, eccodes.codes_get_double_array(handle, "values").astype(np.float32))
+    eccodes.codes_release(handle)
+    with pytest.raises(CodecError, match=r"is damaged: eccodes, .* (crashed|ended its process)"):
+        grib_decoder({}, None)(changed(data, 5, 29, b"\xff"))
+
+
+USUAL = ["grid_simple", "grid_ccsds", "grid_jpeg", "grid_complex", "grid_complex_spatial_differencing"]
+
+
+@pytest.mark.parametrize("packing", USUAL)
+def test_usual_packings_are_decoded_in_this_process(packing, monkeypatch):
+    """A child process would take as long again for its answer."""
+    monkeypatch.setattr("virtualstack.codecs.grib.codec.run_in_child", None)
+    data = message({"shortName": "t"}, after={"packingType": packing})
+    handle = eccodes.codes_new_from_message(data)
+    values = eccodes.codes_get_double_array(handle, "values").astype(np.float32)
+    eccodes.codes_release(handle)
+    np.testing.assert_array_equal(grib_decoder({}, None)(data), values)
+
+
 def test_what_damaged_messages_say_is_not_taken_for_others(tmp_path):
     """A local section that is none hides the grid from eccodes; the next file has the same grid, and shows it."""
     corner = {"latitudeOfLastGridPointInDegrees": 30, "longitudeOfLastGridPointInDegrees": 60}

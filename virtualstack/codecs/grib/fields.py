@@ -7,6 +7,7 @@ from struct import Struct
 
 from virtualstack.codecs.decoder import CodecError
 from virtualstack.codecs.grib.checks import check_grid_1, check_grid_2, check_packing_2, check_product_2
+from virtualstack.codecs.grib.packings import MAX_SCALE, is_safe_packing, n_marked
 
 __all__ = [
     "EMPTY_BITMAP",
@@ -17,6 +18,7 @@ __all__ = [
     "SECTION",
     "described",
     "has_harmonics",
+    "is_safe",
     "last_field",
     "message_1",
     "message_2",
@@ -32,6 +34,7 @@ SECTION = Struct(">IB")
 _CHECKS = {3: check_grid_2, 4: check_product_2, 5: check_packing_2}
 _HARMONICS = (50, 51)  # WMO FM 92 GRIB2, code table 5.0: spectral data, simple and complex packing
 _NO_BITMAP = 255
+_LEAST_1 = 6  # bytes of a section of GRIB 1
 SAME_BITMAP = 254  # WMO FM 92 GRIB2, section 6: the bitmap that was defined before, in the same message
 
 
@@ -54,10 +57,11 @@ def last_field(raw: bytes, /) -> bytes:
         _check_1(raw)
         return raw
     sections, n_fields = _sections(raw)
+    _check_2(raw, sections)
+    if not n_fields or not {1, 3, 4, 5, 6} <= sections.keys():
+        raise CodecError("the GRIB message has no data, or nothing that describes them: it is cut short")
     if n_fields == 1 and raw[-4:] == END and int.from_bytes(raw[8:16], "big") == len(raw):
         return raw
-    if not n_fields:
-        raise CodecError("the GRIB message has no data: it is cut short")
     return message_2(raw[6], (raw[begin:end] for _, (begin, end) in sorted(sections.items())))
 
 
@@ -73,6 +77,7 @@ def described(raw: bytes, /) -> bytes:
         _check_1(raw)
         return message_1(raw[8:], short_data(bytes(11)))
     sections, _ = _sections(raw)
+    _check_2(raw, sections)
     kept = [raw[begin:end] for kind, (begin, end) in sorted(sections.items()) if kind < 6]
     return message_2(raw[6], [*kept, EMPTY_BITMAP, EMPTY_DATA])
 
@@ -92,20 +97,38 @@ def short_data(data: bytes, /) -> bytes:
 def has_harmonics(message: bytes, /) -> bool:
     """Tell whether a message of one field has spherical harmonics without a bitmap: none of its values is missing."""
     if message[7] == 1:
-        flags = message[15]
-        at = 8 + int.from_bytes(message[8:11], "big")
-        if flags & 0x80:
-            at += int.from_bytes(message[at : at + 3], "big")
-        return not flags & 0x40 and message[at + 3 : at + 4] >= b"\x80"
-    at, template = 16, 0
-    while at + 11 <= len(message):
-        length, kind = SECTION.unpack_from(message, at)
-        if kind == 5:
-            template = int.from_bytes(message[at + 9 : at + 11], "big")
-        elif kind == 6:
-            return template in _HARMONICS and message[at + 5] == _NO_BITMAP
-        at += length
-    return False
+        return not message[15] & 0x40 and message[_data_1(message) + 3] >= 0x80
+    sections, _ = _sections(message)
+    return _template(message, sections) in _HARMONICS and message[sections[6][0] + 5] == _NO_BITMAP
+
+
+def is_safe(message: bytes, /) -> bool:
+    """Tell whether eccodes, which trusts what a message of one field says, decodes its values without a crash.
+
+    It is safe where values are packed in one of the usual ways, and the lengths that the message names fit together.
+    """
+    if message[7] == 1:
+        return _is_safe_1(message)
+    sections, _ = _sections(message)
+    grid, packing, bitmap, data = (message[slice(*sections[kind])] for kind in (3, 5, 6, 7))
+    return is_safe_packing(int.from_bytes(grid[6:10], "big"), packing, bitmap, data[5:])
+
+
+def _is_safe_1(message: bytes) -> bool:
+    at, end = _data_1(message), len(message) - 4
+    data = message[at:end]
+    is_simple = not data[3] & 0xD0  # WMO FM 92 GRIB1 table 11: no harmonics, no complex packing, no more flags
+    scale = int.from_bytes(data[4:6], "big") & 0x7FFF
+    if not is_simple or int.from_bytes(data[:3], "big") != len(data) or scale > MAX_SCALE:
+        return False
+    if not message[15] & 0x40:
+        return True
+    bitmap_at = 8 + int.from_bytes(message[8:11], "big")
+    if message[15] & 0x80:
+        bitmap_at += int.from_bytes(message[bitmap_at : bitmap_at + 3], "big")
+    bitmap = message[bitmap_at:at]
+    n_values = n_marked(bitmap[6:], 8 * (len(bitmap) - 6) - bitmap[3])
+    return bitmap[4:6] == b"\0\0" and 0 <= 8 * (len(data) - 11) - (data[3] & 0x0F) - n_values * data[10] < 32
 
 
 def _edition(raw: bytes) -> int:
@@ -126,16 +149,37 @@ def _sections(raw: bytes) -> tuple[dict[int, tuple[int, int]], int]:
             found[kind] = at, at + length
         n_fields += kind == 7
         at += length
-    for kind, check in _CHECKS.items():
-        if kind in found:
-            check(raw[slice(*found[kind])])
     return found, n_fields
+
+
+def _check_2(raw: bytes, sections: dict[int, tuple[int, int]]) -> None:
+    for kind, check in _CHECKS.items():
+        if kind in sections:
+            check(raw[slice(*sections[kind])])
 
 
 def _check_1(raw: bytes) -> None:
     at = 8 + int.from_bytes(raw[8:11], "big")
     if raw[15] & 0x80:
         check_grid_1(raw[at : at + int.from_bytes(raw[at : at + 3], "big")])
+
+
+def _data_1(message: bytes) -> int:
+    """Find section 4 of a message of GRIB 1."""
+    at = 8
+    for is_there in (True, message[15] & 0x80, message[15] & 0x40):
+        if is_there:
+            length = int.from_bytes(message[at : at + 3], "big")
+            if length < _LEAST_1:
+                raise CodecError(f"a section at byte {at} of the GRIB message says that it is {length} bytes long")
+            at += length
+    if at + 11 > len(message):
+        raise CodecError("the GRIB message has no data: it is cut short")
+    return at
+
+
+def _template(message: bytes, sections: dict[int, tuple[int, int]]) -> int:
+    return int.from_bytes(message[sections[5][0] + 9 : sections[5][0] + 11], "big")
 
 
 def message_1(description: bytes, data: bytes, /) -> bytes:

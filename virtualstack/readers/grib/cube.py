@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.cache import ByteCache, each
+from virtualstack.child import ChildDiedError
 from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.errors import MalformedFileError
 from virtualstack.manifests import Refusal
 from virtualstack.manifests.rows import distinct_rows
 from virtualstack.readers.grib.grids import Coordinate, Grid, GridError, grid_of
@@ -305,7 +307,16 @@ def _grid_of(table: Table, rows: NDArray[np.int64]) -> Grid:
     md5 = table.column(_GRID[0])
     n_bytes = int(table.fields["length"][md5.codes == md5.codes[rows[0]]].max())
     kind = tuple(_of_first(table, rows, key) for key in (_GRID[0], "edition", *_GRID[1:]))
-    return grid_of(lambda: _first(table, rows), kind, n_bytes=n_bytes)
+    try:
+        return grid_of(lambda: _first(table, rows), kind, n_bytes=n_bytes)
+    except ChildDiedError as error:
+        offset, url = int(table.fields["offset"][rows[0]]), table.locations[table.sources[rows[0]]].url
+        raise MalformedFileError(
+            f"'{url}' is damaged: eccodes, which was to compute the coordinates of the grid of the message at byte "
+            f"{offset}, {error}. Fetch the file again",
+            url=url,
+            offset=offset,
+        ) from error
 
 
 def with_grids(table: Table, rows: NDArray[np.int64], /) -> tuple[NDArray[np.int64], list[Refusal]]:

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.cache import ByteCache, each
+from virtualstack.child import ChildDiedError
 from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
 from virtualstack.readers.grib.keys import UNDEFINED, ask
+from virtualstack_child.faults import LibraryError
 
 __all__ = ["MAX_POINTS", "Coordinate", "Grid", "GridError", "grid_of"]
 
@@ -106,6 +108,8 @@ def grid_of(open_field: Callable[[], Any], kind: tuple[Any, ...], /, *, n_bytes:
     ------
     GridError
         eccodes does not know it, or what it says of it makes no sense.
+    ChildDiedError
+        eccodes crashes where it computes its coordinates, or does not come to an end.
     """
     if kind[0] == UNDEFINED:
         raise GridError("it has no grid")
@@ -115,8 +119,10 @@ def grid_of(open_field: Callable[[], Any], kind: tuple[Any, ...], /, *, n_bytes:
 def _tried(field: Any, md5: str, n_bytes: int) -> Grid:
     try:
         return _made(field, md5, n_bytes)
-    except GridError:
+    except (GridError, ChildDiedError):
         raise
+    except LibraryError as error:
+        raise GridError(f"its grid of type '{ask(field, 'gridType')}' cannot be made out: {error}") from error
     except Exception as error:  # eccodes has an exception for each of its error codes; cfgrib checks nothing
         kind = ask(field, "gridType")
         raise GridError(f"its grid of type '{kind}' cannot be made out: {error!r}") from error

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualstack.cache import ByteCache, each
+from virtualstack.child import run_in_child
 from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of, owner_of
 from virtualstack.readers.grib.headers import Header
 from virtualstack.readers.grib.messages import Field
@@ -49,6 +52,8 @@ _QUALIFIERS = {
     "probability": ("probabilityType", "lowerLimit", "upperLimit"),
     "derived": ("derivedForecast",),
 }
+
+_COORDINATES = ("latitudes", "longitudes", "distinctLatitudes", "distinctLongitudes")
 
 _MOST, _MOST_PARTS, _MOST_OPEN = 1 << 16, 1 << 16, 64
 
@@ -132,9 +137,22 @@ class Asking:
 
 
 def field_of(stub: bytes, /) -> Any:
-    """Give what cfgrib takes for a field: keys of eccodes, and those that cfgrib makes of them."""
-    eccodes = eccodes_of()
-    return cfgrib_of("cfmessage").CfMessage(eccodes.codes_new_from_message(stub), errors="ignore")
+    """Return what cfgrib takes for a field: keys of eccodes, and those that cfgrib makes of them.
+
+    Coordinates are computed in a child process: keys of these raise `LibraryError` or `ChildDiedError`, too.
+    """
+    messages = cfgrib_of("cfmessage")
+    computed = messages.COMPUTED_KEYS | {key: (functools.partial(_coordinates, key), None) for key in _COORDINATES}
+    handle = eccodes_of().codes_new_from_message(stub)
+    return messages.CfMessage(handle, errors="ignore", computed_keys=computed)
+
+
+def _coordinates(key: str, field: Any) -> NDArray[np.float64]:
+    message = eccodes_of().codes_get_message(field.codes_id)
+    found: NDArray[np.float64] | None = run_in_child("virtualstack_child.grib:coordinates", message, key)
+    if found is None:
+        raise KeyError(key)
+    return found
 
 
 class _Message:
