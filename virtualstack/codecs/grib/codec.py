@@ -69,11 +69,10 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
 
     def decode(raw: Bytes, /) -> NDArray[Any]:
         message = bytes(raw)
+        values: NDArray[Any] | None
         try:
             if key != "values":
                 values = run_in_child(f"{_LIBRARY}:coordinates", described(message), key, size)
-                if values is None:
-                    raise CodecError(f"eccodes has no {key} of the grid of the GRIB message")
             else:
                 message = last_field(message)
                 arguments = message, size, row, has_harmonics(message)
@@ -83,6 +82,8 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
             raise CodecError(f"eccodes cannot decode the GRIB message: {error}") from error
         except ChildDiedError as error:
             raise CodecError(f"the GRIB message is damaged: eccodes, which was to decode it, {error}") from error
+        if values is None:
+            raise CodecError(f"eccodes has no {key} of the grid of the GRIB message")
         return values if shape is None else values.reshape(shape)
 
     return decode

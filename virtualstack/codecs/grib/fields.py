@@ -34,6 +34,8 @@ SECTION = Struct(">IB")
 _CHECKS = {3: check_grid_2, 4: check_product_2, 5: check_packing_2}
 _HARMONICS = (50, 51)  # WMO FM 92 GRIB2, code table 5.0: spectral data, simple and complex packing
 _NO_BITMAP = 255
+_LEAST_GRID_1 = {0: 32, 1: 42, 3: 42, 4: 32, 5: 32, 10: 42, 14: 42, 20: 42, 24: 42, 30: 52, 34: 52}
+"""Bytes that section 2 of GRIB 1 has at least, by its type of grid: WMO FM 92 GRIB1 table 6."""
 _LEAST_1 = 6  # bytes of a section of GRIB 1
 SAME_BITMAP = 254  # WMO FM 92 GRIB2, section 6: the bitmap that was defined before, in the same message
 
@@ -121,11 +123,15 @@ def _is_safe_1(message: bytes) -> bool:
     scale = int.from_bytes(data[4:6], "big") & 0x7FFF
     if not is_simple or int.from_bytes(data[:3], "big") != len(data) or scale > MAX_SCALE:
         return False
-    if not message[15] & 0x40:
-        return True
     bitmap_at = 8 + int.from_bytes(message[8:11], "big")
     if message[15] & 0x80:
-        bitmap_at += int.from_bytes(message[bitmap_at : bitmap_at + 3], "big")
+        grid = message[bitmap_at : bitmap_at + int.from_bytes(message[bitmap_at : bitmap_at + 3], "big")]
+        lists_end = 0 if grid[4] == 255 else grid[4] - 1 + 4 * grid[3]
+        if max(_LEAST_GRID_1.get(grid[5], 256), lists_end) > len(grid):
+            return False
+        bitmap_at += len(grid)
+    if not message[15] & 0x40:
+        return True
     bitmap = message[bitmap_at:at]
     n_values = n_marked(bitmap[6:], 8 * (len(bitmap) - 6) - bitmap[3])
     return bitmap[4:6] == b"\0\0" and 0 <= 8 * (len(data) - 11) - (data[3] & 0x0F) - n_values * data[10] < 32
