@@ -236,6 +236,50 @@ def test_hdf4(kind, tmp_path):
     assert kerchunk.hdf4.dtypes[6] == "f8"  # of others, and as it was
 
 
+@pytest.fixture
+def hdf4(tmp_path):
+    """Write variables of several layouts by the HDF4 library; return the path, and what the library reads."""
+    sd = pytest.importorskip("pyhdf.SD")
+    path = str(tmp_path / "x.hdf")
+    file = sd.SD(path, sd.SDC.WRITE | sd.SDC.CREATE)
+    file.title = "a file"
+    written = {"plain": (2, 3), "packed": (2, 3), "cube": (2, 3, 2), "line": (4,), "none": (sd.SDC.UNLIMITED, 3)}
+    for name, shape in (written | {"unwritten": (2, 3)}).items():
+        data = file.create(name, sd.SDC.INT16, shape)
+        if name in ("packed", "cube"):
+            data.setcompress(sd.SDC.COMP_DEFLATE, 5)
+        data.units = "m"
+        data.dim(0).setname(f"{name}_rows")
+        if name in written and 0 not in shape:
+            data[:] = np.arange(np.prod(shape), dtype="i2").reshape(shape)
+        data.endaccess()
+    file.end()
+    file = sd.SD(path)
+    expected = {name: file.select(name).get() for name in file.datasets() if name != "none"}
+    file.end()
+    return path, expected
+
+
+def test_hdf4_variable_without_length_does_not_fail_the_file(hdf4):
+    """It is there, with the length 0; values of the others are those of the HDF4 library."""
+    path, expected = hdf4
+    got = vs.open_virtual_dataset(path, reader=HDF4).virtual.open(mask_and_scale=False)
+    assert got["none"].shape == (0, 3)
+    assert set(got.variables) == {"none", *expected}
+    for name, values in expected.items():
+        np.testing.assert_array_equal(got[name].to_numpy(), values, err_msg=name)
+
+
+def test_hdf4_attributes_are_those_of_the_file(hdf4):
+    """Neither chunks nor lengths of dimensions are among them."""
+    path, expected = hdf4
+    got = vs.open_virtual_dataset(path, reader=HDF4)
+    assert got.attrs == {"title": "a file"}
+    assert got["unwritten"].attrs.pop("_FillValue") == -32767
+    assert {name: got[name].attrs for name in got.variables} == {name: {"units": "m"} for name in (*expected, "none")}
+    assert not [dim for dim in got.dims if "fakeDim" in str(dim)]
+
+
 def test_hdf4_of_another_byte_order(tmp_path):
     """References do not say which numbers are so."""
     sd = pytest.importorskip("pyhdf.SD")
