@@ -15,9 +15,11 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import conventions
 
+from virtualstack.child import ChildDiedError, run_in_child
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 from virtualstack.manifests import ChunkEncoding, ManifestArray
 from virtualstack.storage import Source, SourceFile
+from virtualstack_child.faults import LibraryError
 
 __all__ = ["Decoder", "as_opened", "decoder_of"]
 
@@ -44,7 +46,8 @@ def decoder_of(source: Source, /) -> Decoder | None:
     if head in _TIFF:
         return _Tiff(source, _imported("tifffile", "tiff"))
     if head == _GRIB:
-        return _Grib(source, _imported("eccodes", "grib"))
+        _imported("eccodes", "grib")
+        return _Grib(source)
     return None
 
 
@@ -76,12 +79,9 @@ class _Grib:
     ----------
     source
         The file.
-    library
-        eccodes.
     """
 
     source: Source
-    library: Any
 
     def __call__(self, encoding: ChunkEncoding, offset: int, length: int, /) -> NDArray[Any]:
         (codec,) = encoding.codecs
@@ -95,29 +95,11 @@ class _Grib:
         message = self.source.read(offset, whole)
         if key == "values" and (whole != length or _n_fields(message) > 1):
             raise _not_compared("it is one of several fields of a message, of which eccodes gives the first")
-        handle = None
         try:
-            handle = self.library.codes_new_from_message(message)
-            return self._values(handle, key).reshape(encoding.shape)
-        except self.library.CodesInternalError as error:
+            values: NDArray[Any] = run_in_child("virtualstack_child.grib:plain_values", message, key)
+        except (LibraryError, ChildDiedError) as error:
             raise _not_compared(f"eccodes cannot read it: {error}") from error
-        finally:
-            if handle is not None:
-                self.library.codes_release(handle)
-
-    def _values(self, handle: Any, key: str) -> NDArray[Any]:
-        eccodes = self.library
-        if key != "values":
-            return np.asarray(eccodes.codes_get_double_array(handle, key))
-        if eccodes.codes_is_defined(handle, "alternativeRowScanning") and eccodes.codes_get(
-            handle, "alternativeRowScanning"
-        ):
-            raise _not_compared("eccodes gives every other row of it backwards")
-        missing = float(np.finfo(np.float32).max)
-        eccodes.codes_set_double(handle, "missingValue", missing)
-        found = eccodes.codes_get_double_array(handle, "values")
-        with np.errstate(over="ignore"):
-            return np.where(found == missing, np.nan, found).astype(np.float32)
+        return values.reshape(encoding.shape)
 
 
 def _n_fields(message: bytes) -> int:
