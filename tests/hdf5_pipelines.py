@@ -2,7 +2,7 @@
 
 from h5py import h5p
 
-from virtualstack.readers.hdf5.filters import Filter, filter_of
+from virtualstack.formats.hdf5.filters import Filter, filter_of
 
 
 def filters_of(dcpl: h5p.PropDCID, /) -> tuple[Filter, ...]:

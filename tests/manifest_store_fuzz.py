@@ -31,18 +31,18 @@ from numcodecs import blosc
 
 from tests.scan_groups import assert_same_values
 from virtualstack.errors import VirtualStackError
-from virtualstack.formats.manifest_store import archive, rows
-from virtualstack.formats.manifest_store.documents import load
-from virtualstack.formats.manifest_store.names import shard_mark, snapshot_key
+from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.inline import inline_array
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.manifest_store import ManifestStore
 from virtualstack.reading import read_array
-from virtualstack.repository import save
 from virtualstack.storage import Storage, memory
 from virtualstack.testing.strategies import ZLIB, store_array
-from virtualstack.writers.manifest_store import edit, segment
+from virtualstack.vstack import save
+from virtualstack.vstack.format import archive, rows
+from virtualstack.vstack.format.documents import load
+from virtualstack.vstack.format.names import shard_mark, snapshot_key
+from virtualstack.vstack.reader import ManifestStore
+from virtualstack.vstack.write import edit, segment
 
 PAGE, SHARD, MEMORY, SECONDS = 8, 2, 3 << 30, 20  # seconds of the processor
 OBJECTS = memory._OBJECTS

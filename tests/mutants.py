@@ -239,9 +239,9 @@ def structure_places(group: Any, path: Path) -> list[int]:
 
 def described(path: Path) -> Any:
     """Read the group of a file as ``open_virtual_datatree`` does."""
-    from virtualstack.readers.base import ReadOptions
-    from virtualstack.readers.manifest_store import ManifestStore
+    from virtualstack.formats.base import ReadOptions
     from virtualstack.scanning import scan
+    from virtualstack.vstack.reader import ManifestStore
 
     reader = ManifestStore(allow=["file:///"]) if path.suffix == ".vstack" else None  # the source lies elsewhere
     (group,) = scan([path], reader=reader, options=ReadOptions(is_tree=True))

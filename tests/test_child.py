@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.forks import forked, forking
-from virtualstack.child import ChildDiedError, InChild, run_in_child
+from virtualstack.child.pool import ChildDiedError, InChild, run_in_child
 from virtualstack.errors import StorageError
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and forks are of POSIX")
@@ -152,14 +152,14 @@ def _in_a_script(text: str, folder: Path, **options: object) -> subprocess.Compl
 
 def test_scripts_need_no_main_guard(tmp_path):
     """The script is not run again in the child, and its folder is not searched for modules by the child alone."""
-    done = _in_a_script("import virtualstack.child as c\nprint(c.run_in_child('operator:add', 1, 2))", tmp_path)
+    done = _in_a_script("import virtualstack.child.pool as c\nprint(c.run_in_child('operator:add', 1, 2))", tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
 
 
 def test_daemonic_workers_have_children(tmp_path):
     """Those of multiprocessing must not start processes of multiprocessing."""
     text = (
-        "import multiprocessing\nfrom virtualstack.child import run_in_child\n"
+        "import multiprocessing\nfrom virtualstack.child.pool import run_in_child\n"
         "def work(): print(run_in_child('operator:add', 1, 2), flush=True)\n"
         "if __name__ == '__main__':\n"
         "    process = multiprocessing.get_context('spawn').Process(target=work, daemon=True)\n"
@@ -182,7 +182,7 @@ def _is_alive(pid: int) -> bool:
 @pytest.mark.parametrize("end", ["pass", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
 def test_the_child_ends_with_its_parent(end, tmp_path):
     """However that ends."""
-    text = f"import virtualstack.child as c\nprint(c.run_in_child('os:getpid'), flush=True)\n{end}"
+    text = f"import virtualstack.child.pool as c\nprint(c.run_in_child('os:getpid'), flush=True)\n{end}"
     pid = int(_in_a_script(text, tmp_path).stdout)
     deadline = time.monotonic() + 10
     while _is_alive(pid):
@@ -195,7 +195,7 @@ def test_the_child_ends_with_its_parent(end, tmp_path):
 def test_ctrl_c_ends_a_call_without_a_word_of_the_child(tmp_path):
     """The whole group of processes gets the signal from a terminal."""
     text = (
-        "import virtualstack.child as c\n"
+        "import virtualstack.child.pool as c\n"
         "c.run_in_child('operator:add', 1, 2)\n"
         "print('ready', flush=True)\n"
         "try:\n    c.run_in_child('time:sleep', 60)\n"
@@ -216,7 +216,7 @@ def test_ctrl_c_ends_a_call_without_a_word_of_the_child(tmp_path):
 def test_without_a_python_the_error_says_so(tmp_path):
     """An application that embeds Python may have none to start."""
     text = (
-        "import sys, virtualstack.child as c\nsys.executable = '/nowhere/python'\n"
+        "import sys, virtualstack.child.pool as c\nsys.executable = '/nowhere/python'\n"
         "try:\n    c.run_in_child('os:getpid')\nexcept c.ReaderError as error:\n    print(error)\n"
     )
     assert "'/nowhere/python' does not start" in _in_a_script(text, tmp_path).stdout

@@ -10,7 +10,7 @@ import zarr
 
 import virtualstack as vs
 from virtualstack.errors import ChunkDecodeError, UnsupportedFeatureError, VirtualValuesError, WriterError
-from virtualstack.formats.reference_table import inline_bytes
+from virtualstack.kerchunk.table import inline_bytes
 
 
 @pytest.fixture

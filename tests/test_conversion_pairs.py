@@ -18,8 +18,8 @@ from virtualstack.errors import ReaderError, WriterError
 from virtualstack.manifests import EMPTY, INLINE, MISSING
 from virtualstack.readers import ReadOptions, find_reader
 from virtualstack.reading import read_array
-from virtualstack.repository import save
 from virtualstack.storage import Storage
+from virtualstack.vstack import save
 
 icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
 

@@ -27,7 +27,7 @@ N_INTERRUPTS = int(os.environ.get("INTERRUPTS", "25"))
 
 COMMAND = """
 import os, sys
-from virtualstack_command import main
+from virtualstack.cli.start import main
 if __name__ == "__main__":
     open(os.environ["BEGUN"], "x")
     sys.exit(main())
@@ -212,7 +212,7 @@ AT_A_STEP = """
 import os, signal, sys
 {setting}
 sys.argv = ["virtualstack", "readers"]
-from virtualstack_command import main
+from virtualstack.cli.start import main
 sys.exit(main())
 """
 

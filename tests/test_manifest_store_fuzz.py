@@ -13,16 +13,16 @@ from tests.amount import examples
 from tests.manifest_store_fuzz import fuzz
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.manifest_store import documents
-from virtualstack.formats.manifest_store.frames import decompressed
+from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.manifest_store import ManifestStore
 from virtualstack.reading import read_array
-from virtualstack.repository import save
 from virtualstack.storage import Storage
 from virtualstack.storage.memory import _OBJECTS as OBJECTS
+from virtualstack.vstack import save
+from virtualstack.vstack.format import documents
+from virtualstack.vstack.format.frames import decompressed
+from virtualstack.vstack.reader import ManifestStore
 
 SERIAL = itertools.count()
 

@@ -23,15 +23,15 @@ from tests.properties.test_manifest_store import changed_arrays, named
 from tests.repository.growing import dataset, virtual, write
 from tests.scan_groups import assert_same_values
 from virtualstack.codecs.metadata import Codec
+from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.manifests.inline import inline_array
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.manifest_store import ManifestStore
 from virtualstack.reading import read_array
-from virtualstack.repository import save
 from virtualstack.storage import Storage
-from virtualstack.writers.manifest_store import edit
+from virtualstack.vstack import save
+from virtualstack.vstack.reader import ManifestStore
+from virtualstack.vstack.write import edit
 
 SERIAL = itertools.count()
 

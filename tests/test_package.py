@@ -15,7 +15,7 @@ import xarray as xr
 
 import virtualstack
 from virtualstack.errors import MissingDependencyError
-from virtualstack.readers.registry import Format, load_reader
+from virtualstack.formats.registry import Format, load_reader
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"h5py", "pyarrow", "obstore", "eccodes", "tifffile", "imagecodecs"}
@@ -101,7 +101,7 @@ def test_the_version_stands_in_one_place(project):
 @pytest.mark.parametrize(
     ("group", "name", "target"),
     [
-        ("scripts", "virtualstack", "virtualstack_command:main"),
+        ("scripts", "virtualstack", "virtualstack.cli.start:main"),
         ("xarray.backends", "virtualstack", "virtualstack.engine:VirtualStackBackendEntrypoint"),
     ],
 )

@@ -26,8 +26,8 @@ from tests.scan_groups import assert_same, assert_same_values, make
 from tests.scan_readers import Noting
 from tests.servers import RangeServer
 from virtualstack.errors import ManifestError, StorageError
-from virtualstack.formats.plain_values import Heap, UnstorableError, from_dtype, from_value, to_dtype, to_value
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.manifests.serialised.values import Heap, UnstorableError, from_dtype, from_value, to_dtype, to_value
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.marks import marks_of

@@ -24,9 +24,9 @@ from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.reading import read_array
 from virtualstack.reading.uniform import UniformArray
 from virtualstack.storage import MemoryTarget, Storage
-from virtualstack.store import ManifestStore
-from virtualstack.store.documents import serve
 from virtualstack.testing.strategies import ZLIB, store_array
+from virtualstack.zarr.documents import serve
+from virtualstack.zarr.store import ManifestStore
 
 PROTOTYPE = default_buffer_prototype()
 
@@ -471,7 +471,7 @@ def test_a_child_forked_while_another_thread_reads_reads_too(monkeypatch, where)
     if where == "decoding":
         monkeypatch.setattr(UniformArray, "read", slow(UniformArray.read))
     else:
-        monkeypatch.setattr("virtualstack.store.manifest_store.serve", slow(serve))
+        monkeypatch.setattr("virtualstack.zarr.store.serve", slow(serve))
     thread = threading.Thread(target=store._get, args=("cut/c/0/0", None))
     thread.start()
     began.wait(60)

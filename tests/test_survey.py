@@ -18,7 +18,7 @@ from hypothesis.extra.numpy import arrays
 import virtualstack as vs
 from tests.amount import examples
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
-from virtualstack.readers.hdf5.reader import HDF5
+from virtualstack.formats.hdf5.reader import HDF5
 from virtualstack.storage import MemoryTarget
 from virtualstack.surveying import along
 from virtualstack.surveying import line as survey_line

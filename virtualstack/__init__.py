@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     )
     from virtualstack.combine import FromAttribute, FromName
     from virtualstack.conversion import convert
+    from virtualstack.formats.registry import list_readers
     from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
-    from virtualstack.readers.registry import list_readers
-    from virtualstack.repository import Repository
     from virtualstack.scanning import ScanResult, scan
-    from virtualstack.store import ManifestStore
     from virtualstack.surveying import Survey, survey
+    from virtualstack.vstack import Repository
+    from virtualstack.zarr.store import ManifestStore
 
 __version__ = "0.1.0"
 

@@ -101,7 +101,7 @@ class _Writers:
             "missing": missing,
         }
         if append_dim is not None:
-            from virtualstack.repository.references import append_references
+            from virtualstack.kerchunk.append import append_references
 
             append_references(
                 self.to_group(),
@@ -115,7 +115,7 @@ class _Writers:
             return None
         if join != "exact" or not ordered or combine_options is not None:
             raise ValueError("ordered=, join= and combine_options= say how append_dim= adds to references")
-        from virtualstack.writers.kerchunk import write_kerchunk
+        from virtualstack.kerchunk.writer import write_kerchunk
 
         return write_kerchunk(self.to_group(), target, **options)
 
@@ -195,7 +195,7 @@ class _Writers:
         if append_dim is None and region is None:
             if combine_options is not None:
                 raise ValueError("combine_options say how append_dim= or region= add, and neither is given")
-            from virtualstack.writers.icechunk.write import write_icechunk
+            from virtualstack.icechunk.writer import write_icechunk
 
             write_icechunk(self.to_group(), store, mode=mode, **options)
             return
@@ -204,7 +204,7 @@ class _Writers:
                 f"append_dim={append_dim!r} and region={region!r} each add to the group, and mode='w' replaces it "
                 f"(mode={mode!r}): give one of them"
             )
-        from virtualstack.repository.icechunk import append_icechunk, place_icechunk
+        from virtualstack.icechunk.append import append_icechunk, place_icechunk
 
         if append_dim is None:
             place_icechunk(self.to_group(), store, region, combine_options=combine_options, **options)
@@ -289,7 +289,7 @@ class _Writers:
         StorageError
             The store cannot be written.
         """
-        from virtualstack.repository import append, place, save
+        from virtualstack.vstack import append, place, save
 
         group = self.to_group()
         options: dict[str, Any] = {"storage": storage, "allow": allow, "message": message, "relative": relative}
@@ -526,7 +526,7 @@ class VirtualAccessor(_Writers):
             Chunks cannot be read, or the file not be written.
         """
         from virtualstack.dataset import declared_dataset
-        from virtualstack.repository import overwrite
+        from virtualstack.vstack import overwrite
 
         dataset = declared_dataset(self._dataset).copy()
         array = _arrays(dataset).get(name)
@@ -622,9 +622,9 @@ class VirtualAccessor(_Writers):
             Shape, sources and codecs, and the differences with the number of chunks concerned.
         """
         from virtualstack.dataset import refusals_of, virtual_array
+        from virtualstack.kerchunk.writer import how_taken
         from virtualstack.manifests import describe
         from virtualstack.manifests.plain import ArrayForm
-        from virtualstack.writers.kerchunk import how_taken
 
         rows: list[tuple[Any, ...]] = []
         refusals = refusals_of(self._dataset)

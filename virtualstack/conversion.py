@@ -8,16 +8,16 @@ from typing import Literal
 
 from virtualstack.api import account_for
 from virtualstack.errors import WriterError
+from virtualstack.formats.base import Reader, ReadOptions
+from virtualstack.icechunk.repositories import save_icechunk
+from virtualstack.kerchunk.writer import SUFFIXES as REFERENCES
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.base import Reader, ReadOptions
-from virtualstack.repository import save
-from virtualstack.repository.icechunk_repositories import save_icechunk
 from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Storage, StorageLike, urls_of
 from virtualstack.storage.listing import found_url
-from virtualstack.writers.kerchunk import SUFFIXES as REFERENCES
-from virtualstack.writers.kerchunk import write_kerchunk
-from virtualstack.writers.missing import Missing
+from virtualstack.vstack import save
+from virtualstack.zarr.rewrite.missing import Missing
 
 __all__ = ["ICECHUNK", "STORE", "SUFFIXES", "convert"]
 

@@ -16,14 +16,14 @@ from xarray.backends.store import StoreBackendEntrypoint
 from virtualstack.api import Unsupported, account_for, select_group
 from virtualstack.dataset import text_coordinates
 from virtualstack.errors import ReaderError
+from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.lazy import variable_of
 from virtualstack.loading import pyproj_before_eccodes
 from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
-from virtualstack.readers.base import Reader, ReadOptions
-from virtualstack.readers.manifest_store import At, ManifestStore
 from virtualstack.scanning import scan
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Stale, Storage, StorageLike, urls_of
+from virtualstack.vstack.reader import At, ManifestStore
 
 __all__ = ["VirtualStackBackendEntrypoint"]
 
@@ -325,7 +325,7 @@ def _group_of(obj: Any, reader: str | Reader | None, storage: StorageLike, optio
     if isinstance(obj, ManifestGroup):
         return obj
     if isinstance(obj, Mapping):
-        kerchunk = importlib.import_module("virtualstack.readers.kerchunk")
+        kerchunk = importlib.import_module("virtualstack.kerchunk.reader")
         read: ManifestGroup = kerchunk.read_references(obj)
         return read
     if not isinstance(obj, str | os.PathLike):

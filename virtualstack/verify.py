@@ -21,11 +21,11 @@ from xarray.backends import (
     ScipyBackendEntrypoint,
 )
 
-from virtualstack.child import ChildDiedError, InChild
+from virtualstack.child.errors import LibraryError
+from virtualstack.child.pool import ChildDiedError, InChild
 from virtualstack.errors import MalformedFileError, MissingDependencyError, UnsupportedFeatureError
 from virtualstack.location import absolute_url, local_path
 from virtualstack.storage import Source, SourceFile, Storage, StorageLike
-from virtualstack_child.faults import LibraryError
 
 __all__ = [
     "Difference",
@@ -263,7 +263,9 @@ def _check_alone(source: Source, path: Path | None, url: str) -> None:
     """Check that a file makes the HDF5 library open no others, which it does without asking us."""
     size, place = (source.size, ()) if path is None else (None, (str(path),))
     try:
-        with closing(InChild("virtualstack_child.hdf5:OpenFile", *place, False, size=size, read=source.read)) as file:
+        with closing(
+            InChild("virtualstack.formats.hdf5.child.files:OpenFile", *place, False, size=size, read=source.read)
+        ) as file:
             found = file.call("elsewhere")
     except (LibraryError, ChildDiedError) as error:
         raise MalformedFileError(f"'{url}' cannot be opened by h5py: {error}", url=url) from error

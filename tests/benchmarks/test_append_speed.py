@@ -12,9 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.formats.manifest_store.history import archive_of, group_of
-from virtualstack.formats.manifest_store.names import snapshot_key
-from virtualstack.formats.manifest_store.sources import Prefixes
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import (
     ENTRY,
@@ -28,13 +25,16 @@ from virtualstack.manifests import (
     ManifestGroup,
     inline_array,
 )
-from virtualstack.readers.manifest_store import permission_of
-from virtualstack.repository.save import append, save
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.writers.manifest_store.edit import ArrayEdit, Edit, applied
-from virtualstack.writers.manifest_store.placing import Piece, place
-from virtualstack.writers.manifest_store.segment import SegmentWriter
-from virtualstack.writers.manifest_store.write import write_group
+from virtualstack.vstack.format.history import archive_of, group_of
+from virtualstack.vstack.format.names import snapshot_key
+from virtualstack.vstack.format.sources import Prefixes
+from virtualstack.vstack.reader import permission_of
+from virtualstack.vstack.save import append, save
+from virtualstack.vstack.write.edit import ArrayEdit, Edit, applied
+from virtualstack.vstack.write.placing import Piece, place
+from virtualstack.vstack.write.segment import SegmentWriter
+from virtualstack.vstack.write.write import write_group
 
 N_VARIABLES, N_CHUNKS = 10, 10
 

@@ -14,9 +14,9 @@ import pytest
 
 import virtualstack as vs
 from virtualstack.codecs.metadata import Codec
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
-from virtualstack.writers.kerchunk import write_kerchunk
 
 sys.path.insert(0, str(Path(__file__).parent))
 from timing import IS_FULL, interleaved

@@ -16,9 +16,9 @@ from tests.data.make_grib import message
 from virtualstack import cache
 from virtualstack.codecs.grib.codec import grib_decoder
 from virtualstack.codecs.grib.fields import last_field
+from virtualstack.formats.grib.walk import Walk
 from virtualstack.location import absolute_url
 from virtualstack.readers import ReadOptions
-from virtualstack.readers.grib.walk import Walk
 from virtualstack.storage import Storage
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import zarr
 
-from virtualstack.readers.icechunk import read_session
-from virtualstack.writers.icechunk.write import write_icechunk
+from virtualstack.icechunk.reader import read_session
+from virtualstack.icechunk.writer import write_icechunk
 
 sys.path.insert(0, str(Path(__file__).parent))
 from reference_cube import CHUNKS, group_of

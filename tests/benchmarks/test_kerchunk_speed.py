@@ -10,10 +10,10 @@ import pytest
 import xarray as xr
 
 from virtualstack.codecs.metadata import Codec
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.kerchunk import Kerchunk
+from virtualstack.formats.base import ReadOptions
+from virtualstack.kerchunk.reader import Kerchunk
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.storage import Storage
-from virtualstack.writers.kerchunk import write_kerchunk
 
 sys.path.insert(0, str(Path(__file__).parent))
 from reference_cube import group_of

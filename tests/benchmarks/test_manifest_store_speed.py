@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from virtualstack.formats.base import ReadOptions
+from virtualstack.kerchunk.reader import Kerchunk
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location
 from virtualstack.manifests import (
     ENTRY,
@@ -25,12 +28,9 @@ from virtualstack.manifests import (
     PagedManifest,
     inline_array,
 )
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.kerchunk import Kerchunk
-from virtualstack.readers.manifest_store import ManifestStore
-from virtualstack.repository import save
 from virtualstack.storage import Storage
-from virtualstack.writers.kerchunk import write_kerchunk
+from virtualstack.vstack import save
+from virtualstack.vstack.reader import ManifestStore
 
 sys.path.insert(0, str(Path(__file__).parent))
 from icechunk_rival import HAS_ICECHUNK, open_icechunk, write_icechunk

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from virtualstack.formats.base import ReadOptions
+from virtualstack.kerchunk.reader import Kerchunk
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import (
     ChunkEncoding,
@@ -22,11 +25,8 @@ from virtualstack.manifests import (
     ManifestGroup,
     inline_array,
 )
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.kerchunk import Kerchunk
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
-from virtualstack.writers.kerchunk import write_kerchunk
 
 sys.path.insert(0, str(Path(__file__).parent))
 from timing import IS_FULL, interleaved

@@ -13,7 +13,7 @@ from virtualstack.codecs.hdf5.registration import Elements
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import UnsupportedFeatureError
-from virtualstack.readers.hdf5.datatypes import element_type, of_library
+from virtualstack.formats.hdf5.datatypes import element_type, of_library
 
 N = 256
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.amount import examples
 from tests.hdf5_pipelines import filters_of
 from virtualstack.codecs.pipeline import CodecError, decode
-from virtualstack.readers.hdf5.filters import codecs_of, obstacle, passed
+from virtualstack.formats.hdf5.filters import codecs_of, obstacle, passed
 
 NAMES = itertools.count()
 SHAPES = {

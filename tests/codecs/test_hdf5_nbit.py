@@ -14,7 +14,7 @@ from tests.hdf5_pipelines import filters_of
 from virtualstack.codecs.hdf5.bits import PADDING, gather, unpack
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import decode
-from virtualstack.readers.hdf5.filters import codecs_of, obstacle
+from virtualstack.formats.hdf5.filters import codecs_of, obstacle
 
 NAMES = itertools.count()
 

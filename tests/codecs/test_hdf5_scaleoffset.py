@@ -13,7 +13,7 @@ from tests.amount import examples
 from tests.hdf5_pipelines import filters_of
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
-from virtualstack.readers.hdf5.filters import codecs_of, obstacle
+from virtualstack.formats.hdf5.filters import codecs_of, obstacle
 
 NAMES = itertools.count()
 INTEGERS = [f"{order}{kind}{size}" for order, kind, size in itertools.product("<>", "iu", (1, 2, 4, 8))]

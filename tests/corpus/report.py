@@ -19,9 +19,9 @@ import numpy as np
 from h5py import h5s, h5t
 
 from virtualstack.errors import VirtualStackError
+from virtualstack.formats.hdf5.reader import HDF5
 from virtualstack.location import absolute_url
 from virtualstack.readers import ReadOptions
-from virtualstack.readers.hdf5.reader import HDF5
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.testing.readers import arrays_by_path, difference

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from virtualstack.errors import WriterError
-from virtualstack.formats.attributes import json_attributes, restore_cf, restore_dtypes
+from virtualstack.zarr.metadata.attributes import json_attributes, restore_cf, restore_dtypes
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@ import pyarrow as pa
 import pytest
 
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.chunk_keys import cells_of_keys
-from virtualstack.formats.metadata import ArrayMetadata
 from virtualstack.manifests import ChunkEncoding, Fill
 from virtualstack.printable import printable
+from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.metadata.chunk_keys import cells_of_keys
 
 NO_INDEX = "0 0.1.2 0.x -1.0 +1.0 00.1 0.01 0. . 0.9999999999999999999 0x1.0 1_0.0 1e1.0 \u0663.0 nan.0 1,0"
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.hierarchy import build_group
-from virtualstack.formats.references import References, build_manifest
+from virtualstack.kerchunk.references import References, build_manifest
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST
+from virtualstack.zarr.metadata.hierarchy import build_group
 
 ZARRAY = {"shape": [2], "chunks": [1], "dtype": "<i4", "compressor": None, "filters": None, "fill_value": None}
 

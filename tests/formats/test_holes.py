@@ -6,8 +6,6 @@ import pytest
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import WriterError
-from virtualstack.formats.holes import choose_fill
-from virtualstack.formats.zarr2 import hierarchy_of
 from virtualstack.manifests import (
     EMPTY,
     INLINE,
@@ -18,6 +16,8 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
 )
+from virtualstack.zarr.metadata.holes import choose_fill
+from virtualstack.zarr.metadata.version2 import hierarchy_of
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@ import json
 
 import numpy as np
 
-from virtualstack.formats.kerchunk import reference_dict, reference_json
-from virtualstack.formats.zarr2 import Zarr2Hierarchy
+from virtualstack.kerchunk.document import reference_dict, reference_json
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, INLINE, MISSING, ChunkEncoding, ChunkManifest, Fill
+from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
 
 ENCODING = ChunkEncoding.of("u1", (1, 1))
 
@@ -53,7 +53,7 @@ def test_json_is_the_dict():
 
 def test_blocks_do_not_show(monkeypatch):
     """Many blocks of chunks give what one gives."""
-    monkeypatch.setattr("virtualstack.formats.kerchunk._BLOCK", 2)
+    monkeypatch.setattr("virtualstack.kerchunk.document._BLOCK", 2)
     assert json.loads(reference_json(hierarchy())) == EXPECTED
     assert reference_dict(hierarchy()) == EXPECTED
 

@@ -6,14 +6,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.kerchunk import reference_dict
-from virtualstack.formats.parquet import SCHEMA, parquet_files
-from virtualstack.formats.parquet_pages import unpacked_size
-from virtualstack.formats.parquet_table import ParquetTable, read_record
-from virtualstack.formats.references import WHOLE
-from virtualstack.formats.zarr2 import Zarr2Hierarchy
+from virtualstack.kerchunk.document import reference_dict
+from virtualstack.kerchunk.parquet import SCHEMA, parquet_files
+from virtualstack.kerchunk.parquet_pages import unpacked_size
+from virtualstack.kerchunk.parquet_table import ParquetTable, read_record
+from virtualstack.kerchunk.references import WHOLE
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill
+from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
 
 ENCODING = ChunkEncoding.of("u1", (1,))
 INLINE_CHUNKS = (b"\xff\0{", b"base64:YWJj", b"")
@@ -208,7 +208,7 @@ def test_rows_past_the_grid_are_not_decoded():
 
 def test_what_few_bytes_repeat_is_refused_before_it_is_written_out(monkeypatch):
     """Inline chunks that are one value of a dictionary, and compressed ones, are bounded by what they become."""
-    monkeypatch.setattr("virtualstack.formats.parquet_table._MAX_BYTES", 8 << 20)
+    monkeypatch.setattr("virtualstack.kerchunk.parquet_table._MAX_BYTES", 8 << 20)
     repeated = {"raw": pa.array([b"\0" * (1 << 20)] * 9)}
     with pytest.raises(MalformedFileError, match="'r' has 9437184 bytes, packed or not, and at most 8388608 are read"):
         read_record(record_of(columns=repeated), 9, where="r")

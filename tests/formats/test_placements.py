@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from virtualstack.formats.manifest_store.placements import Placements
+from virtualstack.vstack.format.placements import Placements
 
 
 def placements(boxes, ndim):

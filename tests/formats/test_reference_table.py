@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.json_text import parse_json
-from virtualstack.formats.metadata import ArrayMetadata
-from virtualstack.formats.reference_table import ReferenceTable
-from virtualstack.formats.references import WHOLE
+from virtualstack.kerchunk.references import WHOLE
+from virtualstack.kerchunk.table import ReferenceTable
 from virtualstack.manifests import ChunkEncoding, Fill
+from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.metadata.json_text import parse_json
 
 
 def metadata(*shape, prefix="", separator="."):

@@ -6,14 +6,14 @@ import pytest
 
 from tests.amount import examples
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats import reference_text
-from virtualstack.formats.json_text import parse_json
-from virtualstack.formats.metadata import ArrayMetadata
-from virtualstack.formats.reference_table import ReferenceTable
-from virtualstack.formats.reference_text import load_json, split_text
-from virtualstack.formats.references import build_manifest
+from virtualstack.kerchunk import text as reference_text
+from virtualstack.kerchunk.references import build_manifest
+from virtualstack.kerchunk.table import ReferenceTable
+from virtualstack.kerchunk.text import load_json, split_text
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, Fill
+from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.metadata.json_text import parse_json
 
 N_DOCUMENTS = examples(300)
 SHAPES = {"v": (20, 3), "v1": (4,), "g/v": (2, 2, 2), "g/v.x": (3,), "s": (), "é": (9,), "": (5,)}

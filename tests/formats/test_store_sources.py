@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.amount import examples
 from virtualstack.errors import ForbiddenLocationError, MalformedFileError, WriterError
-from virtualstack.formats.manifest_store.sources import MAX_MOVED, Prefixes, SourceRow
 from virtualstack.location import Location
+from virtualstack.vstack.format.sources import MAX_MOVED, Prefixes, SourceRow
 
 STORES = st.sampled_from(
     [

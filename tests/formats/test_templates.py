@@ -1,7 +1,7 @@
 import pytest
 
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.templates import generate, render
+from virtualstack.kerchunk.templates import generate, render
 
 TEMPLATES = {"u": "s3://bucket", "f": "{{c}}_{{n}}", "nested": "{{u}}/x", "loop": "{{loop}}", "bomb": "{{big}}" * 40}
 

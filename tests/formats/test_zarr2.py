@@ -5,8 +5,8 @@ import pytest
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, WriterError
-from virtualstack.formats.zarr2 import hierarchy_of, parse_zarr2
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
+from virtualstack.zarr.metadata.version2 import hierarchy_of, parse_zarr2
 
 ZARRAY = {"zarr_format": 2, "shape": [4, 6], "chunks": [2, 3], "dtype": "<f4", "order": "C", "compressor": None}
 

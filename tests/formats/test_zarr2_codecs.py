@@ -5,7 +5,7 @@ import zarr.codecs
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, WriterError
-from virtualstack.formats.zarr2_codecs import codecs_from_zarr2, codecs_to_zarr2
+from virtualstack.zarr.metadata.version2_codecs import codecs_from_zarr2, codecs_to_zarr2
 
 SHUFFLE = Codec.of("numcodecs.shuffle", elementsize=4)
 ZLIB = Codec.of("numcodecs.zlib", level=3)

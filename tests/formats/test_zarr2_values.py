@@ -7,8 +7,8 @@ from zarr.dtype import parse_dtype
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError, WriterError
-from virtualstack.formats.zarr2_values import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
 from virtualstack.manifests import Fill
+from virtualstack.zarr.metadata.version2_values import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
 
 STRUCTURED = np.dtype([("a", ">f4"), ("b", "S2"), ("c", [("d", "<i2")])])
 FILLS = [

@@ -6,8 +6,8 @@ import zarr
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
-from virtualstack.formats.zarr3 import parse_zarr3
 from virtualstack.manifests import Fill
+from virtualstack.zarr.metadata.version3 import parse_zarr3
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification")
 METADATA = {

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.amount import examples
 from virtualstack.errors import CombineError, SourceNotFoundError, WriterError
+from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup
 from virtualstack.manifests.inline import inline_array
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.manifest_store import ManifestStore
-from virtualstack.repository import save
 from virtualstack.storage import Storage
 from virtualstack.testing.strategies import basic_keys, known_arrays, model_read
+from virtualstack.vstack import save
+from virtualstack.vstack.reader import ManifestStore
 
 MANY = settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 SERIAL = itertools.count()

@@ -11,13 +11,13 @@ import pytest
 
 from tests.data.make_grib import GRIB1, GRIB2, message
 from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.formats.grib import parts
+from virtualstack.formats.grib.headers import header_of
+from virtualstack.formats.grib.keys import UNDEFINED, Asking, ask, field_of
+from virtualstack.formats.grib.messages import fields_of, message_length
+from virtualstack.formats.grib.parts import ANY_VALUE_1, ANY_VALUE_2, WITH_CONDITIONS, parts_of
 from virtualstack.location import absolute_url
 from virtualstack.readers import GRIB
-from virtualstack.readers.grib import parts
-from virtualstack.readers.grib.headers import header_of
-from virtualstack.readers.grib.keys import UNDEFINED, Asking, ask, field_of
-from virtualstack.readers.grib.messages import fields_of, message_length
-from virtualstack.readers.grib.parts import ANY_VALUE_1, ANY_VALUE_2, WITH_CONDITIONS, parts_of
 from virtualstack.storage import Storage
 
 CENTRES = {78: "edzw", 80: "cnmc"}

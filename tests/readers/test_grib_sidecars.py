@@ -20,10 +20,10 @@ from tests.data.make_grib import (
 )
 from tests.servers import RangeServer
 from virtualstack.errors import MalformedFileError, SourceNotFoundError
+from virtualstack.formats.grib import sidecars
+from virtualstack.formats.grib.sidecars import SidecarError, parse_sidecar
 from virtualstack.location import absolute_url
 from virtualstack.readers import GRIB, ReadOptions
-from virtualstack.readers.grib import sidecars
-from virtualstack.readers.grib.sidecars import SidecarError, parse_sidecar
 from virtualstack.storage import Storage
 
 NAME = "fc.grib2"

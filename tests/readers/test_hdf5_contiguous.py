@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
+from virtualstack.formats.hdf5.contiguous import Segment, contiguous_chunks, split_shape
+from virtualstack.formats.hdf5.obstacles import NoReferencesError
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import Fill, ManifestArray, why_not_plain
 from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.readers.hdf5.contiguous import Segment, contiguous_chunks, split_shape
-from virtualstack.readers.hdf5.obstacles import NoReferencesError
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 

@@ -72,7 +72,7 @@ def test_a_chunk_grid_that_memory_has_no_room_for_is_refused(tmp_path, monkeypat
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("wide", shape=(1 << 20,), chunks=(1,), dtype="i1")
         file["other"] = np.arange(3)
-    monkeypatch.setattr("virtualstack.readers.hdf5.references._entries", no_room)
+    monkeypatch.setattr("virtualstack.formats.hdf5.references._entries", no_room)
     group = HDF5().read(absolute_url(tmp_path / "x.h5"), Storage.of(None), ReadOptions(inline_limit=0))
     assert list(group.arrays) == ["other"]
     assert [x.path for x in group.refusals] == ["/wide"]

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.data.make_hdf5 import A
+from virtualstack.formats.hdf5.external import UNLIMITED, external_segments
+from virtualstack.formats.hdf5.obstacles import LostValuesError
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import INLINE, ManifestGroup, why_not_plain
 from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.readers.hdf5.external import UNLIMITED, external_segments
-from virtualstack.readers.hdf5.obstacles import LostValuesError
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 

@@ -16,7 +16,7 @@ from h5py import h5d, h5p, h5s, h5t
 import virtualstack as vs
 from tests.corpus.report import CORPUS, judge
 from virtualstack.errors import UnsupportedFeatureError
-from virtualstack.formats.zarr2_codecs import codecs_from_zarr2, codecs_to_zarr2
+from virtualstack.zarr.metadata.version2_codecs import codecs_from_zarr2, codecs_to_zarr2
 
 SZIP = {"compression": "szip", "compression_opts": ("nn", 16)}
 FILTERS = {

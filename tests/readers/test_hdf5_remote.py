@@ -6,8 +6,8 @@ import virtualstack as vs
 from tests.data.make_hdf5_large import make_one_after_another, make_sparse
 from tests.latency_server import LatencyServer
 from tests.servers import RangeServer
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.hdf5.reader import HDF5
+from virtualstack.formats.base import ReadOptions
+from virtualstack.formats.hdf5.reader import HDF5
 from virtualstack.storage import open_source
 from virtualstack.testing.readers import arrays_by_path
 from virtualstack.testing.sources import RecordingSource

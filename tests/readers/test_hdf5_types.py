@@ -13,10 +13,10 @@ import virtualstack
 from tests.corpus.report import judge, library_values
 from virtualstack.codecs.decoder import CodecError
 from virtualstack.codecs.hdf5.elements import ELEMENTS
+from virtualstack.formats.hdf5.datatypes import element_type, of_library, value_of
 from virtualstack.location import absolute_url
 from virtualstack.manifests import INLINE, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.readers.hdf5.datatypes import element_type, of_library, value_of
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.testing.readers import difference

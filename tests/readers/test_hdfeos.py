@@ -10,9 +10,9 @@ from h5py import h5d, h5s, h5t
 
 import virtualstack as vs
 from tests.corpus.report import CORPUS
+from virtualstack.formats.hdf5.hdfeos import parse_structures
 from virtualstack.location import absolute_url
 from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.readers.hdf5.hdfeos import parse_structures
 from virtualstack.storage import Storage
 
 SWATH = CORPUS / "hdf5" / "hdfeos_sample_swath.h5"

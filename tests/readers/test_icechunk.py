@@ -19,9 +19,9 @@ from virtualstack.errors import (
     UnsupportedFeatureError,
     VirtualStackError,
 )
-from virtualstack.formats.icechunk import url_from_icechunk, url_to_icechunk
+from virtualstack.icechunk.format import url_from_icechunk, url_to_icechunk
+from virtualstack.icechunk.reader import read_session
 from virtualstack.manifests import FIRST, INLINE
-from virtualstack.readers.icechunk import read_session
 
 icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
 

@@ -15,13 +15,14 @@ import zarr
 
 import virtualstack as vs
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.formats.base import ReadOptions
+from virtualstack.kerchunk import reader as kerchunk
+from virtualstack.kerchunk.reader import Kerchunk, read_references
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location, absolute_url
-from virtualstack.readers import find_reader, kerchunk
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.kerchunk import Kerchunk, read_references
+from virtualstack.readers import find_reader
 from virtualstack.storage import Storage
 from virtualstack.testing.strategies import model_read
-from virtualstack.writers.kerchunk import write_kerchunk
 
 ZARRAY = {"shape": [2], "chunks": [1], "dtype": "<i4", "compressor": None, "filters": None, "fill_value": None}
 

@@ -22,14 +22,14 @@ from virtualstack.errors import (
     SourceNotFoundError,
     UnsupportedFeatureError,
 )
-from virtualstack.formats.parquet import parquet_files
-from virtualstack.formats.zarr2 import hierarchy_of
+from virtualstack.formats.base import ReadOptions
+from virtualstack.kerchunk.parquet import parquet_files
+from virtualstack.kerchunk.reader import Kerchunk, read_references
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import absolute_url
 from virtualstack.manifests import PagedManifest
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.kerchunk import Kerchunk, read_references
 from virtualstack.storage import Storage
-from virtualstack.writers.kerchunk import write_kerchunk
+from virtualstack.zarr.metadata.version2 import hierarchy_of
 
 VALUES = np.arange(24, dtype="<i4").reshape(6, 4)
 
@@ -259,7 +259,7 @@ def test_more_axes_than_numpy_broadcasts_are_unsupported(refs):
 
 def test_a_record_file_of_any_size_is_not_read(refs, monkeypatch):
     """What is larger than a record file can be is refused by its size."""
-    monkeypatch.setattr("virtualstack.formats.parquet_table._MAX_BYTES", 100)
+    monkeypatch.setattr("virtualstack.kerchunk.parquet_table._MAX_BYTES", 100)
     with pytest.raises(MalformedFileError, match=r"'v/refs.0.parq' of '.*refs.parq' has \d+ bytes") as error:
         vs.reading.read_array(read(refs)["v"], (0,))
     assert error.value.url == absolute_url(refs / "v/refs.0.parq")

@@ -12,9 +12,9 @@ import pytest
 from tests.data.make_netcdf3 import RawVariable, encode, make, numbered, raw
 from tests.readers import netcdf3_oracle
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError, VirtualStackError
+from virtualstack.formats.netcdf3 import header, reader
 from virtualstack.location import absolute_url
 from virtualstack.readers import NetCDF3, ReadOptions
-from virtualstack.readers.netcdf3 import header, reader
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 

@@ -18,7 +18,7 @@ import virtualstack as vs
 from tests.servers import RangeServer
 from virtualstack.cli import main
 from virtualstack.errors import ForbiddenLocationError
-from virtualstack.readers.kerchunk import read_references
+from virtualstack.kerchunk.reader import read_references
 from virtualstack.storage import Storage
 
 SECRET = b"root:x:0:"

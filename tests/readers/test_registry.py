@@ -18,7 +18,8 @@ from virtualstack.errors import (
     UnknownFormatError,
     UnsupportedFeatureError,
 )
-from virtualstack.readers import GRIB, HDF5, TIFF, Format, ReadOptions, find_reader, list_readers, registry
+from virtualstack.formats import registry
+from virtualstack.readers import GRIB, HDF5, TIFF, Format, ReadOptions, find_reader, list_readers
 from virtualstack.storage import Storage
 
 STORAGE = Storage.of(None)
@@ -170,7 +171,7 @@ def test_a_format_that_is_known_and_not_read_is_named(plugins, write):
 
 def test_plugins_are_found_by_signature_and_by_suffix(plugins, write):
     """A row of an entry point is asked after the built-in ones; a format without signature has its suffix."""
-    target = "virtualstack.readers.hdf5.reader:HDF5"
+    target = "virtualstack.formats.hdf5.reader:HDF5"
     plugins(
         Format(name="a", title="A", target=target, magic=((b"AAAA", (0, 8192)),)),
         Format(name="b", title="B", target=target, suffixes=(".b",)),
@@ -205,8 +206,8 @@ def test_a_missing_extra_is_told_with_the_pip_command(plugins, write):
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("virtualstack.readers.base:Gone", "AttributeError"),
-        ("virtualstack.readers.base:ManifestGroup", "TypeError"),
+        ("virtualstack.formats.base:Gone", "AttributeError"),
+        ("virtualstack.formats.base:ManifestGroup", "TypeError"),
         ("builtins:object", "TypeError: a object has no method read"),
     ],
 )
@@ -246,7 +247,7 @@ def test_a_row_with_fields_of_other_types_is_an_error(fields):
 def test_classes_are_imported_when_asked_for():
     """Finding out a format imports no reader; asking for the class does."""
     code = (
-        "import sys, virtualstack.readers as r; dir(r); r.list_readers(); module = 'virtualstack.readers.hdf5.reader';"
+        "import sys, virtualstack.readers as r; dir(r); r.list_readers(); module = 'virtualstack.formats.hdf5.reader';"
         "assert not {module, 'h5py'} & sys.modules.keys(); r.HDF5; assert module in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,7 +7,7 @@ import rioxarray
 import tifffile
 
 import virtualstack as vs
-from virtualstack.readers.tiff import crs
+from virtualstack.formats.tiff import crs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of rioxarray and what it builds on
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from virtualstack.formats.manifest_store.history import archive_of, group_of
-from virtualstack.formats.manifest_store.snapshot import Snapshot
 from virtualstack.location import Location
 from virtualstack.manifests import (
     ENTRY,
@@ -24,11 +22,13 @@ from virtualstack.manifests import (
     inline_array,
 )
 from virtualstack.manifests.overlay import Overlay
-from virtualstack.readers.manifest_store import open_snapshot, permission_of
 from virtualstack.reading import read_array
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.writers.manifest_store.commit import EMPTY_STORE
-from virtualstack.writers.manifest_store.write import write_group
+from virtualstack.vstack.format.history import archive_of, group_of
+from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.reader import open_snapshot, permission_of
+from virtualstack.vstack.write.commit import EMPTY_STORE
+from virtualstack.vstack.write.write import write_group
 
 WIDTH = 4
 ALLOW = ("file:///",)

@@ -7,8 +7,8 @@ import xarray as xr
 import virtualstack as vs
 from tests.repository.growing import check, dataset, joined, n_snapshots, objects, values, virtual, write
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceNotFoundError
-from virtualstack.formats.manifest_store.archive import Archive
-from virtualstack.repository.stored import Stored
+from virtualstack.vstack.format.archive import Archive
+from virtualstack.vstack.stored import Stored
 
 
 @pytest.fixture

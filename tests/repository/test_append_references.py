@@ -9,7 +9,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.repository.growing import dataset, joined, virtual, write
 from virtualstack.errors import CombineError, SourceNotFoundError, UnsupportedFeatureError, WriterError
-from virtualstack.formats import parquet
+from virtualstack.kerchunk import parquet
 
 pytestmark = pytest.mark.filterwarnings("ignore:The 'fastparquet' engine")
 FORMS = ["refs.json", "refs.parq"]

@@ -29,12 +29,12 @@ from tests.repository.stores import (
     written,
 )
 from virtualstack.errors import ConflictError, SourceNotFoundError, StorageError, WriterError
-from virtualstack.formats.manifest_store.names import SEGMENTS, SNAPSHOTS, refs_key, snapshot_key, values_key
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.manifest_store import permission_of
-from virtualstack.repository import Repository
-from virtualstack.writers.manifest_store import commit as commits
-from virtualstack.writers.manifest_store.write import write_group
+from virtualstack.vstack import Repository
+from virtualstack.vstack.format.names import SEGMENTS, SNAPSHOTS, refs_key, snapshot_key, values_key
+from virtualstack.vstack.reader import permission_of
+from virtualstack.vstack.write import commit as commits
+from virtualstack.vstack.write.write import write_group
 
 
 @pytest.fixture
@@ -438,7 +438,7 @@ def test_a_message_that_is_no_text(url):
 
 def test_what_could_not_be_read_is_not_committed(tmp_path, monkeypatch):
     """Whatever it is: a snapshot that no reader takes would hide those before it."""
-    monkeypatch.setattr("virtualstack.formats.manifest_store.snapshot._MAX_NODES", 1)
+    monkeypatch.setattr("virtualstack.vstack.format.snapshot._MAX_NODES", 1)
     with pytest.raises(WriterError, match=r"cannot hold this, and nothing was committed: .* groups and arrays; 1 are"):
         create(tmp_path / "y.vstack", {"v": virtual(tmp_path, [0])})
     with pytest.raises(SourceNotFoundError):

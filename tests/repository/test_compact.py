@@ -15,8 +15,8 @@ from tests.properties.test_manifest_store import SERIAL, changed_arrays, describ
 from tests.repository.stores import Change, added, appended, create, opened, removed, values_of, virtual, written
 from virtualstack.errors import CombineError, ConflictError, WriterError
 from virtualstack.manifests import ManifestGroup
-from virtualstack.repository import Repository, save
 from virtualstack.testing.strategies import known_arrays, model_read
+from virtualstack.vstack import Repository, save
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from tests.repository import processes
 from tests.repository.stores import Change, create, objects_of, opened, values_of, virtual, written
-from virtualstack.formats.manifest_store.names import HINT
-from virtualstack.repository import Repository
-from virtualstack.repository.log import log_of
+from virtualstack.vstack import Repository
+from virtualstack.vstack.format.names import HINT
+from virtualstack.vstack.log import log_of
 
 N_WRITERS = 8
 

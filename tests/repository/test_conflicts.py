@@ -9,11 +9,11 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.repository.growing import dataset, values, virtual, write
+from virtualstack.combine.append import appended
+from virtualstack.combine.fitting import Fitting
 from virtualstack.errors import ConflictError
-from virtualstack.repository.append import appended
-from virtualstack.repository.fitting import Fitting
-from virtualstack.repository.stored import Stored
 from virtualstack.storage import ObjectStore, Storage
+from virtualstack.vstack.stored import Stored
 
 
 @pytest.fixture

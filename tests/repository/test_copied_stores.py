@@ -13,8 +13,8 @@ import xarray as xr
 import virtualstack as vs
 from tests.repository.archive import as_read, copy_with_other_times, days, join, values_of, write_day
 from virtualstack.errors import SourceChangedError
-from virtualstack.repository import Candidate
 from virtualstack.storage import digests
+from virtualstack.vstack import Candidate
 
 
 def write_again(path, seed=1):

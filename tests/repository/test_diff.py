@@ -23,10 +23,10 @@ from tests.repository.stores import (
     written,
 )
 from virtualstack.errors import SourceNotFoundError
-from virtualstack.formats.manifest_store.names import snapshot_key
 from virtualstack.manifests import ManifestGroup, inline_array
 from virtualstack.manifests.boxes import merged
-from virtualstack.repository import Repository
+from virtualstack.vstack import Repository
+from virtualstack.vstack.format.names import snapshot_key
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-import virtualstack.repository.expire as expiry
+import virtualstack.vstack.expire as expiry
 from tests.repository.stores import (
     Change,
     added,
@@ -28,13 +28,13 @@ from tests.repository.stores import (
     written,
 )
 from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError
-from virtualstack.formats.manifest_store import names
-from virtualstack.formats.manifest_store.moments import seconds_of
-from virtualstack.readers.manifest_store import ManifestStore
 from virtualstack.reading import read_array
-from virtualstack.repository import Repository
 from virtualstack.storage import LocalTarget, Storage
-from virtualstack.writers.manifest_store import commit as commits
+from virtualstack.vstack import Repository
+from virtualstack.vstack.format import names
+from virtualstack.vstack.format.moments import seconds_of
+from virtualstack.vstack.reader import ManifestStore
+from virtualstack.vstack.write import commit as commits
 
 DAY = timedelta(days=1)
 

@@ -16,11 +16,11 @@ import virtualstack as vs
 from tests.repository.stores import Change, added, appended, create, objects_of, opened, removed, values_of, virtual
 from tests.servers import RangeServer
 from virtualstack.errors import SourceNotFoundError, StorageError
-from virtualstack.formats.manifest_store.history import hint, number_at
-from virtualstack.formats.manifest_store.moments import seconds_of, text_of
-from virtualstack.formats.manifest_store.names import HINT, SNAPSHOTS, bundle_key, snapshot_key
-from virtualstack.repository import Repository
-from virtualstack.writers.manifest_store import commit as commits
+from virtualstack.vstack import Repository
+from virtualstack.vstack.format.history import hint, number_at
+from virtualstack.vstack.format.moments import seconds_of, text_of
+from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, snapshot_key
+from virtualstack.vstack.write import commit as commits
 
 DAY = 86400.0
 

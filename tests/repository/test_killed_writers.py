@@ -10,9 +10,9 @@ import pytest
 import zarr
 
 from tests.repository.stores import Change, added, appended, create, labels, removed, values_of, virtual
-from virtualstack.repository import Repository
 from virtualstack.storage import LocalTarget
-from virtualstack.writers.manifest_store import commit as commits
+from virtualstack.vstack import Repository
+from virtualstack.vstack.write import commit as commits
 
 NONE = timedelta(0)
 

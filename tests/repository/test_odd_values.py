@@ -11,7 +11,7 @@ import zarr
 
 import virtualstack as vs
 from virtualstack.errors import WriterError
-from virtualstack.formats.manifest_store.archive import Archive
+from virtualstack.vstack.format.archive import Archive
 
 
 def cube(labels=(1, 2, 3), **attributes):

@@ -15,8 +15,8 @@ from tests.repository.archive import as_read, days, join, values_of, write_day
 from tests.repository.growing import dataset, values, virtual, write
 from tests.servers import RangeServer
 from virtualstack.errors import ConflictError, SourceChangedError, StorageError
-from virtualstack.formats.manifest_store.archive import Archive
 from virtualstack.manifests.boxes import boxes_of
+from virtualstack.vstack.format.archive import Archive
 
 
 def read(url, **options):
@@ -42,7 +42,7 @@ def archive(tmp_path):
 @pytest.fixture
 def scanned(monkeypatch):
     """Which sources are scanned."""
-    import virtualstack.repository.refresh as module
+    import virtualstack.vstack.refresh as module
 
     urls = []
     original = module.scan

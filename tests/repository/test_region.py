@@ -10,7 +10,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.repository.growing import check, dataset, objects, values, virtual, write
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError
-from virtualstack.repository.stored import Stored
+from virtualstack.vstack.stored import Stored
 
 
 @pytest.fixture

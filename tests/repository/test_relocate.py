@@ -15,8 +15,8 @@ from tests.repository.archive import as_read, copy_with_other_times, days, join
 from tests.servers import RangeServer
 from tests.test_manifest_store_reader import assert_reads_alike
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, WriterError
-from virtualstack.formats.manifest_store.names import snapshot_key
-from virtualstack.formats.manifest_store.sources import Prefixes
+from virtualstack.vstack.format.names import snapshot_key
+from virtualstack.vstack.format.sources import Prefixes
 
 
 def read(url, **options):

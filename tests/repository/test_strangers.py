@@ -36,8 +36,6 @@ from virtualstack.errors import (
     VirtualValuesError,
     WriterError,
 )
-from virtualstack.formats.manifest_store import history
-from virtualstack.formats.manifest_store.names import HINT, snapshot_number
 from virtualstack.location import Location
 from virtualstack.manifests import (
     ENTRY,
@@ -49,11 +47,13 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
 )
-from virtualstack.repository import save
-from virtualstack.repository.log import log_of
-from virtualstack.repository.refresh import Refreshed
 from virtualstack.storage import ObjectStore, Permission, Storage
 from virtualstack.verify import open_independently
+from virtualstack.vstack import save
+from virtualstack.vstack.format import history
+from virtualstack.vstack.format.names import HINT, snapshot_number
+from virtualstack.vstack.log import log_of
+from virtualstack.vstack.refresh import Refreshed
 
 
 @pytest.fixture
@@ -690,7 +690,7 @@ def test_what_is_loaded_in_the_view_changes(strangers, monkeypatch):
         with contextlib.suppress(VirtualValuesError):
             return zarr.open_array(strangers / name)[...].tolist()
 
-    monkeypatch.setattr("virtualstack.writers.manifest_store.view._MOST_LOADED", 8 * 100)
+    monkeypatch.setattr("virtualstack.vstack.write.view._MOST_LOADED", 8 * 100)
     for n in (10, 200, 20):
         values = {"a": ("x", np.arange(n) + 0.5), "b": ("y", np.arange(50.0))}
         xr.Dataset(values).virtual.to_manifest_store(strangers, mode="w")

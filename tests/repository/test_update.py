@@ -12,7 +12,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.repository.growing import dataset, n_snapshots, objects, values, virtual, write
 from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceChangedError, StorageError
-from virtualstack.formats.manifest_store.history import archive_of
+from virtualstack.vstack.format.history import archive_of
 
 
 @pytest.fixture

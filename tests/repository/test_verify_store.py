@@ -13,9 +13,9 @@ import xarray as xr
 import virtualstack as vs
 from tests.repository.archive import copy_with_other_times, days, join, write_day
 from tests.servers import RangeServer
-from virtualstack.formats.manifest_store.archive import Archive
-from virtualstack.formats.manifest_store.placements import Placements
-from virtualstack.repository.shown import _hidden
+from virtualstack.vstack.format.archive import Archive
+from virtualstack.vstack.format.placements import Placements
+from virtualstack.vstack.shown import _hidden
 
 
 @pytest.fixture

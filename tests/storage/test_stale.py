@@ -18,8 +18,8 @@ from virtualstack.reading import read_array
 from virtualstack.scanning.retries import with_retries
 from virtualstack.scanning.versions import WatchedStorage
 from virtualstack.storage import MemoryTarget, SourceChangedWarning, Storage
-from virtualstack.store import ManifestStore
 from virtualstack.testing.strategies import store_array
+from virtualstack.zarr.store import ManifestStore
 
 OLD, NEW = b"0123456789", b"abcdefghijkl"
 

@@ -28,9 +28,10 @@ from virtualstack.manifests import (
     PagedManifest,
 )
 from virtualstack.storage import MemoryTarget
-from virtualstack.store import ManifestStore, view
-from virtualstack.store.view import is_inline, left_out
 from virtualstack.testing.strategies import ZLIB, in_pages, known_arrays
+from virtualstack.zarr import view
+from virtualstack.zarr.store import ManifestStore
+from virtualstack.zarr.view import is_inline, left_out
 
 # -- what is in it ----------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from zarr.storage import MemoryStore
 
 from virtualstack.manifests import ChunkAxis, ChunkGrid, ManifestGroup, inline_array
 from virtualstack.storage import LocalTarget
-from virtualstack.store.view import view_of
 from virtualstack.testing.strategies import ZLIB, in_pages, store_array
+from virtualstack.zarr.view import view_of
 
 LOADED = {
     "lat": np.linspace(-1, 1, 5),

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location
 from virtualstack.manifests import FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.storage import Storage
-from virtualstack.writers.kerchunk import write_kerchunk
 
 
 def group(n=3, url="file:///data/a.nc", name="v"):

@@ -13,7 +13,7 @@ import xarray as xr
 
 import virtualstack as vs
 from tests.writers.netcdf_sources import virtual_group
-from virtualstack.writers.kerchunk import write_kerchunk
+from virtualstack.kerchunk.writer import write_kerchunk
 
 SCRIPT = """
 import importlib.metadata, importlib.util, json, sys

@@ -10,8 +10,8 @@ import pytest
 import xarray as xr
 
 from tests.writers.netcdf_sources import virtual_group
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.manifests import ChunkGrid
-from virtualstack.writers.kerchunk import write_kerchunk
 
 pytest.importorskip("kerchunk", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
 pytest.importorskip("fastparquet", reason="fastparquet is not installed: pip install 'virtualstack[kerchunk]'")

@@ -7,10 +7,10 @@ import xarray as xr
 
 from tests.servers import RangeServer
 from tests.writers.netcdf_sources import virtual_group
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.kerchunk import Kerchunk
+from virtualstack.formats.base import ReadOptions
+from virtualstack.kerchunk.reader import Kerchunk
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.storage import Storage
-from virtualstack.writers.kerchunk import write_kerchunk
 
 pytest.importorskip("kerchunk", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
 pytest.importorskip("fastparquet", reason="fastparquet is not installed: pip install 'virtualstack[kerchunk]'")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import virtualstack as vs
 from tests.amount import examples
 from virtualstack.errors import WriterError
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.testing.strategies import basic_keys, known_arrays
-from virtualstack.writers.kerchunk import write_kerchunk
-from virtualstack.writers.rewrite import Budget
+from virtualstack.zarr.rewrite.rewrite import Budget
 
 pytest.importorskip("kerchunk", reason="kerchunk is not installed: pip install 'virtualstack[kerchunk]'")
 pytest.importorskip("fastparquet", reason="fastparquet is not installed: pip install 'virtualstack[kerchunk]'")

@@ -16,6 +16,9 @@ from tests.amount import examples
 from virtualstack.codecs.metadata import Codec
 from virtualstack.conversion import convert
 from virtualstack.errors import WriterError
+from virtualstack.formats.base import ReadOptions
+from virtualstack.kerchunk.reader import Kerchunk, read_references
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location
 from virtualstack.manifests import (
     EMPTY,
@@ -30,11 +33,8 @@ from virtualstack.manifests import (
     PlainArray,
     why_not_plain,
 )
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.kerchunk import Kerchunk, read_references
 from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.testing.strategies import known_arrays, model_read
-from virtualstack.writers.kerchunk import write_kerchunk
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="/"), min_size=1, max_size=6)
 names = names.filter(lambda name: name not in (".", "..") and not name.startswith(".z"))

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from tests.amount import examples
 from virtualstack.errors import MalformedFileError, StorageError, WriterError
+from virtualstack.formats.base import ReadOptions
+from virtualstack.kerchunk.reader import Kerchunk
+from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location
 from virtualstack.manifests import (
     EMPTY,
@@ -25,11 +28,8 @@ from virtualstack.manifests import (
     PlainArray,
 )
 from virtualstack.manifests.manifest import mesh
-from virtualstack.readers.base import ReadOptions
-from virtualstack.readers.kerchunk import Kerchunk
 from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.testing.strategies import in_pages, known_arrays
-from virtualstack.writers.kerchunk import write_kerchunk
 
 ENCODING = ChunkEncoding.of("<i4", (2,))
 OWN = Fill.of(7, "i4")

@@ -12,7 +12,8 @@ from tests.amount import examples
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError
 from virtualstack.errors import SourceNotFoundError, WriterError
-from virtualstack.formats.zarr2 import takes_holes
+from virtualstack.kerchunk.reader import read_references
+from virtualstack.kerchunk.writer import how_taken, write_kerchunk
 from virtualstack.manifests import (
     INLINE,
     MISSING,
@@ -25,16 +26,15 @@ from virtualstack.manifests import (
     unpack,
     why_not_plain,
 )
-from virtualstack.readers.kerchunk import read_references
 from virtualstack.reading import read_array
 from virtualstack.storage import MemoryTarget
 from virtualstack.testing.strategies import ZLIB, basic_keys, known_arrays, store_array
-from virtualstack.writers import split as splitting
-from virtualstack.writers.encode import encode_chunk
-from virtualstack.writers.kerchunk import how_taken, write_kerchunk
-from virtualstack.writers.plan import plan_rewrite
-from virtualstack.writers.rewrite import Budget, rewrite
-from virtualstack.writers.split import split_uncompressed
+from virtualstack.zarr.metadata.version2 import takes_holes
+from virtualstack.zarr.rewrite import split as splitting
+from virtualstack.zarr.rewrite.encode import encode_chunk
+from virtualstack.zarr.rewrite.plan import plan_rewrite
+from virtualstack.zarr.rewrite.rewrite import Budget, rewrite
+from virtualstack.zarr.rewrite.split import split_uncompressed
 
 ALL = Budget(nbytes=10**9)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from virtualstack.errors import ReaderError, StorageError
+from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.scanning import scan
 from virtualstack.storage import StorageLike
 from virtualstack.storage.concurrently import concurrently

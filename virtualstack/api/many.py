@@ -25,8 +25,8 @@ from virtualstack.combine import (
 from virtualstack.combine import combine_datasets as combine_by
 from virtualstack.dataset import declared_dataset, refusals_of, with_refusals
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError, VirtualStackError
+from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup, Refusal
-from virtualstack.readers.base import Reader
 from virtualstack.storage import Allow, StorageLike
 from virtualstack.storage.listing import find_urls
 from virtualstack.warning import warn

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import xarray as xr
 
 from virtualstack.api.opening import Opening, Unsupported, account_for
+from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.base import Reader
 from virtualstack.scanning import scan
 from virtualstack.storage import Allow, StorageLike
 from virtualstack.storage.listing import found_url

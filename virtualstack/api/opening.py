@@ -10,8 +10,8 @@ import xarray as xr
 
 from virtualstack.dataset import to_dataset
 from virtualstack.errors import GroupNotFoundError, ReaderError, UnsupportedFeatureError
+from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup, Refusal
-from virtualstack.readers.base import ReadOptions
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Storage, StorageLike, urls_of
 from virtualstack.warning import warn

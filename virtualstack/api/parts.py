@@ -7,9 +7,9 @@ from typing import cast
 
 from virtualstack.api.opening import Opening
 from virtualstack.errors import ReaderError
+from virtualstack.formats.base import PARTS, Assembler, Reader
+from virtualstack.formats.registry import find_reader
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.base import PARTS, Assembler, Reader
-from virtualstack.readers.registry import find_reader
 
 __all__ = ["as_one", "open_whole"]
 

@@ -41,9 +41,9 @@ from virtualstack.errors import (
     VirtualStackError,
     WriterError,
 )
+from virtualstack.icechunk.repositories import save_icechunk
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
-from virtualstack.repository.icechunk_repositories import save_icechunk
 from virtualstack.sample import SAMPLES, sample_files
 from virtualstack.storage import Storage
 from virtualstack.storage.listing import find_urls

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import virtualstack_command
+import virtualstack.cli.start
 from virtualstack import __version__
 from virtualstack.cli import build, convert, inspect, readers, store, survey
 from virtualstack.cli.options import with_options
@@ -60,10 +60,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (VirtualStackError, KeyboardInterrupt) as error:
         if options.debug:
             raise
-        if isinstance(error, KeyboardInterrupt) or virtualstack_command.was_interrupted():
-            virtualstack_command.take()
+        if isinstance(error, KeyboardInterrupt) or virtualstack.cli.start.was_interrupted():
+            virtualstack.cli.start.take()
             say("error", "interrupted")
-            return virtualstack_command.INTERRUPTED
+            return virtualstack.cli.start.INTERRUPTED
         say("error", with_options(str(error), options))
         return 1
 

@@ -17,8 +17,8 @@ from virtualstack.cli.options import (
 from virtualstack.cli.output import say, show
 from virtualstack.conversion import convert
 from virtualstack.errors import ReaderError
-from virtualstack.readers.base import Reader
-from virtualstack.readers.manifest_store import ManifestStore
+from virtualstack.formats.base import Reader
+from virtualstack.vstack.reader import ManifestStore
 
 __all__ = ["add_commands"]
 

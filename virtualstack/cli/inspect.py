@@ -11,8 +11,8 @@ import numpy as np
 from virtualstack.api.opening import select_group
 from virtualstack.cli.options import AddCommand, add_allow, add_reader
 from virtualstack.cli.output import show, table
+from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
-from virtualstack.readers.base import ReadOptions
 from virtualstack.scanning import scan
 from virtualstack.storage import urls_of
 

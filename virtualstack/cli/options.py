@@ -13,7 +13,7 @@ from typing import Protocol
 import pandas as pd
 
 from virtualstack.conversion import SUFFIXES
-from virtualstack.writers.rewrite import Budget
+from virtualstack.zarr.rewrite.rewrite import Budget
 
 __all__ = [
     "AddCommand",

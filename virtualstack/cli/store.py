@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from virtualstack.cli.options import AddCommand, add_allow, add_at, add_reader, snapshot, time
 from virtualstack.cli.output import show
-from virtualstack.repository import Repository
+from virtualstack.vstack import Repository
 
 __all__ = ["add_commands"]
 

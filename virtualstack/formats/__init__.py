@@ -1,1 +1,1 @@
-"""Serialised forms of virtual datasets; no I/O of their own."""
+"""File formats, one folder each, and the registry that detects which reader takes a source."""

@@ -19,11 +19,11 @@ from numcodecs import zstd
 from virtualstack.codecs.bounded import CodecError, bounded_decoder
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import ManifestError, StorageError
-from virtualstack.formats.plain_values import Heap, Json, UnstorableError
+from virtualstack.formats.base import Reader, ReadOptions
+from virtualstack.formats.registry import list_readers
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.base import Reader, ReadOptions
-from virtualstack.readers.registry import list_readers
+from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError
 from virtualstack.scanning.marks import mark_of_environment, marks_of
 from virtualstack.scanning.plain_groups import from_group, to_group
 from virtualstack.scanning.versions import Version, WatchedStorage, is_unchanged, surroundings

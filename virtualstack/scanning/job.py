@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from numcodecs import zstd
 
 from virtualstack.errors import ReaderError, VirtualStackError
+from virtualstack.formats.base import Reader, ReadOptions, read_permitted
+from virtualstack.formats.registry import find_reader
 from virtualstack.location import is_remote
 from virtualstack.manifests import ManifestGroup, text_arrays
-from virtualstack.readers.base import Reader, ReadOptions, read_permitted
-from virtualstack.readers.registry import find_reader
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.retries import asking_again
 from virtualstack.scanning.threads import DaemonThreads, within

@@ -10,10 +10,10 @@ from threading import TIMEOUT_MAX
 from typing import Literal
 
 from virtualstack.errors import StorageError, VirtualStackError
+from virtualstack.formats.base import Reader, ReadOptions
+from virtualstack.formats.registry import find_reader
 from virtualstack.location import split_url
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.base import Reader, ReadOptions
-from virtualstack.readers.registry import find_reader
 from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.job import Job, Outcome
 from virtualstack.scanning.progress import Progress, show_progress

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 
 from virtualstack.errors import ManifestError
-from virtualstack.formats.plain_headers import (
+from virtualstack.location import Location
+from virtualstack.manifests import ENTRY, ChunkManifest, ManifestArray, ManifestGroup
+from virtualstack.manifests.columns import pack, unpack
+from virtualstack.manifests.serialised.headers import (
     ArrayHeader,
     from_array_header,
     from_group_header,
     to_array_header,
     to_text,
 )
-from virtualstack.formats.plain_headers import to_group as group_of
-from virtualstack.formats.plain_values import Heap, Json, UnstorableError, cut_heap
-from virtualstack.location import Location
-from virtualstack.manifests import ENTRY, ChunkManifest, ManifestArray, ManifestGroup
-from virtualstack.manifests.columns import pack, unpack
+from virtualstack.manifests.serialised.headers import to_group as group_of
+from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError, cut_heap
 
 __all__ = ["from_group", "to_group"]
 

@@ -11,8 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from virtualstack.errors import CombineError
+from virtualstack.formats.base import Reader
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.base import Reader
 from virtualstack.scanning import scan
 from virtualstack.scanning.progress import Progress
 from virtualstack.scanning.workers import ExecutorLike

@@ -15,9 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
+from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import absolute_url
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
-from virtualstack.readers.base import Reader, ReadOptions
 from virtualstack.reading import read_array
 from virtualstack.storage import Source, Storage
 from virtualstack.testing.sources import RecordingSource

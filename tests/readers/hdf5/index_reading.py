@@ -11,11 +11,11 @@ import h5py
 import numpy as np
 import pytest
 
-from virtualstack.readers.hdf5.structures.chunk_index import ChunkTable, read_chunk_index
-from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, parse_layout
-from virtualstack.readers.hdf5.structures.object_header import read_object_header
-from virtualstack.readers.hdf5.structures.requests import Blocks, Parse, Span, StructureError
-from virtualstack.readers.hdf5.structures.superblock import Superblock, read_superblock
+from virtualstack.formats.hdf5.structures.chunk_index import ChunkTable, read_chunk_index
+from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout, parse_layout
+from virtualstack.formats.hdf5.structures.object_header import read_object_header
+from virtualstack.formats.hdf5.structures.requests import Blocks, Parse, Span, StructureError
+from virtualstack.formats.hdf5.structures.superblock import Superblock, read_superblock
 
 _LAYOUT, _FILTERS = 0x08, 0x0B
 

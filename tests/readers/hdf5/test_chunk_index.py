@@ -18,8 +18,8 @@ from tests.readers.hdf5.index_reading import (
     run,
     superblock_of,
 )
-from virtualstack.readers.hdf5.structures import btree1, rounds
-from virtualstack.readers.hdf5.structures.requests import Blocks, Span
+from virtualstack.formats.hdf5.structures import btree1, rounds
+from virtualstack.formats.hdf5.structures.requests import Blocks, Span
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus" / "hdf5"
 MOVED = "byte_hdf5_starting_at_offset_1024.nc"  # its superblock was not told that it begins there

@@ -16,8 +16,8 @@ import pytest
 from tests.amount import ALL
 from tests.data.make_hdf5_indexes import Build, few, library, paged, small
 from tests.readers.hdf5.index_reading import index_of, rows_of, run, superblock_of
-from virtualstack.readers.hdf5.structures import checks, checksum
-from virtualstack.readers.hdf5.structures.requests import Span, StructureError
+from virtualstack.formats.hdf5.structures import checks, checksum
+from virtualstack.formats.hdf5.structures.requests import Span, StructureError
 
 MOST = 1000 if ALL else 300  # bytes that are changed of one index
 

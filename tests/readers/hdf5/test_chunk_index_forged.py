@@ -15,9 +15,9 @@ import pytest
 from numcodecs.jenkins import jenkins_lookup3
 
 from tests.readers.hdf5.index_reading import index_of, rows_of, run, superblock_of
-from virtualstack.readers.hdf5.structures.chunk_index import read_chunk_index
-from virtualstack.readers.hdf5.structures.layout_message import ChunkedLayout, ExtensibleArrayParameters
-from virtualstack.readers.hdf5.structures.requests import Span, StructureError, Widths
+from virtualstack.formats.hdf5.structures.chunk_index import read_chunk_index
+from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout, ExtensibleArrayParameters
+from virtualstack.formats.hdf5.structures.requests import Span, StructureError, Widths
 
 Q = struct.Struct("<Q").pack
 UNLIMITED = {"fixed": (40, 6), "extensible": (None, 6), "btree2": (None, None), "btree1": (None, 6)}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from h5py import h5t
 
-from virtualstack.readers.hdf5.structures.datatype_message import Datatype, FloatLayout, parse_datatype
-from virtualstack.readers.hdf5.structures.requests import StructureError
+from virtualstack.formats.hdf5.structures.datatype_message import Datatype, FloatLayout, parse_datatype
+from virtualstack.formats.hdf5.structures.requests import StructureError
 
 _KINDS = {
     h5t.INTEGER: "integer",

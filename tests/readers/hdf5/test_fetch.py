@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.amount import examples
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
-from virtualstack.readers.hdf5 import fetch, remote
-from virtualstack.readers.hdf5.fetch import Crawl, Metadata
-from virtualstack.readers.hdf5.structures.requests import Blocks, Span, StructureError, read_blocks, read_span
+from virtualstack.formats.hdf5 import fetch, remote
+from virtualstack.formats.hdf5.fetch import Crawl, Metadata
+from virtualstack.formats.hdf5.structures.requests import Blocks, Span, StructureError, read_blocks, read_span
 from virtualstack.storage import MemorySource, open_source
 from virtualstack.testing.sources import FaultySource, RecordingSource
 

@@ -11,15 +11,15 @@ import pytest
 from h5py import h5d, h5p, h5s, h5t
 
 from tests.readers.hdf5.index_reading import run, superblock_of
-from virtualstack.readers.hdf5.structures.layout_message import (
+from virtualstack.formats.hdf5.structures.layout_message import (
     ChunkedLayout,
     CompactLayout,
     ContiguousLayout,
     VirtualLayout,
     parse_layout,
 )
-from virtualstack.readers.hdf5.structures.object_header import read_object_header
-from virtualstack.readers.hdf5.structures.requests import StructureError, Widths
+from virtualstack.formats.hdf5.structures.object_header import read_object_header
+from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
 
 LIBVERS = ["earliest", ("v108", "v108"), ("v110", "v110"), "latest"]
 

@@ -10,7 +10,7 @@ from h5py import h5a, h5s, h5t
 
 import virtualstack as vs
 from tests.data.make_hdf5 import make
-from virtualstack.child import InChild, run_in_child
+from virtualstack.child.pool import InChild, run_in_child
 from virtualstack.errors import MalformedFileError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup

@@ -6,12 +6,12 @@ import h5py
 import numpy as np
 import pytest
 
+from virtualstack.formats.hdf5.filters import Filter, is_nonsense
+from virtualstack.formats.hdf5.structures.layout_message import parse_layout
+from virtualstack.formats.hdf5.structures.messages import parse_dataspace
+from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
 from virtualstack.location import absolute_url
 from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.readers.hdf5.filters import Filter, is_nonsense
-from virtualstack.readers.hdf5.structures.layout_message import parse_layout
-from virtualstack.readers.hdf5.structures.messages import parse_dataspace
-from virtualstack.readers.hdf5.structures.requests import StructureError, Widths
 from virtualstack.storage import Storage
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.amount import ALL
 from tests.readers.hdf5.damage import in_a_process
+from virtualstack.formats.hdf5.check import differences
 from virtualstack.manifests import ManifestGroup
-from virtualstack.readers.hdf5.check import differences
 
 N_FLIPS = 60 if ALL else 15
 N_SOURCES = 3

@@ -16,8 +16,8 @@ from tests.readers.test_hdf5_virtual_datasets import (
     sources,
     space,
 )
+from virtualstack.formats.hdf5.library import Library
 from virtualstack.readers import HDF5, ReadOptions
-from virtualstack.readers.hdf5.library import Library
 from virtualstack.reading import read_array
 
 U = h5s.UNLIMITED

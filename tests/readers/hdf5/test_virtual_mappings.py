@@ -8,11 +8,11 @@ import pytest
 from h5py import h5d, h5p, h5s, h5t
 from numcodecs.jenkins import jenkins_lookup3
 
-from virtualstack.readers.hdf5.library_mappings import mapping_of
-from virtualstack.readers.hdf5.selections import Blocks, Selection
-from virtualstack.readers.hdf5.structures.requests import StructureError, Widths
-from virtualstack.readers.hdf5.structures.virtual_mappings import Mapping, parse_mappings
-from virtualstack_child.hdf5 import OpenFile
+from virtualstack.formats.hdf5.child.files import OpenFile
+from virtualstack.formats.hdf5.library_mappings import mapping_of
+from virtualstack.formats.hdf5.selections import Blocks, Selection
+from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
+from virtualstack.formats.hdf5.structures.virtual_mappings import Mapping, parse_mappings
 
 U = h5s.UNLIMITED
 VERSIONS = ["earliest", "v110", "v112", "v200"]

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.child import ChildDiedError, run_in_child
+from virtualstack.child.errors import LibraryError
+from virtualstack.child.pool import ChildDiedError, run_in_child
 from virtualstack.codecs.decoder import Bytes, CodecError
 from virtualstack.codecs.grib.fields import described, has_harmonics, is_safe, last_field
 from virtualstack.codecs.grib.library import eccodes_of
 from virtualstack.codecs.metadata import shortened
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
-from virtualstack_child.faults import LibraryError
 
 __all__ = ["DTYPES", "GRIB", "GribDecoder", "grib_decoder"]
 
@@ -30,7 +30,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 
 type GribDecoder = Callable[[Bytes], NDArray[Any]]
 
-_LIBRARY = "virtualstack_child.grib"
+_LIBRARY = "virtualstack.codecs.grib.child"
 
 
 def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = None, /) -> GribDecoder:

@@ -1,0 +1,1 @@
+"""Child processes that run C libraries which may crash or hang."""

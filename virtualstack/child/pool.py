@@ -1,0 +1,420 @@
+"""A child process for libraries of C that may crash, hang or take all memory on the bytes of a damaged file.
+
+The child is started when it is first needed, and serves all files after that. It loses a crash of a library, a call
+without an end, and memory without a bound, and the parent goes on. It is no sandbox: it runs with the user's rights.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from virtualstack.child.serve import receive, send
+from virtualstack.errors import ReaderError, VirtualStackError
+from virtualstack.forks import in_forked_children
+
+__all__ = ["ChildDiedError", "InChild", "run_in_child"]
+
+MAX_SECONDS = 60
+"""Seconds of computing that one call may take; the time in which the child waits for bytes of a file is not counted."""
+
+_MAX_CHILDREN = 8
+"""Children that work at the same time; threads that need another one wait."""
+
+_MAX_IDLE = 2
+"""Children that are kept for later."""
+
+_START = """
+import sys
+sys.path[:] = sys.argv[1:]
+from virtualstack.child.serve import serve
+serve()
+"""
+
+_keys = itertools.count()
+
+
+class ChildDiedError(Exception):
+    """A call killed the child, or did not come to an end; the message is half a sentence, and its subject is a library.
+
+    Parameters
+    ----------
+    reason
+        Such as ``"crashed (SIGSEGV)"``.
+    is_doubtful
+        Whether the child had done something else before, which may be what it died of.
+    """
+
+    def __init__(self, reason: str, *, is_doubtful: bool = False) -> None:
+        super().__init__(reason)
+        self.is_doubtful = is_doubtful
+
+
+def run_in_child(function: str, /, *arguments: Any, seconds: float = MAX_SECONDS) -> Any:
+    """Call a function in a child process.
+
+    Parameters
+    ----------
+    function
+        Its module and name. A module of ``virtualstack_child`` is imported fast; one of virtualstack takes a second.
+    *arguments
+        Of the function; these and what it returns or raises are pickled.
+    seconds
+        Of computing that it may take. There is no limit on Windows.
+
+    Raises
+    ------
+    ChildDiedError
+        The call killed the child, or took longer.
+    ReaderError
+        No child can be started.
+
+    Examples
+    --------
+    >>> run_in_child("math:hypot", 3, 4)
+    5.0
+    >>> run_in_child("os:abort")
+    Traceback (most recent call last):
+    virtualstack.child.pool.ChildDiedError: crashed (SIGABRT)
+    """
+    try:
+        return _run(function, arguments, seconds)
+    except ChildDiedError as error:
+        if not error.is_doubtful:
+            raise
+    return _run(function, arguments, seconds, is_new=True)
+
+
+def _run(function: str, arguments: tuple[Any, ...], seconds: float, *, is_new: bool = False) -> Any:
+    child = _pool.take(is_new=is_new)
+    try:
+        child.n_uses += 1
+        return child.ask(("call", seconds, function, arguments))
+    finally:
+        child.pool.give_back(child)
+
+
+class InChild:
+    """An object that lives in a child process, where its methods are called.
+
+    It is used by one thread at a time. Where the child has ended, the object is made again in another one: so its
+    methods must not depend on each other.
+
+    Parameters
+    ----------
+    function
+        Makes the object: its module and name, as of `run_in_child`.
+    *arguments
+        Of the function, after a file where there is one.
+    size
+        Bytes of a file that the function is given; ``None``: it is given none.
+    read
+        Returns as many bytes as are asked for of that file, by offset and length. What it raises ends the call.
+    seconds
+        Of computing that one call may take.
+
+    Examples
+    --------
+    >>> from contextlib import closing
+    >>> with closing(InChild("io:TextIOWrapper", size=5, read=lambda at, n: b"abcde"[at : at + n])) as text:
+    ...     text.call("read")
+    'abcde'
+    """
+
+    def __init__(
+        self,
+        function: str,
+        /,
+        *arguments: Any,
+        size: int | None = None,
+        read: Callable[[int, int], bytes] | None = None,
+        seconds: float = MAX_SECONDS,
+    ) -> None:
+        self._made = function, arguments, size
+        self._read = read
+        self._seconds = seconds
+        self._key = next(_keys)
+        self._child: _Child | None = None
+
+    def call(self, method: str, /, *arguments: Any) -> Any:
+        """Call a method.
+
+        Raises
+        ------
+        ChildDiedError, ReaderError
+            See `run_in_child`.
+        """
+        try:
+            return self._call(method, arguments)
+        except ChildDiedError as error:
+            if not error.is_doubtful:
+                raise
+        return self._call(method, arguments, is_new=True)
+
+    def _call(self, method: str, arguments: tuple[Any, ...], *, is_new: bool = False) -> Any:
+        child = self._child
+        if child is None or child.is_dead:
+            self.close()
+            child = self._child = _pool.take(is_new=is_new)
+        if self._key not in child.keys:
+            child.n_uses += 1
+            child.ask(("make", self._seconds, self._key, *self._made), self._read)
+            child.keys.add(self._key)
+        return child.ask(("ask", self._seconds, self._key, method, arguments), self._read)
+
+    def close(self) -> None:
+        """Call ``close`` of the object, and let go of the child."""
+        child, self._child = self._child, None
+        if child is not None:
+            if self._key in child.keys:
+                child.keys.discard(self._key)
+                child.tell(("close", self._key))
+            child.pool.give_back(child)
+
+
+class _Child:
+    """One child process.
+
+    Parameters
+    ----------
+    pool
+        Which it belongs to.
+
+    Attributes
+    ----------
+    thread
+        Whose it is now.
+    n_users
+        Objects that live in it, and calls that go on.
+    n_uses
+        Objects that have lived in it, and calls.
+    keys
+        Of the objects that live in it.
+    does_work
+        Whether it is one of those whose number is limited.
+    """
+
+    def __init__(self, pool: _Pool) -> None:
+        self.pool = pool
+        self.thread = self.n_users = self.n_uses = 0
+        self.keys: set[int] = set()
+        self.is_dead = self.does_work = False
+        self._lock = threading.RLock()
+        if not sys.executable:
+            raise _not_started("this Python does not know where it is (sys.executable)")
+        theirs, self._requests = os.pipe()
+        self._answers, answers = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _START, *_paths()],
+                stdin=theirs,
+                stdout=answers,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                process_group=0 if os.name == "posix" else None,  # Ctrl-C in a terminal is not for it
+            )
+        except OSError as error:
+            os.close(self._requests)
+            os.close(self._answers)
+            raise _not_started(str(error)) from error
+        finally:
+            os.close(theirs)
+            os.close(answers)
+        _children.add(self)
+        try:
+            receive(self._answers)
+        except EOFError as error:
+            self.end()
+            raise _not_started(f"it ended with status {self._process.returncode}") from error
+        except BaseException:
+            self.end()
+            raise
+
+    def ask(self, message: tuple[Any, ...], read: Callable[[int, int], bytes] | None = None) -> Any:
+        """Send a request, and serve the child until it answers."""
+        failure: VirtualStackError | None = None
+        with self._lock:
+            try:
+                send(self._requests, message)
+                while True:
+                    what, value = receive(self._answers)
+                    if what != "read" or read is None:
+                        break
+                    data = None
+                    try:
+                        data = read(*value)
+                    except VirtualStackError as error:
+                        failure = error
+                    send(self._requests, data)
+            except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
+                raise self._died(message[1]) from error
+            except BaseException:  # an interrupt: nobody will take the answer
+                self.end()
+                raise
+        if failure is not None:
+            raise failure
+        if what == "raised":
+            raise value
+        return value
+
+    def tell(self, message: tuple[Any, ...]) -> None:
+        """Send a message that has no answer."""
+        with self._lock:
+            if not self.is_dead:
+                try:
+                    send(self._requests, message)
+                except BrokenPipeError:
+                    self.end()
+                except BaseException:
+                    self.end()
+                    raise
+
+    def end(self) -> None:
+        """Kill the process."""
+        if not self.is_dead:
+            self.is_dead = True
+            _children.discard(self)
+            self._process.kill()
+            self._process.wait()
+            os.close(self._requests)
+            os.close(self._answers)
+            self.pool.leave(self)
+
+    def forget(self) -> None:
+        """Let go of the process of a parent that was forked."""
+        if not self.is_dead:
+            self.is_dead = True
+            self._process.returncode = 0  # it is no child of this process
+            os.close(self._requests)
+            os.close(self._answers)
+
+    def has_ended(self) -> bool:
+        """Tell whether the process came to an end by itself."""
+        if not self.is_dead and self._process.poll() is not None:
+            self.end()
+        return self.is_dead
+
+    def _died(self, seconds: float) -> ChildDiedError:
+        try:
+            status = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            status = 1
+        self.end()
+        if status in _LATE:
+            return ChildDiedError(f"did not come to an end within {seconds:g} seconds of computing")
+        if status < 0:
+            name = {int(x): x.name for x in signal.Signals}.get(-status, f"signal {-status}")
+            reason = f"{'was killed' if name == 'SIGKILL' else 'crashed'} ({name})"
+        else:
+            reason = f"ended its process with status {status}"
+        return ChildDiedError(reason, is_doubtful=self.n_uses > 1)
+
+
+def _paths() -> list[str]:
+    """Return where this process looks for modules; the current folder only where this package is in it."""
+    here = str(Path(__file__).parents[1])
+    current = [here] if here == str(Path.cwd()) else []
+    paths = [x for given in sys.path if isinstance(given, str) for x in ([given] if given else current)]
+    return paths if here in paths else [*paths, here]
+
+
+_LATE = {-getattr(signal, name) for name in ("SIGPROF", "SIGALRM") if hasattr(signal, name)}
+_children: set[_Child] = set()
+
+
+class _Pool:
+    """The children of this process; what one thread has at a time shares one."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Child] = []
+        self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(_MAX_CHILDREN)
+        self._here = threading.local()
+
+    def take(self, *, is_new: bool = False) -> _Child:
+        """Return the child of this thread, which has it until all that took it have given it back.
+
+        Parameters
+        ----------
+        is_new
+            Whether it must not have done anything before.
+        """
+        child: _Child | None = getattr(self._here, "child", None)
+        thread = threading.get_ident()
+        with self._lock:
+            if child is not None and child.thread == thread and child.n_users and not child.is_dead and not is_new:
+                child.n_users += 1
+                return child
+        self._free.acquire()
+        try:
+            child = _Child(self) if is_new else self._idle_or_new()
+        except BaseException:
+            self._free.release()
+            raise
+        child.n_users, child.thread, child.does_work = 1, thread, True
+        self._here.child = child
+        return child
+
+    def _idle_or_new(self) -> _Child:
+        while True:
+            with self._lock:
+                child = self._idle.pop() if self._idle else None
+            if child is None:
+                return _Child(self)
+            if not child.has_ended():
+                return child
+
+    def give_back(self, child: _Child) -> None:
+        """Give back what `take` returned."""
+        if self is not _pool:  # this process was forked from that of the child
+            return
+        with self._lock:
+            child.n_users -= 1
+            if child.n_users or child.is_dead:
+                return
+            is_kept = len(self._idle) < _MAX_IDLE
+            if is_kept:
+                self._idle.append(child)
+        if is_kept:
+            self.leave(child)
+        else:
+            child.end()
+
+    def leave(self, child: _Child) -> None:
+        """Let another child work in the place of one that has ended, or has nothing to do."""
+        with self._lock:
+            does_work, child.does_work = child.does_work, False
+        if does_work:
+            self._free.release()
+
+
+def _not_started(why: str) -> ReaderError:
+    return ReaderError(
+        f"a library of C is needed, which runs in a child process, and '{sys.executable}' does not start as one: {why}"
+    )
+
+
+_pool = _Pool()
+
+
+@in_forked_children
+def _begin_anew() -> None:
+    global _pool
+    for child in _children:
+        child.forget()
+    _children.clear()
+    _pool = _Pool()
+
+
+@atexit.register
+def _end() -> None:
+    for child in list(_children):
+        child.end()

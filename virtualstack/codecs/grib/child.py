@@ -1,0 +1,211 @@
+"""Values and coordinates of GRIB messages, which eccodes decodes and computes.
+
+Damaged messages may make eccodes crash or hang. So the parent calls this module in a child process, where it cannot
+tell beforehand that a message is safe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import eccodes
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.child.errors import LibraryError
+
+__all__ = ["coordinates", "plain_values", "values"]
+
+_MISSING = float(np.finfo(np.float32).max)
+_EXACT_BITS = 24
+_EXACT = ("grid_simple", "grid_ccsds")
+_MOST_BITS = 64
+_SIMPLE = (*_EXACT, "grid_jpeg", "grid_png")
+
+
+@contextmanager
+def _opened(message: bytes) -> Iterator[Any]:
+    """Open a message, and turn what eccodes raises into `LibraryError`."""
+    handle = None
+    try:
+        handle = eccodes.codes_new_from_message(message)
+        yield handle
+    except (eccodes.CodesInternalError, MemoryError, ValueError) as error:
+        raise LibraryError(str(error)) from None
+    finally:
+        if handle is not None:
+            eccodes.codes_release(handle)
+
+
+def coordinates(message: bytes, key: str, n_points: int | None = None, /) -> NDArray[np.float64] | None:
+    """Return coordinates of the grid of a message.
+
+    Parameters
+    ----------
+    message
+        A whole message.
+    key
+        Such as ``"latitudes"`` or ``"distinctLatitudes"``.
+    n_points
+        How many coordinates are expected; ``None``: any number.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        ``None`` where eccodes has no such key for this grid.
+
+    Raises
+    ------
+    LibraryError
+        eccodes cannot compute them, or there are more or fewer than expected.
+    """
+    with _opened(message) as handle:
+        try:
+            _check_count(eccodes.codes_get_size(handle, key), n_points)
+            return _checked(eccodes.codes_get_double_array(handle, key), n_points)
+        except eccodes.KeyValueNotFoundError:
+            return None
+
+
+def values(message: bytes, size: int | None, row: int, is_whole: bool, /) -> NDArray[np.float32]:
+    """Return the values of a message of one field as cfgrib does: in float32, with NaN where a value is missing.
+
+    Parameters
+    ----------
+    message
+        A whole message.
+    size
+        Number of values that are expected; ``None``: any number.
+    row
+        Number of points in a row. Rows that run the other way are turned around.
+    is_whole
+        Whether the message has spherical harmonics of which none is missing. This spares what takes long for short
+        messages.
+
+    Raises
+    ------
+    LibraryError
+        eccodes cannot decode them, or there are more or fewer than expected.
+    """
+    with _opened(message) as handle:
+        return _values(handle, size, row, is_whole=is_whole)
+
+
+def plain_values(message: bytes, key: str, /) -> NDArray[np.float32] | NDArray[np.float64]:
+    """Return what eccodes has for a key, without anything that `values` and `coordinates` do to it.
+
+    Raises
+    ------
+    LibraryError
+        eccodes cannot decode it, or has every other row of values backwards.
+    """
+    with _opened(message) as handle:
+        if key != "values":
+            return np.asarray(eccodes.codes_get_double_array(handle, key))
+        if _number(handle, "alternativeRowScanning"):
+            raise LibraryError("it gives every other row of it backwards")
+        eccodes.codes_set_double(handle, "missingValue", _MISSING)
+        found = eccodes.codes_get_double_array(handle, "values")
+        with np.errstate(over="ignore"):
+            return np.where(found == _MISSING, np.nan, found).astype(np.float32)
+
+
+def _checked(values: NDArray[Any], size: int | None) -> NDArray[Any]:
+    _check_count(values.size, size)
+    return values
+
+
+def _check_count(found: int, size: int | None) -> None:
+    if size is not None and found != size:
+        raise LibraryError(f"the GRIB message has {found} points; {size} are expected")
+
+
+def _values(handle: Any, size: int | None, row: int, *, is_whole: bool) -> NDArray[Any]:
+    found = eccodes.codes_get_size(handle, "values")
+    if (size is not None and found != size) or found % row:
+        raise LibraryError(f"the GRIB message has {found} points; {size or f'rows of {row}'} are expected")
+    if is_whole:
+        with np.errstate(over="ignore"):
+            return _checked(eccodes.codes_get_double_array(handle, "values"), found).astype(np.float32)
+    packing = _packing(handle)
+    if packing is not None and packing.is_constant:
+        with np.errstate(over="ignore"):
+            one = np.float64(eccodes.codes_get_double_element(handle, "values", 0)).astype(np.float32)
+        return np.full(found, np.nan if one == np.float32(_MISSING) else one, np.float32)
+    eccodes.codes_set_double(handle, "missingValue", _MISSING)
+    if packing is not None and packing.is_exact:
+        values = _checked(eccodes.codes_get_float_array(handle, "values"), found)
+    else:
+        with np.errstate(over="ignore"):
+            values = _checked(eccodes.codes_get_double_array(handle, "values"), found).astype(np.float32)
+    if packing is None or packing.may_miss:
+        values[values == np.float32(_MISSING)] = np.nan  # of bitmaps, and of packings that have missing values
+    if row > 1 and _number(handle, "alternativeRowScanning") not in (0, None):
+        lines = values.reshape(-1, row)
+        lines[1::2] = lines[1::2, ::-1].copy()
+    return values
+
+
+def _number(handle: Any, key: str) -> int | None:
+    try:
+        return int(eccodes.codes_get_long(handle, key))
+    except eccodes.KeyValueNotFoundError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Packing:
+    """How values are packed as numbers: a value is (reference + number * 2^binary) / 10^decimal."""
+
+    kind: str
+    bits: int
+    binary: int
+    decimal: int
+    reference: float
+    has_bitmap: bool
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all points have one value, for which no bits are kept."""
+        return self.kind == "grid_simple" and self.bits == 0 and not self.has_bitmap
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether there may be missing values, or some as large as what stands for one."""
+        if self.has_bitmap or not -500 <= self.binary <= 500:
+            return True
+        largest = abs(self.reference) + 2.0 ** (_MOST_BITS + self.binary)
+        return not largest < _MISSING / 2 * 10.0 ** min(self.decimal, 0)
+
+    @property
+    def is_exact(self) -> bool:
+        """Tell whether eccodes' arithmetic in float32 gives what rounding its arithmetic in float64 gives.
+
+        With D = 0 and a packed number that float32 holds, the sum is the one operation that rounds; where float64 holds
+        it exactly, both round it once.
+        """
+        if self.kind not in _EXACT or self.decimal != 0:
+            return False
+        bits, scale, reference = self.bits, self.binary, self.reference
+        if not 0 < bits <= _EXACT_BITS or not -100 <= scale <= 100 or abs(reference) > _MISSING:
+            return False
+        if reference == 0:
+            return True
+        exponent = math.frexp(reference)[1]
+        lowest, highest = min(scale, exponent - 24), max(scale + bits, exponent) + 1
+        return bool(lowest > -120 and highest - lowest <= 53 and float(np.float32(reference)) == reference)
+
+
+def _packing(handle: Any) -> _Packing | None:
+    """Read how values are packed, where each is packed for itself."""
+    kind = eccodes.codes_get_string(handle, "packingType")
+    if kind not in _SIMPLE:
+        return None
+    names = "bitsPerValue", "binaryScaleFactor", "decimalScaleFactor"
+    bits, binary, decimal = (eccodes.codes_get_long(handle, name) for name in names)
+    reference = eccodes.codes_get_double(handle, "referenceValue")
+    return _Packing(kind, bits, binary, decimal, reference, eccodes.codes_get_long(handle, "bitmapPresent") != 0)

@@ -1,0 +1,425 @@
+"""Variables of a store with the parts of an update in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from virtualstack.combine.fitting import Fitting, lacking
+from virtualstack.combine.part import Part
+from virtualstack.combine.precedence import Meeting, Prefer, is_preferred, meeting_of
+from virtualstack.combine.region import overlay_on
+from virtualstack.combine.sides import Side
+from virtualstack.dataset import loaded_variable, virtual_array
+from virtualstack.errors import ChunkAlignmentError
+from virtualstack.formats.base import ReadOptions
+from virtualstack.location import Location
+from virtualstack.manifests import EMPTY, FIRST, ManifestArray
+from virtualstack.manifests.boxes import Box
+from virtualstack.manifests.overlay import Overlay
+from virtualstack.scanning import scan
+from virtualstack.verify import values_differ
+
+__all__ = ["Axis", "Placing"]
+
+type _Cell = tuple[int, ...]
+"""Numbers of segments, one an axis."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Axis:
+    """Labels along a dimension, and where each part has its own among them.
+
+    A segment is a run of labels that each part has one behind the other, or has not at all.
+
+    Parameters
+    ----------
+    dim
+        The dimension.
+    labels
+        Labels of the result.
+    dtype
+        Their dtype in xarray.
+    at
+        For each part, the elements of the result that it has, ascending; what the store has comes first.
+    bounds
+        Begins of the segments, and the end of the last one.
+    starts
+        For each part, its first element of each segment that it has.
+    """
+
+    dim: str
+    labels: pd.Index[Any]
+    dtype: np.dtype[Any]
+    at: Sequence[NDArray[np.intp]]
+    bounds: NDArray[np.intp]
+    starts: Sequence[Mapping[int, int]]
+
+    @classmethod
+    def of(cls, dim: str, labels: pd.Index[Any], dtype: np.dtype[Any], at: Sequence[NDArray[np.intp]], /) -> Axis:
+        """Find the segments."""
+        lines = [np.array([0, len(labels)], np.intp)]
+        for own in at:
+            if len(own):
+                ends = np.flatnonzero(np.diff(own) != 1)
+                lines += [own[:1], own[ends + 1], own[ends] + 1, own[-1:] + 1]
+        bounds = np.unique(np.concatenate(lines))
+        starts: list[dict[int, int]] = []
+        for own in at:
+            if not len(own):
+                starts.append({})
+                continue
+            first, last = np.searchsorted(bounds, [own[0], own[-1] + 1])
+            begins = bounds[first:last]
+            found = np.minimum(np.searchsorted(own, begins), len(own) - 1)
+            is_there = own[found] == begins
+            segments = first + np.flatnonzero(is_there)
+            starts.append(dict(zip(segments.tolist(), found[is_there].tolist(), strict=True)))
+        return cls(dim=dim, labels=labels, dtype=dtype, at=at, bounds=bounds, starts=starts)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether there are no labels that the store has not."""
+        return len(self.labels) == len(self.at[0])
+
+    def span(self, segment: int) -> tuple[int, int]:
+        """Return the begin and the end of a segment."""
+        return int(self.bounds[segment]), int(self.bounds[segment + 1])
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Placing:
+    """What is placed in a store, and where.
+
+    Parameters
+    ----------
+    dim
+        Dimension of the update.
+    axes
+        Dimensions along which labels differ, by name, and ``dim``.
+    parts
+        What the store has, and then what is placed.
+    fitting
+        What is done where they differ.
+    prefer
+        Which of two sources with the same labels is shown.
+    """
+
+    dim: str
+    axes: Mapping[str, Axis]
+    parts: Sequence[Part]
+    fitting: Fitting
+    prefer: Prefer
+    _under: dict[int, frozenset[Location]] = field(default_factory=dict)
+
+    def axes_of(self, name: str) -> list[tuple[int, Axis]]:
+        """List the numbers of the axes of a variable along which parts are placed, and these."""
+        dims = map(str, self.parts[0].variables[name].dims)
+        return [(number, self.axes[dim]) for number, dim in enumerate(dims) if dim in self.axes]
+
+    def where(self, name: str, begin: Sequence[int]) -> str:
+        """Name the labels at an element of the result, for messages."""
+        found = [(axis.dim, axis.labels[begin[number]]) for number, axis in self.axes_of(name)]
+        return ", ".join(f"{dim}={label!s}" for dim, label in found)
+
+    # -- who counts -------------------------------------------------------------------------------------------
+
+    def locations(self, number: int) -> frozenset[Location]:
+        """Return the sources of a part."""
+        arrays = [virtual_array(x) for x in self.parts[number].variables.values()]
+        return frozenset(x for array in arrays if array is not None for x in array.in_memory().compact().locations)
+
+    def under(self, number: int) -> frozenset[Location]:
+        """Return the sources that the store shows at the labels of a part."""
+        if number not in self._under:
+            found: set[Location] = set()
+            for name in self.parts[number].variables:
+                array = virtual_array(self.parts[0].variables[name])
+                for cell, starts in self._cells_of(name, number) if array is not None and self.axes_of(name) else ():
+                    box = self._stored_box(name, cell)
+                    if box is not None and starts is not None and array is not None:
+                        found.update(array[box].in_memory().compact().locations)
+            self._under[number] = frozenset(found)
+        return self._under[number]
+
+    def is_read_again(self, number: int) -> bool:
+        """Return whether a part is of a file that the store shows at its labels."""
+        return not {x.url for x in self.under(number)}.isdisjoint(x.url for x in self.locations(number))
+
+    def wins(self, number: int, name: str, where: str) -> bool:
+        """Return whether a part counts more than what the store shows at its labels, of values without a source."""
+        if self.is_read_again(number):
+            return True
+        mine: list[Location | None] = sorted(self.locations(number), key=str)
+        theirs: list[Location | None] = sorted(self.under(number), key=str)
+        found = {
+            is_preferred(self.prefer, a, b, self.attributes, name=name, where=where)
+            for a in (mine or [None])
+            for b in (theirs or [None])
+        }
+        return found == {True}
+
+    def attributes(self, url: str) -> Mapping[str, Any]:
+        """Read the global attributes of a file."""
+        options = ReadOptions(is_tree=True)
+        return scan([url], storage=self.fitting.storage, options=options).groups[0].attributes
+
+    # -- virtual variables ------------------------------------------------------------------------------------
+
+    def virtual(self, name: str) -> xr.Variable | list[Overlay]:
+        """Return what comes over a variable that stays as it is, or where it does not, the variable anew."""
+        variable = self.parts[0].variables[name]
+        array = cast(ManifestArray, virtual_array(variable))
+        cells: dict[_Cell, list[tuple[int, tuple[int, ...]]]] = {}
+        for number in range(1, len(self.parts)):
+            for cell, starts in self._cells_of(name, number):
+                cells.setdefault(cell, []).append((number, starts))
+        merged = {cell: self._merged(name, array, cell, sources) for cell, sources in cells.items()}
+        merged = {cell: (shown, over) for cell, (shown, over) in merged.items() if over}
+        if all(axis.is_same for _, axis in self.axes_of(name)):
+            dims = variable.dims
+            try:
+                return [
+                    overlay_on(
+                        name, array, part, {str(d): Side(a, b) for d, (a, b) in zip(dims, box, strict=True)}, dims
+                    )
+                    for _, over in merged.values()
+                    for box, part in over
+                ]
+            except ChunkAlignmentError:
+                pass  # the chunks of the store are cut
+        data: Any = self._assembled(name, array, {cell: shown for cell, (shown, _) in merged.items()}, (), ())
+        return xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
+
+    def _cells_of(self, name: str, number: int) -> Iterator[tuple[_Cell, tuple[int, ...]]]:
+        """List the cells of segments that a part has of a variable, and its first elements in each."""
+        if name in self.parts[number].variables:
+            for each in product(*(axis.starts[number].items() for _, axis in self.axes_of(name))):
+                yield tuple(segment for segment, _ in each), tuple(start for _, start in each)
+
+    def _stored_box(self, name: str, cell: _Cell) -> tuple[slice, ...] | None:
+        """Return the elements that the store has in a cell, which has all of them or none."""
+        box = [slice(None)] * self.parts[0].variables[name].ndim
+        for segment, (number, axis) in zip(cell, self.axes_of(name), strict=True):
+            begin, end = axis.span(segment)
+            start = axis.starts[0].get(segment)
+            if start is None:
+                return None
+            box[number] = slice(start, start + end - begin)
+        return tuple(box)
+
+    def _merged(
+        self, name: str, array: ManifestArray, cell: _Cell, sources: Sequence[tuple[int, tuple[int, ...]]]
+    ) -> tuple[ManifestArray, list[tuple[Box, ManifestArray]]]:
+        """Return what is shown in a cell, and the boxes of it that parts show, in elements of the result."""
+        stored = self._stored_box(name, cell)
+        shown = None if stored is None else array[stored]
+        whole = [(0, n) for n in array.shape]
+        for segment, (number, axis) in zip(cell, self.axes_of(name), strict=True):
+            whole[number] = axis.span(segment)
+        over: list[tuple[Box, ManifestArray]] = []
+        for part, starts in sources:
+            box = [slice(None)] * array.ndim
+            for start, (number, _) in zip(starts, self.axes_of(name), strict=True):
+                box[number] = slice(start, start + whole[number][1] - whole[number][0])
+            its = cast(ManifestArray, virtual_array(self.parts[part].variables[name]))[tuple(box)]
+            if shown is None:
+                shown = its
+                over.append((tuple(whole), its))
+                continue
+            meeting = meeting_of(shown, its)
+            if meeting is None:
+                continue
+            take = self._taken(name, part, meeting, [a for a, _ in whole], shown, its)
+            if take.all():
+                shown = its
+                over.append((tuple(whole), its))
+            elif take.any():
+                for own in meeting.boxes(take):
+                    at = tuple((a + first, b + first) for (a, b), (first, _) in zip(own, whole, strict=True))
+                    over.append((at, its[tuple(slice(a, b) for a, b in own)]))
+                shown = meeting.merged(shown, take)
+        return cast(ManifestArray, shown), over
+
+    def _taken(
+        self, name: str, number: int, meeting: Meeting, begin: Sequence[int], old: ManifestArray, new: ManifestArray
+    ) -> NDArray[np.bool_]:
+        """Return which cells of a part are shown."""
+        take = meeting.take.copy()
+        if (meeting.clashing | meeting.unknown).any() and self.dim not in self.parts[0].variables[name].dims:
+            storage, source = self.fitting.storage, self.parts[number].source
+            a, b = (loaded_variable(name, x, storage, url=source) for x in (old, new))
+            if values_differ(np.asarray(a.values), np.asarray(b.values)) is None:  # what each file of a run repeats
+                return take
+        for then, now, mask in meeting.pairs():
+            first = [a for a, _ in meeting.boxes(mask)[0]]
+            where = self.where(name, [a + b for a, b in zip(begin, first, strict=True)])
+            if then.url.startswith(f"{self.parts[0].source or '?'}/") and self.is_read_again(number):
+                continue  # what was written into the store stays, as when a file is refreshed
+            if is_preferred(self.prefer, now, then, self.attributes, name=name, where=where):
+                take |= mask
+        unknown = meeting.unknown
+        own = {x.url for x in self.locations(number)}
+        if len(own) > 1:  # of a joined dataset, what is EMPTY may be what none of its files has
+            holes = unknown & (meeting.new.entries["location"] == EMPTY)
+            codes = [i + FIRST for i, x in enumerate(meeting.old.locations) if x.url in own]
+            take |= holes & np.isin(meeting.old.entries["location"], codes)
+            unknown = unknown & ~holes
+        if unknown.any() and self.wins(number, name, self.where(name, begin)):
+            take |= unknown
+        return take
+
+    def _assembled(
+        self,
+        name: str,
+        array: ManifestArray,
+        cells: Mapping[_Cell, ManifestArray],
+        sizes: tuple[int, ...],
+        stored: tuple[slice, ...] | None,
+    ) -> ManifestArray:
+        """Put a variable together from the store, cells of parts, and holes: along one axis, and each of its pieces.
+
+        Parameters
+        ----------
+        name, array
+            The variable, and what the store has of it.
+        cells
+            What parts show, by the segments of the axes that are left.
+        sizes
+            Lengths along the axes before.
+        stored
+            What the store has along the axes before; ``None`` where it has nothing.
+        """
+        axes = self.axes_of(name)
+        if len(sizes) == len(axes):
+            return _in_whole_chunks(array, self._box(name, stored or ())) if not cells else cells[()]
+        _, axis = axes[len(sizes)]
+        below: dict[int, dict[_Cell, ManifestArray]] = {}
+        for cell, shown in cells.items():
+            below.setdefault(cell[0], {})[cell[1:]] = shown
+        pieces: list[ManifestArray] = []
+        segment, n_segments = 0, len(axis.bounds) - 1
+        while segment < n_segments:
+            first, start = segment, axis.starts[0].get(segment)
+            own = below.get(segment, {})
+            segment += 1
+            while not own and segment < n_segments and segment not in below:
+                following = axis.starts[0].get(segment)
+                n = int(axis.bounds[segment] - axis.bounds[first])
+                if (following is None) != (start is None) or (start is not None and following != start + n):
+                    break
+                segment += 1
+            n = int(axis.bounds[segment] - axis.bounds[first])
+            if n == 0:
+                continue
+            box = None if stored is None or start is None else (*stored, slice(start, start + n))
+            if box is None and not own:
+                pieces.append(self._hole(name, (*sizes, n)))
+            else:
+                pieces.append(self._assembled(name, array, own, (*sizes, n), box))
+        if len(pieces) == 1:
+            return pieces[0]
+        joined: Any = np.concatenate(cast(Any, pieces), axes[len(sizes)][0])
+        return cast(ManifestArray, joined)
+
+    def _box(self, name: str, stored: tuple[slice, ...]) -> tuple[slice, ...]:
+        box = [slice(None)] * self.parts[0].variables[name].ndim
+        for side, (number, _) in zip(stored, self.axes_of(name), strict=True):
+            box[number] = side
+        return tuple(box)
+
+    def _hole(self, name: str, sizes: tuple[int, ...]) -> ManifestArray:
+        """Return MISSING elements, of the whole length along axes that are left."""
+        old = self.parts[0]
+        lengths = {axis.dim: len(axis.labels) for _, axis in self.axes_of(name)}
+        lengths |= {axis.dim: n for n, (_, axis) in zip(sizes, self.axes_of(name), strict=False)}
+        return cast(ManifestArray, virtual_array(lacking(name, old, {**old.sizes, **lengths}, self.fitting)))
+
+    # -- loaded variables -------------------------------------------------------------------------------------
+
+    def loaded(self, name: str) -> xr.Variable:
+        """Return a loaded variable with the values of parts; itself where nothing changes."""
+        old = self.parts[0].variables[name]
+        lengths = [self.axes.get(str(dim)) for dim in old.dims]
+        shape = [n if axis is None else len(axis.labels) for axis, n in zip(lengths, old.shape, strict=True)]
+        take = np.full(shape, -1, np.intp)
+        found: list[xr.Variable] = []
+        n_before = 0
+        is_changed = not all(axis.is_same for _, axis in self.axes_of(name))
+        for number, part in enumerate(self.parts):
+            if name not in part.variables:
+                continue
+            values = part.variables[name].to_base_variable()
+            at = np.ix_(
+                *(np.arange(n) if axis is None else axis.at[number] for axis, n in zip(lengths, shape, strict=True))
+            )
+            own = np.arange(n_before, n_before + values.size, dtype=np.intp).reshape(values.shape)
+            found.append(xr.Variable(("element",), np.ravel(values.values), {}, values.encoding))
+            n_before += values.size
+            if number:
+                own = self._newer(name, number, found, take[at], own)
+                is_changed = is_changed or bool((own != take[at]).any())
+            take[at] = own
+        if not is_changed:
+            return old
+        if (take < 0).any():
+            one = dict.fromkeys(map(str, old.dims), 1)
+            hole = lacking(name, self.parts[0], {**self.parts[0].sizes, **one}, self.fitting)
+            found.append(xr.Variable(("element",), np.ravel(hole.values)))
+            take[take < 0] = n_before
+        values = xr.Variable.concat(found, "element").isel(element=take.ravel())  # type: ignore[no-untyped-call]
+        return xr.Variable(old.dims, values.values.reshape(shape), dict(old.attrs), dict(old.encoding))
+
+    def _newer(
+        self,
+        name: str,
+        number: int,
+        found: Sequence[xr.Variable],
+        shown: NDArray[np.intp],
+        own: NDArray[np.intp],
+    ) -> NDArray[np.intp]:
+        """Return which values are shown at the labels of a part: numbers in all values that were found."""
+        there = shown >= 0
+        if not there.any():
+            return own
+        every = xr.Variable.concat(list(found), "element")  # type: ignore[no-untyped-call]
+        old, new = (every.isel(element=x[there]).values for x in (shown, own))
+        differ = np.zeros(shown.shape, np.bool_)
+        differ[there] = ~((old == new) | (pd.isnull(old) & pd.isnull(new)))
+        fill_value = self.fitting.rules.fill(name)
+        lacking_old = pd.isnull(old) if fill_value is None else pd.isnull(old) | (old == fill_value)
+        blank = np.zeros(shown.shape, np.bool_)
+        blank[there] = lacking_old & differ[there]  # holes of loaded variables stand in the store as missing values
+        there &= ~blank
+        differ &= there
+        if differ.any():
+            first = [int(x[0]) for x in np.nonzero(differ)]
+            dims = map(str, self.parts[0].variables[name].dims)
+            at = [
+                int(self.axes[dim].at[number][i]) if dim in self.axes else i for dim, i in zip(dims, first, strict=True)
+            ]
+            if not self.wins(number, name, self.where(name, at)):
+                return np.where(there, shown, own)
+        return np.where(there & ~differ, shown, own)
+
+
+def _in_whole_chunks(array: ManifestArray, box: tuple[slice, ...]) -> ManifestArray:
+    """Return elements of a store, parted where the first whole chunk begins: what is before must be read."""
+    for axis, (side, cells) in enumerate(zip(box, array.grid.axes, strict=True)):
+        begin, end, _ = side.indices(cells.length)
+        if (begin, end) == (0, cells.length) or begin == end:
+            continue
+        lines = cells.lines()
+        line = int(lines[np.searchsorted(lines, begin)])
+        if begin < line < end:
+            parts = [(*box[:axis], slice(a, b), *box[axis + 1 :]) for a, b in ((begin, line), (line, end))]
+            joined: Any = np.concatenate(cast(Any, [_in_whole_chunks(array, part) for part in parts]), axis)
+            return cast(ManifestArray, joined)
+    return array[box]

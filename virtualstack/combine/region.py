@@ -1,0 +1,283 @@
+"""Placing a part over a region of what a store holds, on its chunk lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+from xarray.indexes import PandasIndex
+
+from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, part_of
+from virtualstack.combine.nodes import bundled_in, each_node, group_from
+from virtualstack.combine.part import Part
+from virtualstack.combine.same import the_same
+from virtualstack.combine.sides import Side, cells_of, side_of
+from virtualstack.dataset import virtual_array
+from virtualstack.errors import ChunkAlignmentError, CombineError
+from virtualstack.manifests import MISSING, ChunkAxis, ManifestArray, ManifestGroup
+from virtualstack.manifests.boxes import boxes_of
+from virtualstack.manifests.overlay import Overlay
+
+__all__ = ["Region", "overlay_on", "placed", "sliced", "with_dims"]
+
+type Region = Literal["auto"] | Mapping[str, int | slice | Literal["auto"]]
+"""Where a part belongs: by dimension elements, or ``"auto"`` for those that have its labels."""
+
+_REMEDY = (
+    "the labels of a region stay: give the other the same with assign_coords where they mean the same, or bring it to "
+    "them with vds.virtual.reindex"
+)
+
+
+def placed(
+    stored: ManifestGroup, group: ManifestGroup, region: Region, fitting: Fitting, /
+) -> tuple[ManifestGroup, dict[str, Sequence[Overlay]]]:
+    """Give what a store holds with loaded variables changed, and what comes over its virtual ones.
+
+    Variables that have none of the dimensions must be the same, and stay; so do attributes, and variables that the
+    group has not. Chunks that are MISSING in the group do not replace chunks of the store. Groups that lack a
+    coordinate have the labels of the nearest group above them that has it.
+
+    Parameters
+    ----------
+    stored
+        Of a store.
+    group
+        With the same children.
+    region
+        Dimensions that a group has not do not count for it.
+    fitting
+        How what must be the same is compared.
+
+    Raises
+    ------
+    ValueError
+        The region is none.
+    CombineError
+        They do not fit; a note names the group.
+    ChunkAlignmentError
+        Chunks do not end where those of the store end.
+    """
+    if not (isinstance(region, Mapping) or (isinstance(region, str) and region == "auto")):
+        raise ValueError(f"region={region!r}; it is 'auto', or names what is to be overwritten along dimensions")
+    dims = {x for _, node in stored.walk() for array in node.arrays.values() for x in array.dimension_names or ()}
+    unknown = sorted(set() if isinstance(region, str) else set(map(str, region)) - dims)
+    if unknown:
+        raise CombineError(
+            f"region names {unknown}, and '{stored.url}' has the dimensions {sorted(dims)}",
+            property="dimension",
+            left=sorted(dims),
+            right=unknown[0],
+            left_url=stored.url,
+        )
+    fitting = fitting.with_remedy(_REMEDY)
+    overlays: dict[str, Sequence[Overlay]] = {}
+    found: dict[str, Mapping[str, _Found]] = {}
+
+    def change(path: str, node: ManifestGroup, groups: Sequence[ManifestGroup]) -> ManifestGroup:
+        above = found.get(path.rpartition("/")[0], {})
+        made, over, found[path] = _placed(node, groups[0], region, fitting, above)
+        overlays.update({f"{path}/{name}": each for name, x in over.items() if (each := _present(x))})
+        return made
+
+    return each_node(stored, [group], change), overlays
+
+
+type _Found = tuple[int, Side]
+"""Length of a dimension, and the elements of it that a region covers."""
+
+
+def _placed(
+    stored: ManifestGroup, group: ManifestGroup, region: Region, fitting: Fitting, above: Mapping[str, _Found]
+) -> tuple[ManifestGroup, dict[str, Overlay], dict[str, _Found]]:
+    loaded = bundled_in(stored) | stored.loaded
+    old = part_of(stored, fitting.storage, loaded)
+    new = part_of(group, fitting.storage, loaded | group.loaded)
+    sides = _sides(region, old, new, above)
+    found = {**above, **{dim: (old.sizes[dim], side) for dim, side in sides.items()}}
+    check_presence(old, new, [name for name in new.variables if name not in old.variables])
+    box = sliced(old, sides)
+    new = fitted(with_dims(new, old, sides), box, fitting, but=())
+    overlays: dict[str, Overlay] = {}
+    patched: dict[str, xr.Variable] = {}
+    for name, variable in new.variables.items():
+        target = old.variables[name]
+        if not sides.keys() & set(target.dims):
+            if name not in box.indexes:
+                the_same(
+                    name, [box, new], fitting.storage, fitting.rules, why="has none of the dimensions of the region"
+                )
+            continue
+        if name in box.indexes and name in new.indexes:
+            continue  # the labels are the same
+        variable = _of_shape(name, variable, box, new)
+        array, mine = virtual_array(target), virtual_array(variable)
+        if array is None:
+            patched[name] = _patched(target, variable, sides)
+        elif mine is not None:
+            overlays[name] = overlay_on(name, array, mine, sides, target.dims)
+    if not patched:
+        return stored, overlays, found
+    unchanged = stored.arrays.keys() - patched.keys()
+    return group_from(replace(old, variables={**old.variables, **patched}), stored, unchanged), overlays, found
+
+
+def _present(overlay: Overlay) -> list[Overlay]:
+    """Split an overlay into the boxes of its chunks that are there: what is MISSING leaves what the store has."""
+    manifest = overlay.manifest.read(tuple(slice(0, n) for n in overlay.manifest.shape))
+    is_missing = manifest.entries["location"] == MISSING
+    if not is_missing.any():
+        return [overlay]
+    return [
+        Overlay(
+            manifest.read(tuple(slice(a, b) for a, b in zip(low, high, strict=True))),
+            tuple(a + b for a, b in zip(overlay.begin, low, strict=True)),
+        )
+        for low, high in boxes_of(~is_missing)
+    ]
+
+
+def _sides(region: Region, old: Part, new: Part, above: Mapping[str, _Found]) -> dict[str, Side]:
+    """Find the elements of the store that a region names."""
+    inherited = {
+        dim: side
+        for dim, (length, side) in above.items()
+        if old.sizes.get(dim) == length and dim not in old.indexes and dim not in new.indexes
+    }
+    wanted: Mapping[str, Any]
+    if isinstance(region, str):
+        wanted = {dim: "auto" for dim in (*new.indexes, *inherited) if dim in old.indexes or dim in inherited}
+    else:
+        wanted = {str(dim): item for dim, item in region.items() if dim in old.sizes}
+    return {
+        dim: (inherited.get(dim) or _by_labels(dim, old, new)) if item == "auto" else side_of(dim, item, old.sizes[dim])
+        for dim, item in wanted.items()
+    }
+
+
+def _by_labels(dim: str, old: Part, new: Part) -> Side:
+    if dim not in old.indexes or dim not in new.indexes:
+        raise CombineError(
+            f"region='auto' finds a place along '{dim}' by labels, which {old.called} and {new.called} must both have",
+            variable=dim,
+            property="labels",
+            left=dim in old.indexes,
+            right=dim in new.indexes,
+            left_url=old.source,
+            right_url=new.source,
+        )
+    labels, index = new.indexes[dim].index, old.indexes[dim].index
+    if not index.is_unique:
+        raise CombineError(
+            f"{old.called} has label {index[index.duplicated()][0]!r} of '{dim}' more than once, so that labels do not "
+            f"tell the place of {new.called}: name its elements, region={{{dim!r}: slice(begin, end)}}",
+            variable=dim,
+            property="labels",
+            left_url=old.source,
+            right_url=new.source,
+        )
+    at = index.get_indexer(labels)
+    if len(at) and bool((at >= 0).all()) and bool((np.diff(at) == 1).all()):
+        return Side(int(at[0]), int(at[-1]) + 1)
+    lacking = labels[at < 0]
+    what = f"has not the label {lacking[0]!r}" if len(lacking) else "has not these labels one behind the other"
+    raise CombineError(
+        f"{old.called} {what} along '{dim}', to which {new.called} belongs: Repository.update places what is new or "
+        "out of order by its labels",
+        variable=dim,
+        property="labels",
+        left_url=old.source,
+        right_url=new.source,
+    )
+
+
+def with_dims(new: Part, old: Part, sides: Mapping[str, Side]) -> Part:
+    """Give variables that lack a dimension of which the region is one element that dimension."""
+    changed = {}
+    for name, variable in new.variables.items():
+        lacking = {
+            dim: 1 for dim in map(str, old.variables[name].dims) if dim not in variable.dims and _is_one(dim, sides)
+        }
+        if lacking:
+            expanded: xr.Variable = variable.to_base_variable().set_dims(  # type: ignore[no-untyped-call]
+                {**lacking, **variable.sizes}
+            )
+            expanded.encoding = dict(variable.encoding)
+            changed[name] = expanded
+    return new.with_variables(changed, coordinates=new.coordinates & changed.keys()) if changed else new
+
+
+def _is_one(dim: str, sides: Mapping[str, Side]) -> bool:
+    return dim in sides and sides[dim].is_one
+
+
+def _of_shape(name: str, variable: xr.Variable, box: Part, new: Part) -> xr.Variable:
+    wanted = box.variables[name]
+    if variable.shape == wanted.shape:
+        return variable
+    raise CombineError(
+        f"variable '{name}' has shape {variable.shape} in {new.called}, and the region of {box.called} has "
+        f"{wanted.shape}, along {list(wanted.dims)}",
+        variable=name,
+        property="shape",
+        left=wanted.shape,
+        right=variable.shape,
+        left_url=box.source,
+        right_url=new.source,
+    )
+
+
+def _patched(target: xr.Variable, variable: xr.Variable, sides: Mapping[str, Side]) -> xr.Variable:
+    values = np.array(target.values, joint_dtype([target.dtype, variable.dtype]))
+    values[tuple(sides[str(dim)].slice if dim in sides else slice(None) for dim in target.dims)] = variable.values
+    return xr.Variable(target.dims, values, target.attrs, target.encoding)
+
+
+def sliced(part: Part, sides: Mapping[str, Side], /) -> Part:
+    """Give the elements of a part that lie in a box."""
+
+    def cut(variable: xr.Variable) -> xr.Variable:
+        return variable.isel({dim: sides[str(dim)].slice for dim in variable.dims if dim in sides})
+
+    indexes = {
+        dim: PandasIndex(index.index[sides[dim].slice], dim, coord_dtype=index.coord_dtype) if dim in sides else index
+        for dim, index in part.indexes.items()
+    }
+    sizes = {dim: sides[dim].length if dim in sides else n for dim, n in part.sizes.items()}
+    variables = {name: cut(variable) for name, variable in part.variables.items()}
+    return replace(part, variables=variables, indexes=indexes, sizes=sizes)
+
+
+def overlay_on(
+    name: str, array: ManifestArray, part: ManifestArray, sides: Mapping[str, Side], dims: Sequence[Any], /
+) -> Overlay:
+    """Put an array of the shape of a box over that box of another one.
+
+    Raises
+    ------
+    ChunkAlignmentError
+        The box begins or ends within a chunk, or chunks of the part end where those below do not.
+    """
+    begin = []
+    for axis, dim in enumerate(map(str, dims)):
+        cells, side = array.grid.axes[axis], sides.get(dim)
+        if side is None or not side.length:
+            begin.append(0)
+            continue
+        first, lines = cells_of(cells, side)
+        for element, line in ((side.start, int(lines[0])), (side.stop, int(lines[-1]))):
+            if element != line:
+                raise ChunkAlignmentError(
+                    f"the region begins or ends at element {element} of '{dim}', within a chunk of variable '{name}' "
+                    f"({cells!r}, elements and chunk lengths), and a chunk is not overwritten in part: give whole "
+                    "chunks, or overwrite values by Repository.write",
+                    axis=axis,
+                    chunk_length=cells.chunk,
+                    variable=name,
+                )
+        begin.append(first)
+        part = cut_like(name, dim, part, axis, ChunkAxis.from_lengths(np.diff(lines)))
+    return Overlay(part.manifest, tuple(begin))

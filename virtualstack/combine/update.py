@@ -1,0 +1,351 @@
+"""Placing parts in what a store holds by their labels: new ones between those that are there, others over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.indexes import PandasIndex
+
+from virtualstack.combine.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, part_of
+from virtualstack.combine.labels import check_kinds, distinct_labels, is_jitter, misfit
+from virtualstack.combine.nodes import bundled_in, each_node, group_from, labels_by_path, with_labels
+from virtualstack.combine.part import Part, over_index
+from virtualstack.combine.placing import Axis, Placing
+from virtualstack.combine.precedence import Prefer, is_changed
+from virtualstack.combine.region import with_dims
+from virtualstack.combine.same import the_same
+from virtualstack.combine.sides import Side
+from virtualstack.dataset import virtual_array
+from virtualstack.errors import CombineError
+from virtualstack.location import Location
+from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests.overlay import Overlay
+from virtualstack.storage.concurrently import concurrently
+
+__all__ = ["updated"]
+
+type _Index = pd.Index[Any]
+
+
+def updated(
+    stored: ManifestGroup,
+    groups: Sequence[ManifestGroup],
+    dim: str,
+    labels: Any,
+    fitting: Fitting,
+    prefer: Prefer = None,
+    /,
+) -> tuple[ManifestGroup, dict[str, Sequence[Overlay]]]:
+    """Return what a store holds with other groups in their places, and what comes over its virtual variables.
+
+    Parameters
+    ----------
+    stored
+        Group of a store, its labels ascending.
+    groups
+        Groups with the same children.
+    dim
+        Dimension along which labels tell the place.
+    labels
+        More labels that should be there; elements that no group has are MISSING.
+    fitting
+        What is done where they differ.
+    prefer
+        Which of two sources with the same labels is shown.
+
+    Raises
+    ------
+    CombineError
+        They do not fit; a note names the group.
+    ChunkAlignmentError
+        Chunks of a group would have to be joined.
+    """
+    if not isinstance(dim, str) or not any(dim in node.arrays for _, node in stored.walk()):
+        raise CombineError(
+            f"'{stored.url}' has no coordinate {dim!r}, by whose labels parts are placed",
+            variable=str(dim),
+            property="labels",
+            left_url=stored.url,
+        )
+    if labels is not None:
+        labels = _listed(labels, dim, stored.url)
+    overlays: dict[str, Sequence[Overlay]] = {}
+    dims = {dim}
+    if fitting.join != "exact":
+        dims |= {name for _, node in stored.walk() for name, x in node.arrays.items() if x.dimension_names == (name,)}
+    labels_of = {each: [labels_by_path(group, each) for group in (stored, *groups)] for each in sorted(dims)}
+
+    def change(path: str, node: ManifestGroup, others: Sequence[ManifestGroup]) -> ManifestGroup:
+        whole = [node, *others]
+        for each, found in labels_of.items():
+            whole = [with_labels(x, each, its[path]) for x, its in zip(whole, found, strict=True)]
+        made, over = _updated(whole[0], whole[1:], dim, labels, fitting, prefer)
+        overlays.update({f"{path}/{name}": items for name, items in over.items()})
+        for name in whole[0].arrays.keys() - node.arrays.keys():
+            made = _without(made, name)
+        return made
+
+    return each_node(stored, groups, change), overlays
+
+
+def _listed(labels: Any, dim: str, url: str | None) -> NDArray[Any]:
+    """Return labels as an array with one axis."""
+    try:
+        found = np.atleast_1d(np.asarray(labels))
+    except ValueError:  # lists of several lengths
+        found = None
+    if found is None or found.ndim > 1:
+        raise CombineError(
+            f"labels= is {str(labels)[:100]!r}, and takes a list of labels of '{dim}', each of them one value",
+            variable=dim,
+            property="labels",
+            left_url=url,
+        )
+    return found
+
+
+def _without(group: ManifestGroup, name: str) -> ManifestGroup:
+    arrays = {key: array for key, array in group.arrays.items() if key != name}
+    return replace(group, arrays=arrays, loaded=group.loaded - {name}, coordinates=group.coordinates - {name})
+
+
+def _updated(
+    stored: ManifestGroup, groups: Sequence[ManifestGroup], dim: str, labels: Any, fitting: Fitting, prefer: Prefer
+) -> tuple[ManifestGroup, dict[str, list[Overlay]]]:
+    loaded = bundled_in(stored) | stored.loaded
+    old = part_of(stored, fitting.storage, loaded)
+    read = partial(_part, loaded=loaded | {dim, *old.indexes}, fitting=fitting)
+    parts = list(concurrently(read, groups, urls=[group.url for group in groups]))
+    for part in parts:
+        check_presence(old, part, [name for name in part.variables if name not in old.variables])
+    if dim in old.sizes:
+        _check_labels(dim, [old, *parts])
+    parts = [with_dims(part, old, {name: Side(0, 1, True) for name in _scalars(part, old, dim)}) for part in parts]
+    others = [] if fitting.join == "exact" else _differing(old, parts, dim)
+    for name in others:
+        parts = [_with_known_labels(name, part, old, fitting) for part in parts]
+    parts = [fitted(part, old, fitting, but=[dim, *others]) for part in parts]
+    axes = [_axis(dim, old, parts, labels)] if dim in old.sizes else []
+    axes += [_axis(name, old, parts, None) for name in others]
+    placing = Placing(
+        dim=dim, axes={axis.dim: axis for axis in axes}, parts=[old, *parts], fitting=fitting, prefer=prefer
+    )
+    changed: dict[str, xr.Variable] = {}
+    overlays: dict[str, list[Overlay]] = {}
+    for name, variable in old.variables.items():
+        if name in placing.axes:
+            continue
+        having = [part for part in parts if name in part.variables]
+        if not placing.axes.keys() & set(variable.dims):
+            if not all(name in part.indexes for part in (old, *having)):
+                newer = [part for part in having if _is_newer(part.variables[name], variable)]
+                first = newer[-1] if newer else old
+                the_same(name, [first, *having], fitting.storage, fitting.rules, why=f"has not the dimension '{dim}'")
+                if newer:
+                    changed[name] = first.variables[name]
+        elif virtual_array(variable) is None:
+            made = placing.loaded(name)
+            if made is not variable:
+                changed[name] = made
+        else:
+            over = placing.virtual(name)
+            if isinstance(over, xr.Variable):
+                changed[name] = over
+            elif over:
+                overlays[name] = over
+    for axis in axes:
+        if not axis.is_same:
+            index = PandasIndex(axis.labels, axis.dim, coord_dtype=axis.dtype)
+            changed[axis.dim] = over_index(axis.dim, index, old.variables[axis.dim])
+            sizes, indexes = {**old.sizes, axis.dim: len(axis.labels)}, {**old.indexes, axis.dim: index}
+            old = replace(old, sizes=sizes, indexes=indexes)
+    return _group(old, changed, stored), overlays
+
+
+def _group(old: Part, changed: Mapping[str, xr.Variable], stored: ManifestGroup) -> ManifestGroup:
+    """Give a group of the store with some variables changed."""
+    if not changed:
+        return stored
+    part = replace(old, variables={**old.variables, **changed})
+    return group_from(part, stored, stored.arrays.keys() - changed.keys())
+
+
+def _part(group: ManifestGroup, *, loaded: set[str], fitting: Fitting) -> Part:
+    return part_of(group, fitting.storage, loaded | group.loaded)
+
+
+# -- labels ---------------------------------------------------------------------------------------------------
+
+
+def _check_labels(dim: str, parts: Sequence[Part]) -> None:
+    """Check that labels are there, ascend, and compare."""
+    for part in parts:
+        found = part.variables.get(dim)
+        if found is None or found.ndim > 1 or virtual_array(found) is not None:
+            raise CombineError(
+                f"{part.called} has no loaded coordinate '{dim}', by whose labels it is placed: give it one with "
+                f"assign_coords({dim}=...)",
+                variable=dim,
+                property="labels",
+                right_url=part.source,
+            )
+        index = part.indexes[dim].index if dim in part.indexes else None
+        if index is not None and not (index.is_monotonic_increasing and index.is_unique):
+            raise CombineError(
+                f"labels of '{dim}' do not ascend in {part.called}, each once, so that they do not tell a place: sort "
+                f"it with sortby('{dim}')",
+                variable=dim,
+                property="order",
+                right_url=part.source,
+            )
+    check_kinds(dim, parts, [_index(part, dim) for part in parts])
+
+
+def _index(part: Part, dim: str) -> _Index:
+    if dim in part.indexes:
+        return part.indexes[dim].index
+    return _index_of(dim, part.variables[dim].values)
+
+
+def _index_of(dim: str, labels: Any) -> _Index:
+    return xr.Variable((dim,), np.atleast_1d(labels)).to_index()
+
+
+def _scalars(part: Part, old: Part, dim: str) -> list[str]:
+    """Name the dimensions of a store along which a part is one element."""
+    return [
+        name
+        for name in {dim: None, **old.indexes}
+        if name == dim or (name in part.variables and not part.variables[name].ndim)
+    ]
+
+
+def _differing(old: Part, parts: Sequence[Part], dim: str) -> list[str]:
+    """Name the other dimensions along which some part has other labels than a store.
+
+    Raises
+    ------
+    CombineError
+        Labels are there twice, cannot be compared, or differ by less than what tells them apart.
+    """
+    found = []
+    for name, index in old.indexes.items():
+        having = [part for part in parts if name in part.indexes]
+        if name == dim or all(part.indexes[name].index.equals(index.index) for part in having):
+            continue
+        check_kinds(name, [old, *having], [part.indexes[name].index for part in (old, *having)])
+        for part in (old, *having):
+            labels = part.indexes[name].index
+            if not labels.is_unique:
+                raise CombineError(
+                    f"{part.called} has label {labels[labels.duplicated()][0]!r} of '{name}' more than once, so that "
+                    "labels do not tell a place: leave one out with drop_duplicates",
+                    variable=name,
+                    property="labels",
+                    right_url=part.source,
+                )
+            labels_of_two = distinct_labels([index.index, labels])
+            if len(labels_of_two.labels) > 1 and is_jitter(labels_of_two):
+                remedy = f"give it the store's labels with assign_coords({name}=...)"
+                raise misfit(name, [old, part], labels_of_two, None, remedy=remedy)
+        found.append(name)
+    return found
+
+
+def _with_known_labels(dim: str, part: Part, old: Part, fitting: Fitting) -> Part:
+    """Return a part in the order in which a store has labels, without those that it does not get.
+
+    Raises
+    ------
+    CombineError
+        Nothing is left.
+    """
+    if dim not in part.indexes:
+        return part
+    own, index = old.indexes[dim].index, part.indexes[dim].index
+    at = own.get_indexer(index)
+    if fitting.join == "left":
+        keep = np.flatnonzero(at >= 0)
+        if len(index) and not len(keep):
+            raise CombineError(
+                f"{part.called} has no label of '{dim}' that {old.called} has, so that join='left' leaves out all of "
+                "it: join='outer' adds its labels",
+                variable=dim,
+                property="labels",
+                left_url=old.source,
+                right_url=part.source,
+            )
+        keep = keep[np.argsort(at[keep], kind="stable")]
+    else:
+        keep = np.argsort(_united(own, [index]).get_indexer(index), kind="stable")
+    if np.array_equal(keep, np.arange(len(index))):
+        return part
+    taken = PandasIndex(index[keep], dim, coord_dtype=part.indexes[dim].coord_dtype)
+    variables = {name: x.isel({dim: keep}) if dim in x.dims else x for name, x in part.variables.items()}
+    sizes, indexes = {**part.sizes, dim: len(keep)}, {**part.indexes, dim: taken}
+    return replace(part, variables=variables, sizes=sizes, indexes=indexes)
+
+
+def _united(own: _Index, others: Sequence[_Index]) -> _Index:
+    """Return the labels of all, in the order of the first ones where these have one, else new ones behind them."""
+    labels = own.append(list(others)).unique()
+    if own.is_monotonic_increasing:
+        return labels.sort_values()
+    return labels.sort_values(ascending=False) if own.is_monotonic_decreasing else labels
+
+
+def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> Axis:
+    """Find the labels along a dimension, and the places of all parts among them."""
+    own = old.indexes[dim].index
+    having = [part for part in parts if dim in part.indexes]
+    indexes = [own, *(part.indexes[dim].index for part in having)]
+    wanted = [*indexes]
+    dtypes = [part.variables[dim].dtype for part in (old, *having)]
+    if more is not None:
+        wanted.append(_index_of(dim, more))
+        dtypes.append(more.dtype)
+        if wanted[-1].hasnans:
+            raise CombineError(
+                f"labels= has NaN or NaT, which has no place among the labels of '{dim}': leave it out",
+                variable=dim,
+                property="labels",
+                left_url=old.source,
+            )
+        check_kinds(dim, [old, replace(old, source="labels=")], [own, wanted[-1]])
+    labels = _united(own, wanted[1:])
+    labels = labels if labels.dtype == own.dtype else labels.astype(own.dtype)
+    if not labels.is_unique or any(len(x.difference(labels)) for x in wanted):
+        raise CombineError(
+            f"labels of '{dim}' have no place among those of {old.called} in their dtype '{own.dtype}'",
+            variable=dim,
+            property="labels",
+            left=own.dtype,
+            left_url=old.source,
+        )
+    dtype = joint_dtype(dtypes) if dtypes[0].kind in TEXT else old.indexes[dim].coord_dtype
+    at = [labels.get_indexer(part.indexes[dim].index if dim in part.indexes else own) for part in (old, *parts)]
+    return Axis.of(dim, labels, dtype, at)
+
+
+# -- what is there already ------------------------------------------------------------------------------------
+
+
+def _is_newer(variable: xr.Variable, old: xr.Variable) -> bool:
+    """Whether a variable refers to another version of a file that the old one refers to, which is gone."""
+    mine, its = virtual_array(variable), virtual_array(old)
+    if mine is None or its is None:
+        return False
+    return any(is_changed(then, now) for then, now in _in_both(its, mine))
+
+
+def _in_both(old: ManifestArray, new: ManifestArray) -> list[tuple[Location, Location]]:
+    """Give what two arrays say of the sources that both refer to."""
+    known = {x.url: x for x in new.in_memory().compact().locations}
+    return [(x, known[x.url]) for x in old.in_memory().compact().locations if x.url in known]

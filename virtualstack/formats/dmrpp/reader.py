@@ -1,0 +1,143 @@
+"""The reader of DMR++ documents."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import ClassVar
+
+from virtualstack.errors import MalformedFileError, SourceNotFoundError
+from virtualstack.formats.base import ReadOptions
+from virtualstack.formats.dmrpp.dap import read_attributes
+from virtualstack.formats.dmrpp.document import MAX_BYTES, parse_document
+from virtualstack.formats.dmrpp.faults import BadValueError
+from virtualstack.formats.dmrpp.locations import data_url, sidecar_url, source_url
+from virtualstack.formats.dmrpp.tree import Group, read_tree
+from virtualstack.formats.dmrpp.variables import DocumentContext, read_variable
+from virtualstack.location import Location, absolute_url
+from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.reading import read_array
+from virtualstack.storage import Source, Storage
+
+__all__ = ["DMRPP"]
+
+_HEAD = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DMRPP:
+    """Reads DMR++ documents of OPeNDAP, which say where the chunks of an HDF5 or HDF4 file lie.
+
+    The file itself is not opened, but for texts whose padding has to be taken off. Of a URL that does not end in
+    ``.dmrpp``, the document beside it is read: ``file.nc.dmrpp`` for ``file.nc``.
+
+    Parameters
+    ----------
+    data_url
+        Where the file is; by default where the document says, or beside it.
+    """
+
+    name: ClassVar[str] = "dmrpp"
+
+    data_url: str | os.PathLike[str] | None = None
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What the user has named, which a document may refer to."""
+        return () if self.data_url is None else (absolute_url(self.data_url),)
+
+    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        """Describe the file that a document is about.
+
+        Raises
+        ------
+        MalformedFileError
+            It is no DMR++ document, is cut off, or contradicts itself.
+        ForbiddenLocationError
+            A document that came over a network refers to a local file or a private host.
+        StorageError
+            The document cannot be had.
+        """
+        source, asked_for = _open(url, storage)
+        document = source.location.url
+        if source.size > MAX_BYTES:
+            raise _damaged(document, f"it has {source.size} bytes; at most {MAX_BYTES} are read")
+        root = parse_document(source.read(0, source.size), where=document)
+        href = root.attributes.get("dmrpp:href", "")
+        own = asked_for if self.data_url is None else absolute_url(self.data_url)
+        locations: dict[str, Location] = {}
+
+        def locate(location: str) -> Location:
+            if location not in locations:
+                is_own = location in ("", href)
+                found = own if is_own and own is not None else source_url(location or href, document)
+                locations[location] = Location(found)
+            return locations[location]
+
+        context = DocumentContext(
+            locate=locate,
+            values=lambda array: read_array(array, (), storage),
+            inline_limit=options.inline_limit,
+            is_ordered="dmrpp:version" in root.attributes,
+        )
+        try:
+            tree = read_tree(root)
+        except BadValueError as error:
+            raise _damaged(document, str(error)) from error
+        return _group(tree, document, context, options)
+
+
+def _open(url: str, storage: Storage) -> tuple[Source, str | None]:
+    """Open a document, and give the URL of the data where it was that which was asked for."""
+    if data_url(url) is not None:
+        return storage.source(url), None
+    try:
+        return storage.source(sidecar_url(url)), url
+    except SourceNotFoundError as error:
+        source = storage.source(url)
+        if b"dmrpp" in source.read(0, min(source.size, _HEAD)):
+            return source, None  # a document of another name
+        raise SourceNotFoundError(
+            f"there is no '{sidecar_url(url)}' beside '{url}': write one with OPeNDAP's get_dmrpp, or leave out "
+            "reader='dmrpp'",
+            url=url,
+        ) from error
+
+
+def _group(tree: Group, document: str, context: DocumentContext, options: ReadOptions) -> ManifestGroup:
+    try:
+        attributes, refusals = read_attributes(tree.element, tree.path or "/")
+    except BadValueError as error:
+        raise _damaged(document, f"'{tree.path or '/'}': {error}") from error
+    arrays: dict[str, ManifestArray] = {}
+    for name, element in tree.variables.items():
+        path = f"{tree.path}/{name}"
+        if options.drops(path) or not _is_wanted(tree.path, options.group):
+            continue
+        try:
+            array, found = read_variable(element, path, tree.axes[name], tree, context)
+        except BadValueError as error:
+            raise _damaged(document, f"'{path}': {error}") from error
+        refusals += found
+        if array is not None:
+            arrays[name] = array
+    return ManifestGroup(
+        arrays=arrays,
+        groups={name: _group(child, document, context, options) for name, child in tree.groups.items()},
+        attributes=attributes,
+        dimensions=tree.dimensions,
+        refusals=tuple(refusals),
+        url=document,
+    )
+
+
+def _is_wanted(path: str, group: str | None) -> bool:
+    """Whether the variables of a group are asked for: it is the group, or below it."""
+    wanted = f"/{group.strip('/')}".rstrip("/") if group else ""
+    return f"{path}/".startswith(f"{wanted}/")
+
+
+def _damaged(document: str, what: str) -> MalformedFileError:
+    return MalformedFileError(
+        f"'{document}' is damaged or no DMR++ document: {what}. Fetch or write it again", url=document
+    )

@@ -1,0 +1,179 @@
+"""The elements ``dmrpp:chunk`` of a variable as columns of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.formats.dmrpp.faults import BadValueError
+
+__all__ = ["Columns", "Rows"]
+
+# dmrpp.xsd, ChunkType and BlockType; `trust` says that a URL needs no credentials of its own
+_KNOWN = frozenset({"offset", "nBytes", "chunkPositionInArray", "fm", "href", "trust", "dmrpp:trust"})
+_LINKED = "LinkedBlockIndex"
+_COMMA, _SEMICOLON, _ZERO, _NINE = b",;09"
+_LARGEST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Chunks of a variable in the order of the document; all arrays have ``n`` rows.
+
+    Parameters
+    ----------
+    offset, length
+        Bytes, shape ``(n,)``.
+    position
+        First element of each chunk, shape ``(n, axes)``; ``None`` where the document does not say.
+    mask
+        Shape ``(n,)``: bit i is set where filter i was left out; ``None`` where none was.
+    source
+        Shape ``(n,)``: row of ``hrefs``, or -1 for the source of the document; ``None`` where it is that of all.
+    hrefs
+        As they stand in the document.
+    """
+
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    position: NDArray[np.int64] | None
+    mask: NDArray[np.int64] | None = None
+    source: NDArray[np.int64] | None = None
+    hrefs: tuple[str, ...] = ()
+
+
+class Rows:
+    """Takes the attributes of one element after the other, and makes columns of them.
+
+    Parameters
+    ----------
+    kind
+        ``"dmrpp:chunk"`` or ``"dmrpp:block"``.
+    short_names
+        Gives an attribute's name without its namespace.
+    """
+
+    __slots__ = ("_fault", "_hrefs", "_parts", "_pending", "_short_names", "append", "kind", "unknown")
+
+    def __init__(self, kind: str, short_names: Callable[[str], str]) -> None:
+        self.kind = kind
+        self.unknown: set[str] = set()
+        self._short_names = short_names
+        self._pending: list[dict[str, str]] = []
+        self._parts: list[Columns] = []
+        self._hrefs: dict[str, int] = {}
+        self._fault: BadValueError | None = None
+        self.append = self._pending.append
+
+    def add(self, columns: Columns, /) -> None:
+        """Take rows that are numbers already."""
+        self._parts.append(columns)
+
+    def flush(self) -> None:
+        """Turn what was taken into numbers, which are a tenth of its size."""
+        if not self._pending:
+            return
+        try:
+            self._parts.append(self._columns(self._pending))
+        except BadValueError as error:
+            self._fault = self._fault or error
+        self._pending.clear()
+
+    def columns(self) -> Columns:
+        """Give all rows.
+
+        Raises
+        ------
+        BadValueError
+            A number is none, or an attribute is missing.
+        """
+        self.flush()
+        if self._fault is not None:
+            raise self._fault
+        if not self._parts:
+            none = np.zeros(0, np.int64)
+            return Columns(offset=none, length=none, position=None)
+        if len(self._parts) == 1:
+            return replace(self._parts[0], hrefs=tuple(self._hrefs))
+        positions = [part.position for part in self._parts if part.position is not None]
+        if len(positions) not in (0, len(self._parts)) or len({x.shape[1] for x in positions}) > 1:
+            raise BadValueError("its chunks have chunkPositionInArray of different lengths")
+        return Columns(
+            offset=np.concatenate([part.offset for part in self._parts]),
+            length=np.concatenate([part.length for part in self._parts]),
+            position=np.concatenate(positions) if positions else None,
+            mask=self._joined("mask", 0),
+            source=self._joined("source", -1),
+            hrefs=tuple(self._hrefs),
+        )
+
+    def _joined(self, name: Literal["mask", "source"], usual: int) -> NDArray[np.int64] | None:
+        """Join a column that parts may do without."""
+        columns: list[NDArray[np.int64] | None] = [getattr(part, name) for part in self._parts]
+        if all(column is None for column in columns):
+            return None
+        lengths = [len(part.offset) for part in self._parts]
+        return np.concatenate([np.full(n, usual) if x is None else x for x, n in zip(columns, lengths, strict=True)])
+
+    def _columns(self, rows: list[dict[str, str]]) -> Columns:
+        names = {self._short_names(name) for name in set[str]().union(*rows)}
+        self.unknown |= names - _KNOWN
+        try:
+            offset = _numbers([row["offset"] for row in rows], "offset")
+            length = _numbers([row["nBytes"] for row in rows], "nBytes")
+            position = None
+            if "chunkPositionInArray" in names:
+                position = _positions([row["chunkPositionInArray"] for row in rows])
+        except KeyError as error:
+            raise BadValueError(f"a {self.kind} has no attribute {error}") from None
+        if (offset > _LARGEST - length).any():
+            raise BadValueError(f"a {self.kind} ends at 2^63 bytes or more")
+        mask = _numbers([row.get("fm", "0") for row in rows], "fm") if "fm" in names else None
+        source = None
+        if "href" in names:
+            known = self._hrefs
+            hrefs = [row.get("href", "") for row in rows]
+            source = np.array([known.setdefault(href, len(known)) if href else -1 for href in hrefs], np.int64)
+        return Columns(offset=offset, length=length, position=position, mask=mask, source=source)
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether several elements make up one chunk, as in HDF4."""
+        return _LINKED in self.unknown
+
+
+def _numbers(texts: Sequence[str], what: str) -> NDArray[np.int64]:
+    """Read one whole number of each text."""
+    return _split(",".join(texts), len(texts), what)
+
+
+def _positions(texts: Sequence[str]) -> NDArray[np.int64]:
+    """Read ``[0,720]`` of each text: shape ``(n, axes)``."""
+    text = "".join(texts).replace(", ", ",")
+    body = text[1:-1].replace("][", ";")
+    n, n_axes = len(texts), texts[0].count(",") + 1
+    separators = np.frombuffer(body.encode(), np.uint8)
+    separators = separators[(separators == _COMMA) | (separators == _SEMICOLON)]
+    ends = np.arange(1, len(separators) + 1) % n_axes == 0
+    # one text of three numbers and one of one are no two texts of two
+    if text[:1] + text[-1:] != "[]" or ((separators == _SEMICOLON) != ends).any():
+        raise BadValueError(f"chunkPositionInArray is not a list of {n_axes} numbers such as '{texts[0]}' everywhere")
+    return _split(body.replace(";", ","), n * n_axes, "chunkPositionInArray").reshape(n, n_axes)
+
+
+def _split(text: str, n: int, what: str) -> NDArray[np.int64]:
+    data = np.frombuffer(f",{text},".encode(), np.uint8)
+    is_comma = data == _COMMA
+    is_digit = (data >= _ZERO) & (data <= _NINE)
+    is_empty = is_comma[1:] & is_comma[:-1]
+    if not (is_comma | is_digit).all() or is_empty.any() or np.count_nonzero(is_comma) != n + 1:
+        bad = next((x for x in text.split(",") if not (x.isascii() and x.isdigit())), text)
+        raise BadValueError(f"{what} is '{bad[:40]}', which is no whole number")
+    numbers = np.fromstring(text, np.int64, sep=",")
+    if numbers.size != n or (numbers == _LARGEST).any():  # larger ones are read as the largest
+        raise BadValueError(f"{what} has a number of 2^63 or more")
+    return numbers

@@ -1,0 +1,268 @@
+"""A variable of a document as a virtual array, or the reason why it is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import StorageError
+from virtualstack.formats.dmrpp.chunks import ChunkedLayout, Locate, place_blocks, place_chunks, read_filters
+from virtualstack.formats.dmrpp.dap import (
+    PADDINGS,
+    TEXT,
+    parse_fill,
+    read_attributes,
+    read_number,
+    stored_dtype,
+    text_elements,
+)
+from virtualstack.formats.dmrpp.document import Element
+from virtualstack.formats.dmrpp.faults import BadValueError, RefusedError
+from virtualstack.formats.dmrpp.rows import Rows
+from virtualstack.formats.dmrpp.tree import Axis, Group
+from virtualstack.formats.dmrpp.values import (
+    compact_text,
+    compact_values,
+    missing_values,
+    vlsa_texts,
+)
+from virtualstack.formats.hdf5.datatypes import packed
+from virtualstack.manifests import Fill, ManifestArray, Refusal, inline_array, value_changing
+
+__all__ = ["DocumentContext", "read_variable"]
+
+# dmrpp.xsd, ChunksType; `deflate_level` in documents of old
+_KNOWN = frozenset(
+    {"compressionType", "deflateLevel", "deflate_level", "fillValue", "byteOrder", "structOffset", "LBChunk", "DIO"}
+)
+_INLINE = "dmrpp:compact", "dmrpp:missingdata", "dmrpp:vlsa", "dmrpp:specialstructuredata"
+_FIXED_TEXTS = "dmrpp:FixedLengthStringArray"
+_PARTS = frozenset({"dmrpp:chunks", "dmrpp:chunkDimensionSizes", _FIXED_TEXTS, *_INLINE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentContext:
+    """What reading a variable needs of its document.
+
+    Parameters
+    ----------
+    locate
+        Makes locations of URLs as they stand in the document.
+    values
+        Reads the values of an array.
+    inline_limit
+        Bytes of values that one variable may put into the manifest.
+    is_ordered
+        Whether the names of filters stand in the order of encoding.
+    """
+
+    locate: Locate
+    values: Callable[[ManifestArray], NDArray[Any]]
+    inline_limit: int
+    is_ordered: bool
+
+
+def read_variable(
+    element: Element, path: str, axes: tuple[Axis, ...], group: Group, context: DocumentContext, /
+) -> tuple[ManifestArray | None, list[Refusal]]:
+    """Describe a variable.
+
+    Parameters
+    ----------
+    element
+        Of one of DAP4's types.
+    path
+        Absolute.
+    axes
+        Its dimensions.
+    group
+        That it is in.
+    context
+        Of its document.
+
+    Returns
+    -------
+    array
+        ``None`` where it is refused.
+    refusals
+        Why it was refused or inlined, and notes on its attributes.
+
+    Raises
+    ------
+    BadValueError
+        The document contradicts itself.
+    """
+    attributes, notes = read_attributes(element, path, is_char=element.name in {*TEXT, "Char"})
+    variable = _Variable(
+        element=element,
+        path=path,
+        axes=axes,
+        attributes=attributes,
+        group=group,
+        context=context,
+        rows=_rows(element),
+        layout=next((x.attributes for x in element.named("dmrpp:chunks")), {}),
+    )
+    try:
+        array, reason = variable.read()
+    except RefusedError as error:
+        return None, [*notes, Refusal(path=path, reason=str(error), inline_size=error.inline_size)]
+    return array, [*notes, Refusal(path=path, reason=reason, kind="inlined")] if reason else notes
+
+
+def _rows(element: Element) -> Rows | None:
+    """Give the chunks of a variable: children of ``dmrpp:chunks``, or in documents of old the one of its own."""
+    found = [x.rows for x in (element, *element.named("dmrpp:chunks")) if x.rows is not None]
+    if len(found) + sum(1 for _ in element.named(*_INLINE)) > 1 or len(list(element.named("dmrpp:chunks"))) > 1:
+        raise BadValueError("its values are in several places")
+    return found[0] if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variable:
+    element: Element
+    path: str
+    axes: tuple[Axis, ...]
+    attributes: dict[str, Any]
+    group: Group
+    context: DocumentContext
+    rows: Rows | None
+    layout: dict[str, str]
+    """The attributes of ``dmrpp:chunks``."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(length for _, length in self.axes)
+
+    def read(self) -> tuple[ManifestArray, str]:
+        """Give the array, and why its values are inlined: ``""`` where they are not, or as the format has them."""
+        parts = [x for holder in self.element.named("dmrpp:chunks") for x in holder.children] + self.element.children
+        unknown = [x.name for x in parts if x.name.startswith("dmrpp:") and x.name not in _PARTS]
+        unknown += [f"{name} of dmrpp:chunks" for name in sorted(self.layout.keys() - _KNOWN)]
+        if unknown:
+            raise RefusedError(f"'{unknown[0]}' is not known, and may change what is read")
+        part = next(self.element.named(*_INLINE), None)
+        if part is not None:
+            return self._inlined(part)
+        if self.rows is None and not any(self.element.named("dmrpp:chunks")):
+            raise RefusedError("the document does not say where its values are")
+        fill = self._fill_text()
+        if self.element.name in TEXT:
+            return self._texts(fill)
+        byte_order, offsets = self.layout.get("byteOrder", ""), self.layout.get("structOffset")
+        dtype = stored_dtype(self.element, byte_order, offsets, self.group.enumeration)
+        return self._placed(dtype, fill), ""
+
+    def _fill_text(self) -> str | None:
+        """Give ``fillValue``, which also marks what get_dmrpp cannot describe."""
+        fill = self.layout.get("fillValue")
+        if fill is None or not fill.startswith("unsupported-"):
+            return fill
+        # BES, DMZ.cc, flagged_as_unsupported_type: texts of a fixed length were marked, too
+        if fill == "unsupported-string" and (not self.shape or any(self.element.named(_FIXED_TEXTS))):
+            return ""
+        raise RefusedError(f"OPeNDAP's get_dmrpp could not describe it ({fill})")
+
+    def _placed(self, dtype: np.dtype[Any], fill_text: str | None, codecs: tuple[Codec, ...] = ()) -> ManifestArray:
+        """Place chunks; ``codecs`` make elements of ``dtype`` of stored ones, ``fill_text`` is ``fillValue``."""
+        value_dtype = packed(dtype)
+        fill, no_fill = Fill.zero(value_dtype), None
+        if fill_text is not None:
+            fill, no_fill = parse_fill(fill_text, value_dtype, self.attributes.get("_FillValue"))
+        elif self.element.name not in {*TEXT, "Enum"}:  # get_dmrpp leaves out empty texts, and the 0 of enums
+            no_fill = "the document does not say what they read as (fillValue)"
+        levels = self.layout.get("deflateLevel", self.layout.get("deflate_level", ""))
+        layout = ChunkedLayout(
+            dtype=dtype,
+            codecs=codecs,
+            shape=self.shape,
+            chunks=self._chunk_shape(),
+            filters=read_filters(
+                self.layout.get("compressionType", ""), levels, dtype.itemsize, is_ordered=self.context.is_ordered
+            ),
+            fill=fill,
+            no_fill=no_fill,
+        )
+        if self.rows is not None and self.rows.kind == "dmrpp:block":
+            manifest, grid = place_blocks(self.rows, layout, self.context.locate)
+        else:
+            manifest, grid = place_chunks(self.rows, layout, self.context.locate)
+        return ManifestArray(
+            manifest=manifest,
+            grid=grid,
+            dtype=value_dtype,
+            name=self.path,
+            dimension_names=tuple(name for name, _ in self.axes),
+            attributes=self.attributes,
+            cf=value_changing(self.attributes),
+        )
+
+    def _chunk_shape(self) -> tuple[int, ...] | None:
+        holders = self.element.named("dmrpp:chunks")
+        sizes = {tuple(x.text.split()) for holder in holders for x in holder.named("dmrpp:chunkDimensionSizes")} - {()}
+        if len(sizes) > 1:
+            raise BadValueError("it has several chunkDimensionSizes")
+        return tuple(read_number(x, "chunkDimensionSizes") for x in sizes.pop()) if sizes else None
+
+    # -- texts ------------------------------------------------------------------------------------------------
+
+    def _texts(self, fill_text: str | None) -> tuple[ManifestArray, str]:
+        """Place texts of a fixed length; of those whose padding the document does not say, the values are read."""
+        found = self._fixed_texts()
+        if found is not None and found[1] in PADDINGS:
+            dtype, codecs = text_elements(*found)
+            return self._placed(dtype, fill_text, codecs), ""
+        if self.shape:
+            raise RefusedError("texts whose length or padding the document does not say")
+        n_bytes = int(self.rows.columns().length.max(initial=0)) if self.rows is not None else 0
+        dtype, codecs = text_elements(n_bytes or max(len((fill_text or "").encode()), 1), "null_term")
+        array = self._placed(dtype, fill_text, codecs)
+        if dtype.itemsize == 1:
+            return array, ""
+        reason = "a fixed string whose padding the document does not say"
+        if dtype.itemsize > self.context.inline_limit:
+            what = f"{reason}; its {dtype.itemsize} bytes are more than the inline limit"
+            raise RefusedError(what, inline_size=dtype.itemsize)
+        try:
+            values = self.context.values(array)
+        except StorageError as error:
+            raise RefusedError(f"{reason}, and it cannot be read: {error}") from error
+        text = bytes(values[()])
+        if len(text) == dtype.itemsize and text.endswith(b" "):
+            raise RefusedError(f"{reason}, and it ends in spaces")
+        return self._inline(values), reason
+
+    def _fixed_texts(self) -> tuple[int, str] | None:
+        """Give length and padding of texts of a fixed length."""
+        for fixed in self.element.named(_FIXED_TEXTS):
+            return read_number(fixed.attributes.get("string_length"), "string_length"), fixed.attributes.get("pad", "")
+        return None
+
+    # -- values in the document -------------------------------------------------------------------------------
+
+    def _inlined(self, part: Element) -> tuple[ManifestArray, str]:
+        kind, is_text = part.name.removeprefix("dmrpp:"), self.element.name in TEXT
+        fixed = self._fixed_texts()
+        if is_text and kind == "vlsa":
+            texts = vlsa_texts(part, self.shape, self.context.inline_limit)
+            return self._inline(texts), "strings of variable length, which stand in the document"
+        if is_text and kind == "compact" and fixed is not None:
+            dtype, codecs = text_elements(*fixed)
+            return self._inline(compact_values(part, dtype, self.shape, codecs)), ""
+        if is_text and kind == "compact" and not self.shape:
+            return self._inline(compact_text(part)), "a string of variable length, which stands in the document"
+        if is_text or self.element.name == "Structure" or kind not in ("compact", "missingdata"):
+            raise RefusedError(f"'{self.element.name}' of {len(self.shape)} axes in {part.name}")
+        dtype = packed(stored_dtype(self.element, "LE", None, self.group.enumeration))
+        if kind == "compact":
+            return self._inline(compact_values(part, dtype, self.shape)), ""
+        return self._inline(missing_values(part, dtype, self.shape, self.context.inline_limit)), ""
+
+    def _inline(self, values: NDArray[Any]) -> ManifestArray:
+        dims = [name for name, _ in self.axes]
+        return inline_array(values, name=self.path, dims=dims, attributes=self.attributes)

@@ -1,0 +1,381 @@
+"""Fields to cubes: which coordinates a variable has, and in which cell each of its fields stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.cache import ByteCache, each
+from virtualstack.child.pool import ChildDiedError
+from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.errors import MalformedFileError
+from virtualstack.formats.grib.grids import Coordinate, Grid, GridError, grid_of
+from virtualstack.formats.grib.keys import TRIPLET, UNDEFINED, field_of
+from virtualstack.formats.grib.table import Table
+from virtualstack.manifests import Refusal
+from virtualstack.manifests.rows import distinct_rows
+
+__all__ = ["Axis", "Mixture", "Variable", "coordinates_of", "listed", "variables_of", "with_common_axes", "with_grids"]
+
+UNKNOWN = "unknown"
+_GRID = ("md5GridSection", "gridType", "numberOfPoints")
+_MOST = 1 << 14
+_SAID: ByteCache[dict[str, Any]] = ByteCache(_MOST, each)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """Fields that make no variable: they differ in what is one for all of a variable.
+
+    Parameters
+    ----------
+    name
+        Of the variable.
+    rows
+        The fields.
+    key
+        In which they differ.
+    values
+        That they have.
+    """
+
+    name: str
+    rows: NDArray[np.int64]
+    key: str
+    values: Sequence[Any]
+
+    def __str__(self) -> str:
+        """Say what differs."""
+        return f"its fields have several values of '{self.key}': {listed(self.values)}"
+
+
+def listed(values: Sequence[Any], /) -> str:
+    """Return the first values as text."""
+    return ", ".join(repr(x) for x in values[:8]) + (", ..." if len(values) > 8 else "")
+
+
+class _Mixed(Exception):  # noqa: N818 - ends the making of a variable, and goes no further
+    def __init__(self, key: str, values: Sequence[Any]) -> None:
+        super().__init__(key)
+        self.key, self.values = key, values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """A coordinate in front of the grid: time, step, number, level.
+
+    Parameters
+    ----------
+    name
+        Of the dimension.
+    values
+        Sorted, distinct.
+    attributes
+        Of the coordinate.
+    positions
+        Where each field of the variable stands.
+    """
+
+    name: str
+    values: NDArray[Any]
+    attributes: Mapping[str, Any]
+    positions: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """A variable, before its fields have cells.
+
+    Parameters
+    ----------
+    name, attributes
+        Of it.
+    rows
+        Its fields in the table.
+    ranks
+        Their entries in cfgrib's index.
+    axes
+        Its coordinates in front of the grid, those of one value too.
+    grid
+        Of its fields.
+    """
+
+    name: str
+    attributes: Mapping[str, Any]
+    rows: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    axes: tuple[Axis, ...]
+    grid: Grid
+
+    def on(self, axes: Mapping[str, Axis], /) -> Variable:
+        """Give the variable with other values of its axes, among which are its own."""
+        moved = []
+        for axis in self.axes:
+            wider = axes[axis.name]
+            order = np.argsort(wider.values)
+            at = order[np.searchsorted(wider.values, axis.values, sorter=order)]
+            moved.append(replace(wider, positions=at[axis.positions]))
+        return replace(self, axes=tuple(moved))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes, those of one value too."""
+        return tuple(len(axis.values) for axis in self.axes)
+
+    def flat(self) -> NDArray[np.int64]:
+        """Give the number of the cell of each field, in C order."""
+        flat = np.zeros(len(self.rows), np.int64)
+        for axis in self.axes:
+            flat = flat * len(axis.values) + axis.positions
+        return flat
+
+    def cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Place the fields.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape as `shape`: the row of the field in each cell, -1 where there is none. As with cfgrib, the first of
+            several wins; of those that differ in keys that are no coordinates here, the last.
+        numpy.ndarray
+            Rows of the other ones.
+        """
+        flat = self.flat()
+        order = np.lexsort((np.arange(len(flat)), -self.ranks, flat))
+        used, begin = np.unique(flat[order], return_index=True)
+        first = order[begin]
+        cells = np.full(math.prod(self.shape), -1, np.int64)
+        cells[used] = self.rows[first]
+        others = np.ones(len(self.rows), bool)
+        others[first] = False
+        return cells.reshape(self.shape), self.rows[others]
+
+
+def variables_of(
+    table: Table,
+    rows: NDArray[np.int64],
+    /,
+    *,
+    time_dims: tuple[str, ...],
+    extra_dims: tuple[str, ...],
+    read_keys: tuple[str, ...],
+) -> Iterator[Variable | Mixture]:
+    """Make the variables of some fields, one for each parameter.
+
+    Parameters
+    ----------
+    table, rows
+        The fields.
+    time_dims
+        Keys of times that are dimensions.
+    extra_dims
+        Further keys that are dimensions.
+    read_keys
+        Further keys that become attributes.
+
+    Yields
+    ------
+    Variable
+        Or the fields that make none.
+    """
+    for name, part in _named(table, rows):
+        try:
+            yield _variable(table, part, name, time_dims, extra_dims, read_keys)
+        except _Mixed as error:
+            yield Mixture(name, part, error.key, error.values)
+
+
+def with_common_axes(variables: Sequence[Variable], names: Collection[str] | None = None, /) -> list[Variable]:
+    """Return variables whose axes have all values that one of them has: all axes, or those of some names."""
+    axes: dict[str, Axis] = {}
+    for variable in variables:
+        for axis in variable.axes:
+            is_shared = axis.name in axes and (names is None or axis.name in names)
+            axes[axis.name] = _wider(axes[axis.name], axis) if is_shared else axis
+    return [
+        variable.on({x.name: axes[x.name] if names is None or x.name in names else x for x in variable.axes})
+        for variable in variables
+    ]
+
+
+def _wider(a: Axis, b: Axis) -> Axis:
+    values = np.union1d(a.values, b.values)
+    return replace(a, values=values[::-1] if a.attributes.get("stored_direction") == "decreasing" else values)
+
+
+def _named(table: Table, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    parameters = table.column("paramId")
+    for parameter in parameters.distinct(rows):
+        own = rows[parameters.codes[rows] == parameters.values.index(parameter)]
+        for name, part in _parameters(table, own, parameter):
+            yield name or _name(_said(table, part)), part
+
+
+def _first(table: Table, rows: NDArray[np.int64]) -> Any:
+    return field_of(table.stubs[table.fields["header"][rows[0]]])
+
+
+def _said(table: Table, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """Give what cfgrib says of a variable by its first field; the same of all fields with that header."""
+    kind = _of_first(table, rows, "gridType")
+    digest = table.digests[table.fields["header"][rows[0]]]
+    return _SAID.get((digest, kind), lambda: _asked(_first(table, rows), _keys_of_grid(kind)))
+
+
+def _asked(first: Any, keys: list[str]) -> dict[str, Any]:
+    cfgrib = cfgrib_of("dataset")
+    return cfgrib.read_data_var_attrs(first, [*cfgrib.EXTRA_DATA_ATTRIBUTES_KEYS, *keys])  # type: ignore[no-any-return]
+
+
+def _keys_of_grid(kind: str) -> list[str]:
+    return list(cfgrib_of("dataset").GRID_TYPE_MAP.get(kind, []))
+
+
+def _of_first(table: Table, rows: NDArray[np.int64], key: str) -> Any:
+    column = table.column(key)
+    return column.values[column.codes[rows[0]]]
+
+
+def _parameters(table: Table, rows: NDArray[np.int64], parameter: Any) -> list[tuple[str | None, NDArray[np.int64]]]:
+    """Tell the parameters apart that eccodes does not know: they are all number 0 to it."""
+    if parameter != 0:
+        return [(None, rows)]
+    triplets = table.column(TRIPLET)
+    distinct = triplets.distinct(rows)
+    if len(distinct) == 1:
+        return [(None, rows)]
+    return [
+        (f"{UNKNOWN}_{'_'.join(map(str, triplet))}", rows[triplets.codes[rows] == triplets.values.index(triplet)])
+        for triplet in distinct
+    ]
+
+
+def _name(said: Mapping[str, Any]) -> str:
+    short, variable = said.get("GRIB_shortName", UNKNOWN), said.get("GRIB_cfVarName", UNKNOWN)
+    return str(short if variable == UNKNOWN else variable)
+
+
+def _variable(
+    table: Table,
+    rows: NDArray[np.int64],
+    name: str,
+    time_dims: tuple[str, ...],
+    extra_dims: tuple[str, ...],
+    read_keys: tuple[str, ...],
+) -> Variable:
+    cfgrib = cfgrib_of("dataset")
+    attributes: dict[str, Any] = {}
+    for key in cfgrib.DATA_ATTRIBUTES_KEYS:
+        if key in extra_dims:
+            continue
+        values = table.column(key).distinct(rows)
+        if len(values) > 1:
+            raise _Mixed(key, values)
+        if values[0] not in (UNDEFINED, UNKNOWN):
+            attributes[f"GRIB_{key}"] = values[0]
+    said = _said(table, rows)
+    if read_keys:
+        said = said | cfgrib.read_data_var_attrs(_first(table, rows), list(read_keys))
+    attributes |= {key: said[key] for key in sorted(said)}
+    dims = cfgrib.encode_cf_first(attributes, ("parameter", "time", "geography", "vertical"), time_dims)
+    grid = _grid(table, rows)
+    axes = tuple(axis for dim in (*extra_dims, *dims) if (axis := _axis(table, rows, dim, attributes)) is not None)
+    return Variable(name, attributes, rows, table.ranks[rows], axes, grid)
+
+
+def _grid(table: Table, rows: NDArray[np.int64]) -> Grid:
+    """Give the grid that all fields have; sections that differ in what makes no difference to points are one."""
+    first, *others = _by_grid(table, rows)
+    grid = _grid_of(table, first)
+    if not all(grid.same(_grid_of(table, other)) for other in others):
+        raise _Mixed(_GRID[0], table.column(_GRID[0]).distinct(rows))
+    return grid
+
+
+def _by_grid(table: Table, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Part fields by their sections, and what eccodes takes these for, in the order in which they occur."""
+    first, which = distinct_rows([table.column(key).codes[rows] for key in _GRID])
+    return [rows[which == i] for i in np.argsort(first)]
+
+
+def _grid_of(table: Table, rows: NDArray[np.int64]) -> Grid:
+    md5 = table.column(_GRID[0])
+    n_bytes = int(table.fields["length"][md5.codes == md5.codes[rows[0]]].max())
+    kind = tuple(_of_first(table, rows, key) for key in (_GRID[0], "edition", *_GRID[1:]))
+    try:
+        return grid_of(lambda: _first(table, rows), kind, n_bytes=n_bytes)
+    except ChildDiedError as error:
+        offset, url = int(table.fields["offset"][rows[0]]), table.locations[table.sources[rows[0]]].url
+        raise MalformedFileError(
+            f"'{url}' is damaged: eccodes, which was to compute the coordinates of the grid of the message at byte "
+            f"{offset}, {error}. Fetch the file again",
+            url=url,
+            offset=offset,
+        ) from error
+
+
+def with_grids(table: Table, rows: NDArray[np.int64], /) -> tuple[NDArray[np.int64], list[Refusal]]:
+    """Tell fields whose grids can be made out from others.
+
+    Returns
+    -------
+    numpy.ndarray
+        Their rows.
+    list of Refusal
+        The others, by variable.
+    """
+    is_good = np.ones(len(table.fields), bool)
+    refusals = []
+    for part in _by_grid(table, rows):
+        try:
+            _grid_of(table, part)
+        except GridError as error:
+            is_good[part] = False
+            refusals += [_refusal(table, name, own, error) for name, own in _named(table, part)]
+    return rows[is_good[rows]], refusals
+
+
+def _refusal(table: Table, name: str, rows: NDArray[np.int64], error: GridError) -> Refusal:
+    offset, location = table.fields["offset"][rows[0]], table.locations[table.sources[rows[0]]]
+    reason = f"{len(rows)} of its fields, the first one at byte {offset} of '{location.url}': {error}"
+    return Refusal(path=f"/{name}", reason=reason)
+
+
+def _axis(table: Table, rows: NDArray[np.int64], key: str, attributes: Mapping[str, Any]) -> Axis | None:
+    """Make the coordinate of a key; ``None`` where no field has it."""
+    cfgrib = cfgrib_of("dataset")
+    column = table.column(key)
+    codes, positions = np.unique(column.codes[rows], return_inverse=True)
+    values = [column.values[code] for code in codes]
+    if values == [UNDEFINED]:
+        return None
+    if UNDEFINED in values or len({isinstance(x, str) for x in values}) > 1 or isinstance(values[0], tuple):
+        raise _Mixed(key, values)
+    plain = key.partition(":")[0]
+    dim = attributes.get("GRIB_typeOfLevel", plain) if plain == "level" else plain
+    said = {"long_name": f"original GRIB coordinate for key: {plain}({dim})", "units": "1"}
+    said |= cfgrib.COORD_ATTRS.get(dim, {})
+    order = sorted(range(len(values)), key=values.__getitem__, reverse=said.get("stored_direction") == "decreasing")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return Axis(dim, np.array([values[i] for i in order]), said, place[positions])
+
+
+def coordinates_of(variable: Variable, /, *, squeeze: bool) -> dict[str, Coordinate]:
+    """Give the coordinates of a variable, in cfgrib's order; those of one value have no dimension if squeezed."""
+    cfgrib, messages = cfgrib_of("dataset"), cfgrib_of("cfmessage")
+    found: dict[str, Coordinate] = {}
+    for axis in variable.axes:
+        is_scalar = squeeze and len(axis.values) == 1
+        values = axis.values[0] if is_scalar else axis.values
+        found[axis.name] = Coordinate(() if is_scalar else (axis.name,), np.asarray(values), axis.attributes)
+    found |= variable.grid.coordinates
+    if "time" in found and "step" in found:
+        dims, values = messages.build_valid_time(found["time"].values, found["step"].values)
+        found["valid_time"] = Coordinate(tuple(dims), np.asarray(values), cfgrib.COORD_ATTRS["valid_time"])
+    return found

@@ -1,0 +1,217 @@
+"""The horizontal grid of a field: its dimensions and coordinates, as cfgrib names and makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.cache import ByteCache, each
+from virtualstack.child.errors import LibraryError
+from virtualstack.child.pool import ChildDiedError
+from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
+from virtualstack.formats.grib.keys import UNDEFINED, ask
+
+__all__ = ["MAX_POINTS", "Coordinate", "Grid", "GridError", "grid_of"]
+
+MAX_POINTS = 1 << 27
+"""Points of one grid: eccodes makes lists of them all, of 8 bytes each, and aborts where there is no memory."""
+
+_STEPS = "DxInMetres", "DiInMetres", "xDirectionGridLengthInMillimetres"  # projections have one of these
+_USUAL = {"iScansNegatively": 0, "jScansPositively": 1}
+_FEW_POINTS, _POINTS_A_BYTE = 1 << 25, 1 << 12  # more than a few need bytes of a message, in which they may be
+
+
+class GridError(ValueError):
+    """The grid of a field cannot be made out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coordinate:
+    """A coordinate and its attributes."""
+
+    dims: tuple[str, ...]
+    values: NDArray[Any]
+    attributes: Mapping[str, Any]
+
+    def same(self, other: Coordinate, /) -> bool:
+        """Tell whether another one says the same, bit for bit."""
+        return (
+            self.dims == other.dims
+            and dict(self.attributes) == dict(other.attributes)
+            and self.values.dtype == other.values.dtype
+            and np.array_equal(self.values, other.values, equal_nan=self.values.dtype.kind == "f")
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """A horizontal grid.
+
+    Parameters
+    ----------
+    dims, shape
+        ``(latitude, longitude)``, ``(y, x)``, or ``values`` alone, with their lengths.
+    coordinates
+        Latitudes and longitudes, where eccodes tells them.
+    by_columns
+        Whether points lie in the message column by column (``jPointsAreConsecutive``).
+    lists_columns
+        Whether eccodes lists their latitudes and longitudes so, too; of some types, it lists them row by row.
+    md5
+        Of the section that describes it.
+    """
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    coordinates: Mapping[str, Coordinate]
+    by_columns: bool
+    lists_columns: bool
+    md5: str
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Shape in which points lie in the message."""
+        return self.shape[::-1] if self.by_columns else self.shape
+
+    def same(self, other: Grid, /) -> bool:
+        """Tell whether another one has the same points in the same order."""
+        return (
+            self.dims == other.dims
+            and self.shape == other.shape
+            and self.by_columns == other.by_columns
+            and self.coordinates.keys() == other.coordinates.keys()
+            and all(self.coordinates[name].same(other.coordinates[name]) for name in self.coordinates)
+        )
+
+
+_MOST = 64
+_GRIDS: ByteCache[Grid] = ByteCache(_MOST, each)
+
+
+def grid_of(open_field: Callable[[], Any], kind: tuple[Any, ...], /, *, n_bytes: int) -> Grid:
+    """Give the grid of a field.
+
+    Parameters
+    ----------
+    open_field
+        Gives the field, with the keys of eccodes and cfgrib, if that is needed.
+    kind
+        Its md5 of the grid section, edition, type of grid, and number of points: equal ones are one grid.
+    n_bytes
+        Of the message.
+
+    Raises
+    ------
+    GridError
+        eccodes does not know it, or what it says of it makes no sense.
+    ChildDiedError
+        eccodes crashes where it computes its coordinates, or does not come to an end.
+    """
+    if kind[0] == UNDEFINED:
+        raise GridError("it has no grid")
+    return _GRIDS.get(kind, lambda: _tried(open_field(), kind[0], n_bytes))
+
+
+def _tried(field: Any, md5: str, n_bytes: int) -> Grid:
+    try:
+        return _made(field, md5, n_bytes)
+    except (GridError, ChildDiedError):
+        raise
+    except LibraryError as error:
+        raise GridError(f"its grid of type '{ask(field, 'gridType')}' cannot be made out: {error}") from error
+    except Exception as error:  # eccodes has an exception for each of its error codes; cfgrib checks nothing
+        kind = ask(field, "gridType")
+        raise GridError(f"its grid of type '{kind}' cannot be made out: {error!r}") from error
+
+
+def _made(field: Any, md5: str, n_bytes: int) -> Grid:
+    _check_points(field, n_bytes)
+    dims, shape, variables = cfgrib_of("dataset").build_geography_coordinates(field, ("geography",), "ignore")
+    shape = tuple(int(n) for n in shape)
+    listed = {name: np.asarray(variable.data) for name, variable in variables.items()}
+    is_consecutive = bool(field.get("jPointsAreConsecutive", 0))
+    by_columns = is_consecutive and len(dims) == 2
+    rows = _by_rows(field, listed, len(dims)) if is_consecutive else listed
+    lists_columns = any(not np.array_equal(rows[name], listed[name]) for name in listed)
+    if is_consecutive and listed and not by_columns and not lists_columns and _has_columns(field):
+        raise GridError("its points lie column by column, and eccodes lists their coordinates row by row")
+    if listed and _is_listed_backwards(field):
+        raise GridError("its first point is not in the south-west, and eccodes lists coordinates as if it were")
+    coordinates = {}
+    for name, variable in variables.items():
+        values = rows[name] if by_columns else listed[name]
+        coordinates[name] = Coordinate(tuple(variable.dimensions), values, dict(variable.attributes))
+        lengths = tuple(n for dim, n in zip(dims, shape, strict=True) if dim in variable.dimensions)
+        if values.shape != lengths:
+            raise GridError(f"its grid of {shape} points has {values.size} values of '{name}'")
+    if dims == ("latitude", "longitude") and field.get("iScansNegatively", 0):
+        coordinates["longitude"] = _westwards(field, coordinates["longitude"], shape)
+    return Grid(tuple(dims), shape, coordinates, by_columns, lists_columns, md5)
+
+
+def _by_rows(field: Any, listed: Mapping[str, NDArray[Any]], n_dims: int) -> dict[str, NDArray[Any]]:
+    """Give coordinates of all points row by row: eccodes does where the header says that points lie so."""
+    _set(field, {"jPointsAreConsecutive": 0})
+    return {
+        name: np.asarray(field[f"{name}s"]).reshape(values.shape) if values.ndim == n_dims else values
+        for name, values in listed.items()
+    }
+
+
+def _is_listed_backwards(field: Any) -> bool:
+    """Tell whether eccodes overlooks that points of a projection go westwards or southwards.
+
+    Its iterator overlooks it too, and gives values in another order: coordinates are those of other points either way.
+    """
+    if not any(isinstance(ask(field, key), int | float) for key in _STEPS):
+        return False
+    usual = {key: n for key, n in _USUAL.items() if ask(field, key) != n}
+    if not usual:
+        return False
+    was = {key: field[key] for key in usual}
+    points = _points(field)
+    _set(field, usual)
+    as_usual = _points(field)
+    _set(field, was)
+    return np.array_equal(points, as_usual)
+
+
+def _points(field: Any) -> NDArray[Any]:
+    return np.stack([field["latitudes"], field["longitudes"]])
+
+
+def _set(field: Any, keys: Mapping[str, int]) -> None:
+    for key, n in keys.items():
+        eccodes_of().codes_set_long(field.codes_id, key, n)
+
+
+def _has_columns(field: Any) -> bool:
+    lengths = [ask(field, key) for key in ("Nx", "Ny")]
+    return all(isinstance(n, int) and n > 1 for n in lengths)
+
+
+def _check_points(field: Any, n_bytes: int) -> None:
+    """Refuse what would fill the memory, before eccodes makes lists of it."""
+    cfgrib = cfgrib_of("dataset")
+    n = _count(field, "numberOfPoints")
+    if ask(field, "gridType") in cfgrib.GRID_TYPES_DIMENSION_COORDS | cfgrib.GRID_TYPES_2D_NON_DIMENSION_COORDS:
+        n = max(n, _count(field, "Nx") * _count(field, "Ny"))
+    most = min(MAX_POINTS, max(_FEW_POINTS, _POINTS_A_BYTE * n_bytes))
+    if n > most:
+        raise GridError(f"its grid has {n} points; those of a message of {n_bytes} bytes are {most} at most")
+
+
+def _count(field: Any, key: str) -> int:
+    value = ask(field, key)
+    if not isinstance(value, int) or value < 0:
+        raise GridError(f"its grid has {value!r} as '{key}'")
+    return value
+
+
+def _westwards(field: Any, longitude: Coordinate, shape: tuple[int, ...]) -> Coordinate:
+    """Give longitudes in the order of the points of a row: eccodes lists distinct ones in ascending order."""
+    return replace(longitude, values=np.asarray(field["longitudes"]).reshape(shape)[0].copy())

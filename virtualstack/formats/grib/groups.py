@@ -1,0 +1,205 @@
+"""Variables side by side in a group; all fields as one dataset, as cfgrib makes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.formats.grib.apart import Values, keys_apart, sharing_a_place
+from virtualstack.formats.grib.arrays import coordinate_array, variable_array
+from virtualstack.formats.grib.cube import (
+    Mixture,
+    Variable,
+    coordinates_of,
+    listed,
+    variables_of,
+    with_common_axes,
+    with_grids,
+)
+from virtualstack.formats.grib.grids import Coordinate
+from virtualstack.formats.grib.keys import OF_VALUES, UNDEFINED
+from virtualstack.formats.grib.table import Table
+from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
+from virtualstack.warning import warn
+
+__all__ = ["MAX_CELLS", "Layout", "common_attributes", "dataset_of", "group_of", "mixed"]
+
+MAX_CELLS = 1 << 26
+"""Cells of one variable."""
+
+_SPARSE, _FEW = 32, 4096
+_TREE = "open it as a tree, with open_virtual_datatree, or choose fields"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How fields become variables; see :class:`~virtualstack.formats.grib.reader.GRIB`."""
+
+    time_dims: tuple[str, ...]
+    squeeze: bool
+    by_kind: bool = False
+    extra_dims: tuple[str, ...] = ()
+    read_keys: tuple[str, ...] = ()
+    dropped: frozenset[str] = frozenset()
+    inline_limit: int = 1 << 20
+
+
+def dataset_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
+    """Make one group of fields, as cfgrib makes a dataset.
+
+    A variable whose coordinates contradict those of the ones before it is refused, and fields of unknown grids are.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Fields of one variable differ in what is one for all of a variable, or in keys that are no coordinates.
+    """
+    whole, (rows, unknown) = rows, with_grids(table, rows)
+    variables = []
+    for found in variables_of(
+        table, rows, time_dims=layout.time_dims, extra_dims=layout.extra_dims, read_keys=layout.read_keys
+    ):
+        if isinstance(found, Mixture):
+            raise mixed(found, url)
+        if found.name not in layout.dropped:
+            variables.append(found)
+    _check_places(table, variables, url)
+    variables = with_common_axes(variables, layout.extra_dims)
+    node = group_of(table, variables, layout, url=url)
+    refusals = (*(x for x in unknown if x.path[1:] not in layout.dropped), *node.refusals)
+    return replace(node, attributes=common_attributes(table, whole), refusals=refusals, url=url)
+
+
+def _check_places(table: Table, variables: Sequence[Variable], url: str | None) -> None:
+    """Refuse fields that would be left out because others have their coordinates."""
+    values = Values(table)
+    sets = {variable.name: sharing_a_place(table, variable, with_times=False) for variable in variables}
+    keys = keys_apart(values, [some for of_name in sets.values() for some in of_name])
+    if not keys:
+        return
+    name, of_name = next((name, some) for name, some in sets.items() if keys_apart(values, some))
+    told = [key for key in keys if any(len({values(row, key) for row in rows}) > 1 for rows in of_name)]
+    rows = next(rows for rows in of_name if len({values(row, told[0]) for row in rows}) > 1)
+    words = [f"'{key}' ({listed(list(dict.fromkeys(values(row, key) for row in rows)))})" for key in told]
+    remedies = ["open all of them as a tree, with open_virtual_datatree"]
+    affected = [x for x in variables if sets[x.name]]
+    if not OF_VALUES & set(keys) and not any(values(r, k) == UNDEFINED for x in affected for r in x.rows for k in keys):
+        remedies.append(f"make dimensions of the keys, with reader=vs.readers.GRIB(extra_dims={keys!r})")
+    chosen = {key: values(rows[0], key) for key in told}
+    remedies.append(f"choose fields, with reader=vs.readers.GRIB(filter_by_keys={chosen!r})")
+    raise UnsupportedFeatureError(
+        f"{_file(url)}: fields of '{name}' have the same coordinates and differ in {' and '.join(words)}. "
+        f"To keep every field, {', or '.join(remedies)}",
+        url=url,
+        variable=name,
+        feature=told[0],
+    )
+
+
+def mixed(mixture: Mixture, url: str | None) -> UnsupportedFeatureError:
+    """Make the error for fields that make no variable."""
+    choice = "" if mixture.key == "md5GridSection" else f", such as {{{mixture.key!r}: {mixture.values[0]!r}}}"
+    return UnsupportedFeatureError(
+        f"{_file(url)}: '{mixture.name}' is not one variable: {mixture}; {_TREE} with "
+        f"reader=vs.readers.GRIB(filter_by_keys=...){choice}",
+        url=url,
+        variable=mixture.name,
+        feature=mixture.key,
+    )
+
+
+def _file(url: str | None) -> str:
+    return "these files" if url is None else f"'{url}'"
+
+
+def common_attributes(table: Table, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """Give what all fields have in common, in cfgrib's words."""
+    found: dict[str, Any] = {}
+    for key in cfgrib_of("dataset").GLOBAL_ATTRIBUTES_KEYS:
+        values = table.column(key).distinct(rows)
+        if len(values) == 1 and values[0] not in (UNDEFINED, "unknown"):
+            found[f"GRIB_{key}"] = values[0]
+    found["Conventions"] = "CF-1.7"
+    if "GRIB_centreDescription" in found:
+        found["institution"] = found["GRIB_centreDescription"]
+    return found
+
+
+def group_of(table: Table, variables: Sequence[Variable], layout: Layout, /, *, url: str | None) -> ManifestGroup:
+    """Put variables side by side that have the same coordinates; others are refused."""
+    coordinates: dict[str, Coordinate] = {}
+    arrays: dict[str, ManifestArray] = {}
+    refusals: list[Refusal] = []
+    made: dict[str, ManifestArray] = {}
+    for variable in variables:
+        path = f"/{variable.name}"
+        own = coordinates_of(variable, squeeze=layout.squeeze)
+        obstacle = _obstacle(variable, own, coordinates, arrays)
+        if obstacle is not None:
+            refusals.append(Refusal(path=path, reason=obstacle))
+            continue
+        _warn_if_sparse(variable, url)
+        for name in own.keys() - coordinates.keys() - layout.dropped:
+            made[name] = coordinate_array(table, variable, name, own[name], inline_limit=layout.inline_limit)
+        coordinates |= own
+        cells, others = variable.cells()
+        arrays[variable.name] = variable_array(
+            table, variable, cells, own, extra_dims=layout.extra_dims, squeeze=layout.squeeze
+        )
+        if len(others):
+            reason = f"{len(others)} of {len(variable.rows)} fields stand where another one does, which is taken"
+            refusals.append(Refusal(path=path, reason=reason, kind="noted"))
+    return ManifestGroup(
+        arrays={**{name: made[name] for name in coordinates if name in made}, **arrays},
+        coordinates=frozenset(made),
+        loaded=frozenset(name for name, array in made.items() if array.in_memory().inline),
+        refusals=tuple(refusals),
+        url=url,
+    )
+
+
+def _obstacle(
+    variable: Variable,
+    own: Mapping[str, Coordinate],
+    coordinates: Mapping[str, Coordinate],
+    arrays: Mapping[str, ManifestArray],
+) -> str | None:
+    """Say why a variable cannot stand beside others."""
+    if variable.name in arrays or variable.name in coordinates or arrays.keys() & own.keys():
+        return f"there are two variables or coordinates of that name; {_TREE}"
+    for name, coordinate in own.items():
+        other = coordinates.get(name)
+        if other is not None and not coordinate.same(other):
+            return f"its coordinate '{name}' is {_shown(coordinate)}, that of others is {_shown(other)}; {_TREE}"
+    n_cells = math.prod(variable.shape)
+    if n_cells > MAX_CELLS:
+        return (
+            f"its {len(variable.rows)} fields lie in {n_cells} cells of {_axes(variable)}, more than {MAX_CELLS}; "
+            "choose other time_dims= or filter_by_keys= of the reader"
+        )
+    return None
+
+
+def _shown(coordinate: Coordinate) -> str:
+    values = coordinate.values
+    return f"{values}" if values.ndim == 0 else f"of {values.size} values from {values.flat[0]} to {values.flat[-1]}"
+
+
+def _axes(variable: Variable) -> str:
+    return " x ".join(f"{len(axis.values)} {axis.name}" for axis in variable.axes if len(axis.values) > 1)
+
+
+def _warn_if_sparse(variable: Variable, url: str | None) -> None:
+    n_cells, n_fields = math.prod(variable.shape), len(variable.rows)
+    if n_cells > _FEW and n_cells > _SPARSE * n_fields:
+        warn(
+            f"{_file(url)}: the {n_fields} fields of '{variable.name}' lie in {n_cells} cells of {_axes(variable)}; "
+            "other dimensions, such as reader=vs.readers.GRIB(time_dims=('valid_time',)), may leave fewer holes"
+        )

@@ -1,0 +1,216 @@
+"""The reader of GRIB files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.errors import MalformedFileError, ReaderError, UnsupportedFeatureError
+from virtualstack.formats.base import ReadOptions
+from virtualstack.formats.grib.cube import listed
+from virtualstack.formats.grib.groups import Layout, dataset_of
+from virtualstack.formats.grib.keys import OF_VALUES, QUALIFIER, TRIPLET
+from virtualstack.formats.grib.records import Records, records_of
+from virtualstack.formats.grib.sidecars import Sidecar, SidecarError, find_sidecar, open_sidecar
+from virtualstack.formats.grib.table import Table
+from virtualstack.formats.grib.tree import tree_of
+from virtualstack.formats.grib.walk import SMALL_FILE, Walk
+from virtualstack.location import absolute_url, is_remote
+from virtualstack.manifests import ManifestGroup, Refusal
+from virtualstack.storage import Storage
+
+__all__ = ["GRIB"]
+
+_TIMES = ("time", "step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GRIB:
+    """Reads GRIB files of editions 1 and 2: headers alone, no data.
+
+    Names, dimensions, coordinates and attributes are those of cfgrib.
+
+    Parameters
+    ----------
+    filter_by_keys
+        Values of keys, or tuples of several, that fields must have; all others are left out.
+    time_dims
+        Keys of times that are dimensions: two of ``time``, ``step``, ``valid_time`` and others that eccodes has.
+    extra_dims
+        Further keys that are dimensions, such as ``expver`` or ``constituentType``: fields that differ in nothing else
+        then stand side by side in one variable.
+    squeeze
+        Whether coordinates of one value are scalars, not dimensions.
+    read_keys
+        Further keys that become attributes of variables; none that eccodes computes of values.
+    by_kind
+        Whether each group of a tree has groups below it for each type of data, grid and number of dimensions, also
+        where there is only one: then where a field is does not depend on what else is there.
+    index
+        The index of a file, which lists where its messages begin, as NOAA (``.idx``) and ECMWF (``.index``) publish
+        them: headers are then read side by side. What is found does not depend on it. ``"auto"``: the one beside a
+        remote file of more than 1 MiB, where there is one; ``None``: none; else its URL.
+
+    Raises
+    ------
+    ValueError
+        A key is of values.
+    """
+
+    name: ClassVar[str] = "grib"
+
+    filter_by_keys: Mapping[str, Any] = field(default_factory=dict)
+    time_dims: tuple[str, ...] = _TIMES
+    extra_dims: tuple[str, ...] = ()
+    squeeze: bool = True
+    read_keys: tuple[str, ...] = ()
+    by_kind: bool = False
+    index: str | os.PathLike[str] | None = "auto"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What the user has named, which is read besides the file."""
+        return () if self.index is None or self.index == "auto" else (absolute_url(self.index),)
+
+    def __post_init__(self) -> None:
+        for name in (*self.filter_by_keys, *self.time_dims, *self.extra_dims, *self.read_keys):
+            if name.partition(":")[0] in OF_VALUES:
+                raise ValueError(f"the key '{name}' is of values, which are not read: headers alone are")
+
+    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        """Describe a file.
+
+        Raises
+        ------
+        MalformedFileError
+            It has no message, or a damaged one.
+        ReaderError
+            No field matches the filter.
+        UnsupportedFeatureError
+            Its fields form no one dataset.
+        StorageError
+            The bytes could not be had.
+        """
+        part = self._scan(url, storage).to_group()
+        return part if options.is_part else self.assemble([part], options)
+
+    def _scan(self, url: str, storage: Storage) -> Records:
+        source = storage.source(url)
+        location = source.location
+        sidecar, notes = self._sidecar(location.url, source.size, storage)
+        walk = Walk(source, sidecar)
+        names = self._names()
+        records = records_of(walk, location, names, with_times=self._with_times())
+        if walk.damages:
+            damage = walk.damages[0]
+            raise MalformedFileError(
+                f"'{location.url}' has a damaged message at byte {damage.offset}: {damage.reason}. Fetch it again",
+                url=location.url,
+                offset=damage.offset,
+            )
+        if not len(records.fields):
+            raise MalformedFileError(
+                f"'{location.url}' has no GRIB message in its {source.size} bytes: it is damaged, or another kind of "
+                "file; fetch it again",
+                url=location.url,
+                offset=0,
+            )
+        contradiction = walk.contradiction()
+        return replace(records, n_junk=walk.n_junk, notes=(*notes, *([contradiction] if contradiction else [])))
+
+    def _sidecar(self, url: str, size: int, storage: Storage) -> tuple[Sidecar | None, list[str]]:
+        if self.index is None:
+            return None, []
+        if self.index == "auto":
+            return find_sidecar(url, size, storage) if is_remote(url) and size > SMALL_FILE else (None, [])
+        try:
+            return open_sidecar(absolute_url(self.index), size, storage), []
+        except SidecarError as error:
+            return None, [f"{error}; it is not used"]
+
+    def assemble(self, parts: Sequence[ManifestGroup], options: ReadOptions) -> ManifestGroup:
+        """Make one group of the fields of files: of all as if they stood in one.
+
+        Raises
+        ------
+        ReaderError
+            No field matches the filter.
+        UnsupportedFeatureError
+            They form no one dataset.
+        """
+        records = [Records.from_group(part) for part in parts]
+        table = Table.of(records, self._names())
+        rows = table.selected(self.filter_by_keys)
+        url = parts[0].url if len(parts) == 1 else None
+        if not len(rows):
+            raise ReaderError(_nothing(table, self.filter_by_keys, url), url=url)
+        layout = Layout(
+            time_dims=tuple(self.time_dims),
+            extra_dims=tuple(self.extra_dims),
+            squeeze=self.squeeze,
+            by_kind=self.by_kind,
+            read_keys=tuple(self.read_keys),
+            dropped=options.drop_variables,
+            inline_limit=options.inline_limit,
+        )
+        group = _group(table, rows, layout, options.is_tree, url)
+        return replace(group, refusals=(*group.refusals, *_notes(records)))
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(sorted(_timeless() | {*self._asked_for(), *_TIMES, QUALIFIER, TRIPLET}))
+
+    def _with_times(self) -> bool:
+        return bool(self._asked_for() - _timeless() - set(_TIMES))
+
+    def _asked_for(self) -> set[str]:
+        return {*self.filter_by_keys, *self.time_dims, *self.extra_dims}
+
+
+def _timeless() -> set[str]:
+    """Give the keys of cfgrib's index but for times."""
+    return set(cfgrib_of("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}
+
+
+def _group(
+    table: Table, rows: NDArray[np.int64], layout: Layout, is_tree: bool | None, url: str | None
+) -> ManifestGroup:
+    if is_tree:
+        return tree_of(table, rows, layout, url=url)
+    try:
+        group = dataset_of(table, rows, layout, url=url)
+    except UnsupportedFeatureError:
+        if is_tree is not None:
+            raise
+        return tree_of(table, rows, layout, url=url)
+    if is_tree is None and any(refusal.kind == "refused" for refusal in group.refusals):
+        return tree_of(table, rows, layout, url=url)
+    return group
+
+
+def _nothing(table: Table, wanted: Mapping[str, Any], url: str | None) -> str:
+    """Say which keys of a filter no field has."""
+    every = np.arange(len(table.fields))
+    unmatched = [key for key, value in wanted.items() if not len(table.selected({key: value}))]
+    if unmatched:
+        found = "; ".join(f"'{key}' is {listed(table.column(key).distinct(every))}" for key in unmatched)
+    else:
+        found = "each value occurs, but no field has all of them"
+    where = "these files" if url is None else f"'{url}'"
+    return (
+        f"none of the {len(every)} fields of {where} matches filter_by_keys={dict(wanted)!r}. "
+        f"In these fields, {found}. Choose values that occur"
+    )
+
+
+def _notes(parts: Sequence[Records]) -> list[Refusal]:
+    notes = [note for part in parts for note in part.notes]
+    if n_junk := sum(part.n_junk for part in parts):
+        n = sum(len(part.fields) for part in parts)
+        notes.append(f"{n_junk} bytes belong to none of the {n} fields")
+    return [Refusal(path="/", reason=note, kind="noted") for note in notes]

@@ -1,0 +1,252 @@
+"""Attributes as netCDF-4 shows them."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.pipeline import decode
+from virtualstack.formats.hdf5.datatypes import element_type, packed
+from virtualstack.formats.hdf5.structures.attribute_messages import Attribute, Pointer, pointers
+from virtualstack.formats.hdf5.structures.requests import StructureError
+from virtualstack.formats.hdf5.structures.superblock import Superblock
+from virtualstack.formats.hdf5.tree import Attributes, Scale, decode_text
+from virtualstack.formats.hdf5.walk import Heaps
+from virtualstack.manifests import Refusal
+
+__all__ = [
+    "ADDRESS",
+    "HIDDEN",
+    "AttributeReader",
+    "NoCounterpartError",
+    "UnreadAttributeError",
+    "one_or_many",
+    "texts_of",
+]
+
+HIDDEN = frozenset(
+    {
+        "CLASS",
+        "DIMENSION_LIST",
+        "NAME",
+        "REFERENCE_LIST",
+        "_Format",
+        "_IsNetcdf4",
+        "_NCCOPY",
+        "_NCProperties",
+        "_Netcdf4Coordinates",
+        "_Netcdf4Dimid",
+        "_SuperblockVersion",
+        "_nc3_strict",
+    }
+)
+"""What netCDF-4 and the dimension scales of HDF5 keep for themselves: netCDF-C's list of reserved attributes."""
+
+ADDRESS = np.dtype("<u8")
+"""An element that is a reference to an object."""
+
+_SCALE = b"DIMENSION_SCALE\0"
+"""What H5DSis_scale asks for: 15 characters and the NUL that ends them, in one element."""
+
+_MAX_RANK = 32  # H5S_MAX_RANK
+
+
+class NoCounterpartError(Exception):
+    """xarray has nothing like the values of an attribute; the message says what they are."""
+
+
+class UnreadAttributeError(Exception):
+    """An attribute cannot be read; the message says why."""
+
+
+class AttributeReader:
+    """Makes values of attributes as they are stored.
+
+    Parameters
+    ----------
+    superblock, heaps
+        Of the file.
+    """
+
+    def __init__(self, superblock: Superblock, heaps: Heaps) -> None:
+        self._superblock = superblock
+        self._heaps = heaps
+
+    def values(
+        self,
+        stored: Sequence[Attribute],
+        path: str,
+        ask_library: Callable[[bytes], Any],
+        *,
+        is_of_characters: bool = False,
+    ) -> Attributes:
+        """Give the attributes of an object.
+
+        Text is `str`, several texts a list of them; one number is a numpy scalar, several are an array.
+
+        Parameters
+        ----------
+        stored
+            All of the object.
+        path
+            Of the object.
+        ask_library
+            Reads one attribute by its name, for those of datatypes that only the HDF5 library knows.
+        is_of_characters
+            Whether it is a dataset of fixed strings.
+        """
+        values: dict[str, Any] = {}
+        notes: list[Refusal] = []
+        references: dict[str, NDArray[np.uint64]] = {}
+        for attribute in stored:
+            name = decode_text(attribute.name)
+            if name in HIDDEN:
+                continue
+            datatype, shape = attribute.datatype, attribute.space.shape
+            if datatype.variant == "object" and datatype.size == ADDRESS.itemsize and shape is not None:
+                references[name] = np.frombuffer(attribute.data, ADDRESS, math.prod(shape))
+                continue
+            try:
+                value = self._value(attribute)
+                if value is None:
+                    value = ask_library(attribute.name)
+            except NoCounterpartError as error:
+                notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
+            except (UnreadAttributeError, StructureError) as error:
+                reason = f"the attribute cannot be read: {error}"
+                notes.append(Refusal(path=f"{path}@{name}", reason=reason, kind="noted"))
+            else:
+                if name == "_FillValue" and isinstance(value, str) and is_of_characters:
+                    value = value.encode()  # as netCDF4 gives that of characters
+                values[name] = value
+        return Attributes(values=values, notes=tuple(notes), references=references)
+
+    def _value(self, attribute: Attribute) -> Any:
+        """Give the value of an attribute; ``None`` where only the HDF5 library can."""
+        if attribute.datatype.variant == "string":
+            count = math.prod(attribute.space.shape or ())
+            if attribute.space.shape is None or not count:
+                return [] if attribute.space.shape else ""
+            found = pointers(attribute.data, count, self._superblock)
+            texts = [self.bytes_at(pointer).split(b"\0")[0] for pointer in found]
+            return texts_of(texts, attribute.space.shape)
+        value = _value_in_place(attribute)
+        return copy.deepcopy(value) if isinstance(value, np.ndarray | list) else value
+
+    def bytes_at(self, pointer: Pointer, width: int = 1) -> bytes:
+        """Give the bytes of an element of variable length, whose own elements have ``width`` bytes."""
+        if pointer.heap is None:
+            return b""
+        heap = self._heaps[pointer.heap]
+        if isinstance(heap, StructureError):
+            raise heap
+        raw = heap.get(pointer.number)
+        if raw is None or len(raw) != pointer.length * width:  # the HDF5 library (2.0) checks that, too
+            raise StructureError("an element of variable length is not in its heap, or has another length there")
+        return raw
+
+    def scale(self, stored: Sequence[Attribute], rank: int, /) -> Scale | None:
+        """Give what the attributes of a dataset say of dimension scales; ``None`` where only the library can tell."""
+        by_name = {attribute.name: attribute for attribute in stored if attribute.name in _OF_SCALES}
+        if not by_name:
+            return _NO_SCALE
+        kind, name = by_name.get(b"CLASS"), by_name.get(b"NAME")
+        number = _integers(by_name.get(b"_Netcdf4Dimid"))
+        coordinates = _integers(by_name.get(b"_Netcdf4Coordinates"))
+        if number is None or coordinates is None:
+            return None
+        attached, fault = self._attached(by_name.get(b"DIMENSION_LIST"), rank)
+        return Scale(
+            is_scale=_one_text(kind) == _SCALE and kind is not None and kind.datatype.padding == "nullterm",
+            name=_one_text(name).split(b"\0")[0],
+            number=number[0] if number and number[0] >= 0 else None,
+            coordinates=coordinates,
+            attached=attached,
+            fault=fault,
+        )
+
+    def _attached(self, attribute: Attribute | None, rank: int) -> tuple[tuple[tuple[int, ...], ...] | None, str]:
+        """Give the scales attached to each axis, and what is wrong with them."""
+        if attribute is None:
+            return None, ""
+        base, width = attribute.datatype.base, self._superblock.widths.address
+        if attribute.space.shape != (rank,) or base is None or base.variant != "object" or base.size != width:
+            return ((),) * rank, "the list of its dimension scales is of an unknown form"
+        axes, fault = [], ""
+        try:
+            found = pointers(attribute.data, rank, self._superblock)
+        except StructureError as error:
+            return ((),) * rank, f"the list of its dimension scales is damaged: {error}"
+        for pointer in found:
+            try:
+                raw = self.bytes_at(pointer, width)
+            except StructureError as error:  # the HDF5 library may hang there
+                raw, fault = b"", f"the list of its dimension scales is damaged: {error}"
+            axes.append(tuple(int.from_bytes(raw[at : at + width], "little") for at in range(0, len(raw), width)))
+        return tuple(() for _ in axes) if fault else tuple(axes), fault
+
+
+@functools.lru_cache(maxsize=4096)
+def _value_in_place(attribute: Attribute) -> Any:
+    """Give the value of an attribute of fixed size; ``None`` where only the HDF5 library can."""
+    datatype, shape = attribute.datatype, attribute.space.shape
+    if datatype.kind == "string":
+        return "" if shape is None else _text_in_place(attribute, shape)
+    found = element_type(datatype)
+    if found.kind in ("refused", "text", "paths") or datatype.kind in ("compound", "opaque"):
+        raise NoCounterpartError(found.reason or ("compounds" if datatype.kind == "compound" else "opaque bytes"))
+    if found.stored is None:
+        return None
+    dtype = packed(found.stored)
+    if shape is None:
+        return np.empty(0, dtype)
+    return one_or_many(decode(attribute.data, found.codecs, found.stored, shape + found.subshape), dtype)
+
+
+def _text_in_place(attribute: Attribute, shape: tuple[int, ...]) -> Any:
+    data, size, count = attribute.data, attribute.datatype.size, math.prod(shape)
+    if not shape:  # NC_CHAR: netCDF4 leaves NULs out wherever they are
+        return decode_text(data.replace(b"\0", b""))
+    texts = [data[at : at + size].split(b"\0")[0] for at in range(0, count * size, size)]
+    return texts_of(texts, shape) if texts else []
+
+
+_OF_SCALES = frozenset({b"CLASS", b"NAME", b"_Netcdf4Dimid", b"_Netcdf4Coordinates", b"DIMENSION_LIST"})
+_NO_SCALE = Scale()
+
+
+def _one_text(attribute: Attribute | None) -> bytes:
+    """Return the one text of fixed length that an attribute holds; nothing where it holds something else."""
+    if attribute is None or attribute.datatype.kind != "string" or attribute.space.shape is None:
+        return b""
+    return attribute.data[: attribute.datatype.size] if math.prod(attribute.space.shape) == 1 else b""
+
+
+def _integers(attribute: Attribute | None) -> tuple[int, ...] | None:
+    """Give whole numbers; none where they are something else, and ``None`` where only the library can tell."""
+    if attribute is None or attribute.datatype.kind != "integer" or attribute.space.shape is None:
+        return ()
+    if math.prod(attribute.space.shape) > _MAX_RANK:
+        return ()
+    stored = element_type(attribute.datatype).stored
+    return None if stored is None else tuple(np.frombuffer(attribute.data, stored).tolist())
+
+
+def texts_of(raw: Sequence[bytes], shape: tuple[int, ...], /) -> Any:
+    """Give one text as it is, several as a list, and those of several axes as lists of lists."""
+    texts = [decode_text(x) for x in raw]
+    if len(texts) == 1:
+        return texts[0]
+    return texts if len(shape) < 2 else np.array(texts, object).reshape(shape).tolist()
+
+
+def one_or_many(stored: NDArray[Any], dtype: np.dtype[Any], /) -> Any:
+    """Give one number as a numpy scalar, several as an array."""
+    values = stored.astype(dtype)
+    return values.reshape(-1)[0] if values.size == 1 and values.ndim <= 1 else values

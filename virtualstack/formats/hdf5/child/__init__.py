@@ -1,0 +1,1 @@
+"""What of h5py runs in a child process. Modules here import nothing else of virtualstack."""

@@ -1,0 +1,430 @@
+"""A file as the HDF5 library sees it, for the child process: on damaged files it may crash, or never return."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+from array import array
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+from h5py import h5d, h5g, h5l, h5o, h5pl, h5s, h5z
+from numpy.typing import NDArray
+
+from virtualstack.child.errors import LibraryError, library_errors
+from virtualstack.formats.hdf5.child.attributes import identity, plain, read_attribute, read_attributes, read_scale
+from virtualstack.formats.hdf5.child.records import (
+    FoundAttribute,
+    FoundChunks,
+    FoundDataset,
+    FoundLink,
+    FoundMapping,
+    FoundScale,
+    FoundSelection,
+)
+
+__all__ = ["OpenFile", "has_filter", "names_elsewhere"]
+
+_MAX_BLOCKS = 1 << 20  # boxes of an irregular selection
+_UNDEFINED = -1  # all bits set
+_LAYOUTS: dict[int, Literal["virtual", "compact", "contiguous", "chunked"]] = {
+    h5d.VIRTUAL: "virtual",
+    h5d.COMPACT: "compact",
+    h5d.CONTIGUOUS: "contiguous",
+    h5d.CHUNKED: "chunked",
+}
+
+
+class OpenFile:
+    """An open file, whose objects are found by their paths.
+
+    All methods raise `LibraryError` where the library cannot do what they are for.
+
+    Parameters
+    ----------
+    place
+        A path, or a Python file.
+    is_alone
+        Whether the library must open no other file, as it would by links.
+    """
+
+    def __init__(self, place: Any, is_alone: bool, /) -> None:
+        with library_errors():
+            self._file = h5py.File(place, "r")
+        try:
+            with library_errors():
+                if is_alone and (found := names_elsewhere(self._file, values=False)) is not None:
+                    raise LibraryError(f"{found}, which it may not open")
+                self._id = self._file.id
+                self._number, self._root = identity(self._file["/"].id)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file.
+
+        The library takes a file for one that it has open by its device and inode, whatever is in it now. So where a
+        damaged one does not close, the process ends: the next file at its place would be read as it was.
+        """
+        try:
+            self._file.close()
+        except (OSError, RuntimeError, ValueError):
+            os._exit(1)
+
+    def base(self) -> int:
+        """Return the bytes of the user block."""
+        return int(self._file.userblock_size)
+
+    def sizes(self) -> tuple[int, int]:
+        """Return how many bytes an address and a length have."""
+        with library_errors():
+            address, length = self._id.get_create_plist().get_sizes()
+            return int(address), int(length)
+
+    def root(self) -> int:
+        """Return the address of the root group."""
+        return self._root
+
+    def links(self, path: bytes, /) -> tuple[list[FoundLink], str]:
+        """Return the links of a group, in order of creation where it is tracked, else of names, as netCDF-C does.
+
+        The second value says why these are not all, or is empty.
+        """
+        found: list[tuple[bytes, int]] = []
+        error = ""
+        try:
+            with library_errors():
+                group = h5o.open(self._id, path)
+                tracked = group.get_create_plist().get_link_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
+                order = h5py.h5.INDEX_CRT_ORDER if tracked else h5py.h5.INDEX_NAME
+                # h5py hands over one information object, changed for each link
+                group.links.iterate(lambda name, info: found.append((name, int(info.type))), idx_type=order, info=True)
+        except LibraryError as raised:
+            error = str(raised)
+        return [self._link(group, name, kind) for name, kind in found], error
+
+    def _link(self, group: h5g.GroupID, name: bytes, kind: int) -> FoundLink:
+        # The address in `objno` comes without a walk of the chunk index, which `h5o.get_info` would make.
+        try:
+            with library_errors():
+                oid = None if kind == h5l.TYPE_EXTERNAL else h5o.open(group, name)
+                number, address = (None, -1) if oid is None else identity(oid)
+        except LibraryError as error:
+            if kind == h5l.TYPE_SOFT:
+                return FoundLink(name=name, kind="nothing", target=_link_target(group, name))
+            return FoundLink(name=name, kind="lost", error=str(error))
+        if number != self._number:
+            return FoundLink(name=name, kind="elsewhere", target=_link_target(group, name))
+        what: Literal["group", "dataset", "datatype"] = "datatype"
+        if isinstance(oid, h5g.GroupID | h5d.DatasetID):
+            what = "group" if isinstance(oid, h5g.GroupID) else "dataset"
+        return FoundLink(name=name, kind=what, address=address, is_soft=kind == h5l.TYPE_SOFT)
+
+    def linked(self) -> dict[int, bytes]:
+        """Return the path of each object that hard links lead to, by its address."""
+        found: dict[int, bytes] = {}
+
+        def add(name: bytes, link: Any) -> None:
+            if link.type == h5l.TYPE_HARD:
+                found.setdefault(int(link.u), b"/" + name)  # from the end of the user block, as references
+
+        with library_errors():
+            root = self._file["/"]  # its links do not keep it open
+            root.id.links.visit(add, info=True)
+        return found
+
+    # -- datasets ---------------------------------------------------------------------------------------------
+
+    def _dataset(self, path: bytes) -> h5py.Dataset:
+        return h5py.Dataset(h5d.open(self._id, path))
+
+    def find(self, path: str, /) -> FoundDataset | None:
+        """Describe the dataset at a path; ``None`` where there is none, or where it is in another file."""
+        with library_errors():
+            if path not in self._file:
+                return None
+            oid = h5o.open(self._id, path.encode())
+            if identity(oid)[0] != self._number or not isinstance(oid, h5d.DatasetID):
+                return None
+        return self.dataset(path.encode())
+
+    def dataset(self, path: bytes, /) -> FoundDataset:
+        """Describe a dataset."""
+        with library_errors():
+            dataset = self._dataset(path)
+            tid, dcpl, shape = dataset.id.get_type(), dataset.id.get_create_plist(), dataset.shape
+            layout = _LAYOUTS[dcpl.get_layout()]
+            defined = dcpl.fill_value_defined()
+            offset = dataset.id.get_offset() if layout == "contiguous" else None
+            if offset is not None and int(offset) - self.base() == _UNDEFINED:
+                offset = None  # the library adds the user block to "undefined", too (2.0)
+            return FoundDataset(
+                address=identity(dataset.id)[1],
+                datatype=tid.encode(),
+                is_committed=bool(tid.committed()),
+                shape=None if shape is None else tuple(map(int, shape)),
+                maxshape=() if shape is None else tuple(dataset.maxshape),
+                layout=layout,
+                offset=None if offset is None else int(offset),
+                chunks=tuple(map(int, dataset.chunks)) if layout == "chunked" else (),
+                filters=tuple(
+                    (int(number), name, tuple(map(int, values)))
+                    for number, _, values, name in map(dcpl.get_filter, range(dcpl.get_nfilters()))
+                ),
+                has_fill=defined == h5d.FILL_VALUE_USER_DEFINED,
+                is_fill_undefined=defined == h5d.FILL_VALUE_UNDEFINED,
+                is_fill_written=dcpl.get_fill_time() != h5d.FILL_TIME_NEVER,
+                external=tuple(dcpl.get_external(i) for i in range(dcpl.get_external_count())),
+                attributes=tuple(read_attributes(dataset.id)),
+                scale=read_scale(dataset),
+            )
+
+    def dtype(self, path: bytes, /) -> np.dtype[Any]:
+        """Return the dtype of values as h5py has them; that of Python objects where it makes these of elements."""
+        with library_errors():
+            return plain(self._dataset(path).dtype)
+
+    def scale(self, path: bytes, /) -> FoundScale:
+        """Return what a dataset says of dimension scales."""
+        with library_errors():
+            return read_scale(self._dataset(path))
+
+    def fill(self, path: bytes, dtype: np.dtype[Any] | None, /) -> NDArray[Any]:
+        """Return the fill value of a dataset, converted to a dtype or to that of h5py."""
+        with library_errors():
+            dataset = self._dataset(path)
+            cell = np.zeros((), dataset.dtype if dtype is None else dtype)
+            dataset.id.get_create_plist().get_fill_value(cell)
+        return cell
+
+    def text_fill(self, path: bytes, /) -> bytes:
+        """Return the fill value of a dataset of strings."""
+        with library_errors():
+            return self._dataset(path).fillvalue or b""
+
+    def chunks(self, path: bytes, /) -> FoundChunks:
+        """List the allocated chunks of a dataset; the chunk index is read, no chunk is."""
+        numbers = array("Q")
+
+        def add(chunk: Any) -> None:
+            numbers.extend((*chunk.chunk_offset, chunk.byte_offset, chunk.size, chunk.filter_mask))
+
+        with library_errors():
+            dataset = self._dataset(path)
+            dataset.id.chunk_iter(add)
+            return FoundChunks(
+                rows=np.frombuffer(numbers, np.uint64).reshape(-1, len(dataset.shape) + 3).copy(),
+                chunks=dataset.chunks,
+                shape=dataset.shape,
+                maxshape=dataset.maxshape,
+                lists_moved_axes=_lists_moved_axes(),
+                counts_user_block=_counts_user_block(),
+            )
+
+    def mappings(self, path: bytes, /) -> list[FoundMapping]:
+        """Return the mappings of a virtual dataset; no source is opened."""
+        with library_errors():
+            dcpl = self._dataset(path).id.get_create_plist()
+            return [
+                FoundMapping(
+                    file=dcpl.get_virtual_filename(i),
+                    dataset=dcpl.get_virtual_dsetname(i),
+                    place=_selection(dcpl.get_virtual_vspace(i)),
+                    source=_selection(dcpl.get_virtual_srcspace(i)),
+                )
+                for i in range(dcpl.get_virtual_count())
+            ]
+
+    # -- values -----------------------------------------------------------------------------------------------
+
+    def values(self, path: bytes, /) -> NDArray[Any]:
+        """Read all values of a dataset of numbers or compounds."""
+        _enable_plugins()
+        with library_errors():
+            dataset = self._dataset(path)
+            if plain(dataset.dtype).hasobject:
+                raise LibraryError("its elements are Python objects")
+            values = np.asarray(dataset[()])
+            return values.astype(plain(values.dtype), copy=False)
+
+    def stored(self, path: bytes, /) -> NDArray[np.void]:
+        """Read all elements as they are stored, with the filters undone."""
+        _enable_plugins()
+        with library_errors():
+            dataset = self._dataset(path)
+            tid = dataset.id.get_type()
+            raw: NDArray[np.void] = np.zeros(dataset.shape, f"V{tid.get_size()}")
+            if raw.size:
+                dataset.id.read(h5s.ALL, h5s.ALL, raw, tid)
+        return raw
+
+    def texts(self, path: bytes, /) -> tuple[tuple[int, ...], list[bytes]]:
+        """Read all values of a dataset of strings; its shape, and the strings in order."""
+        _enable_plugins()
+        with library_errors():
+            dataset = self._dataset(path)
+            values = np.asarray(_read_texts(dataset), object).reshape(-1).tolist()
+            if not all(x is None or isinstance(x, bytes | int) for x in values):
+                raise LibraryError("its elements are no strings")
+            return dataset.shape, [x or b"" for x in values]
+
+    # -- attributes -------------------------------------------------------------------------------------------
+
+    def attributes(self, path: bytes, /) -> list[FoundAttribute]:
+        """Read the attributes of an object."""
+        with library_errors():
+            return list(read_attributes(h5o.open(self._id, path)))
+
+    def attribute(self, path: bytes, name: bytes, /) -> FoundAttribute:
+        """Read one attribute of an object."""
+        with library_errors():
+            return read_attribute(h5o.open(self._id, path), name)
+
+    def elsewhere(self) -> str | None:
+        """Say what in the file is in another one, values of datasets too; see `names_elsewhere`."""
+        with library_errors():
+            return names_elsewhere(self._file, values=True)
+
+
+def names_elsewhere(file: h5py.File, /, *, values: bool) -> str | None:
+    """Say what in a file is in another one, for the HDF5 library: a link, or where the values of a dataset are.
+
+    The library opens local files by such names whatever the file itself is read from. Nothing of that happens here.
+
+    Parameters
+    ----------
+    file
+        All of it is looked at.
+    values
+        Whether to look for datasets with external or virtual storage too, which matter where values are read.
+
+    Returns
+    -------
+    str
+        Half a sentence; ``None`` where there is nothing.
+    """
+    seen: set[int] = set()
+    todo: list[tuple[str, h5g.GroupID]] = [("", h5g.open(file.id, b"/"))]
+    while todo:
+        path, group = todo.pop()
+        found: list[tuple[bytes, int, int]] = []
+        if group.get_num_objs():
+            group.links.iterate(lambda name, info, found=found: found.append((name, info.type, info.u)), info=True)
+        for name, kind, address in found:
+            here = f"{path}/{name.decode(errors='replace')}"
+            if kind not in (h5l.TYPE_HARD, h5l.TYPE_SOFT):
+                return f"'{here[:200]}' is a link to another file"
+            if kind == h5l.TYPE_SOFT or address in seen:
+                continue
+            seen.add(address)
+            target = h5o.open(group, name)
+            if isinstance(target, h5g.GroupID):
+                todo.append((here, target))
+            elif values and isinstance(target, h5d.DatasetID):
+                layout = target.get_create_plist()
+                if layout.get_external_count() or layout.get_layout() == h5d.VIRTUAL:
+                    return f"the values of '{here[:200]}' are in other files"
+    return None
+
+
+def has_filter(number: int, /) -> bool:
+    """Tell whether the HDF5 library has a filter, of its own or from ``hdf5plugin``."""
+    _enable_plugins()
+    with library_errors():
+        return bool(h5z.filter_avail(number))
+
+
+@functools.cache
+def _enable_plugins() -> None:
+    """Let the HDF5 library find the filters of the package ``hdf5plugin``, where it is installed.
+
+    The package ``netCDF4`` has filters, too, built for the HDF5 library that it brings along; on import it names their
+    folder in the environment. In that of h5py they fail or crash, and ``hdf5plugin`` makes way for them.
+    """
+    for i in reversed(range(h5pl.size())):
+        if b"netCDF4" in h5pl.get(i):
+            h5pl.remove(i)
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("hdf5plugin")
+
+
+def _link_target(group: h5g.GroupID, name: bytes) -> tuple[bytes, ...]:
+    try:
+        with library_errors():
+            target = group.links.get_val(name)
+    except LibraryError:
+        return ()
+    return (target,) if isinstance(target, bytes) else tuple(target)
+
+
+def _read_texts(dataset: h5py.Dataset) -> Any:
+    """Read strings; chunk by chunk where the HDF5 library cannot make fill values of a chunk that was never written.
+
+    Making a fill value of variable length, it tries to put it into the heap of the file, which is open for reading.
+    """
+    maxshape = dataset.maxshape
+    is_listed_right = maxshape is None or None not in maxshape[1:]  # see `_lists_moved_axes`
+    try:
+        return dataset[()]
+    except (OSError, RuntimeError):
+        if dataset.chunks is None or not is_listed_right:
+            raise
+    values = np.full(dataset.shape, dataset.fillvalue or b"", object)
+    stored: list[Any] = []
+    dataset.id.chunk_iter(stored.append)
+    for chunk in stored:
+        box = tuple(
+            slice(first, min(first + n, end))
+            for first, n, end in zip(chunk.chunk_offset, dataset.chunks, dataset.shape, strict=True)
+        )
+        values[box] = dataset[box]
+    return values
+
+
+@functools.cache
+def _lists_moved_axes() -> bool:
+    """Tell whether this HDF5 library has a fault: it is asked to list one chunk of a file in memory."""
+    with h5py.File("listing", "w", driver="core", backing_store=False, libver="latest") as file:
+        dataset = file.create_dataset("x", (2, 2), "u1", chunks=(1, 1), maxshape=(2, None))
+        dataset[1, 0] = 1
+        listed: list[Any] = []
+        dataset.id.chunk_iter(listed.append)
+        return [x.chunk_offset for x in listed] == [(0, 1)]
+
+
+@functools.cache
+def _counts_user_block() -> bool:
+    """Tell whether this HDF5 library counts the user block in offsets of chunks, which older ones (1.14.1) do not."""
+    with h5py.File("listing", "w", driver="core", backing_store=False, userblock_size=512) as file:
+        dataset = file.create_dataset("x", data=np.frombuffer(b"a chunk to find again", np.uint8), chunks=(21,))
+        file.flush()
+        listed: list[Any] = []
+        dataset.id.chunk_iter(listed.append)
+        image = file.id.get_file_image()  # begins with the superblock: the user block is no part of it
+        after = image.find(b"a chunk to find again") - image.find(b"\x89HDF\r\n\x1a\n")
+        return bool(listed[0].byte_offset == after + 512)
+
+
+def _selection(space: h5s.SpaceID) -> FoundSelection:
+    kind = space.get_select_type()
+    if kind == h5s.SEL_ALL:
+        return FoundSelection(kind="all")
+    if kind == h5s.SEL_NONE:
+        return FoundSelection(kind="boxes", boxes=np.zeros((0, 2, space.get_simple_extent_ndims()), np.int64))
+    if kind != h5s.SEL_HYPERSLABS:
+        return FoundSelection(kind="points")
+    if space.is_regular_hyperslab():
+        axes = zip(*space.get_regular_hyperslab(), strict=True)
+        return FoundSelection(kind="regular", axes=tuple(_axis(*axis) for axis in axes))
+    n = int(space.get_select_hyper_nblocks())
+    boxes = None if n > _MAX_BLOCKS else space.get_select_hyper_blocklist().astype(np.int64)
+    return FoundSelection(kind="boxes", boxes=boxes, n_boxes=n)
+
+
+def _axis(start: int, stride: int, count: int, block: int) -> tuple[int, int, int | None, int | None]:
+    most = None if count == h5s.UNLIMITED else int(count)
+    return int(start), int(stride), most, None if block == h5s.UNLIMITED else int(block)

@@ -1,0 +1,307 @@
+"""Values that lie in C order in one byte range or several: one chunk for each, or smaller ones on request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.formats.hdf5.obstacles import NoReferencesError
+from virtualstack.location import Location
+from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.manifests.encoding import c_strides
+
+__all__ = ["MAX_CHUNKS", "Segment", "contiguous_chunks", "split_shape"]
+
+MAX_CHUNKS = 1 << 24
+"""Chunks into which a dataset is cut at most: their entries take 400 MB."""
+
+_BUDGET = 16  # cells for each segment where segments end within rows
+_FEW = 1 << 12  # cells that are no matter in any case
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A byte range that holds values in C order.
+
+    Parameters
+    ----------
+    location
+        Of its file.
+    offset, length
+        Bytes.
+    """
+
+    location: Location
+    offset: int
+    length: int
+
+
+def split_shape(shape: Sequence[int], itemsize: int, chunk_size: int | None, /) -> tuple[int, ...]:
+    """Give the shape of chunks that each are one byte range: whole along the last axes, one element along the first.
+
+    A length that divides the axis is preferred to one up to four times as long: then all chunks are of one shape.
+
+    Parameters
+    ----------
+    shape
+        Of the array, in elements.
+    itemsize
+        Bytes of an element.
+    chunk_size
+        Bytes of a chunk, at most, but for chunks of one element; ``None`` for one chunk.
+
+    Examples
+    --------
+    >>> split_shape((365, 180, 360), 4, 1 << 20)
+    (1, 180, 360)
+    >>> split_shape((24, 1000), 8, 100_000)
+    (12, 1000)
+    >>> split_shape((3, 1_000_003), 1, 500_000)
+    (1, 333335)
+    """
+    chunk = [max(int(n), 1) for n in shape]
+    if chunk_size is None:
+        return tuple(chunk)
+    inner = math.prod(chunk) * itemsize
+    for axis, n in enumerate(chunk):
+        if inner <= chunk_size:
+            break
+        inner //= n
+        chunk[axis] = _chunk_length(n, max(chunk_size // max(inner, 1), 1))
+    return tuple(chunk)
+
+
+def _chunk_length(n: int, most: int) -> int:
+    """Cut ``n`` elements into equal parts of at most ``most``, or nearly equal ones and a shorter last one."""
+    if n <= most:
+        return n
+    if n < 1 << 40:  # the candidates are as many as its square root
+        small = np.arange(1, math.isqrt(n) + 1)
+        small = small[n % small == 0]
+        divisors = np.concatenate([small, n // small])
+        best = int(divisors[divisors <= most].max())
+        if 4 * best >= most:
+            return best
+    return -(-n // -(-n // most))
+
+
+def contiguous_chunks(
+    segments: Sequence[Segment],
+    shape: tuple[int, ...],
+    stored: np.dtype[Any],
+    fill: Fill,
+    /,
+    *,
+    chunk_size: int | None = None,
+) -> tuple[ChunkManifest, ChunkGrid]:
+    """Refer to values that lie one after the other in C order.
+
+    Cells are cut where segments end. Where all segments end between rows each chunk is a byte range of its own; else
+    a chunk is a whole segment, of which cells show strided parts.
+
+    Parameters
+    ----------
+    segments
+        In order; together at least as long as the values.
+    shape
+        Of the array, in elements; none of them 0.
+    stored
+        Of an element.
+    fill
+        Of the array.
+    chunk_size
+        See :func:`split_shape`; not used where segments end within rows.
+
+    Raises
+    ------
+    NoReferencesError
+        A segment ends within an element, or there would be too many cells.
+    """
+    length = math.prod(shape) * stored.itemsize
+    if chunk_size is None and segments[0].length >= length:  # most of all
+        return _one_chunk(segments[0], length, shape, stored, fill)
+    parts, ends = _clip(segments, length)
+    if (ends % stored.itemsize).any():
+        at = int((ends % stored.itemsize).argmax())
+        raise NoReferencesError(f"'{parts[at].location.url}' ends within an element of {stored.itemsize} bytes")
+    ends //= stored.itemsize
+    axes = _axes(ends, shape)
+    along = _row_axis(axes)
+    if along is None:
+        return _strided(parts, ends, axes, shape, stored, fill)
+    return _ranges(
+        parts, ends, _split(axes, along, split_shape(shape, stored.itemsize, chunk_size)), shape, stored, fill
+    )
+
+
+def _one_chunk(
+    segment: Segment, length: int, shape: tuple[int, ...], stored: np.dtype[Any], fill: Fill
+) -> tuple[ChunkManifest, ChunkGrid]:
+    entries = np.zeros((1,) * len(shape), ENTRY)
+    entries[...] = (FIRST, 0, segment.offset, length)
+    encodings = (ChunkEncoding.of(stored, shape),)
+    manifest = ChunkManifest(entries=entries, fills=(fill,), encodings=encodings, locations=(segment.location,))
+    return manifest, ChunkGrid.regular(shape, shape)
+
+
+def _clip(segments: Sequence[Segment], length: int) -> tuple[list[Segment], NDArray[np.int64]]:
+    """Leave out what lies behind the values; give the rest, and where each ends in the values, in bytes."""
+    parts, ends, end = [], [], 0
+    for segment in segments:
+        if segment.length and end < length:
+            end = min(end + segment.length, length)
+            parts.append(segment)
+            ends.append(end)
+    return parts, np.array(ends, np.int64)
+
+
+def _axes(ends: NDArray[np.int64], shape: tuple[int, ...]) -> list[ChunkAxis]:
+    """Cut each axis so that no cell holds elements of two segments, which end at elements ``ends``."""
+    inner, rest, axes = math.prod(shape), ends[:-1], []
+    n_cells = 1
+    for n in shape:
+        inner //= n
+        index, rest = np.divmod(rest, inner)
+        lines = np.unique(np.concatenate([[0, n], index, index[rest > 0] + 1]))
+        rest = rest[rest > 0]
+        axes.append(ChunkAxis.from_lengths(np.diff(lines)))
+        n_cells *= axes[-1].n_cells
+    if n_cells > max(_BUDGET * len(ends), _FEW):
+        raise NoReferencesError(
+            f"its {len(ends)} external files end within rows: cut there it would have {n_cells} cells, more than "
+            f"{_BUDGET} for each file"
+        )
+    return axes
+
+
+def _row_axis(axes: Sequence[ChunkAxis]) -> int | None:
+    """Give the axis that chunks of one byte range are cut along; ``None`` where cells are no byte ranges."""
+    cut = [axis for axis, cells in enumerate(axes) if cells.n_cells > 1]
+    along = cut[-1] if cut else 0
+    return along if all(cells.n_cells == cells.length for cells in axes[:along]) else None
+
+
+def _split(axes: list[ChunkAxis], along: int, chunk: tuple[int, ...]) -> list[ChunkAxis]:
+    """Cut cells that are byte ranges, along ``along``, into smaller ones of at most a shape."""
+    cut = [axis for axis, (n, cells) in enumerate(zip(chunk, axes, strict=True)) if n < cells.length]
+    if not cut or cut[-1] < along:
+        return axes
+    last = cut[-1]
+    n_cells = math.prod(cells.length for cells in axes[:last]) * -(-axes[last].length // chunk[last])
+    if n_cells > MAX_CHUNKS:
+        raise NoReferencesError(f"it would be cut into {n_cells} chunks, more than {MAX_CHUNKS}; ask for larger ones")
+    pieces = [_pieces(n, chunk[last]) for n in axes[last].lengths().tolist()]
+    return [
+        *(ChunkAxis.regular(cells.length, 1) for cells in axes[:last]),
+        ChunkAxis.from_lengths(np.concatenate(pieces)),
+        *axes[last + 1 :],
+    ]
+
+
+def _pieces(n: int, most: int) -> NDArray[np.int64]:
+    length = _chunk_length(n, most)
+    pieces = np.full(-(-n // length), length, np.int64)
+    pieces[-1] = n - length * (len(pieces) - 1)
+    return pieces
+
+
+def _ranges(
+    parts: list[Segment],
+    ends: NDArray[np.int64],
+    axes: list[ChunkAxis],
+    shape: tuple[int, ...],
+    stored: np.dtype[Any],
+    fill: Fill,
+) -> tuple[ChunkManifest, ChunkGrid]:
+    """Give each cell a byte range of its own; cells of each length along the axis that is cut have an encoding."""
+    grid = ChunkGrid(tuple(axes))
+    along = max((axis for axis, cells in enumerate(axes) if cells.n_cells > 1), default=0)
+    first, which = _places(grid, ends)
+    lengths = axes[along].lengths() if axes else np.ones(1, np.int64)
+    distinct, rows = np.unique(lengths, return_inverse=True)
+    inner = shape[along + 1 :]
+    encodings = [ChunkEncoding.of(stored, ((1,) * along + (n, *inner))[: len(shape)]) for n in distinct.tolist()]
+    lead = (-1,) + (1,) * len(inner) if shape else ()
+    return _manifest(
+        parts,
+        which,
+        offsets=_starts_of(parts)[which] + (first - _firsts(ends)[which]) * stored.itemsize,
+        lengths=np.broadcast_to((lengths * math.prod(inner) * stored.itemsize).reshape(lead), grid.shape),
+        encodings=encodings,
+        codes=np.broadcast_to(rows.reshape(lead), grid.shape),
+        starts=None,
+        fill=fill,
+    ), grid
+
+
+def _strided(
+    parts: list[Segment],
+    ends: NDArray[np.int64],
+    axes: list[ChunkAxis],
+    shape: tuple[int, ...],
+    stored: np.dtype[Any],
+    fill: Fill,
+) -> tuple[ChunkManifest, ChunkGrid]:
+    """Take each segment for a chunk, of which cells show strided parts."""
+    grid = ChunkGrid(tuple(axes))
+    first, which = _places(grid, ends)
+    firsts = _firsts(ends)
+    sizes = ends - firsts
+    distinct, rows = np.unique(sizes, return_inverse=True)
+    strides = c_strides(shape)
+    return _manifest(
+        parts,
+        which,
+        offsets=_starts_of(parts)[which],
+        lengths=sizes[which] * stored.itemsize,
+        encodings=[ChunkEncoding(dtype=stored, shape=(n,), codecs=(), strides=strides) for n in distinct.tolist()],
+        codes=rows.reshape(-1)[which],
+        starts=first - firsts[which],
+        fill=fill,
+    ), grid
+
+
+def _places(grid: ChunkGrid, ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Give the first element of each cell, counted in C order of the array, and the segment it lies in."""
+    first = np.zeros(grid.shape, np.int64)
+    for axis, (cells, step) in enumerate(zip(grid.axes, c_strides(grid.array_shape), strict=True)):
+        first += (cells.lines()[:-1] * step).reshape((-1,) + (1,) * (len(grid.axes) - axis - 1))
+    return first, np.searchsorted(ends, first, "right")
+
+
+def _firsts(ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+
+
+def _starts_of(parts: list[Segment]) -> NDArray[np.int64]:
+    return np.array([part.offset for part in parts], np.int64)
+
+
+def _manifest(
+    parts: list[Segment],
+    which: NDArray[np.intp],
+    *,
+    offsets: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    encodings: list[ChunkEncoding],
+    codes: NDArray[np.intp],
+    starts: NDArray[np.int64] | None,
+    fill: Fill,
+) -> ChunkManifest:
+    locations: dict[Location, int] = {}
+    numbers = np.array([locations.setdefault(part.location, len(locations) + FIRST) for part in parts])
+    return ChunkManifest.from_arrays(
+        offsets,
+        lengths,
+        location=tuple(locations),
+        location_codes=numbers[which],
+        encoding=encodings,
+        encoding_codes=codes,
+        starts=starts,
+        fill=fill,
+    )

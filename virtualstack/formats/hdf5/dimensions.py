@@ -1,0 +1,217 @@
+"""Dimensions of every variable, by netCDF-4's rules on HDF5's dimension scales, and by names that a product gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from virtualstack.formats.hdf5.tree import Group, Variable
+
+__all__ = ["NON_COORDINATE", "Dimension", "Dimensions", "resolve_dimensions"]
+
+NON_COORDINATE = "_nc4_non_coord_"
+"""Prefix of a dataset whose variable bears the name of a dimension that it is no coordinate of."""
+
+# netCDF-4 on HDF5, "dimension without a coordinate variable": the NAME of such a scale begins so
+_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable."
+
+
+@dataclass(slots=True, kw_only=True)
+class Dimension:
+    """A dimension that a group declares; that of a product has a name which no axis takes for its length alone."""
+
+    name: str
+    length: int
+    is_unlimited: bool
+    number: int
+    address: int | None = None
+    has_variable: bool = True
+    is_of_product: bool = False
+
+
+@dataclass(slots=True)
+class Dimensions:
+    """Dimensions by group path, and those of each dataset by its path.
+
+    Parameters
+    ----------
+    declared
+        In the order of declaration; phony ones, which name the axes of datasets without scales, come last.
+    axes
+        One an axis.
+    not_variables
+        Paths of datasets that only declare a dimension.
+    """
+
+    declared: dict[str, list[Dimension]] = field(default_factory=dict)
+    axes: dict[str, tuple[Dimension, ...]] = field(default_factory=dict)
+    not_variables: set[str] = field(default_factory=set)
+
+    def names(self, path: str, /) -> tuple[str, ...]:
+        """Give the dimension names of a dataset."""
+        return tuple(dim.name for dim in self.axes[path])
+
+
+def resolve_dimensions(root: Group, of_product: Mapping[str, Sequence[str]], /) -> Dimensions:
+    """Name the axes of every dataset as netCDF-C does.
+
+    Scales attached to an axis name it; axes without a scale share phony dimensions by length in their group, numbered
+    through the file after all declared ones, child groups first.
+
+    Parameters
+    ----------
+    root
+        Of the file.
+    of_product
+        Names that netCDF-C does not know, for the axes of datasets without scales, by path; ``""`` for none. One of
+        another length than a dimension that bears it already is not used.
+    """
+    found = Dimensions()
+    next_number = 0
+    for group in root.walk():
+        dims = found.declared[group.path] = []
+        for variable in group.variables.values():
+            if variable.space and variable.scale.is_scale:
+                number = variable.scale.number
+                number = next_number if number is None else number
+                next_number = max(next_number, number + 1)
+                dims.append(_declare(variable, number))
+                if not dims[-1].has_variable:
+                    found.not_variables.add(variable.path)
+    namer = _Namer(found, next_number, of_product)
+    for read_by_netcdf in (True, False):  # what netCDF-C skips must not change its numbers
+        namer.name_group(root, (), read_by_netcdf=read_by_netcdf)
+    _find_lengths(root, found)
+    return found
+
+
+def _declare(variable: Variable, number: int) -> Dimension:
+    length, longest = (variable.space or (0,))[0], variable.maxshape[0]
+    return Dimension(
+        name=variable.name,
+        length=length,
+        is_unlimited=longest is None,
+        number=number,
+        address=variable.address,
+        has_variable=not variable.scale.name.startswith(_NO_VARIABLE),
+    )
+
+
+class _Scope:
+    """The dimensions that variables of a group see: those of the group, and those of its parents that it does not hide.
+
+    Parameters
+    ----------
+    declared
+        Of the group and of its parents, from the inside out; phony ones may be added to the first.
+    """
+
+    def __init__(self, declared: Sequence[list[Dimension]]) -> None:
+        self.here = declared[0]
+        self.by_name = {dim.name: dim for dims in reversed(declared) for dim in dims}
+        self.by_number = {dim.number: dim for dims in reversed(declared) for dim in dims}
+        self.by_address = {dim.address: dim for dims in reversed(declared) for dim in dims if dim.address is not None}
+
+
+class _Namer:
+    """Gives names to axes; holds the number of the next phony dimension, which runs through the file."""
+
+    def __init__(self, found: Dimensions, next_number: int, of_product: Mapping[str, Sequence[str]]) -> None:
+        self.found = found
+        self.next_number = next_number
+        self.of_product = of_product
+
+    def name_group(self, group: Group, parents: tuple[Group, ...], *, read_by_netcdf: bool) -> None:
+        for child in group.groups.values():
+            self.name_group(child, (*parents, group), read_by_netcdf=read_by_netcdf)
+        variables = [
+            variable
+            for variable in group.variables.values()
+            if variable.is_read_by_netcdf is read_by_netcdf and variable.path not in self.found.not_variables
+        ]
+        if variables:
+            scope = _Scope([self.found.declared[x.path] for x in (group, *reversed(parents))])
+            for variable in variables:
+                self.found.axes[variable.path] = self._axes(variable, scope)
+
+    def _axes(self, variable: Variable, scope: _Scope) -> tuple[Dimension, ...]:
+        rank = len(variable.shape or ())
+        if not rank:
+            return ()
+        numbers = variable.scale.coordinates
+        if len(numbers) == rank and all(number in scope.by_number for number in numbers):
+            return tuple(scope.by_number[number] for number in numbers)
+        own = next((dim for dim in scope.here if dim.address == variable.address), None)
+        chosen: list[Dimension | None] = [own] + [None] * (rank - 1)
+        if own is None:
+            for axis, scales in enumerate(variable.scale.attached or ()):
+                chosen[axis] = next((scope.by_address[x] for x in scales if x in scope.by_address), None)
+        if chosen == [None] * rank:
+            chosen = self._of_product(variable, scope)
+        return tuple(self._with_phony(variable, chosen, scope.here))
+
+    def _of_product(self, variable: Variable, scope: _Scope) -> list[Dimension | None]:
+        """Give the dimensions that a product names; no two axes have the same."""
+        chosen: list[Dimension | None] = [None] * len(variable.maxshape)
+        for axis, name in enumerate(self.of_product.get(variable.path, ())):
+            length, longest = (variable.shape or ())[axis], variable.maxshape[axis]
+            dim = scope.by_name.get(name)
+            if name and dim is None:
+                dim = scope.by_name[name] = self._new(name, length, longest, is_of_product=True)
+                scope.here.append(dim)
+            if dim is None or dim.length != length or any(dim is x for x in chosen):
+                continue
+            if dim.is_of_product:
+                dim.is_unlimited |= longest is None
+            if dim.is_of_product or not dim.is_unlimited:  # one that grows would make records of the fill value
+                chosen[axis] = dim
+        return chosen
+
+    def _new(self, name: str, length: int, longest: int | None, *, is_of_product: bool = False) -> Dimension:
+        self.next_number += 1
+        return Dimension(
+            name=name,
+            length=int(length),
+            is_unlimited=longest is None,
+            number=self.next_number - 1,
+            is_of_product=is_of_product,
+        )
+
+    def _with_phony(
+        self, variable: Variable, chosen: list[Dimension | None], dims: list[Dimension]
+    ) -> Iterator[Dimension]:
+        taken = {dim.number for dim in chosen if dim is not None}
+        for dim, length, longest in zip(chosen, variable.shape or (), variable.maxshape, strict=True):
+            if dim is None:
+                # netCDF-C, create_phony_dims: any dimension of the group with this length that the variable
+                # does not have yet, also one that is declared
+                dim = next(
+                    (
+                        x
+                        for x in dims
+                        if x.length == length
+                        and x.is_unlimited is (longest is None)
+                        and x.number not in taken
+                        and not x.is_of_product
+                    ),
+                    None,
+                )
+            if dim is None:
+                dim = self._new(f"phony_dim_{self.next_number}", length, longest)
+                dims.append(dim)
+            taken.add(dim.number)
+            yield dim
+
+
+def _find_lengths(root: Group, found: Dimensions) -> None:
+    """Give unlimited dimensions the length of the longest variable along them, as netCDF-C does."""
+    for dims in found.declared.values():
+        for dim in dims:
+            if dim.is_unlimited and not dim.has_variable:
+                dim.length = 0
+    for group in root.walk():
+        for variable in group.variables.values():
+            axes = found.axes.get(variable.path, ())  # none for what is no variable
+            for dim, length in zip(axes, variable.shape or (), strict=False):
+                if dim.is_unlimited:
+                    dim.length = max(dim.length, length)

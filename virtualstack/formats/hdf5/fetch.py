@@ -1,0 +1,281 @@
+"""Run parsers of HDF5 over the bytes of a file: one at a time, or many side by side, level by level."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.formats.hdf5.remote import Remote
+from virtualstack.formats.hdf5.structures.requests import Blocks, OutsideError, Parse, Span, StructureError
+from virtualstack.formats.hdf5.supply import Exact, InMemory, NotHeldError, Paged, Supply
+from virtualstack.location import Location, is_remote
+from virtualstack.storage import ByteRange, Bytes, LocalSource, MemorySource, Source, SourceFile
+
+__all__ = ["Crawl", "Metadata"]
+
+_MAX_REQUEST = 1 << 30
+_WHOLE_LOCAL = 1 << 18  # reading as much costs less than 10 pages of it
+_BLOCK = 64 * 1024
+_MAX_BLOCK = 4 * 1024 * 1024
+_MAX_MISSED = 256 * 1024 * 1024  # kept of what parsers did not ask for
+
+type Then[T] = Callable[[T | StructureError], None]
+
+
+class Metadata:
+    """The metadata of one file: bytes as parsers ask for them, each fetched once.
+
+    It is a `Source` too, of the whole file: what is not there yet is fetched in aligned blocks. Parsers are to be run
+    by one thread at a time.
+
+    Parameters
+    ----------
+    source
+        The file.
+    base
+        Bytes of its user block, to which addresses are relative; may be set once it is known.
+
+    Attributes
+    ----------
+    size
+        Bytes of the file.
+    end
+        Where what parsers may ask for ends, in bytes from the beginning of the file; may be set once it is known.
+    misses
+        How often a read of the file had to fetch something.
+    """
+
+    def __init__(self, source: Source, /, *, base: int = 0) -> None:
+        self.base = base
+        self.size = self.end = source.size
+        self.misses = 0
+        self._source = source
+        self._supply = _supply(source)
+        self._lock = threading.Lock()
+        self._next, self._ahead, self._n_missed = -2 * _BLOCK, 0, 0
+
+    @property
+    def location(self) -> Location:
+        """Where the file is."""
+        return self._source.location
+
+    def run[T](self, parser: Parse[T], /) -> T:
+        """Run one parser to its end.
+
+        Raises
+        ------
+        StructureError
+            The parser raised it, or let it pass.
+        StorageError
+            The bytes could not be had.
+        """
+        (result,) = self.run_all([parser])
+        if isinstance(result, StructureError):
+            raise result
+        return result
+
+    def run_all[T](self, parsers: Sequence[Parse[T]], /) -> list[T | StructureError]:
+        """Run parsers side by side; an error of one stands in its place.
+
+        Raises
+        ------
+        StorageError
+            The bytes could not be had.
+        """
+        results: list[Any] = [None] * len(parsers)
+        crawl = Crawl(self)
+        for n, parser in enumerate(parsers):
+            crawl.spawn(parser, partial(results.__setitem__, n))
+        crawl.run()
+        return results
+
+    def file(self) -> SourceFile:
+        """Give the whole file as a Python file, for h5py."""
+        return SourceFile(self, block_size=0)
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Read exactly ``length`` bytes from ``offset`` of the file; what is not there is fetched in aligned blocks.
+
+        Raises
+        ------
+        StorageError
+            Not all of it lies within the file, or it could not be had.
+        """
+        if offset < 0 or not 0 < length <= self.size - offset or length > _MAX_BLOCK:
+            return self._source.read(offset, length)
+        with self._lock:
+            try:
+                return self._supply.span(offset, length)
+            except NotHeldError:
+                self.misses += 1
+            if self._n_missed > _MAX_MISSED:
+                return self._source.read(offset, length)
+            self._fetch_around(offset, length)
+            return self._supply.span(offset, length)
+
+    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
+        """Read many ranges of the file; they are not kept."""
+        return self._source.read_ranges(ranges)
+
+    def _fetch_around(self, offset: int, length: int) -> None:
+        is_next = abs(offset - self._next) <= _BLOCK
+        self._ahead = min(2 * self._ahead + _BLOCK, _MAX_BLOCK) if is_next else 0
+        begin = offset // _BLOCK * _BLOCK
+        self._next = min(-(-(offset + length) // _BLOCK) * _BLOCK + self._ahead, self.size)
+        self._n_missed += self._next - begin
+        self._supply.fetch([(begin, self._next - begin)])
+
+    def get(self, request: Span | Blocks, /) -> bytes | NDArray[np.uint8]:
+        """Answer a request of a parser.
+
+        Raises
+        ------
+        StructureError
+            Not all of it lies within the file.
+        NotHeldError
+            It has to be fetched first.
+        """
+        if isinstance(request, Span):
+            offset, size = self._place(request)
+            return self._supply.span(offset, size) if size else b""
+        offsets, size = self._places(request)
+        return self._supply.blocks(offsets, size) if size and len(offsets) else np.empty((len(offsets), size), np.uint8)
+
+    def fetch(self, requests: Sequence[Span | Blocks], /) -> None:
+        """Fetch what answers to requests need and is not there yet, all at once."""
+        self._supply.fetch([self._place(x) if isinstance(x, Span) else self._places(x) for x in requests])
+
+    def _place(self, span: Span) -> tuple[int, int]:
+        address, size, is_clipped = span
+        left = self.end - self.base - address
+        if is_clipped and size > left > 0:
+            size = left
+        if address < 0 or not 0 <= size <= left:
+            raise _outside(address, size)
+        if size > _MAX_REQUEST:
+            raise _too_large(size)
+        return address + self.base, size
+
+    def _places(self, blocks: Blocks) -> tuple[NDArray[np.int64], int]:
+        addresses, size = blocks
+        if len(addresses):
+            low, high = int(addresses.min()), int(addresses.max())
+            if low < 0 or not 0 <= size <= self.end - self.base - high:
+                raise _outside(low if low < 0 else high, size)
+        if size * len(addresses) > _MAX_REQUEST:
+            raise _too_large(size * len(addresses))
+        return addresses + self.base if self.base else addresses, size
+
+
+def _outside(address: int, size: int) -> StructureError:
+    return OutsideError(f"{size} bytes at address {address} are none of the file's")
+
+
+def _too_large(size: int) -> StructureError:
+    return StructureError(f"{size} bytes of metadata are asked for at once, more than {_MAX_REQUEST}")
+
+
+class _Job:
+    """A parser, what it waits for, and who waits for it."""
+
+    __slots__ = ("parser", "requests", "then")
+
+    def __init__(self, parser: Parse[Any], then: Then[Any]) -> None:
+        self.parser = parser
+        self.then = then
+        self.requests: Sequence[Span | Blocks] | None = None  # not started yet
+
+
+class Crawl:
+    """Parsers that run side by side: what all of them ask for next is fetched at once.
+
+    Local files are read as they are asked for, one parser after the other.
+
+    Parameters
+    ----------
+    metadata
+        Of the file.
+
+    Examples
+    --------
+    >>> from virtualstack.formats.hdf5.structures.requests import read_span
+    >>> from virtualstack.storage import MemorySource
+    >>> found, crawl = [], Crawl(Metadata(MemorySource(b"abcdef")))
+    >>> crawl.spawn(read_span(1, 2), found.append)
+    >>> crawl.spawn(read_span(9, 2), found.append)
+    >>> crawl.run()
+    >>> found
+    [b'bc', OutsideError("2 bytes at address 9 are none of the file's")]
+    """
+
+    def __init__(self, metadata: Metadata, /) -> None:
+        self._metadata = metadata
+        self._ready: deque[_Job] = deque()
+
+    def spawn[T](self, parser: Parse[T], then: Then[T], /) -> None:
+        """Add a parser, also while the others run.
+
+        Parameters
+        ----------
+        parser
+            To be run.
+        then
+            Called with what it returned, or with the `StructureError` it raised or let pass. The order in which
+            parsers end is not fixed.
+        """
+        self._ready.append(_Job(parser, then))
+
+    def run(self) -> None:
+        """Run all parsers to their end.
+
+        Raises
+        ------
+        StorageError
+            The bytes could not be had.
+        """
+        waiting: list[_Job] = []
+        while self._ready or waiting:
+            while self._ready:
+                job = self._ready.popleft()
+                if not self._advance(job):
+                    waiting.append(job)
+            if waiting:
+                self._metadata.fetch([request for job in waiting for request in job.requests or ()])
+                self._ready.extend(waiting)
+                waiting = []
+
+    def _advance(self, job: _Job) -> bool:
+        """Run a parser until it ends (``True``), or bytes have to be fetched."""
+        get, parser = self._metadata.get, job.parser
+        try:
+            requests = next(parser) if job.requests is None else job.requests
+            while True:
+                try:
+                    answers = [get(request) for request in requests]
+                except NotHeldError:
+                    job.requests = requests
+                    return False
+                except StructureError as error:
+                    requests = parser.throw(error)
+                else:
+                    requests = parser.send(answers)
+        except StopIteration as stop:
+            result = stop.value
+        except StructureError as error:
+            result = error
+        job.then(result)
+        return True
+
+
+def _supply(source: Source) -> Supply:
+    if isinstance(source, MemorySource):
+        return InMemory(source.data)
+    if not isinstance(source, LocalSource):
+        return Remote(source) if is_remote(source.location.url) else Exact(source)
+    return InMemory(source.read(0, source.size)) if source.size <= _WHOLE_LOCAL else Paged(source)

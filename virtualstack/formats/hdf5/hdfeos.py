@@ -1,0 +1,199 @@
+"""Names of dimensions by the StructMetadata of HDF-EOS5, for datasets that have no dimension scales."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from virtualstack.child.errors import LibraryError
+from virtualstack.formats.hdf5.fetch import Metadata
+from virtualstack.formats.hdf5.library import Library
+from virtualstack.formats.hdf5.structures.layout_message import ContiguousLayout
+from virtualstack.formats.hdf5.tree import Group, Variable, decode_text
+
+__all__ = ["Structure", "axis_names", "parse_structures", "read_struct_metadata"]
+
+_INFORMATION = "HDFEOS INFORMATION"
+_MAX_TEXT = 1 << 20  # products have some 100 KB
+_TOKEN = re.compile(r'"[^"]*"|[^\s=(),"]+|[=(),"]')
+
+# ESDS-RFC-008 (HDF-EOS5 data model), 5: groups of each kind of structure, and of its fields
+_STRUCTURES = {"SwathName": "SWATHS", "GridName": "GRIDS", "ZaName": "ZAS"}
+_FIELDS = {
+    "DataFieldName": "Data Fields",
+    "GeoFieldName": "Geolocation Fields",
+    "ProfileFieldName": "Profile Fields",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Structure:
+    """A swath, a grid or a zonal average.
+
+    Parameters
+    ----------
+    path
+        Of its group.
+    sizes
+        Of its dimensions, by name; 0 and -1 are of those that may grow.
+    fields
+        Names of the dimensions of its fields, by path.
+    """
+
+    path: str
+    sizes: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def parse_structures(text: str, /) -> list[Structure]:
+    """Read the text of StructMetadata, in the Object Description Language; what is not of dimensions is passed over.
+
+    The text is gone through once; it is not a matter of errors what it says.
+
+    Examples
+    --------
+    >>> parse_structures('GridName="G" XDim=4 YDim=2 DataFieldName="t" DimList=("YDim","XDim")')[0].fields
+    {'/HDFEOS/GRIDS/G/Data Fields/t': ('YDim', 'XDim')}
+    """
+    found: list[Structure] = []
+    here, dim, path = Structure(path=""), "", ""
+    for key, values in _statements(text):
+        value = values[0] if values else ""
+        if key in ("GROUP", "OBJECT"):
+            dim = path = ""
+            if value.endswith("Structure"):
+                here = Structure(path="")
+        elif key in _STRUCTURES:
+            here = Structure(path=f"/HDFEOS/{_STRUCTURES[key]}/{value}")
+            found.append(here)
+        elif key in ("XDim", "YDim"):
+            here.sizes[key] = _size(value)
+        elif key == "DimensionName":
+            dim = value
+        elif key == "Size" and dim:
+            here.sizes[dim] = _size(value)
+        elif key in _FIELDS:
+            path = f"{here.path}/{_FIELDS[key]}/{value}"
+        elif key == "DimList" and path:
+            here.fields[path] = tuple(values)
+    return found
+
+
+def _statements(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Give the words before and behind each ``=``."""
+    tokens = _TOKEN.findall(text)
+    marks = [n for n, token in enumerate(tokens) if token == "="]
+    for mark, following in pairwise([*marks, len(tokens) + 1]):
+        values = tokens[mark + 1 : following - 1]
+        yield tokens[mark - 1] if mark else "", [x.strip('"') for x in values if x not in ("(", ")", ",")]
+
+
+def _size(word: str) -> int:
+    """Give a number of elements; 0 where it is none that an axis may have."""
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 20 else 0
+
+
+def read_struct_metadata(root: Group, metadata: Metadata, library: Library, /) -> str:
+    """Read the text of StructMetadata from all its parts; ``""`` where there is none, or where it cannot be read.
+
+    The latter is noted in the root group.
+    """
+    group = root.groups.get(_INFORMATION)
+    if group is None:
+        return ""
+    texts: list[bytes] = []
+    while (variable := group.variables.get(f"StructMetadata.{len(texts)}")) is not None:
+        try:
+            texts.append(_text_of(variable, metadata, library))
+        except (_NoTextError, LibraryError) as error:
+            root.note(variable.path, f"it names no dimensions: {error}")
+            return ""
+        if sum(map(len, texts)) > _MAX_TEXT:
+            root.note(variable.path, f"it names no dimensions: it has more than {_MAX_TEXT} bytes")
+            return ""
+    return decode_text(b"".join(texts))
+
+
+class _NoTextError(Exception):
+    """The message says why a dataset is no text."""
+
+
+def _text_of(variable: Variable, metadata: Metadata, library: Library) -> bytes:
+    if variable.shape is None:
+        raise _NoTextError("it has no value")
+    length = math.prod(variable.shape) * variable.element.size
+    if length > _MAX_TEXT:
+        raise _NoTextError(f"it has {length} bytes, and more than {_MAX_TEXT} are not read")
+    layout, stored = variable.layout, variable.element.stored
+    is_plain = stored is not None and stored.kind == "S" and variable.shape == () and not variable.external
+    if is_plain and isinstance(layout, ContiguousLayout) and layout.address is not None:
+        offset = layout.address + metadata.base
+        if not 0 <= offset <= metadata.size - length:
+            raise _NoTextError("it lies outside of the file")
+        return metadata.read(offset, length).split(b"\0")[0]
+    is_text = variable.element.kind == "text" or (stored is not None and stored.kind == "S")
+    if not is_text or math.prod(variable.shape) != 1:
+        raise _NoTextError("it is not one text")
+    _, (text,) = library.texts(variable.raw_path)
+    return text.split(b"\0")[0]
+
+
+def axis_names(root: Group, structures: Sequence[Structure], /) -> dict[str, tuple[str, ...]]:
+    """Give the names of the axes of datasets by path; ``""`` for an axis that the StructMetadata cannot name.
+
+    A name is taken where its size is the length of the axis. One whose size may grow is taken where all axes that bear
+    it are of one length. Each contradiction is noted in the root group.
+
+    Parameters
+    ----------
+    root
+        Of the file.
+    structures
+        As parsed.
+    """
+    top = root.groups.get("HDFEOS")
+    variables = {x.path: x for group in top.walk() for x in group.variables.values()} if top is not None else {}
+    found: dict[str, tuple[str, ...]] = {}
+    ambiguous: set[str] = set()
+    for structure in structures:
+        known = {path: dims for path, dims in structure.fields.items() if path in variables}
+        sizes = _sizes(structure, known, variables)
+        for path, dims in known.items():
+            names = _names(root, variables[path], dims, sizes)
+            if found.setdefault(path, names) != names:
+                ambiguous.add(path)
+    for path in ambiguous:
+        root.note(path, "its dimensions have no names: the StructMetadata gives it several times, and otherwise")
+        del found[path]
+    return found
+
+
+def _sizes(
+    structure: Structure, known: Mapping[str, tuple[str, ...]], variables: Mapping[str, Variable]
+) -> dict[str, int]:
+    lengths: dict[str, set[int]] = {}
+    for path, dims in known.items():
+        for dim, length in zip(dims, variables[path].shape or (), strict=False):
+            lengths.setdefault(dim, set()).add(length)
+    sizes = {dim: structure.sizes.get(dim, 0) for dim in lengths}
+    return {dim: size or (max(lengths[dim]) if len(lengths[dim]) == 1 else -1) for dim, size in sizes.items()}
+
+
+def _names(root: Group, variable: Variable, dims: Sequence[str], sizes: Mapping[str, int]) -> tuple[str, ...]:
+    shape = variable.shape or ()
+    if len(dims) != len(shape):
+        root.note(variable.path, f"its dimensions have no names: the StructMetadata has {len(dims)} for {len(shape)}")
+        return ("",) * len(shape)
+    names = []
+    for axis, (dim, length) in enumerate(zip(dims, shape, strict=True)):
+        is_name = bool(dim) and "/" not in dim and not dim.startswith("phony_dim_")
+        if not is_name or sizes[dim] != length:
+            size = f"{sizes[dim]}" if sizes[dim] >= 0 else "any size"
+            reason = f"axis {axis} of length {length} is not '{dim}' of {size}, as the StructMetadata has it"
+            root.note(variable.path, reason)
+            dim = ""
+        names.append(dim)
+    return tuple(names)

@@ -1,0 +1,358 @@
+"""A file as the HDF5 library sees it, in a child process; opened only when it is asked."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.child.errors import LibraryError
+from virtualstack.child.pool import InChild, run_in_child
+from virtualstack.formats.hdf5.attributes import (
+    HIDDEN,
+    NoCounterpartError,
+    UnreadAttributeError,
+    one_or_many,
+    texts_of,
+)
+from virtualstack.formats.hdf5.child.records import FoundAttribute, FoundDataset, FoundLink, FoundScale
+from virtualstack.formats.hdf5.chunks import UnlistableChunksError, table_of_chunks
+from virtualstack.formats.hdf5.datatypes import ElementType, element_type, of_library, packed
+from virtualstack.formats.hdf5.fetch import Metadata
+from virtualstack.formats.hdf5.filters import Filter, filter_of
+from virtualstack.formats.hdf5.library_mappings import mapping_of
+from virtualstack.formats.hdf5.netcdf_types import is_read_by_netcdf
+from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.formats.hdf5.structures.layout_message import (
+    ChunkedLayout,
+    CompactLayout,
+    ContiguousLayout,
+    Layout,
+    VirtualLayout,
+    parse_layout,
+)
+from virtualstack.formats.hdf5.structures.messages import FillMessage
+from virtualstack.formats.hdf5.structures.object_header import read_object_header
+from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
+from virtualstack.formats.hdf5.tree import Attributes, Group, LostObjectError, Scale, Target, Variable, decode_text
+from virtualstack.manifests import Refusal
+
+__all__ = ["Library", "missing_plugin"]
+
+_LAYOUT = 0x08
+_MODULE = "virtualstack.formats.hdf5.child.files"
+_OF_HDF5PLUGIN = {307, 32001, 32004, 32008, 32013, 32015, 32017, 32018, 32024, 32026, 32028}
+
+
+class Library:
+    """The `FileView` of the HDF5 library.
+
+    All methods raise `LibraryError` where the library cannot do what they are for, and `ChildDiedError` where the file
+    makes it crash, or never return.
+
+    Parameters
+    ----------
+    metadata
+        Of the file.
+    path
+        Of a local file, which the child opens; ``None``: it asks for the bytes.
+    is_alone
+        Whether the library must open no other file, as it would by links.
+    is_forbidden
+        Whether it must not be asked at all.
+    """
+
+    def __init__(
+        self, metadata: Metadata, path: Path | None, *, is_alone: bool = False, is_forbidden: bool = False
+    ) -> None:
+        self._metadata = metadata
+        self.is_alone = is_alone
+        self.is_forbidden = is_forbidden
+        made = f"{_MODULE}:OpenFile"
+        if path is None:
+            self._opened = InChild(made, is_alone, size=metadata.size, read=metadata.read)
+        else:
+            self._opened = InChild(made, str(path), is_alone)
+        self._is_based = False
+
+    def _ask(self, method: str, /, *arguments: Any) -> Any:
+        if self.is_forbidden:
+            raise LibraryError("metadata='own' leaves nothing to the HDF5 library; metadata='auto' does")
+        if not self._is_based:
+            self._metadata.base = self._opened.call("base")
+            self._is_based = True
+        return self._opened.call(method, *arguments)
+
+    def close(self) -> None:
+        """Close the file, where it was opened."""
+        self._opened.close()
+
+    # -- the tree ---------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Target:
+        """The root group."""
+        return Target(kind="group", address=self._ask("root"), handle=b"/")
+
+    def links(self, group: Target, node: Group, /) -> Iterable[tuple[bytes, Target]]:
+        """Return the links of a group, in order; a group whose links cannot be read has none."""
+        found, error = self._ask("links", group.handle)
+        if error and not node.path:
+            raise LibraryError(error)
+        if error:
+            node.notes.append(Refusal(path=node.path, reason=f"the links of the group cannot be read: {error}"))
+        for link in found:
+            yield link.name, _target(link, group.handle)
+
+    def variable(self, dataset: Target, name: str, raw_path: bytes, path: str, /) -> Variable:
+        """Describe a dataset."""
+        return self.variable_at(dataset.address, name, raw_path, path)
+
+    def variable_at(self, address: int, name: str, raw_path: bytes, path: str, /) -> Variable:
+        """Describe a dataset by its path."""
+        try:
+            return self._variable(self._ask("dataset", raw_path), address, name, raw_path, path)
+        except LibraryError as error:
+            raise LostObjectError(str(error)) from error
+
+    def find(self, path: str, /) -> Variable | None:
+        """Return the dataset at a path; ``None`` where there is none, or where it is in another file."""
+        found: FoundDataset | None = self._ask("find", path)
+        if found is None:
+            return None
+        return self._variable(found, found.address, path.rpartition("/")[2], path.encode(), path)
+
+    def _variable(self, found: FoundDataset, address: int, name: str, raw_path: bytes, path: str) -> Variable:
+        element, space = element_type(found.datatype), found.shape
+        layout = self._layout(found, address, raw_path, element)
+        is_of_characters = element.stored is not None and element.stored.kind == "S"
+        return Variable(
+            name=name,
+            path=path,
+            raw_path=raw_path,
+            address=address,
+            element=element,
+            is_read_by_netcdf=found.is_committed or _is_read_by_netcdf(found.datatype),
+            space=space,
+            shape=None if space is None else (*space, *element.subshape),
+            maxshape=() if space is None else (*found.maxshape, *element.subshape),
+            layout=layout,
+            filters=tuple(filter_of(number, given, values) for number, given, values in found.filters),
+            fill=self._fill(found, raw_path, element),
+            external=found.external,
+            attributes=_attributes(found.attributes, path, is_of_characters=is_of_characters),
+            scale=_scale(found.scale),
+            list_chunks=lambda: self._chunks(raw_path, layout),
+            list_mappings=lambda: [mapping_of(x) for x in self._ask("mappings", raw_path)],
+        )
+
+    def _layout(self, found: FoundDataset, address: int, raw_path: bytes, element: ElementType) -> Layout:
+        if found.layout == "virtual":
+            return VirtualLayout(address=None, index=0)
+        if found.layout == "compact":
+            has_values = element.kind == "bytes" and found.shape is not None
+            return CompactLayout(data=self._ask("stored", raw_path).tobytes() if has_values else b"")
+        if found.layout == "contiguous":
+            offset = None if found.offset is None else found.offset - self._metadata.base
+            return ContiguousLayout(address=offset, size=None)
+        widths = Widths(*self._ask("sizes"))
+        with contextlib.suppress(StructureError):
+            for message in self._metadata.run(read_object_header(address, widths)):
+                if message.kind == _LAYOUT and not message.is_shared:
+                    layout = parse_layout(message.body, widths)
+                    if isinstance(layout, ChunkedLayout) and layout.chunk == found.chunks:
+                        return layout
+        raise LibraryError("its chunks may be stored in ways that the library does not tell: its header is odd")
+
+    def _fill(self, found: FoundDataset, raw_path: bytes, element: ElementType) -> FillMessage:
+        raw = None
+        if found.has_fill:
+            raw = b""  # there is one; of types that are converted, the library gives the value later
+            if element.stored is not None and not element.subshape and not element.codecs:
+                raw = self._ask("fill", raw_path, None).astype(element.stored).tobytes()
+        return FillMessage(raw=raw, is_written=found.is_fill_written, is_defined=not found.is_fill_undefined)
+
+    def _chunks(self, raw_path: bytes, layout: Layout) -> ChunkTable:
+        if not isinstance(layout, ChunkedLayout):
+            raise UnlistableChunksError("it has no chunks")
+        return table_of_chunks(self._ask("chunks", raw_path), layout, self._metadata.base)
+
+    # -- parts of objects that the parsers here do not know -----------------------------------------------------
+
+    def chunks(self, raw_path: bytes, layout: ChunkedLayout, /) -> ChunkTable:
+        """List the chunks of a dataset."""
+        return self._chunks(raw_path, layout)
+
+    def attributes(self, group: Target, raw_path: bytes, path: str, /) -> Attributes:
+        """Return the attributes of a group."""
+        return self.attributes_at(raw_path, path)
+
+    def attributes_at(self, raw_path: bytes, path: str, /) -> Attributes:
+        """Return the attributes of an object by its path."""
+        try:
+            return _attributes(self._ask("attributes", raw_path), path)
+        except LibraryError as error:
+            reason = f"the attributes cannot be read: {error}"
+            return Attributes(notes=(Refusal(path=path, reason=reason, kind="noted"),))
+
+    def attribute(self, raw_path: bytes, name: bytes, /) -> Any:
+        """Return the value of one attribute.
+
+        Raises
+        ------
+        UnreadAttributeError, NoCounterpartError
+            See there.
+        """
+        try:
+            return _value(self._ask("attribute", raw_path, name))
+        except LibraryError as error:
+            raise UnreadAttributeError(str(error)) from error
+
+    def scale(self, raw_path: bytes, /) -> Scale:
+        """Return what a dataset says of dimension scales."""
+        try:
+            return _scale(self._ask("scale", raw_path))
+        except LibraryError:
+            return Scale()
+
+    # -- values -------------------------------------------------------------------------------------------------
+
+    def dtype(self, raw_path: bytes, /) -> np.dtype[Any]:
+        """Return the dtype that h5py converts elements to, as values have it; without the shape of an array type."""
+        return packed(self._ask("dtype", raw_path))
+
+    def fill(self, raw_path: bytes, dtype: np.dtype[Any] | None, /) -> NDArray[Any]:
+        """Return the fill value of a dataset, converted to a dtype or to that of h5py."""
+        found: NDArray[Any] = self._ask("fill", raw_path, dtype)
+        return found
+
+    def text_fill(self, raw_path: bytes, /) -> bytes:
+        """Return the fill value of a dataset of strings."""
+        found: bytes = self._ask("text_fill", raw_path)
+        return found
+
+    def values(self, raw_path: bytes, /) -> NDArray[Any]:
+        """Read all values of a dataset of numbers or compounds."""
+        found: NDArray[Any] = self._ask("values", raw_path)
+        return found
+
+    def stored(self, raw_path: bytes, /) -> NDArray[np.void]:
+        """Read all elements as they are stored, with the filters undone."""
+        found: NDArray[np.void] = self._ask("stored", raw_path)
+        return found
+
+    def texts(self, raw_path: bytes, /) -> tuple[tuple[int, ...], list[bytes]]:
+        """Read all values of a dataset of strings; its shape, and the strings in order."""
+        found: tuple[tuple[int, ...], list[bytes]] = self._ask("texts", raw_path)
+        return found
+
+    def linked(self) -> Mapping[int, str]:
+        """Return the path of each object that hard links lead to, committed datatypes too, by its address."""
+        return {address: decode_text(path) for address, path in self._ask("linked").items()}
+
+
+def missing_plugin(filters: Sequence[Filter], /) -> str | None:
+    """Say which filter the HDF5 library itself has no plugin for, and what to do; ``None`` where it has all."""
+    for step in filters:
+        if not _has_filter(step.id):
+            if step.id in _OF_HDF5PLUGIN and not find_spec("hdf5plugin"):
+                return f"the HDF5 library has no plugin for {step}; pip install 'virtualstack[hdf5]' brings it"
+            return (
+                f"the HDF5 library has no plugin for {step}, nor has the package hdf5plugin. Where you have one, name "
+                "its folder in the environment variable HDF5_PLUGIN_PATH"
+            )
+    return None
+
+
+@functools.cache
+def _has_filter(number: int) -> bool:
+    found: bool = run_in_child(f"{_MODULE}:has_filter", number)
+    return found
+
+
+def _target(link: FoundLink, group: bytes) -> Target:
+    named = " of ".join(decode_text(x) for x in reversed(link.target)) or "?"
+    if link.kind == "lost":
+        return Target(kind="lost", reason=link.error)
+    if link.kind == "nothing":
+        return Target(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
+    if link.kind == "elsewhere":
+        return Target(kind="nothing", reason=f"a link to '{named}', which is in another file")
+    path = group.rstrip(b"/") + b"/" + link.name
+    return Target(kind=link.kind, address=link.address, is_soft=link.is_soft, handle=path)
+
+
+def _is_read_by_netcdf(datatype: bytes) -> bool:
+    with contextlib.suppress(StructureError):
+        return is_read_by_netcdf(of_library(datatype))
+    return False
+
+
+def _scale(found: FoundScale) -> Scale:
+    return Scale(
+        is_scale=found.is_scale,
+        name=found.name,
+        number=found.number,
+        coordinates=found.coordinates,
+        attached=found.attached,
+        fault=found.fault,
+    )
+
+
+def _attributes(found: Sequence[FoundAttribute], path: str, *, is_of_characters: bool = False) -> Attributes:
+    values: dict[str, Any] = {}
+    notes: list[Refusal] = []
+    references: dict[str, NDArray[np.uint64]] = {}
+    for attribute in found:
+        name = decode_text(attribute.name)
+        if name in HIDDEN:
+            continue
+        if attribute.kind == "references":
+            references[name] = attribute.value
+            continue
+        try:
+            value = _value(attribute)
+        except NoCounterpartError as error:
+            notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute of {error}", kind="noted"))
+        except LibraryError as error:
+            notes.append(Refusal(path=f"{path}@{name}", reason=f"the attribute cannot be read: {error}", kind="noted"))
+        else:
+            if name == "_FillValue" and isinstance(value, str) and is_of_characters:
+                value = value.encode()  # as netCDF4 gives that of characters
+            values[name] = value
+    return Attributes(values=values, notes=tuple(notes), references=references)
+
+
+def _value(attribute: FoundAttribute) -> Any:
+    if attribute.kind == "text":
+        return _text(attribute)
+    if attribute.datatype:
+        found = element_type(attribute.datatype)
+        if attribute.kind == "unread" and not attribute.error:
+            raise NoCounterpartError(found.reason or _NO_COUNTERPARTS.get(attribute.datatype[2] & 15, "such elements"))
+        if found.kind in ("refused", "text", "paths"):
+            raise NoCounterpartError(found.reason)
+    if attribute.error:
+        raise LibraryError(attribute.error)
+    dtype = packed(attribute.value.dtype)
+    return attribute.value.astype(dtype) if attribute.shape is None else one_or_many(attribute.value, dtype)
+
+
+_NO_COUNTERPARTS = {5: "opaque bytes", 6: "compounds"}
+"""What elements are called, by the class of their datatype (HDF5 spec IV.A.2.d)."""
+
+
+def _text(attribute: FoundAttribute) -> Any:
+    if not attribute.value:
+        return [] if attribute.shape else ""
+    if not attribute.is_fixed:
+        return texts_of(attribute.value, attribute.shape or ())
+    if not attribute.shape:  # NC_CHAR: netCDF4 leaves NULs out wherever they are
+        return decode_text(attribute.value[0].replace(b"\0", b""))
+    return texts_of([cell.split(b"\0")[0] for cell in attribute.value], attribute.shape)

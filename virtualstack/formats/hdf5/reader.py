@@ -1,0 +1,281 @@
+"""The reader of HDF5 and netCDF-4 files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import ClassVar, Literal
+
+from virtualstack.child.errors import LibraryError
+from virtualstack.child.pool import ChildDiedError
+from virtualstack.errors import MalformedFileError, ManifestError, StorageError
+from virtualstack.formats.base import ReadOptions
+from virtualstack.formats.hdf5.check import differences
+from virtualstack.formats.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
+from virtualstack.formats.hdf5.fetch import Metadata
+from virtualstack.formats.hdf5.finder import DatasetFinder
+from virtualstack.formats.hdf5.hdfeos import axis_names, parse_structures, read_struct_metadata
+from virtualstack.formats.hdf5.library import Library
+from virtualstack.formats.hdf5.locks import is_locked
+from virtualstack.formats.hdf5.obstacles import LostValuesError
+from virtualstack.formats.hdf5.records import extend_records
+from virtualstack.formats.hdf5.references import FileContext
+from virtualstack.formats.hdf5.source_files import SourceFile, SourceFiles
+from virtualstack.formats.hdf5.structures.requests import StructureError
+from virtualstack.formats.hdf5.structures.virtual_mappings import Mapping as VirtualMapping
+from virtualstack.formats.hdf5.tree import Group, Variable, build_tree, decode_text
+from virtualstack.formats.hdf5.variables import read_variable
+from virtualstack.formats.hdf5.virtual_datasets import virtual_shape
+from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets
+from virtualstack.formats.hdf5.walk import walk
+from virtualstack.formats.hdf5.walked import Extent, WalkedView
+from virtualstack.location import local_path
+from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
+from virtualstack.sizes import byte_count
+from virtualstack.storage import LocalSource, Source, Storage
+
+__all__ = ["HDF5"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HDF5:
+    """Reads HDF5 files, and netCDF-4 files as netCDF shows them.
+
+    Values are those of the HDF5 library; names of dimensions and attributes are those of netCDF-C. What has no
+    byte-range form is inlined up to a limit, or refused by name.
+
+    Parameters
+    ----------
+    contiguous_chunk_size
+        Bytes, such as ``"16 MiB"``, of the chunks into which datasets of contiguous layout are cut, at most; ``None``
+        for one chunk each. Values that are not compressed are read in parts in any case; what is cut can also be
+        written to zarr, and computed with dask, in chunks of that size.
+    metadata
+        Who reads the metadata. ``"auto"``: parsers of virtualstack, and the HDF5 library for what these do not know.
+        ``"own"``: these parsers alone; what they do not know is refused. ``"library"``: the HDF5 library alone, which
+        is slower. ``"check"``: both, to see that they agree. The HDF5 library works in a child process, as damaged
+        files may crash it.
+    eos_dimensions
+        Whether the StructMetadata of HDF-EOS5 names the dimensions of datasets that have no dimension scales. netCDF-C
+        does not look at it, and numbers them: ``phony_dim_0``.
+    """
+
+    name: ClassVar[str] = "hdf5"
+
+    contiguous_chunk_size: int | str | None = None
+    metadata: Literal["auto", "own", "library", "check"] = "auto"
+    eos_dimensions: bool = True
+
+    def __post_init__(self) -> None:
+        if self._chunk_size() == 0:
+            raise ValueError("contiguous_chunk_size=0 is no size of a chunk; None leaves contiguous values in one")
+        if self.metadata not in ("auto", "own", "library", "check"):
+            raise ValueError(f"metadata={self.metadata!r}; it is 'auto', 'own', 'library' or 'check'")
+
+    def _chunk_size(self) -> int | None:
+        size = self.contiguous_chunk_size
+        return None if size is None else byte_count(size, option="contiguous_chunk_size")
+
+    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        """Describe a file; reads metadata, and the values of variables that are inlined.
+
+        Raises
+        ------
+        MalformedFileError
+            It is no HDF5 file, is truncated, or its root cannot be read.
+        StorageError
+            The bytes could not be had.
+        """
+        if self.metadata == "check":
+            return self._checked(url, storage, options)
+
+        def read_dataset(url: str, path: str, chain: Chain) -> ManifestArray | None:
+            with files.use(url) as file, _damage_named(url):
+                variable = (file.library if self.metadata == "library" else file.finder).find(path)
+                if variable is None:
+                    return None
+                context = context_of(
+                    file.source,
+                    file.metadata,
+                    file.library,
+                    lambda: self._tree(file.metadata, file.library, options).paths(),
+                    chain,
+                )
+                return _source(variable, context)
+
+        def open_file(url: str) -> SourceFile:
+            source = storage.source(url)
+            metadata, library = self._views(source, storage)
+            return SourceFile(
+                source=source, metadata=metadata, library=library, finder=DatasetFinder(metadata, library)
+            )
+
+        def extent(path: str, mappings: Sequence[VirtualMapping], shape: tuple[int, ...]) -> tuple[int, ...]:
+            sources = datasets.sources_of(source.location.url, path, ())
+            return virtual_shape(mappings, shape, sources, url=source.location.url, inline_limit=options.inline_limit)
+
+        files, datasets = SourceFiles(open_file), Datasets(read_dataset)
+
+        def context_of(
+            source: Source, metadata: Metadata, library: Library, paths: Callable[[], Mapping[int, str]], chain: Chain
+        ) -> FileContext:
+            return FileContext(
+                location=source.location,
+                library=library,
+                base=metadata.base,
+                inline_limit=options.inline_limit,
+                locate=lambda path: storage.source(path).location,
+                storage=storage,
+                object_paths=cache(paths),
+                contiguous_chunk_size=self._chunk_size(),
+                datasets=datasets,
+                chain=chain,
+            )
+
+        source = storage.source(url)
+        metadata, library = self._views(source, storage)
+        with closing(library), _damage_named(url):
+            tree = self._tree(metadata, library, options, extent)
+            context = context_of(source, metadata, library, tree.paths, ())
+            text = read_struct_metadata(tree, metadata, library) if self.eos_dimensions else ""
+            dims = resolve_dimensions(tree, axis_names(tree, parse_structures(text)))
+            return _group(tree, dims, context, options, {})
+
+    def _checked(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        """Read a file in both ways, and compare."""
+        own, library = (replace(self, metadata=x).read(url, storage, options) for x in ("auto", "library"))
+        found = list(differences(own, library))
+        if found:
+            more = f", and {len(found) - 5} more differences" if len(found) > 5 else ""
+            raise MalformedFileError(
+                f"'{url}' is read otherwise by the HDF5 library: {'; '.join(found[:5])}{more}. Read it with "
+                "reader=HDF5(metadata='library'), and report it with the file",
+                url=url,
+            )
+        return own
+
+    def _views(self, source: Source, storage: Storage) -> tuple[Metadata, Library]:
+        url = source.location.url
+        path = local_path(url) if isinstance(source, LocalSource) else None
+        if path is not None and is_locked(path):
+            raise _locked(url)
+        metadata = Metadata(source)
+        is_alone = not storage.may_open("file:///")
+        return metadata, Library(metadata, path, is_alone=is_alone, is_forbidden=self.metadata == "own")
+
+    def _tree(self, metadata: Metadata, library: Library, options: ReadOptions, extent: Extent | None = None) -> Group:
+        """Find the objects of a file: by the walk where it knows all groups, else by the HDF5 library."""
+        if self.metadata == "library":
+            return build_tree(library)
+        try:
+            objects = walk(metadata, lambda path: _wants_chunks(path, options))
+        except StructureError as error:
+            if library.is_forbidden:
+                raise LibraryError(f"{error}, and metadata='own' leaves nothing to the HDF5 library") from error
+            return build_tree(library)
+        return build_tree(WalkedView(objects, metadata, library, extent))
+
+
+def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
+    group, _, name = decode_text(path).rpartition("/")
+    return _is_wanted(group, options.group) and not options.drops(f"{group}/{name.removeprefix(NON_COORDINATE)}")
+
+
+@contextmanager
+def _damage_named(url: str) -> Iterator[None]:
+    """Errors of the HDF5 library that nobody else takes mean that a file is damaged."""
+    try:
+        yield
+    except LibraryError as error:
+        raise _damaged(url, str(error)) from error
+    except ChildDiedError as error:
+        raise MalformedFileError(
+            f"'{url}' is damaged: the HDF5 library, which was asked for what the parsers of virtualstack do not know "
+            f"or find wrong, {error}. Fetch it again, or read what these parsers know of it with "
+            "reader=HDF5(metadata='own')",
+            url=url,
+        ) from error
+
+
+def _locked(url: str) -> StorageError:
+    return StorageError(f"'{url}' is locked: another program has it open for writing. Close it there first", url=url)
+
+
+def _damaged(url: str, what: str, *, offset: int | None = None) -> MalformedFileError:
+    return MalformedFileError(
+        f"'{url}' is truncated, damaged or no HDF5 file: {what}. "
+        "Compare its size with that of its origin, or fetch it again",
+        url=url,
+        offset=offset,
+    )
+
+
+def _group(
+    tree: Group, dims: Dimensions, context: FileContext, options: ReadOptions, inherited: Mapping[str, int]
+) -> ManifestGroup:
+    refusals = [*tree.notes, *tree.attributes.notes]
+    arrays: dict[str, ManifestArray] = {}
+    declared = dims.declared[tree.path]
+    scope = {name: n for name, n in inherited.items() if name not in {dim.name for dim in declared}}
+    scope |= {dim.name: dim.length for dim in declared if dim.is_unlimited}
+    for variable in tree.variables.values():
+        if variable.path in dims.not_variables or not _is_wanted(tree.path, options.group):
+            continue
+        name = _netcdf_name(variable.name, tree, dims)
+        if options.drops(f"{tree.path}/{name}"):
+            continue
+        array, found = _array(variable, dims, context)
+        refusals += found
+        if array is not None:
+            arrays[name] = extend_records(array, variable, scope, context.library)
+    return ManifestGroup(
+        arrays=arrays,
+        groups={name: _group(child, dims, context, options, scope) for name, child in tree.groups.items()},
+        attributes=tree.attributes.values,
+        dimensions={dim.name: dim.length for dim in declared},
+        unlimited=frozenset(dim.name for dim in declared if dim.is_unlimited),
+        refusals=tuple(refusals),
+        url=context.location.url,
+    )
+
+
+def _array(variable: Variable, dims: Dimensions, context: FileContext) -> tuple[ManifestArray | None, list[Refusal]]:
+    refusals = list(variable.attributes.notes)
+    if variable.scale.fault:
+        refusals.append(Refusal(path=variable.path, reason=variable.scale.fault, kind="noted"))
+    try:
+        array, refusal = read_variable(variable, dims.names(variable.path), context)
+    except LibraryError as error:
+        return None, [*refusals, Refusal(path=variable.path, reason=f"it is damaged: {error}")]
+    except ManifestError as error:
+        raise _damaged(context.location.url, f"{variable.path}: {error}") from error
+    return array, [*refusals, refusal] if refusal is not None else refusals
+
+
+def _source(variable: Variable, context: FileContext) -> ManifestArray:
+    """Describe a dataset that is a source of a virtual dataset."""
+    try:
+        array, refusal = read_variable(variable, ("",) * len(variable.shape or ()), context)
+    except (LibraryError, ManifestError) as error:
+        raise LostValuesError(f"a virtual dataset (VDS) whose source '{variable.path}' is damaged: {error}") from error
+    if array is None:
+        reason = "" if refusal is None else refusal.reason
+        raise LostValuesError(f"a virtual dataset (VDS) whose source '{variable.path}' is refused: {reason}")
+    return array
+
+
+def _netcdf_name(name: str, tree: Group, dims: Dimensions) -> str:
+    stripped = name.removeprefix(NON_COORDINATE)
+    if stripped in ("", name) or stripped in tree.groups:
+        return name
+    taken = tree.variables.get(stripped)
+    return stripped if taken is None or taken.path in dims.not_variables else name
+
+
+def _is_wanted(path: str, group: str | None) -> bool:
+    if group is None:
+        return True
+    wanted = "/" + group.strip("/") if group.strip("/") else ""
+    return path == wanted or path.startswith(wanted + "/") or wanted.startswith(path + "/") or not path

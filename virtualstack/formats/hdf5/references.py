@@ -1,0 +1,291 @@
+"""Where the values of a dataset lie, by its layout: chunked, contiguous, compact, external or virtual."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import decode
+from virtualstack.errors import MalformedFileError
+from virtualstack.formats.hdf5.chunks import UnlistableChunksError
+from virtualstack.formats.hdf5.contiguous import Segment, contiguous_chunks
+from virtualstack.formats.hdf5.datatypes import packed
+from virtualstack.formats.hdf5.external import external_segments
+from virtualstack.formats.hdf5.filters import Filter, codecs_of, is_nonsense, obstacle, passed
+from virtualstack.formats.hdf5.library import Library, missing_plugin
+from virtualstack.formats.hdf5.obstacles import LostValuesError, NoReferencesError
+from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.formats.hdf5.structures.layout_message import (
+    ChunkedLayout,
+    CompactLayout,
+    ContiguousLayout,
+    VirtualLayout,
+)
+from virtualstack.formats.hdf5.tree import Variable
+from virtualstack.formats.hdf5.values import inline_chunk, one_cell
+from virtualstack.formats.hdf5.virtual_datasets import virtual_chunks
+from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets
+from virtualstack.location import Location
+from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+from virtualstack.manifests.manifest import MAX_CELLS
+from virtualstack.storage import Storage
+
+__all__ = ["FileContext", "references"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileContext:
+    """What reading a dataset needs of its file.
+
+    Parameters
+    ----------
+    location
+        Of the file.
+    library
+        The HDF5 library's view of it.
+    base
+        Bytes of the user block, which addresses do not count.
+    inline_limit
+        Bytes of values that one variable may put into the manifest.
+    locate
+        Gives the location of another file by its path.
+    storage
+        How values are read, where they are inlined.
+    object_paths
+        Gives the path of each object of the file by its address.
+    contiguous_chunk_size
+        Bytes of the chunks into which contiguous values are cut, at most; ``None`` for one chunk.
+    datasets, chain
+        Of any files, for virtual datasets; and those virtual datasets of which this file holds a source.
+    """
+
+    location: Location
+    library: Library
+    base: int
+    inline_limit: int
+    locate: Callable[[str], Location]
+    storage: Storage
+    object_paths: Callable[[], Mapping[int, str]]
+    contiguous_chunk_size: int | None = None
+    datasets: Datasets
+    chain: Chain = ()
+
+
+def references(
+    variable: Variable, shape: tuple[int, ...], fill: Fill, context: FileContext, /
+) -> tuple[ChunkManifest, ChunkGrid]:
+    """Give the byte ranges of a dataset, and its chunk grid.
+
+    Parameters
+    ----------
+    variable
+        With a dataspace.
+    shape
+        In elements, with the axes of an array type.
+    fill
+        Of the dataset.
+    context
+        Of its file.
+
+    Raises
+    ------
+    NoReferencesError
+        Its bytes are no byte ranges of a source, or not those of its values.
+    LostValuesError
+        Its values are out of reach.
+    """
+    layout, found, stored = variable.layout, variable.element, variable.element.stored
+    if isinstance(layout, VirtualLayout):
+        return _virtual(variable, shape, fill, context)
+    if stored is None:
+        raise NoReferencesError(found.reason)
+    if found.subshape and variable.fill.raw is not None:
+        raise NoReferencesError("an array type with a fill value")
+    if isinstance(layout, CompactLayout):
+        return _compact(variable, layout, stored, shape, fill, context)
+    if variable.external:
+        return _external(variable, stored, shape, fill, context)
+    if isinstance(layout, ContiguousLayout):
+        return _contiguous(variable, layout, stored, shape, fill, context)
+    return _chunked(variable, layout, stored, shape, fill, context)
+
+
+def _compact(
+    variable: Variable,
+    layout: CompactLayout,
+    stored: np.dtype[Any],
+    shape: tuple[int, ...],
+    fill: Fill,
+    context: FileContext,
+) -> tuple[ChunkManifest, ChunkGrid]:
+    """Take the values out of the object header."""
+    if not math.prod(shape):
+        return _nothing(shape, fill)
+    length = math.prod(shape) * variable.element.size
+    if len(layout.data) < length:
+        raise _damaged(f"'{variable.path}' has {len(layout.data)} bytes, and {length} are needed", 0, context)
+    values = decode(layout.data[:length], variable.element.codecs, stored, shape).astype(packed(stored))
+    return inline_chunk(values, fill), one_cell(shape)
+
+
+def _contiguous(
+    variable: Variable,
+    layout: ContiguousLayout,
+    stored: np.dtype[Any],
+    shape: tuple[int, ...],
+    fill: Fill,
+    context: FileContext,
+) -> tuple[ChunkManifest, ChunkGrid]:
+    if layout.address is None or not math.prod(shape):
+        return _nothing(shape, fill)
+    offset, length = layout.address + context.base, math.prod(shape) * variable.element.size
+    _check_inside(np.array([offset], object), np.array([length], object), variable.path, context)
+    segments = [Segment(context.location, offset, length)]
+    return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
+
+
+def _external(
+    variable: Variable, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> tuple[ChunkManifest, ChunkGrid]:
+    length = math.prod(shape) * variable.element.size
+    if not length:
+        return _nothing(shape, fill)
+    segments = external_segments(variable.external, length, context.location.url, context.locate)
+    return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
+
+
+def _virtual(
+    variable: Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
+) -> tuple[ChunkManifest, ChunkGrid]:
+    url, subshape = context.location.url, variable.element.subshape
+    chunks = virtual_chunks(
+        variable.list_mappings(),
+        shape[: len(shape) - len(subshape)],
+        fill.dtype,
+        fill,
+        context.datasets.sources_of(url, variable.path, context.chain),
+        url=url,
+        inline_limit=context.inline_limit,
+        subshape=subshape,
+        is_source=bool(context.chain),
+    )
+    if subshape and variable.fill.raw is not None:
+        raise NoReferencesError("an array type with a fill value")
+    return chunks.manifest, chunks.grid
+
+
+def _nothing(shape: tuple[int, ...], fill: Fill) -> tuple[ChunkManifest, ChunkGrid]:
+    grid = one_cell(shape)
+    return ChunkManifest.empty(grid.shape, fill), grid
+
+
+def _chunked(
+    variable: Variable,
+    layout: ChunkedLayout,
+    stored: np.dtype[Any],
+    shape: tuple[int, ...],
+    fill: Fill,
+    context: FileContext,
+) -> tuple[ChunkManifest, ChunkGrid]:
+    filters, chunks = variable.filters, (*layout.chunk, *variable.element.subshape)
+    if len(chunks) != len(shape):
+        raise LostValuesError(f"its chunks have {len(chunks)} axes, and it has {len(shape)}: it is damaged")
+    grid = ChunkGrid.regular(shape, chunks)
+    if not math.prod(shape):
+        return ChunkManifest.empty(grid.shape, fill), grid
+    if math.prod(grid.shape) > MAX_CELLS:
+        raise NoReferencesError(f"a chunk grid of {math.prod(grid.shape)} cells; a manifest has at most {MAX_CELLS}")
+    try:
+        table = variable.list_chunks()
+    except UnlistableChunksError as error:
+        raise NoReferencesError(str(error)) from error
+    _check_inside(table.offset, table.length, variable.path, context)
+    masks = table.mask
+    if filters and layout.leaves_edges_unfiltered:
+        masks = np.where(_edges(variable.space or (), layout.chunk, table), (1 << len(filters)) - 1, masks)
+    rows: NDArray[np.intp] | int
+    if not len(masks) or (masks == masks[0]).all():
+        distinct, rows = masks[:1], 0
+    else:
+        distinct, rows = np.unique(masks, return_inverse=True)
+    pipelines = [passed(filters, int(mask)) for mask in distinct] or [filters]
+    try:
+        entries = _entries(table, rows, grid.shape)
+    except MemoryError as error:
+        n = math.prod(grid.shape)
+        raise NoReferencesError(
+            f"a chunk grid of {n} cells, for whose {n * ENTRY.itemsize} bytes no memory is left"
+        ) from error
+    asks = not context.library.is_forbidden
+    manifest = ChunkManifest(
+        entries=entries,
+        fills=(fill,),
+        encodings=tuple(ChunkEncoding.of(stored, chunks, _codecs(pipeline, asks)) for pipeline in pipelines),
+        locations=(context.location,),
+    )
+    return manifest, grid
+
+
+def _entries(table: ChunkTable, rows: NDArray[np.intp] | int, shape: tuple[int, ...]) -> NDArray[np.void]:
+    """Place the chunks of a table in a grid of EMPTY cells, whose memory is not touched elsewhere."""
+    is_full = table.cell.size == math.prod(shape) and bool((table.cell == np.arange(table.cell.size)).all())
+    chunks = np.empty(table.cell.shape, ENTRY)
+    chunks["location"], chunks["encoding"] = FIRST, rows
+    chunks["offset"], chunks["length"] = table.offset, table.length
+    if is_full:
+        return chunks.reshape(shape)
+    entries = np.zeros(shape, ENTRY)
+    entries.reshape(-1)[table.cell] = chunks
+    return entries
+
+
+@functools.lru_cache(maxsize=256)
+def _codecs(filters: tuple[Filter, ...], asks_library: bool) -> tuple[Codec, ...]:
+    """Return the codecs that decode chunks that went through these filters, or raise where there are none."""
+    reason = obstacle(filters)
+    if reason is not None:
+        missing = missing_plugin(filters) if asks_library else None
+        if missing is not None:
+            raise LostValuesError(f"{reason}, and {missing}")
+        raise LostValuesError(reason) if is_nonsense(filters) else NoReferencesError(reason)
+    return codecs_of(filters)
+
+
+def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, context: FileContext) -> None:
+    """Raise `MalformedFileError` where a byte range lies outside of the file."""
+    size = context.location.size
+    if size is None or not len(offsets):
+        return
+    if offsets.min() >= 0 and lengths.min() >= 0 and int(offsets.max()) <= size - int(lengths.max()):
+        return
+    is_outside = (offsets < 0) | (lengths < 0) | (offsets > size - lengths)
+    if not is_outside.any():
+        return
+    outside = np.flatnonzero(is_outside)
+    at = int(offsets[outside[0]])
+    what = f"'{path}' has {int(lengths[outside[0]])} bytes at offset {at}, but the file ends at {size}"
+    raise _damaged(what, at, context)
+
+
+def _damaged(what: str, at: int, context: FileContext) -> MalformedFileError:
+    url = context.location.url
+    return MalformedFileError(
+        f"'{url}' is truncated or damaged: {what}. Compare its size with that of its origin, or fetch it again",
+        url=url,
+        offset=at,
+    )
+
+
+def _edges(shape: tuple[int, ...], chunks: tuple[int, ...], table: ChunkTable) -> NDArray[np.bool_]:
+    """Tell which chunks reach past the array."""
+    grid = tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
+    scaled = np.unravel_index(table.cell, grid)
+    past = [(i + 1) * c > n for i, c, n in zip(scaled, chunks, shape, strict=True)]
+    return np.asarray(np.logical_or.reduce(past), np.bool_)

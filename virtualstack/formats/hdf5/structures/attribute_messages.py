@@ -1,0 +1,196 @@
+"""The attributes of an object as stored: name, datatype, dataspace, and bytes."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from virtualstack.formats.hdf5.structures.both import read_both
+from virtualstack.formats.hdf5.structures.btree2 import read_records
+from virtualstack.formats.hdf5.structures.checks import check, unsigned
+from virtualstack.formats.hdf5.structures.datatype_message import Datatype, parse_datatype
+from virtualstack.formats.hdf5.structures.fractal_heap import read_fractal_heap
+from virtualstack.formats.hdf5.structures.messages import Dataspace, parse_dataspace, parse_shared
+from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
+from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, Widths
+from virtualstack.formats.hdf5.structures.superblock import Superblock
+
+__all__ = ["Attribute", "Pointer", "pointers", "read_attributes", "read_datatype"]
+
+_DATATYPE, _ATTRIBUTE, _ATTRIBUTE_INFO = 0x03, 0x0C, 0x15
+_MAX_CACHED = 1024  # bytes
+_BY_NAME = 8  # B-tree version 2, type of records: identifier in the heap, message flags, order of creation, hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Attribute:
+    """An attribute; equal ones of an archive are one object, most often.
+
+    Parameters
+    ----------
+    name
+        As stored.
+    datatype
+        Of its elements.
+    space
+        Its shape.
+    data
+        Its elements as stored; those of variable length are `pointers`.
+    is_committed
+        Whether the datatype is a committed one.
+    """
+
+    name: bytes
+    datatype: Datatype
+    space: Dataspace
+    data: bytes
+    is_committed: bool = False
+
+
+def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Parse[list[Attribute]]:
+    """Read the attributes of an object, in order of creation where it is tracked, else as they stand, or by name.
+
+    Raises
+    ------
+    StructureError
+        They contradict the format, or two have one name.
+    """
+    stored = [(message.order, message.body) for message in messages if message.kind == _ATTRIBUTE]
+    check(not any(m.is_shared for m in messages if m.kind in (_ATTRIBUTE, _ATTRIBUTE_INFO)), "an attribute is shared")
+    is_by_name = False
+    for message in messages:
+        if message.kind == _ATTRIBUTE_INFO:
+            dense = yield from _read_dense(message.body, superblock)
+            is_by_name = bool(dense) and not message.body[1] & 1
+            stored += dense
+    stored.sort(key=lambda pair: pair[0])
+    attributes: list[Attribute] = []
+    for _, body in stored:
+        attributes.append((yield from _parse(body, superblock)))
+    check(len({x.name for x in attributes}) == len(attributes), "two attributes of an object have one name")
+    # a heap without order of creation has them by a hash of their names
+    return sorted(attributes, key=lambda attribute: attribute.name) if is_by_name else attributes
+
+
+def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[tuple[int, bytes]]]:
+    """Read the attributes that a fractal heap holds (HDF5 spec IV.A.2.v)."""
+    check(unsigned(body, 0, 1) == 0 and unsigned(body, 1, 1) < 4, "a version of the attribute info that is not known")
+    at = 2 + (2 if body[1] & 1 else 0)
+    heap_address = superblock.address(body, at)
+    if heap_address is None:
+        return []
+    tree = superblock.known_address(body, at + superblock.widths.address)
+    records, heap = yield from read_both(
+        read_records(tree, _BY_NAME, superblock.widths), read_fractal_heap(heap_address, superblock)
+    )
+    found = []
+    for record in records:
+        check(not record[8] & 2, "an attribute is shared")
+        found.append((unsigned(record, 9, 4), heap.object(record[:8])))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The parts of an attribute message."""
+
+    name: bytes
+    datatype: bytes
+    space: bytes
+    rest: bytes
+    is_committed: bool
+
+
+def _parse(body: bytes, superblock: Superblock) -> Parse[Attribute]:
+    """Read an attribute message (HDF5 spec IV.A.2.m)."""
+    if len(body) > _MAX_CACHED or body[1:2] not in (b"\0", b"\2"):
+        parts = _split(body)
+        datatype = yield from read_datatype(parts.datatype, superblock, is_shared=parts.is_committed)
+        return _attribute(parts, datatype, superblock.widths)
+    return _cached(body, superblock.widths)
+
+
+@lru_cache(maxsize=4096)
+def _cached(body: bytes, widths: Widths) -> Attribute:
+    """Parse an attribute of a plain datatype; the objects and files of an archive share many."""
+    parts = _split(body)
+    return _attribute(parts, parse_datatype(parts.datatype)[0], widths)
+
+
+def _split(body: bytes) -> _Parts:
+    version, flags = unsigned(body, 0, 1), unsigned(body, 1, 1)
+    check(version in (1, 2, 3) and (flags < 4 or version == 1), f"version {version} of an attribute, flags {flags:#x}")
+    sizes = [unsigned(body, 2 + 2 * i, 2) for i in range(3)]
+    at = 9 if version == 3 else 8
+    parts = []
+    for size in sizes:
+        parts.append(body[at : at + size])
+        check(len(parts[-1]) == size, "an attribute ends before its fields do")
+        at += -(-size // 8) * 8 if version == 1 else size
+    check(version == 1 or not flags & 2, "a dataspace is shared")
+    name, nul, _ = parts[0].partition(b"\0")
+    check(bool(nul) and len(name) + 1 == sizes[0], "the name of an attribute has no end, or another length")
+    return _Parts(name, parts[1], parts[2], body[at:], version > 1 and bool(flags & 1))
+
+
+def _attribute(parts: _Parts, datatype: Datatype, widths: Widths) -> Attribute:
+    space = parse_dataspace(parts.space, widths)
+    n_bytes = 0 if space.shape is None else math.prod(space.shape) * datatype.size
+    check(n_bytes <= len(parts.rest), "an attribute ends before its values do")
+    return Attribute(
+        name=parts.name, datatype=datatype, space=space, data=parts.rest[:n_bytes], is_committed=parts.is_committed
+    )
+
+
+def read_datatype(body: bytes, superblock: Superblock, *, is_shared: bool) -> Parse[Datatype]:
+    """Read a datatype message, following it to a committed datatype where it is shared."""
+    if not is_shared:
+        return parse_datatype(body)[0]
+    messages = yield from read_object_header(parse_shared(body, superblock), superblock.widths)
+    found = [message for message in messages if message.kind == _DATATYPE]
+    check(len(found) == 1 and not found[0].is_shared, "a committed datatype that is none")
+    return parse_datatype(found[0].body)[0]
+
+
+class Pointer(NamedTuple):
+    """Where an element of variable length is.
+
+    Parameters
+    ----------
+    length
+        Elements.
+    heap
+        Address of the global heap collection; ``None`` where there is none, and so no elements.
+    number
+        Of the object in it.
+    """
+
+    length: int
+    heap: int | None
+    number: int
+
+
+_FORMATS = {2: "<IHI", 4: "<III", 8: "<IQI"}
+
+
+def pointers(data: bytes, count: int, superblock: Superblock, /) -> list[Pointer]:
+    """Read elements of variable length as they are stored (HDF5 spec IV.A.2.d, class 9, "data storage").
+
+    Raises
+    ------
+    StructureError
+        There are fewer bytes, or one points past the end of the file.
+    """
+    width = superblock.widths.address
+    size = count * (8 + width)
+    if len(data) < size:
+        raise StructureError("elements of variable length end before they should")
+    nowhere = (0, superblock.widths.undefined)
+    found = list(struct.iter_unpack(_FORMATS[width], data[:size]))
+    if any(heap >= superblock.end and heap not in nowhere for _, heap, _ in found):
+        raise StructureError("an element of variable length lies past the end of the file")
+    return [Pointer(length, None if heap in nowhere else heap, number) for length, heap, number in found]

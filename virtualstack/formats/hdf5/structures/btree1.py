@@ -1,0 +1,363 @@
+"""Version 1 B-trees of chunks (HDF5 spec III.A.1): the index of layout messages up to version 3; no checksums."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from operator import lt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.formats.hdf5.structures.checks import check, unsigned
+from virtualstack.formats.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder
+from virtualstack.formats.hdf5.structures.columns import read_column
+from virtualstack.formats.hdf5.structures.requests import Blocks, OutsideError, Parse, Span, StructureError, read_span
+from virtualstack.formats.hdf5.structures.rounds import SLICE_BYTES, check_places, read_in_rounds
+from virtualstack.manifests.encoding import c_strides
+
+__all__ = ["read_btree1"]
+
+_CHUNKS = 1  # the type of a tree
+_LEVEL, _COUNT = 5, 6  # where a node says its level, and the number of its entries
+_FEW = 8  # chunks or nodes for which numbers of Python are faster than arrays
+_NODES = "nodes of a B-tree"
+_NO_PLACE = "a key of a B-tree of chunks is no place of a chunk"
+_LEAF, _ABOVE_LEAVES = b"TREE" + bytes([_CHUNKS, 0]), b"TREE" + bytes([_CHUNKS, 1])
+
+
+def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
+    """List the chunks in a version 1 B-tree.
+
+    Parameters
+    ----------
+    space
+        Of the dataset.
+    address
+        Of the root node.
+    k
+        Half of the most entries of a node.
+
+    Raises
+    ------
+    StructureError
+        A node is none of such a tree or lies outside of the file, or a chunk is wrong.
+    """
+    nodes = _Nodes(space, k)
+    root = yield from read_span(address, nodes.size)
+    level, count = root[_LEVEL], unsigned(root, _COUNT, 2)
+    if level == 0 and count <= _FEW:
+        return nodes.few_chunks(root)
+    if level == 0 and not nodes.entry % 8:
+        return nodes.some_chunks([root])
+    if level == 1 and count <= _FEW and count * nodes.size <= SLICE_BYTES and not nodes.entry % 8:
+        children, keys = nodes.few_children(root)
+        check_places([Blocks(np.array([address, *children]), nodes.size)], space.end, _NODES)
+        return nodes.some_chunks((yield [Span(child, nodes.size) for child in children]), keys)
+    places = [Blocks(np.array([address]), nodes.size)]
+    bounds = None
+    for below in range(level, 0, -1):
+        addresses, bounds = yield from _read_children(nodes, places[-1], below, bounds)
+        places.append(Blocks(addresses, nodes.size))
+        check_places(places, space.end, _NODES)
+    builder = TableBuilder(space, len(places[-1].addresses) * nodes.most)
+    edges = _Edges([], [])
+    yield from read_in_rounds(places[-1:], lambda _number, _first, raw: nodes.add_chunks(raw, edges, builder))
+    nodes.check_edges(edges, bounds)
+    builder.check_increasing()
+    return builder.finish()
+
+
+class _Bounds(NamedTuple):
+    """The keys left and right of some nodes, in the node above: all that is in a node lies between them.
+
+    The HDF5 library finds a chunk by these keys, and takes it for one that was never written where they lead elsewhere.
+
+    Parameters
+    ----------
+    left, right
+        Shape ``(n, axes + 1)``, in elements; the last number is an offset within an element.
+    """
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+
+
+class _Edges(NamedTuple):
+    """The keys at the edges of leaves: they are checked all at once, as a slice of leaves has few.
+
+    Parameters
+    ----------
+    keys
+        Of the first and of the last chunk, and behind it: each of shape ``(3, n, axes + 1)``.
+    counts
+        Chunks of each leaf: each of shape ``(n,)``.
+    """
+
+    keys: list[NDArray[np.int64]]
+    counts: list[NDArray[np.int64]]
+
+
+def _part(bounds: _Bounds | None, first: int, n: int) -> _Bounds | None:
+    return None if bounds is None else _Bounds(*(keys[first : first + n] for keys in bounds))
+
+
+def _read_children(
+    nodes: _Nodes, places: Blocks, level: int, bounds: _Bounds | None
+) -> Parse[tuple[NDArray[np.int64], _Bounds]]:
+    found: list[tuple[NDArray[np.int64], _Bounds]] = []
+    yield from read_in_rounds(
+        [places], lambda _, first, raw: found.append(nodes.children(raw, level, _part(bounds, first, len(raw))))
+    )
+    children = np.concatenate([addresses for addresses, _ in found])
+    return children, _Bounds(*(np.concatenate(keys) for keys in zip(*(keys for _, keys in found), strict=True)))
+
+
+def _check_order(before: NDArray[np.int64], after: NDArray[np.int64], *, may_be_equal: bool = False) -> None:
+    """Check that keys come before others, row by row: by the first axis along which they differ.
+
+    Parameters
+    ----------
+    before, after
+        Shape ``(n, axes + 1)``.
+    """
+    differ = before != after
+    axis = differ.argmax(axis=1)
+    row = np.arange(len(before))
+    is_right = before[row, axis] < after[row, axis]
+    if may_be_equal:
+        is_right |= ~differ.any(axis=1)
+    check(bool(is_right.all()), "keys of a B-tree of chunks are out of order")
+
+
+class _Nodes:
+    """The form of the nodes of one tree.
+
+    Attributes
+    ----------
+    most
+        Entries that a node has room for.
+    entry, size
+        Bytes of an entry, and of a node.
+    """
+
+    def __init__(self, space: ChunkSpace, k: int) -> None:
+        self._space = space
+        self._key = 8 + 8 * (len(space.grid) + 1)  # size, mask, and an offset for each axis and within an element
+        self._axes = struct.Struct(f"<{len(space.grid) + 1}Q")
+        self._steps = (*space.layout.chunk, space.layout.element_size)
+        self._divisors = np.array(self._steps, np.uint64)[:, None]
+        self._weights = np.array(c_strides(space.grid))
+        # an unlimited axis has no more elements than numbers of 64 bits with a sign count
+        self._limits = [
+            -(-(1 << 63) // n) if most is None else most
+            for n, most in zip(space.layout.chunk, space.max_grid, strict=True)
+        ]
+        self._head = 8 + 2 * space.widths.address
+        self.entry = self._key + space.widths.address
+        self.most = 2 * k
+        self.size = self._head + self.most * self.entry + self._key
+
+    def children(self, raw: NDArray[np.uint8], level: int, bounds: _Bounds | None) -> tuple[NDArray[np.int64], _Bounds]:
+        """Give the addresses of the nodes below some nodes, and the keys beside them."""
+        entries, counts = self._entries(raw, level)
+        check(int(counts.min()) > 0, "a node of a B-tree that is no leaf has no entries")
+        for _ in self._places(entries):
+            pass  # keys are checked as they are read
+        left = self._keys(entries)
+        ends = np.cumsum(counts)
+        right = np.empty_like(left)
+        right[:-1] = left[1:]
+        right[ends - 1] = last = self._keys_at(raw, counts)
+        self._check_places(last)
+        _check_order(left, right)
+        if bounds is not None:
+            _check_order(bounds.left, left[ends - counts], may_be_equal=True)
+            _check_order(last, bounds.right, may_be_equal=True)
+        return self._column(entries, self._key, self._space.widths.address), _Bounds(left, right)
+
+    def few_children(self, body: bytes) -> tuple[list[int], list[tuple[int, ...]]]:
+        """Give the addresses of the leaves below a node, and the keys between them; as `children` does."""
+        check(body[:_COUNT] == _ABOVE_LEAVES, "a node of a B-tree of chunks does not begin as one")
+        count = unsigned(body, _COUNT, 2)
+        check(0 < count <= self.most, f"a node of a B-tree has {count} entries, at most {self.most}")
+        places = range(self._head, self._head + count * self.entry, self.entry)
+        keys = [self._checked_key(body, at) for at in (*places, places.stop)]
+        check(not any(key[-1] for key in keys[:-1]), "a chunk begins in the middle of an element")
+        check(all(map(lt, keys, keys[1:])), "keys of a B-tree of chunks are out of order")
+        width = self._space.widths.address
+        return [min(unsigned(body, at + self._key, width), (1 << 63) - 1) for at in places], keys
+
+    def _checked_key(self, body: bytes, at: int) -> tuple[int, ...]:
+        key = self._axes.unpack_from(body, at + 8)
+        for start, step in zip(key, self._steps, strict=True):
+            if start % step:
+                raise StructureError(_NO_PLACE)
+        return key
+
+    def add_chunks(self, raw: NDArray[np.uint8], edges: _Edges, builder: TableBuilder) -> None:
+        """Add the chunks of some leaves; the keys at their edges are left to `check_edges`."""
+        (entries, counts), space = self._entries(raw, 0), self._space
+        last = np.maximum(counts - 1, 0)
+        edges.keys.append(self._keys_at(raw, np.stack([np.zeros_like(last), last, counts])))
+        edges.counts.append(counts)
+        if not len(entries):
+            return
+        length, mask = self._column(entries, 0, 4), self._column(entries, 4, 4)
+        if not space.is_filtered:
+            check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has not its size")
+        cell, is_inside = space.cells_at(self._places(entries))
+        if is_inside is not None:  # the builder sees only those inside
+            keys = self._keys(entries)
+            _check_order(keys[:-1], keys[1:])
+        offset = self._column(entries, self._key, space.widths.address)
+        if space.is_filtered:
+            builder.add(cell, is_inside, offset, length, mask)
+        else:
+            builder.add(cell, is_inside, offset, None, None)
+
+    def check_edges(self, edges: _Edges, bounds: _Bounds | None) -> None:
+        """Check the keys at the edges of leaves against each other, and against those of the nodes above."""
+        first, last, behind = np.concatenate(edges.keys, axis=1)
+        self._check_places(behind)
+        used = np.flatnonzero(np.concatenate(edges.counts))
+        _check_order(last[used], behind[used])
+        if bounds is not None:
+            _check_order(bounds.left[used], first[used], may_be_equal=True)
+            _check_order(last[used], bounds.right[used])
+
+    def some_chunks(self, leaves: Sequence[bytes], keys: Sequence[tuple[int, ...]] | None = None) -> ChunkTable:
+        """List the chunks of a tree of some leaves, with entries of whole 8 bytes; the rules are those of `add_chunks`.
+
+        For some hundred chunks, calls of numpy cost more than what they do: these are fewer.
+
+        Parameters
+        ----------
+        leaves
+            Bytes of the nodes.
+        keys
+            Between them, one more than there are leaves.
+        """
+        parts = []
+        for number, leaf in enumerate(leaves):
+            check(leaf[:_COUNT] == _LEAF, "a node of a B-tree of chunks does not begin as one")
+            count = unsigned(leaf, _COUNT, 2)
+            check(count <= self.most, f"a node of a B-tree has {count} entries, more than {self.most}")
+            end = self._head + count * self.entry
+            behind = self._checked_key(leaf, end)
+            if count:
+                last = self._axes.unpack_from(leaf, end - self.entry + 8)
+                is_between = keys is None or (
+                    keys[number] <= self._axes.unpack_from(leaf, self._head + 8) and last < keys[number + 1]
+                )
+                check(last < behind and is_between, "keys of a B-tree of chunks are out of order")
+            parts.append(leaf[self._head : end])
+        table = np.frombuffer(b"".join(parts), "<i8").reshape(-1, self.entry // 8)
+        builder = TableBuilder(self._space, len(table))
+        if len(table):
+            self._add_rows(table, builder)
+        builder.check_increasing()
+        return builder.finish()
+
+    def _add_rows(self, table: NDArray[np.int64], builder: TableBuilder) -> None:
+        """Add chunks given as rows of 8-byte numbers: size and mask, starts, address."""
+        space, columns = self._space, np.ascontiguousarray(table.T)  # operations on rows of numbers are the fast ones
+        starts = columns[1:-1].view(np.uint64)  # negative ones are the greatest
+        places = starts // self._divisors
+        lasts = places[:-1].max(axis=1).tolist()
+        check(all(map(lt, lasts, self._limits)), "a chunk lies outside of the greatest shape")
+        check(not np.count_nonzero(starts[-1]), "a chunk begins in the middle of an element")
+        check(not np.count_nonzero(places * self._divisors != starts), "a chunk begins in the middle of another one")
+        is_inside = None
+        if not all(map(lt, lasts, space.grid)):
+            is_inside = (places[:-1] < np.array(space.grid, np.uint64)[:, None]).all(axis=0)
+            keys = starts.view(np.int64).T
+            _check_order(keys[:-1], keys[1:])
+        cell = self._weights @ places[:-1].view(np.int64)
+        sizes = columns[0].view("<u4")
+        length = sizes[::2].astype(np.int64)
+        if space.is_filtered:
+            builder.add(cell, is_inside, columns[-1], length, sizes[1::2])
+        else:
+            check(bool((length == space.layout.chunk_bytes).all()), "a chunk without filters has not its size")
+            builder.add(cell, is_inside, columns[-1], None, None)
+
+    def few_chunks(self, body: bytes) -> ChunkTable:
+        """List the chunks of a tree of one leaf, number by number; the rules are those of `add_chunks`."""
+        space = self._space
+        check(body[:6] == _LEAF, "a node of a B-tree of chunks does not begin as one")
+        axes = f"{len(space.grid) + 1}Q"
+        count, key = body[_COUNT], struct.Struct(f"<II{axes}")
+        check(count <= self.most, f"a node of a B-tree has {count} entries, more than {self.most}")
+        rows: list[tuple[int, int, int, int]] = []
+        before: tuple[int, ...] = ()
+        for at in range(self._head, self._head + count * self.entry, self.entry):
+            length, mask, *starts = key.unpack_from(body, at)
+            offset = unsigned(body, at + self._key, space.widths.address)
+            check(starts[-1] == 0, "a chunk begins in the middle of an element")
+            cell, is_inside = 0, True
+            for start, n, limit, n_cells in zip(starts, space.layout.chunk, self._limits, space.grid, strict=False):
+                place, rest = divmod(start, n)
+                check(rest == 0, "a chunk begins in the middle of another one")
+                check(place < limit, "a chunk lies outside of the greatest shape")
+                is_inside &= place < n_cells
+                cell = cell * n_cells + place
+            check(space.is_filtered or length == space.layout.chunk_bytes, "a chunk without filters has not its size")
+            check(length > 0, "a chunk has no bytes")
+            if offset + length > space.end:
+                raise OutsideError("a chunk lies past the end of the file")
+            check(before < tuple(starts), "chunks are out of order, or two for one place")
+            before = tuple(starts)
+            if is_inside:
+                rows.append((cell, offset, length, mask if space.is_filtered else 0))
+        behind = self._checked_key(body, self._head + count * self.entry)
+        check(before < behind, "keys of a B-tree of chunks are out of order")
+        table = np.array(rows, np.int64).reshape(-1, 4).T
+        return ChunkTable(cell=table[0], offset=table[1], length=table[2], mask=table[3].astype(np.uint32))
+
+    def _places(self, entries: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
+        """Give where chunks begin, in chunks."""
+        for axis, n in enumerate(self._space.layout.chunk):
+            start = self._column(entries, 8 + 8 * axis, 8)
+            if n & (n - 1):
+                place = start // n
+                rest = start - place * n
+            else:
+                place, rest = start >> n.bit_length() - 1, start & n - 1
+            check(not rest.any(), "a chunk begins in the middle of another one")
+            yield place
+        check(not self._column(entries, self._key - 8, 8).any(), "a chunk begins in the middle of an element")
+
+    def _column(self, entries: NDArray[np.uint8], at: int, width: int) -> NDArray[np.int64]:
+        return read_column(entries, at, width, (len(entries),), (self.entry,))
+
+    def _keys(self, entries: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Give where chunks begin: shape ``(n, axes + 1)``, in elements."""
+        n = len(self._steps)
+        columns = [self._column(entries, 8 + 8 * axis, 8) for axis in range(n)]
+        return np.stack(columns, axis=1)
+
+    def _entries(self, raw: NDArray[np.uint8], level: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Check the heads of nodes; give their entries, shape ``(n, bytes of an entry)``, and how many each holds."""
+        head = np.ndarray((len(raw),), "<u8", raw, 0, (self.size,))
+        expected = int.from_bytes(b"TREE" + bytes([_CHUNKS, level]), "little")
+        check(bool((head & 0xFFFF_FFFF_FFFF == expected).all()), "a node of a B-tree of chunks does not begin as one")
+        counts = (head >> 48).astype(np.int64)
+        fullest, emptiest = int(counts.max()), int(counts.min())
+        check(fullest <= self.most, f"a node of a B-tree has {fullest} entries, more than {self.most}")
+        slots = np.ndarray((len(raw), fullest), f"V{self.entry}", raw, self._head, (self.size, self.entry))
+        used = slots if emptiest == fullest else slots[np.arange(fullest) < counts[:, None]]
+        return np.ascontiguousarray(used).reshape(-1).view(np.uint8).reshape(-1, self.entry), counts
+
+    def _keys_at(self, raw: NDArray[np.uint8], number: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give keys of nodes by their numbers: of shape ``(..., n)`` for n nodes, the axes come last."""
+        width = self._key - 8
+        windows = np.ndarray((raw.size - width + 1,), f"V{width}", raw, 0, (1,))
+        keys = windows[number * self.entry + (np.arange(len(raw)) * self.size + self._head + 8)]
+        axes: NDArray[np.int64] = keys.view("<i8").reshape(*number.shape, len(self._steps))
+        return axes
+
+    def _check_places(self, keys: NDArray[np.int64]) -> None:
+        is_place = int(keys.min()) >= 0 and not (keys.view(np.uint64) % np.array(self._steps, np.uint64)).any()
+        check(is_place, _NO_PLACE)

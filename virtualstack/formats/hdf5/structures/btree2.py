@@ -1,0 +1,234 @@
+"""Version 2 B-trees: records of one size, sorted, in nodes of one size (HDF5 spec III.A.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.formats.hdf5.structures.checks import check, check_signature, unsigned, verified
+from virtualstack.formats.hdf5.structures.checksum import verify_blocks
+from virtualstack.formats.hdf5.structures.columns import read_column
+from virtualstack.formats.hdf5.structures.requests import Blocks, Parse, StructureError, Widths, read_span
+from virtualstack.formats.hdf5.structures.rounds import check_places, read_in_rounds
+
+__all__ = ["BTree2", "read_btree2", "read_records", "scan_records"]
+
+_PREFIX, _CHECKSUM = 6, 4  # of a node: signature, version and type; and behind its records and pointers
+_MAX_END = (1 << 63) - 1
+
+
+class _Level(NamedTuple):
+    """Nodes of one level: how many records fit, and bytes of the two numbers of records behind each address."""
+
+    most: int
+    count_width: int
+    total_width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BTree2:
+    """What the header of a version 2 B-tree says.
+
+    Parameters
+    ----------
+    kind
+        Type of the records.
+    node_size, record_size
+        Bytes.
+    root
+        Address of the root node; ``None`` where there are no records.
+    n_root, n_records
+        Records in the root node, and in the whole tree.
+    levels
+        From the leaves to the root.
+    """
+
+    kind: int
+    node_size: int
+    record_size: int
+    root: int | None
+    n_root: int
+    n_records: int
+    levels: tuple[_Level, ...]
+
+
+def read_records(address: int, kind: int, widths: Widths) -> Parse[list[bytes]]:
+    """Read all records of a tree of little size.
+
+    Parameters
+    ----------
+    address
+        Of the header.
+    kind
+        Type of the records that there must be.
+
+    Raises
+    ------
+    StructureError
+        The tree is damaged.
+    """
+    tree = yield from read_btree2(address, kind, widths)
+    if tree.root is not None and len(tree.levels) == 1:
+        return (yield from _read_leaf(tree, tree.root))
+    found: list[bytes] = []
+
+    def keep(records: NDArray[np.uint8]) -> None:
+        found.extend(record.tobytes() for record in records)
+
+    yield from scan_records(tree, widths, _MAX_END, keep)
+    return found
+
+
+def _read_leaf(tree: BTree2, root: int) -> Parse[list[bytes]]:
+    """Read the records of a tree of one node."""
+    n, size = tree.n_records, tree.record_size
+    check(n == tree.n_root <= tree.levels[0].most, "a B-tree has another number of records than its header says")
+    body = verified((yield from read_span(root, _PREFIX + n * size + _CHECKSUM)))
+    check_signature(body, b"BTLF", 0)
+    check(body[5] == tree.kind, f"a node of a B-tree has records of type {body[5]}")
+    return [body[at : at + size] for at in range(_PREFIX, _PREFIX + n * size, size)]
+
+
+def read_btree2(address: int, kind: int, widths: Widths) -> Parse[BTree2]:
+    """Read the header of a tree; see `read_records`."""
+    body = verified((yield from read_span(address, 22 + widths.address + widths.length)))
+    check_signature(body, b"BTHD", 0)
+    check(body[5] == kind, f"a B-tree has records of type {body[5]}, where they should be of type {kind}")
+    node_size, record_size, depth = unsigned(body, 6, 4), unsigned(body, 10, 2), unsigned(body, 12, 2)
+    at = 16 + widths.address
+    root, n_root, n_records = (
+        unsigned(body, 16, widths.address),
+        unsigned(body, at, 2),
+        unsigned(body, at + 2, widths.length),
+    )
+    check(record_size > 0, "a B-tree has records of no bytes")
+    # Every node above the leaves has a record and two children at least.
+    check(depth <= (n_records + 1).bit_length() - 1, f"a B-tree of {n_records} records has a depth of {depth}")
+    is_empty = root == widths.undefined
+    check(is_empty == (n_records == 0), f"a B-tree of {n_records} records is {'' if is_empty else 'not '}empty")
+    return BTree2(
+        kind=kind,
+        node_size=node_size,
+        record_size=record_size,
+        root=None if is_empty else root,
+        n_root=n_root,
+        n_records=n_records,
+        levels=_levels(node_size, record_size, depth, widths),
+    )
+
+
+def _levels(node_size: int, record_size: int, depth: int, widths: Widths) -> tuple[_Level, ...]:
+    room = node_size - _PREFIX - _CHECKSUM
+    leaf = room // record_size
+    levels, most_below, total_width = [_Level(leaf, 0, 0)], leaf, 0
+    for _ in range(depth):
+        # HDF5 spec III.A.2, internal node: the numbers have as many bytes as the greatest one that may be there needs
+        pointer = widths.address + _byte_width(leaf) + total_width
+        most = (room - pointer) // (record_size + pointer)
+        check(most > 0 and total_width <= 8, f"a B-tree with nodes of {node_size} bytes has a depth of {depth}")
+        levels.append(_Level(most, _byte_width(leaf), total_width))
+        most_below = (most + 1) * most_below + most
+        total_width = _byte_width(most_below)
+    return tuple(levels)
+
+
+def _byte_width(number: int) -> int:
+    return max(1, (number.bit_length() + 7) // 8)
+
+
+def scan_records(tree: BTree2, widths: Widths, end: int, use: Callable[[NDArray[np.uint8]], None]) -> Parse[None]:
+    """Hand all records of a tree to a function, piece by piece, in no order.
+
+    Parameters
+    ----------
+    tree
+        Its header.
+    end
+        Bytes of the file after the user block.
+    use
+        Is given an array of shape ``(n, record_size)``, C-contiguous, n at least 1.
+
+    Raises
+    ------
+    StructureError
+        A node is damaged or lies outside of the file, or there are more or fewer records than the header says.
+    """
+    if tree.root is None:
+        return
+    check(tree.root <= _MAX_END, "a B-tree lies past the end of the file")
+    addresses, counts = np.array([tree.root]), np.array([tree.n_root])
+    nodes: list[Blocks] = []
+    n_found = 0
+    for depth in range(len(tree.levels) - 1, -1, -1):
+        level = tree.levels[depth]
+        check(int(counts.max()) <= level.most, "a node of a B-tree has more records than fit in")
+        check(not depth or int(counts.min()) > 0, "a node of a B-tree has no records")
+        nodes.append(Blocks(addresses, tree.node_size))
+        check_places(nodes, end, "nodes of a B-tree")
+        n_found += int(counts.sum())
+        check(n_found <= tree.n_records, "a B-tree has more records than its header says")
+        reader = _Nodes(tree, widths, depth, counts, use)
+        yield from read_in_rounds([Blocks(addresses, reader.size)], reader.read)
+        addresses, counts = reader.children()
+    check(n_found == tree.n_records, "a B-tree has fewer records than its header says")
+
+
+class _Nodes:
+    """Reads the nodes of one level."""
+
+    def __init__(
+        self,
+        tree: BTree2,
+        widths: Widths,
+        depth: int,
+        counts: NDArray[np.int64],
+        use: Callable[[NDArray[np.uint8]], None],
+    ) -> None:
+        self._record, self._kind, self._depth, self._counts, self._use = tree.record_size, tree.kind, depth, counts, use
+        self._level, self._address = tree.levels[depth], widths.address
+        self._pointer = widths.address + self._level.count_width + self._level.total_width if depth else 0
+        self._children: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        # No more than is used by the fullest node.
+        self.size = int(self._used(counts).max()) + _CHECKSUM
+
+    def _used(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        return _PREFIX + counts * self._record + (counts + 1) * self._pointer
+
+    def read(self, number: int, first: int, nodes: NDArray[np.uint8], /) -> None:
+        counts = self._counts[first : first + len(nodes)]
+        head = np.frombuffer((b"BTIN" if self._depth else b"BTLF") + bytes([0, self._kind]), np.uint8)
+        if (nodes[:, :_PREFIX] != head).any():
+            raise StructureError("a node of a B-tree does not begin as one")
+        verify_blocks(nodes, self._used(counts), "a node of a B-tree")
+        if self._depth:
+            self._read_pointers(nodes, counts)
+        if most := int(counts.max()):
+            shape, strides = (len(nodes), most), (nodes.shape[1], self._record)
+            records = np.ndarray(shape, f"V{self._record}", nodes, _PREFIX, strides)
+            used = records[np.arange(most) < counts[:, None]] if int(counts.min()) < most else records
+            self._use(np.ascontiguousarray(used).reshape(-1).view(np.uint8).reshape(-1, self._record))
+
+    def _read_pointers(self, nodes: NDArray[np.uint8], counts: NDArray[np.int64]) -> None:
+        places = []  # of the pointers, in order
+        for row, count in enumerate(counts.tolist()):
+            at = row * nodes.shape[1] + _PREFIX + count * self._record
+            places.append(at + np.arange(count + 1) * self._pointer)
+        flat = nodes.reshape(-1)
+        pointers = flat[np.concatenate(places)[:, None] + np.arange(self._pointer)]
+        n = len(pointers)
+        padded = np.zeros((n, self._pointer + 8), np.uint8)
+        padded[:, : self._pointer] = pointers
+        step = (padded.shape[1],)
+        addresses = read_column(padded, 0, self._address, (n,), step)
+        below = read_column(padded, self._address, self._level.count_width, (n,), step)
+        self._children.append((addresses, below))
+
+    def children(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give the addresses of the nodes below, and how many records each has."""
+        addresses, counts = zip(*self._children, strict=True) if self._children else ((), ())
+        none = np.zeros(0, np.int64)
+        return np.concatenate([none, *addresses]), np.concatenate([none, *counts])

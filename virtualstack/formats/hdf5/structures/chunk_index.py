@@ -1,0 +1,107 @@
+"""Where the chunks of a dataset lie, from the bytes of its chunk index of any kind."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.formats.hdf5.structures.btree1 import read_btree1
+from virtualstack.formats.hdf5.structures.btree2_chunks import read_btree2_chunks
+from virtualstack.formats.hdf5.structures.checks import check
+from virtualstack.formats.hdf5.structures.chunk_table import (
+    ChunkSpace,
+    ChunkTable,
+    TableBuilder,
+    chunk_space,
+    empty_table,
+)
+from virtualstack.formats.hdf5.structures.extensible_array import read_extensible_array
+from virtualstack.formats.hdf5.structures.fixed_array import read_fixed_array
+from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout
+from virtualstack.formats.hdf5.structures.requests import Parse, Widths
+
+__all__ = ["ChunkTable", "read_chunk_index"]
+
+
+def read_chunk_index(
+    layout: ChunkedLayout,
+    shape: tuple[int, ...],
+    maxshape: tuple[int | None, ...],
+    *,
+    is_filtered: bool,
+    btree1_k: int,
+    widths: Widths,
+    end: int,
+) -> Parse[ChunkTable]:
+    """List the allocated chunks of a dataset.
+
+    Chunks outside of the current shape are left out, as are those that were never allocated.
+
+    Parameters
+    ----------
+    layout
+        Of the dataset.
+    shape, maxshape
+        Elements; ``None`` in `maxshape` is an unlimited axis.
+    is_filtered
+        Whether the dataset has a filter pipeline.
+    btree1_k
+        Half of the most entries in a node of a version 1 B-tree of chunks: the "indexed storage internal node K" of
+        the superblock.
+    end
+        Bytes of the file after the user block.
+
+    Raises
+    ------
+    StructureError
+        The index contradicts the format, the layout or the size of the file, or is of a form not known here.
+    """
+    space = chunk_space(layout, shape, maxshape, is_filtered=is_filtered, widths=widths, end=end)
+    address = layout.address
+    if address is None or not space.n_cells:
+        return empty_table()
+    match layout.index:
+        case "btree1":
+            return (yield from read_btree1(space, address, btree1_k))
+        case "single":
+            return _single_chunk(space, address)
+        case "implicit":
+            return _implicit_index(space, address)
+        case "fixed":
+            return (yield from read_fixed_array(space, address))
+        case "extensible":
+            return (yield from read_extensible_array(space, address))
+        case "btree2":
+            return (yield from read_btree2_chunks(space, address))
+
+
+def _single_chunk(space: ChunkSpace, address: int) -> ChunkTable:
+    """Give the one chunk that the layout message itself points to (HDF5 spec VII.A)."""
+    size, mask = space.layout.single_size, space.layout.single_mask
+    check(space.max_grid == (1,) * len(space.grid), f"a single chunk is for a grid of {space.max_grid} chunks")
+    check((size is not None) == space.is_filtered, "a single chunk has a size without filters, or filters and no size")
+    builder = TableBuilder(space, 1)
+    cell = np.zeros(1, np.int64)
+    if size is None:
+        builder.add(cell, None, _bounded(address), None, None)
+    else:
+        builder.add(cell, None, _bounded(address), _bounded(size), np.array([mask], np.int64))
+    return builder.finish()
+
+
+def _bounded(number: int) -> NDArray[np.int64]:
+    return np.array([min(number, (1 << 63) - 1)], np.int64)
+
+
+def _implicit_index(space: ChunkSpace, address: int) -> ChunkTable:
+    """Give chunks that follow each other in the order of the maximum grid (HDF5 spec VII.B)."""
+    check(not space.is_filtered, "a dataset with filters has an implicit chunk index")
+    n, size = math.prod(space.limited_grid("an implicit chunk index")), space.layout.chunk_bytes
+    check(address + n * size <= space.end, "the chunks of an implicit chunk index lie past the end of the file")
+    number = np.arange(n)
+    builder = TableBuilder(space, n)
+    cell, is_inside = space.cells_numbered(number, range(len(space.grid)))
+    builder.add(cell, is_inside, address + number * size, None, None)
+    return builder.finish()

@@ -1,0 +1,320 @@
+"""The chunks of a dataset: what every kind of chunk index says, and the rules that hold for all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout
+from virtualstack.formats.hdf5.structures.requests import OutsideError, StructureError, Widths
+
+__all__ = ["ChunkSpace", "ChunkTable", "TableBuilder", "chunk_space", "empty_table"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkTable:
+    """Allocated chunks of a dataset, in any order, no two for one cell; all arrays of shape ``(n_chunks,)``.
+
+    Parameters
+    ----------
+    cell
+        C-order index in the chunk grid of the current shape.
+    offset, length
+        Bytes, the offset from the end of the user block.
+    mask
+        Bit i is set where filter i was left out.
+    """
+
+    cell: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    mask: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkSpace:
+    """What is known of the chunks of a dataset before their index is read.
+
+    Parameters
+    ----------
+    layout
+        Of the dataset.
+    shape
+        Elements.
+    grid, max_grid
+        Chunks along each axis, of the current and of the maximum shape; ``None`` for an unlimited axis.
+    is_filtered
+        Whether there is a filter pipeline.
+    widths
+        Of addresses and lengths.
+    end
+        Bytes of the file after the user block.
+    """
+
+    layout: ChunkedLayout
+    shape: tuple[int, ...]
+    grid: tuple[int, ...]
+    max_grid: tuple[int | None, ...]
+    is_filtered: bool
+    widths: Widths
+    end: int
+
+    @property
+    def n_cells(self) -> int:
+        """Cells of the current grid."""
+        return math.prod(self.grid)
+
+    @property
+    def size_width(self) -> int:
+        """Bytes of the size of a filtered chunk, in all indexes but version 1 B-trees.
+
+        Layout messages of version 4 take one byte more than the size of an unfiltered chunk needs; version 5 takes
+        the width of lengths.
+        """
+        if self.layout.version >= 5:
+            return self.widths.length
+        return min(8, 1 + (self.layout.chunk_bytes.bit_length() + 7) // 8)
+
+    @property
+    def entry_size(self) -> int:
+        """Bytes of an element of a fixed or extensible array: an address; if filtered, the size and the mask too."""
+        return self.widths.address + (self.size_width + 4 if self.is_filtered else 0)
+
+    def limited_grid(self, index: str) -> tuple[int, ...]:
+        """Give the maximum grid; `StructureError`, naming the kind of index, where an axis is unlimited."""
+        limited = tuple(n for n in self.max_grid if n is not None)
+        if len(limited) < len(self.max_grid):
+            raise StructureError(f"a dataset with {index} has an unlimited axis")
+        return limited
+
+    def cells_at(self, coordinates: Iterable[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.bool] | None]:
+        """Give the cells of chunks from their places in the grid.
+
+        Parameters
+        ----------
+        coordinates
+            For each axis, shape ``(n,)``, n at least 1, in chunks.
+
+        Returns
+        -------
+        cell
+            Shape ``(n,)``.
+        is_inside
+            Which of them lie in the current shape; ``None`` for all.
+
+        Raises
+        ------
+        StructureError
+            One lies outside of the maximum shape.
+        """
+        cell: NDArray[np.int64] | None = None
+        is_inside: NDArray[np.bool] | None = None
+        for axis, place in enumerate(coordinates):
+            greatest, most = int(place.view(np.uint64).max()), self.max_grid[axis]  # negative ones are the greatest
+            if greatest >= (1 << 63 if most is None else most):
+                raise StructureError("the chunk index has a chunk outside of the greatest shape of the dataset")
+            if greatest >= self.grid[axis]:
+                below = place < self.grid[axis]
+                is_inside = below if is_inside is None else is_inside & below
+            stride = math.prod(self.grid[axis + 1 :])
+            weighted = place * stride if stride > 1 else place
+            cell = weighted if cell is None else cell + weighted
+        if cell is None:
+            raise StructureError("a dataset without axes has chunks")
+        return cell, is_inside
+
+    def cells_numbered(
+        self, number: NDArray[np.int64], order: Sequence[int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool] | None]:
+        """Give the cells of chunks from their numbers in the maximum grid; see `cells_at`.
+
+        Parameters
+        ----------
+        number
+            Shape ``(n,)``, n at least 1, not negative, and inside of the maximum shape.
+        order
+            The axes, from the one that varies slowest, the others in order.
+        """
+        if order[0] == 0 and self.max_grid[1:] == self.grid[1:]:
+            return number, (number < self.n_cells if int(number.max()) >= self.n_cells else None)
+        places: dict[int, NDArray[np.int64]] = {}
+        for axis in reversed(order[1:]):
+            length = min(self.max_grid[axis] or 0, (1 << 63) - 1)
+            slower = number // length
+            places[axis] = number - slower * length
+            number = slower
+        places[order[0]] = number
+        return self.cells_at(places[axis] for axis in range(len(order)))
+
+
+def chunk_space(
+    layout: ChunkedLayout,
+    shape: tuple[int, ...],
+    maxshape: tuple[int | None, ...],
+    *,
+    is_filtered: bool,
+    widths: Widths,
+    end: int,
+) -> ChunkSpace:
+    """Put together what is known of chunks, and check that it does not contradict itself.
+
+    Raises
+    ------
+    StructureError
+        The layout has other axes than the shape, or the grid 2^63 cells or more.
+    """
+    if not len(layout.chunk) == len(shape) == len(maxshape):
+        raise StructureError(f"chunks have {len(layout.chunk)} axes, the dataset has {len(shape)}")
+    if any(most is not None and most < n for n, most in zip(shape, maxshape, strict=True)):
+        raise StructureError(f"the dataset has the shape {shape}, at most {maxshape}")
+    if widths.address not in (2, 4, 8) or widths.length not in (2, 4, 8):
+        raise StructureError(f"addresses of {widths.address} and lengths of {widths.length} bytes are not read here")
+    grid = tuple(-(-n // c) for n, c in zip(shape, layout.chunk, strict=True))
+    if math.prod(grid) >= 1 << 63:
+        raise StructureError(f"the dataset has a grid of {grid} chunks")
+    return ChunkSpace(
+        layout=layout,
+        shape=shape,
+        grid=grid,
+        max_grid=tuple(None if n is None else -(-n // c) for n, c in zip(maxshape, layout.chunk, strict=True)),
+        is_filtered=is_filtered,
+        widths=widths,
+        end=end,
+    )
+
+
+def empty_table() -> ChunkTable:
+    """Give the table of a dataset without chunks."""
+    none = np.zeros(0, np.int64)
+    return ChunkTable(cell=none, offset=none, length=none, mask=np.zeros(0, np.uint32))
+
+
+class TableBuilder:
+    """Collects chunks as they are found.
+
+    Parameters
+    ----------
+    space
+        Of the dataset.
+    capacity
+        The greatest number of chunks that there may be; memory is taken as they come.
+    """
+
+    def __init__(self, space: ChunkSpace, capacity: int) -> None:
+        self._space = space
+        self._capacity = min(capacity, space.n_cells)
+        self._n = 0
+        self._columns: tuple[NDArray[Any], ...] = ()
+
+    def add(
+        self,
+        cell: NDArray[np.int64],
+        is_inside: NDArray[np.bool] | None,
+        offset: NDArray[np.int64],
+        length: NDArray[np.int64] | None,
+        mask: NDArray[np.int64] | None,
+    ) -> None:
+        """Add chunks.
+
+        Parameters
+        ----------
+        cell, offset
+            Shape ``(n,)``.
+        is_inside
+            Shape ``(n,)``, which ones are to be added; ``None`` for all.
+        length, mask
+            Shape ``(n,)``; ``None`` where there are no filters.
+
+        Raises
+        ------
+        StructureError
+            One has no bytes, or reaches past the end of the file, or there are more chunks than cells.
+        """
+        if is_inside is not None:
+            cell, offset = cell[is_inside], offset[is_inside]
+            length = None if length is None else length[is_inside]
+            mask = None if mask is None else mask[is_inside]
+        n = len(cell)
+        if not n:
+            return
+        if self._n + n > self._capacity:
+            raise StructureError("the chunk index has two chunks for one place")
+        self._check_bytes(offset, length)
+        columns: tuple[NDArray[Any], ...] = cell, offset
+        if length is not None and mask is not None:
+            self._check_edges(cell, length)
+            columns = cell, offset, length, mask.astype(np.uint32, copy=False)
+        if not self._n:
+            self._columns = columns  # as they are: most often there are no others
+        else:
+            if len(self._columns[0]) == self._n:
+                self._columns = tuple(map(self._enlarged, self._columns))
+            for place, column in zip(self._columns, columns, strict=True):
+                place[self._n : self._n + n] = column
+        self._n += n
+
+    def _enlarged(self, column: NDArray[Any]) -> NDArray[Any]:
+        place = np.empty(self._capacity, column.dtype)
+        place[: self._n] = column
+        return place
+
+    def _check_bytes(self, offset: NDArray[np.int64], length: NDArray[np.int64] | None) -> None:
+        end = self._space.end
+        if length is None:
+            least, last = self._space.layout.chunk_bytes, end - self._space.layout.chunk_bytes
+        else:
+            least, last = int(length.min()), end - int(length.max())
+        if least < 1:
+            raise StructureError("the chunk index has a chunk of no bytes")
+        greatest = int(offset.view(np.uint64).max())  # negative ones are the greatest
+        if greatest > last and (greatest > end or length is None or (offset > end - length).any()):
+            raise OutsideError("the chunk index has a chunk past the end of the file")
+
+    def _check_edges(self, cell: NDArray[np.int64], length: NDArray[np.int64]) -> None:
+        space = self._space
+        if not space.layout.leaves_edges_unfiltered:
+            return
+        for axis, (n, c) in enumerate(zip(space.shape, space.layout.chunk, strict=True)):
+            if n % c:
+                place = cell // math.prod(space.grid[axis + 1 :]) % space.grid[axis]
+                if (length[place == space.grid[axis] - 1] != space.layout.chunk_bytes).any():
+                    raise StructureError("the chunk index has a chunk without filters of another size than chunks have")
+
+    def check_increasing(self) -> None:
+        """Raise `StructureError` unless each cell lies behind the one before it."""
+        cell = self._cells()
+        if (cell[1:] <= cell[:-1]).any():
+            raise StructureError("the chunk index has chunks out of order, or two for one place")
+
+    def check_distinct(self) -> None:
+        """Raise `StructureError` where two chunks are for one cell."""
+        cell, n_cells = self._cells(), self._space.n_cells
+        if n_cells <= 8 * self._n:  # no more bytes than `cell` has
+            seen = np.zeros(n_cells, np.bool)
+            seen[cell] = True
+            n_distinct = int(np.count_nonzero(seen))
+        else:
+            in_order = np.sort(cell)
+            n_distinct = 1 + int(np.count_nonzero(in_order[1:] != in_order[:-1])) if self._n else 0
+        if n_distinct != self._n:
+            raise StructureError("the chunk index has two chunks for one place")
+
+    def finish(self) -> ChunkTable:
+        """Give the table; nothing may be added after that."""
+        n, space = self._n, self._space
+        if not n:
+            return empty_table()
+        for column in self._columns:
+            if len(column) > n:
+                column.resize(n, refcheck=False)
+        cell, offset, *filtered = self._columns
+        length, mask = filtered or (np.full(n, space.layout.chunk_bytes, np.int64), np.zeros(n, np.uint32))
+        return ChunkTable(cell=cell, offset=offset, length=length, mask=mask)
+
+    def _cells(self) -> NDArray[np.int64]:
+        return self._columns[0][: self._n] if self._n else np.zeros(0, np.int64)

@@ -1,0 +1,324 @@
+"""Extensible arrays of chunks (HDF5 spec VII.D): the index of datasets with one unlimited axis."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.formats.hdf5.structures.array_elements import add_elements, check_head
+from virtualstack.formats.hdf5.structures.checks import check, unsigned, verified
+from virtualstack.formats.hdf5.structures.checksum import verify_blocks
+from virtualstack.formats.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder, empty_table
+from virtualstack.formats.hdf5.structures.columns import read_column
+from virtualstack.formats.hdf5.structures.layout_message import ExtensibleArrayParameters
+from virtualstack.formats.hdf5.structures.requests import Blocks, Parse, Span, StructureError, read_span
+from virtualstack.formats.hdf5.structures.rounds import check_places, read_in_rounds
+
+__all__ = ["read_extensible_array"]
+
+_CHECKSUM = 4
+
+
+class _Group(NamedTuple):
+    """Data blocks of one size.
+
+    Parameters
+    ----------
+    n_blocks, n_elements
+        How many there may be, and elements of each.
+    first
+        Number of the very first element.
+    is_direct
+        Whether the index block points to them.
+    """
+
+    n_blocks: int
+    n_elements: int
+    first: int
+    is_direct: bool
+
+
+@functools.lru_cache(maxsize=8)
+def _groups(p: ExtensibleArrayParameters) -> tuple[tuple[_Group, ...], tuple[_Group, ...]]:
+    """Give the groups of data blocks that the index block points to, and those of super blocks."""
+    # HDF5 spec VII.D: super block u has 2^floor(u/2) data blocks of 2^ceil(u/2) times the least elements.
+    sizes = [(1 << u // 2, p.n_data_block << (u + 1) // 2) for u in range(p.n_bits - _log2(p.n_data_block) + 1)]
+    groups, first, n_direct = [], p.n_index_block, 2 * _log2(p.n_pointers)
+    for i, (n_blocks, n_elements) in enumerate(sizes):
+        groups.append(_Group(n_blocks, n_elements, first, i < n_direct))
+        first += n_blocks * n_elements
+    return tuple(groups[:n_direct]), tuple(groups[n_direct:])
+
+
+class _DataBlocks(NamedTuple):
+    """Those of a group that are there.
+
+    Parameters
+    ----------
+    addresses, first
+        Shape ``(n,)``; `first` is the number of the first element of each.
+    is_written
+        Shape ``(n, n_pages)``: which pages hold something. No pages where all elements fit in one.
+    """
+
+    group: _Group
+    addresses: NDArray[np.int64]
+    first: NDArray[np.int64]
+    is_written: NDArray[np.bool]
+
+
+class _Use(NamedTuple):
+    """What requested blocks are.
+
+    Parameters
+    ----------
+    group
+        Of data blocks; ``None`` for pages.
+    first
+        Shape ``(n,)``: the number of the first element of each.
+    at, n_elements
+        Where elements begin, in bytes, and how many there are; none in data blocks that have pages.
+    """
+
+    group: _Group | None
+    first: NDArray[np.int64]
+    at: int
+    n_elements: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Array:
+    """What the header says.
+
+    Parameters
+    ----------
+    space, address
+        Of the dataset, and of the header.
+    order
+        The axes, from the one that varies slowest in the numbers of elements.
+    n_set
+        Elements of this number and more were never set.
+    index_block
+        Its address; ``None`` where there are no elements.
+    """
+
+    space: ChunkSpace
+    address: int
+    parameters: ExtensibleArrayParameters
+    order: tuple[int, ...]
+    n_set: int
+    index_block: int | None
+
+    @property
+    def page(self) -> int:
+        """Elements of a page."""
+        return 1 << self.parameters.n_page_bits
+
+    @property
+    def head(self) -> int:
+        """Bytes before the content of all blocks: signature, version, client, address of the header."""
+        return 6 + self.space.widths.address
+
+    @property
+    def offset_width(self) -> int:
+        """Bytes of the number of an element, which follows the head of super blocks and data blocks."""
+        return (self.parameters.n_bits + 7) // 8
+
+    def n_pages(self, n_elements: int) -> int:
+        """Give how many pages a data block has."""
+        return n_elements // self.page if n_elements > self.page else 0
+
+    def data_block_size(self, n_elements: int) -> int:
+        """Give the bytes of a data block."""
+        n_checksums = 1 + self.n_pages(n_elements)
+        return self.head + self.offset_width + n_elements * self.space.entry_size + n_checksums * _CHECKSUM
+
+
+def read_extensible_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
+    """List the chunks in an extensible array.
+
+    Its elements are numbered in the maximum grid with the unlimited axis moved to the slowest place. The first few are
+    in the index block, the others in data blocks; the first data blocks are found by the index block, the others by
+    super blocks.
+
+    Parameters
+    ----------
+    space
+        Of the dataset.
+    address
+        Of the header.
+
+    Raises
+    ------
+    StructureError
+        A block is damaged, contradicts the layout, or lies outside of the file, or a chunk is wrong.
+    """
+    array = yield from _read_header(space, address)
+    if array.index_block is None:
+        return empty_table()
+    n_index, width = array.parameters.n_index_block, space.widths.address
+    direct, indirect = _groups(array.parameters)
+    n_pointers = sum(group.n_blocks for group in direct)
+    at = array.head + n_index * space.entry_size
+    size = at + (n_pointers + len(indirect)) * width
+    body = np.frombuffer(verified((yield from read_span(array.index_block, size + _CHECKSUM))), np.uint8)
+    check_head(body[None], b"EAIB", space, address)
+    pointers = read_column(body, at, width, (n_pointers + len(indirect),), (width,))
+    found = []
+    for group in direct:
+        found.append(_present(array, group, pointers[: group.n_blocks], np.zeros((group.n_blocks, 0), np.bool)))
+        pointers = pointers[group.n_blocks :]
+    found += yield from _read_super_blocks(array, indirect, pointers)
+    found = [blocks for blocks in found if len(blocks.addresses)]
+    places = [Blocks(blocks.addresses, array.data_block_size(blocks.group.n_elements)) for blocks in found]
+    check_places(places, space.end, "data blocks of an extensible array")
+    builder = TableBuilder(space, n_index + sum(len(b.addresses) * b.group.n_elements for b in found))
+    if n_index:
+        _add(array, body[None], array.head, np.zeros(1, np.int64), n_index, builder)
+    yield from _read_data_blocks(array, found, builder)
+    return builder.finish()
+
+
+def _read_header(space: ChunkSpace, address: int) -> Parse[_Array]:
+    widths, parameters = space.widths, space.layout.array
+    unlimited = [axis for axis, n in enumerate(space.max_grid) if n is None]
+    check(len(unlimited) == 1, f"a dataset with an extensible array has {len(unlimited)} unlimited axes")
+    head = verified((yield from read_span(address, 16 + 6 * widths.length + widths.address)))
+    check_head(np.frombuffer(head, np.uint8)[None], b"EAHD", space, None)
+    entry_size, n_bits, n_index_block, n_data_block, n_pointers, n_page_bits = head[6:12]
+    check(entry_size == space.entry_size, f"an extensible array has elements of {entry_size} bytes")
+    found = ExtensibleArrayParameters(
+        n_bits=n_bits,
+        n_index_block=n_index_block,
+        n_pointers=n_pointers,
+        n_data_block=n_data_block,
+        n_page_bits=n_page_bits,
+    )
+    if parameters != found:
+        raise StructureError("an extensible array is divided in another way than the layout says")
+    is_known = n_bits <= 64 and n_pointers > 1 and _is_power(n_pointers) and _is_power(n_data_block)
+    is_known = is_known and 2 * _log2(n_pointers) <= n_bits - _log2(n_data_block) + 1
+    check(is_known, f"an extensible array is divided in an unknown way: {found}")
+    # Statistics: super blocks, their bytes, data blocks, their bytes, elements up to the last one set, all elements
+    n_set = unsigned(head, 12 + 4 * widths.length, widths.length)
+    check(n_set < 1 << 62, f"an extensible array has {n_set} elements")
+    index_block = unsigned(head, 12 + 6 * widths.length, widths.address)
+    array = _Array(
+        space=space,
+        address=address,
+        parameters=found,
+        order=(*unlimited, *(axis for axis in range(len(space.grid)) if axis not in unlimited)),
+        n_set=n_set,
+        index_block=None if index_block == widths.undefined else index_block,
+    )
+    check(not any(array.n_pages(group.n_elements) for group in _groups(found)[0]), "the index block points to pages")
+    return array
+
+
+def _is_power(n: int) -> bool:
+    return n > 0 and n & (n - 1) == 0
+
+
+def _log2(n: int) -> int:
+    return n.bit_length() - 1
+
+
+def _present(array: _Array, group: _Group, addresses: NDArray[np.int64], is_written: NDArray[np.bool]) -> _DataBlocks:
+    """Leave out data blocks that were never made, or hold nothing that was set."""
+    undefined = -1 if array.space.widths.address == 8 else array.space.widths.undefined
+    n_begun = max(0, -(-(array.n_set - group.first) // group.n_elements))
+    there = np.flatnonzero(addresses[:n_begun] != undefined)
+    first = group.first + there * group.n_elements if len(there) else there  # numbers past 2^63 are not there
+    return _DataBlocks(group, addresses[there], first, is_written[there])
+
+
+def _read_super_blocks(
+    array: _Array, groups: Sequence[_Group], addresses: NDArray[np.int64]
+) -> Parse[list[_DataBlocks]]:
+    spans, present = [], []
+    width, undefined = array.space.widths.address, array.space.widths.undefined
+    for group, address in zip(groups, addresses.tolist(), strict=True):
+        if address % (1 << 64) == undefined or group.first >= array.n_set:
+            continue
+        n_map = (array.n_pages(group.n_elements) + 7) // 8
+        size = array.head + array.offset_width + group.n_blocks * (n_map + width) + _CHECKSUM
+        spans.append(Span(address, size))
+        present.append(group)
+    check(sum(span.size for span in spans) <= array.space.end, "an extensible array is longer than the file")
+    if not spans:
+        return []
+    answers = yield spans
+    return [_parse_super_block(array, group, answer) for group, answer in zip(present, answers, strict=True)]
+
+
+def _parse_super_block(array: _Array, group: _Group, raw: bytes) -> _DataBlocks:
+    body = np.frombuffer(verified(raw), np.uint8)
+    _check_heads(array, body[None], b"EASB", np.array([group.first]))
+    n_pages, width = array.n_pages(group.n_elements), array.space.widths.address
+    at = array.head + array.offset_width
+    n_map = group.n_blocks * ((n_pages + 7) // 8)
+    # The bits of all data blocks follow each other; what is left over is at the end.
+    bits = np.unpackbits(body[at : at + n_map], count=group.n_blocks * n_pages).view(np.bool)
+    addresses = read_column(body, at + n_map, width, (group.n_blocks,), (width,))
+    return _present(array, group, addresses, bits.reshape(group.n_blocks, n_pages))
+
+
+def _check_heads(array: _Array, blocks: NDArray[np.uint8], signature: bytes, first: NDArray[np.int64] | None) -> None:
+    """Check how blocks begin; the number of the first element is another one in data blocks of the index block.
+
+    There the library (H5EA__lookup_elmt) counts the data blocks of all groups before as if they were in this group.
+    """
+    check_head(blocks, signature, array.space, array.address)
+    if first is None:
+        return
+    offset = (first - array.parameters.n_index_block).astype("<i8").view(np.uint8).reshape(-1, 8)
+    stored = blocks[:, array.head : array.head + array.offset_width]
+    check(bool((stored == offset[:, : array.offset_width]).all()), "a block of an extensible array is at another place")
+
+
+def _read_data_blocks(array: _Array, found: list[_DataBlocks], builder: TableBuilder) -> Parse[None]:
+    entry, prefix = array.space.entry_size, array.head + array.offset_width
+    page_size = array.page * entry + _CHECKSUM
+    requests: list[Blocks] = []
+    uses: list[_Use] = []
+    for blocks in found:
+        n_elements = blocks.group.n_elements
+        n_pages = array.n_pages(n_elements)
+        if not n_pages:
+            requests.append(Blocks(blocks.addresses, array.data_block_size(n_elements)))
+            uses.append(_Use(blocks.group, blocks.first, prefix, n_elements))
+            continue
+        requests.append(Blocks(blocks.addresses, prefix + _CHECKSUM))
+        uses.append(_Use(blocks.group, blocks.first, prefix, 0))
+        block, page = np.nonzero(blocks.is_written)
+        requests.append(Blocks(blocks.addresses[block] + prefix + _CHECKSUM + page * page_size, page_size))
+        uses.append(_Use(None, blocks.first[block] + page * array.page, 0, array.page))
+
+    def use(number: int, start: int, raw: NDArray[np.uint8]) -> None:
+        group, first, at, n_elements = uses[number]
+        first = first[start : start + len(raw)]
+        verify_blocks(raw, at + n_elements * entry, "an extensible array")
+        if group is not None:
+            _check_heads(array, raw, b"EADB", None if group.is_direct else first)
+        if n_elements:
+            _add(array, raw, at, first, n_elements, builder)
+
+    yield from read_in_rounds(requests, use)
+
+
+def _add(
+    array: _Array,
+    blocks: NDArray[np.uint8],
+    at: int,
+    first: NDArray[np.int64],
+    n_elements: int,
+    builder: TableBuilder,
+) -> None:
+    add_elements(
+        blocks, at, first, n_elements, space=array.space, order=array.order, n_set=array.n_set, builder=builder
+    )

@@ -1,0 +1,289 @@
+"""The data layout message: how the values of a dataset are stored, and where."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
+
+__all__ = [
+    "ChunkedLayout",
+    "CompactLayout",
+    "ContiguousLayout",
+    "ExtensibleArrayParameters",
+    "VirtualLayout",
+    "parse_layout",
+]
+
+_COMPACT, _CONTIGUOUS, _CHUNKED, _VIRTUAL = range(4)
+_MAX_DIMENSIONS = 33  # with that of the bytes of an element
+_LEAVES_EDGES_UNFILTERED, _SINGLE_WITH_FILTER = 0x01, 0x02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactLayout:
+    """Values in the object header itself.
+
+    Parameters
+    ----------
+    data
+        Unfiltered.
+    """
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContiguousLayout:
+    """Values in one stretch of the file, or of other files where there is a message that names them.
+
+    Parameters
+    ----------
+    address
+        Bytes from the end of the user block; ``None`` where nothing was written.
+    size
+        Bytes; ``None`` where the message (versions 1 and 2) does not say.
+    """
+
+    address: int | None
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtensibleArrayParameters:
+    """How an extensible array is divided; its header must say the same.
+
+    Parameters
+    ----------
+    n_bits
+        Width of the number of elements in bits.
+    n_index_block, n_data_block
+        Elements in the index block, and in the smallest data block.
+    n_pointers
+        Data blocks of the smallest super block.
+    n_page_bits
+        A page has two to the power of this elements.
+    """
+
+    n_bits: int
+    n_index_block: int
+    n_pointers: int
+    n_data_block: int
+    n_page_bits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkedLayout:
+    """Values in chunks of one shape, found by an index.
+
+    Parameters
+    ----------
+    version
+        Of the message; the width of sizes in the index depends on it.
+    chunk
+        Elements.
+    element_size
+        Bytes.
+    index
+        Kind of chunk index.
+    address
+        Of the index, or of the chunk itself where there is one; ``None`` where there is none yet.
+    leaves_edges_unfiltered
+        Whether chunks that reach past the array are stored without filters.
+    single_size, single_mask
+        Bytes and filter mask of a filtered single chunk; ``None`` and 0 for all others.
+    n_page_bits
+        Of a fixed array: a page has two to the power of this elements.
+    array
+        Of an extensible array.
+    node_size
+        Bytes of a node of a version 2 B-tree.
+    """
+
+    version: int
+    chunk: tuple[int, ...]
+    element_size: int
+    index: Literal["btree1", "single", "implicit", "fixed", "extensible", "btree2"]
+    address: int | None
+    leaves_edges_unfiltered: bool = False
+    single_size: int | None = None
+    single_mask: int = 0
+    n_page_bits: int | None = None
+    array: ExtensibleArrayParameters | None = None
+    node_size: int | None = None
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of a chunk without filters."""
+        return math.prod(self.chunk) * self.element_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualLayout:
+    """Values in datasets of other files; which ones, an object in the global heap says.
+
+    Parameters
+    ----------
+    address
+        Of the heap collection; ``None`` where there are no mappings.
+    index
+        Of the object in the collection.
+    """
+
+    address: int | None
+    index: int
+
+
+type Layout = CompactLayout | ContiguousLayout | ChunkedLayout | VirtualLayout
+
+
+def parse_layout(body: bytes, widths: Widths) -> Layout:
+    """Read a data layout message of version 1 to 5.
+
+    Parameters
+    ----------
+    body
+        Of the message; bytes behind its last field do not matter, as old object headers pad messages.
+
+    Raises
+    ------
+    StructureError
+        It is too short, or of an unknown form.
+    """
+    fields = _Fields(body, widths)
+    version = fields.number(1)
+    if version in (1, 2):
+        return _parse_old(fields, version)
+    if version not in (3, 4, 5):
+        raise StructureError(f"the data layout message has the unknown version {version}")
+    # HDF5 spec IV.A.2.i, versions 3 and 4
+    kind = fields.number(1)
+    if kind == _COMPACT:
+        return CompactLayout(data=fields.take(fields.number(2)))
+    if kind == _CONTIGUOUS:
+        return ContiguousLayout(address=fields.address(), size=fields.length())
+    if kind == _CHUNKED:
+        return _parse_btree1(fields) if version == 3 else _parse_chunked(fields, version)
+    if kind == _VIRTUAL and version >= 4:
+        return VirtualLayout(address=fields.address(), index=fields.number(4))
+    raise _unknown_class(kind)
+
+
+class _Fields:
+    """Little-endian fields, one after another."""
+
+    def __init__(self, body: bytes, widths: Widths) -> None:
+        if widths.address not in (2, 4, 8) or widths.length not in (2, 4, 8):
+            raise StructureError(
+                f"addresses of {widths.address} and lengths of {widths.length} bytes are not read here"
+            )
+        self._body, self._widths, self._at = body, widths, 0
+
+    def take(self, size: int) -> bytes:
+        taken = self._body[self._at : self._at + size]
+        if len(taken) < size:
+            raise StructureError(
+                f"the data layout message ends after {len(self._body)} bytes, in the middle of a field"
+            )
+        self._at += size
+        return taken
+
+    def number(self, width: int) -> int:
+        return int.from_bytes(self.take(width), "little")
+
+    def length(self) -> int:
+        return self.number(self._widths.length)
+
+    def address(self) -> int | None:
+        address = self.number(self._widths.address)
+        return None if address == self._widths.undefined else address
+
+    def dimensions(self, n_dims: int, width: int) -> tuple[tuple[int, ...], int]:
+        """Give the shape of a chunk in elements, and the bytes of an element."""
+        if not 2 <= n_dims <= _MAX_DIMENSIONS:
+            raise StructureError(f"the data layout message says that chunks have {n_dims - 1} dimensions")
+        lengths = [self.number(width) for _ in range(n_dims)]
+        if not all(lengths):
+            raise StructureError("the data layout message says that a chunk has a length of 0")
+        if math.prod(lengths) >= 1 << 63:
+            raise StructureError("the data layout message says that a chunk has 2^63 bytes or more")
+        return tuple(lengths[:-1]), lengths[-1]
+
+
+def _unknown_class(kind: int) -> StructureError:
+    return StructureError(f"the data layout message has the unknown class {kind}")
+
+
+def _parse_old(fields: _Fields, version: int) -> Layout:
+    # HDF5 spec IV.A.2.i, versions 1 and 2
+    n_dims, kind = fields.number(1), fields.number(1)
+    if not 0 < n_dims <= _MAX_DIMENSIONS:
+        raise StructureError(f"the data layout message has {n_dims} dimensions")
+    fields.take(5)
+    if kind == _CONTIGUOUS:
+        return ContiguousLayout(address=fields.address(), size=None)
+    if kind == _CHUNKED:
+        address = fields.address()
+        chunk, element_size = fields.dimensions(n_dims, 4)
+        return ChunkedLayout(version=version, chunk=chunk, element_size=element_size, index="btree1", address=address)
+    if kind == _COMPACT:
+        fields.take(4 * n_dims)
+        return CompactLayout(data=fields.take(fields.number(4)))
+    raise _unknown_class(kind)
+
+
+def _parse_btree1(fields: _Fields) -> ChunkedLayout:
+    n_dims, address = fields.number(1), fields.address()
+    chunk, element_size = fields.dimensions(n_dims, 4)
+    return ChunkedLayout(version=3, chunk=chunk, element_size=element_size, index="btree1", address=address)
+
+
+def _parse_chunked(fields: _Fields, version: int) -> ChunkedLayout:
+    # HDF5 spec IV.A.2.i, version 4, chunked; version 5 differs in the index only
+    flags, n_dims, width = fields.number(1), fields.number(1), fields.number(1)
+    if flags & ~(_LEAVES_EDGES_UNFILTERED | _SINGLE_WITH_FILTER):
+        raise StructureError(f"the data layout message has unknown flags: {flags:#04x}")
+    if not 1 <= width <= 8:
+        raise StructureError(f"the data layout message has lengths of {width} bytes")
+    chunk, element_size = fields.dimensions(n_dims, width)
+    kind = fields.number(1)
+    single_size, single_mask, n_page_bits, array, node_size = None, 0, None, None, None
+    index: Literal["single", "implicit", "fixed", "extensible", "btree2"]
+    if kind == 1:
+        index = "single"
+        if flags & _SINGLE_WITH_FILTER:
+            single_size, single_mask = fields.length(), fields.number(4)
+    elif kind == 2:
+        index = "implicit"
+    elif kind == 3:
+        index, n_page_bits = "fixed", fields.number(1)
+    elif kind == 4:
+        index = "extensible"
+        n_bits, n_index_block, n_pointers, n_data_block, page_bits = fields.take(5)
+        array = ExtensibleArrayParameters(
+            n_bits=n_bits,
+            n_index_block=n_index_block,
+            n_pointers=n_pointers,
+            n_data_block=n_data_block,
+            n_page_bits=page_bits,
+        )
+    elif kind == 5:
+        index, node_size = "btree2", fields.number(4)
+        fields.take(2)  # when nodes are split and merged
+    else:
+        raise StructureError(f"the data layout message has the unknown chunk index type {kind}")
+    return ChunkedLayout(
+        version=version,
+        chunk=chunk,
+        element_size=element_size,
+        index=index,
+        address=fields.address(),
+        leaves_edges_unfiltered=bool(flags & _LEAVES_EDGES_UNFILTERED),
+        single_size=single_size,
+        single_mask=single_mask,
+        n_page_bits=n_page_bits,
+        array=array,
+        node_size=node_size,
+    )

@@ -1,0 +1,234 @@
+"""The links of a group, in the three forms that the format has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.formats.hdf5.structures.both import read_both
+from virtualstack.formats.hdf5.structures.btree2 import read_records
+from virtualstack.formats.hdf5.structures.checks import check, check_signature, unsigned
+from virtualstack.formats.hdf5.structures.fractal_heap import read_fractal_heap
+from virtualstack.formats.hdf5.structures.heaps import name_in_heap, read_local_heap
+from virtualstack.formats.hdf5.structures.object_header import Message
+from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, read_blocks
+from virtualstack.formats.hdf5.structures.superblock import Superblock
+
+__all__ = ["LINK", "LINK_INFO", "SYMBOL_TABLE", "Link", "read_links"]
+
+LINK_INFO, LINK, SYMBOL_TABLE = 0x02, 0x06, 0x11
+_GROUP_INFO = 0x0A
+_LINKS_BY_NAME = 5  # B-tree version 2, type of records: hash of the name, identifier in the heap
+_CACHED_SOFT_LINK = 2
+_MAX_DEPTH = 32
+_MAX_LINKS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One link.
+
+    Parameters
+    ----------
+    name
+        As stored.
+    kind
+        ``"other"`` is one that a user defined.
+    address
+        Of the object header, of hard links.
+    target
+        Path of soft links; file and path of external ones.
+    order
+        Of creation; 0 where it is not tracked.
+    """
+
+    name: bytes
+    kind: Literal["hard", "soft", "external", "other"]
+    address: int = -1
+    target: tuple[bytes, ...] = ()
+    order: int = 0
+
+
+def read_links(messages: Sequence[Message], superblock: Superblock) -> Parse[list[Link]]:
+    """Read the links of a group: in order of creation where the group tracks it, else of names.
+
+    Raises
+    ------
+    StructureError
+        They contradict the format, or two have one name.
+    """
+    links: list[Link] = []
+    is_tracked = False
+    for message in messages:
+        check(not (message.is_shared and message.kind in (LINK_INFO, LINK, SYMBOL_TABLE)), "a link that is shared")
+        if message.kind == LINK:
+            links.append(_parse_link(message.body, superblock))
+        elif message.kind == _GROUP_INFO:
+            check(unsigned(message.body, 0, 1) == 0, "a version of the group info that is not known")
+        elif message.kind == LINK_INFO:
+            is_tracked = _tracks_order(message.body)
+            links += yield from _read_dense(message.body, superblock)
+        elif message.kind == SYMBOL_TABLE:
+            links += yield from _read_symbol_table(message.body, superblock)
+    check(len({link.name for link in links}) == len(links), "two links of a group have one name")
+    return sorted(links, key=(lambda link: link.order) if is_tracked else (lambda link: link.name))
+
+
+def _parse_link(body: bytes, superblock: Superblock) -> Link:
+    """Read a link message (HDF5 spec IV.A.2.g)."""
+    flags = unsigned(body, 1, 1)
+    check(body[0] == 1 and flags < 0x20, f"version {body[0]} of a link, flags {flags:#x}")
+    at = 2
+    kind = order = 0
+    if flags & 0x08:
+        kind = unsigned(body, at, 1)
+        at += 1
+    if flags & 0x04:
+        order = int.from_bytes(body[at : at + 8], "little", signed=True)
+        at += 8
+    if flags & 0x10:
+        check(unsigned(body, at, 1) in (0, 1), "the name of a link is in an unknown character set")
+        at += 1
+    width = 1 << (flags & 3)
+    length = unsigned(body, at, width)
+    at += width
+    name = body[at : at + length]
+    check(0 < length == len(name), "a link without a name")
+    at += length
+    if kind == 0:
+        return Link(name=name, kind="hard", address=superblock.known_address(body, at), order=order)
+    if kind not in (1, 64):
+        return Link(name=name, kind="other", order=order)
+    size = unsigned(body, at, 2)
+    value = body[at + 2 : at + 2 + size]
+    check(0 < size == len(value), "a link that leads to no name")
+    if kind == 1:
+        return Link(name=name, kind="soft", target=(value,), order=order)
+    # external: version and flags, then two texts that end with a NUL each
+    parts = value[1:].split(b"\0")
+    check(value[0] == 0 and len(parts) >= 3, "an external link that is not known")
+    return Link(name=name, kind="external", target=(parts[0], parts[1]), order=order)
+
+
+def _tracks_order(body: bytes) -> bool:
+    check(unsigned(body, 0, 1) == 0 and unsigned(body, 1, 1) < 4, "a version of the link info that is not known")
+    return bool(body[1] & 1)
+
+
+def _read_dense(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
+    """Read the links that a fractal heap holds (HDF5 spec IV.A.2.c)."""
+    at = 2 + (8 if body[1] & 1 else 0)
+    heap_address = superblock.address(body, at)
+    if heap_address is None:
+        return []
+    tree = superblock.known_address(body, at + superblock.widths.address)
+    records, heap = yield from read_both(
+        read_records(tree, _LINKS_BY_NAME, superblock.widths), read_fractal_heap(heap_address, superblock)
+    )
+    return [_parse_link(heap.object(record[4:]), superblock) for record in records]
+
+
+class _Node(NamedTuple):
+    """A node of the B-tree of a group.
+
+    Parameters
+    ----------
+    address
+        Of the node.
+    bounds
+        Where the names are in the heap that those in this node come after, and do not come after.
+    """
+
+    address: int
+    bounds: tuple[tuple[int, int], ...]
+
+
+def _read_symbol_table(body: bytes, superblock: Superblock) -> Parse[list[Link]]:
+    """Read links in the old form: a version 1 B-tree of symbol table nodes (HDF5 spec III.A.1, III.B, III.C)."""
+    width = superblock.widths.address
+    heap, tables = yield from read_both(
+        read_local_heap(superblock.known_address(body, width), superblock),
+        _read_tables(superblock.known_address(body, 0), superblock),
+    )
+    links: list[Link] = []
+    for node, table in tables:
+        found = _symbols(table, heap, superblock)
+        names = [link.name for link in found]
+        # the HDF5 library finds a name by halving, and none that stands in another place
+        is_sorted = all(a < b for a, b in pairwise(names))
+        keys = [(name_in_heap(heap, after), name_in_heap(heap, until)) for after, until in node.bounds]
+        is_sorted &= all(after < names[0] and names[-1] <= until for after, until in keys if names)
+        check(is_sorted, "the names of a group are out of order")
+        links += found
+    return links
+
+
+def _read_tables(root: int, superblock: Superblock) -> Parse[list[tuple[_Node, bytes]]]:
+    """Read all symbol table nodes under the root of a B-tree."""
+    width = superblock.widths.address
+    nodes = [_Node(root, ())]
+    size = 8 + 2 * width + 2 * superblock.group_internal_k * (superblock.widths.length + width)
+    size += superblock.widths.length
+    level: int | None = None
+    for _ in range(_MAX_DEPTH):
+        blocks = yield from read_blocks(_addresses(nodes), size)
+        bodies = [block.tobytes() for block in blocks]
+        level = bodies[0][5] if level is None else level - 1
+        nodes = [
+            child
+            for node, text in zip(nodes, bodies, strict=True)
+            for child in _children(text, level, node, superblock)
+        ]
+        check(len({node.address for node in nodes}) == len(nodes) <= _MAX_LINKS, "a node stands in a group twice")
+        if not nodes:
+            return []
+        if not level:
+            break
+    else:
+        raise StructureError("the B-tree of a group is too deep")
+    entry = superblock.widths.length + width + 24
+    tables = yield from read_blocks(_addresses(nodes), 8 + 2 * superblock.group_leaf_k * entry)
+    return [(node, table.tobytes()) for node, table in zip(nodes, tables, strict=True)]
+
+
+def _addresses(nodes: Sequence[_Node]) -> NDArray[np.int64]:
+    return np.array([node.address for node in nodes], np.int64)
+
+
+def _children(body: bytes, level: int, node: _Node, superblock: Superblock) -> list[_Node]:
+    check(body[:5] == b"TREE\0" and body[5] == level, "a node of the B-tree of a group is none")
+    n_entries = unsigned(body, 6, 2)
+    check(n_entries <= 2 * superblock.group_internal_k, "a node of a B-tree has too many entries")
+    length, width = superblock.widths.length, superblock.widths.address
+    first = 8 + 2 * width  # behind the siblings
+    step = length + width
+    keys = [superblock.length(body, first + i * step) for i in range(n_entries + 1)]
+    return [
+        _Node(superblock.known_address(body, first + length + i * step), (*node.bounds, (keys[i], keys[i + 1])))
+        for i in range(n_entries)
+    ]
+
+
+def _symbols(body: bytes, heap: bytes, superblock: Superblock) -> list[Link]:
+    check_signature(body, b"SNOD", 1)
+    n_entries = unsigned(body, 6, 2)
+    check(n_entries <= 2 * superblock.group_leaf_k, "a symbol table node has too many entries")
+    length, width = superblock.widths.length, superblock.widths.address
+    links = []
+    for i in range(n_entries):
+        at = 8 + i * (length + width + 24)
+        name = name_in_heap(heap, superblock.length(body, at))
+        check(bool(name), "a link without a name")
+        kind = unsigned(body, at + length + width, 4)
+        check(kind <= _CACHED_SOFT_LINK, "a symbol table entry of an unknown kind")
+        if kind == _CACHED_SOFT_LINK:
+            target = name_in_heap(heap, unsigned(body, at + length + width + 8, 4))
+            links.append(Link(name=name, kind="soft", target=(target,)))
+        else:
+            links.append(Link(name=name, kind="hard", address=superblock.known_address(body, at + length)))
+    return links

@@ -1,0 +1,215 @@
+"""Header messages of datasets: dataspace, fill value, filters, external files; and where shared ones are."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+
+from virtualstack.formats.hdf5.structures.checks import check, unsigned
+from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
+from virtualstack.formats.hdf5.structures.superblock import Superblock
+
+__all__ = [
+    "Dataspace",
+    "ExternalFiles",
+    "FillMessage",
+    "FilterMessage",
+    "parse_dataspace",
+    "parse_external_files",
+    "parse_fill",
+    "parse_filters",
+    "parse_old_fill",
+    "parse_shared",
+]
+
+_MAX_RANK = 32  # H5S_MAX_RANK
+_MAX_FILTERS = 32  # H5Z_MAX_NFILTERS
+_FIRST_REGISTERED = 256  # filters below have no name in version 2 of the message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataspace:
+    """The extent of a dataset or attribute.
+
+    Parameters
+    ----------
+    shape
+        In elements; ``None`` for a null dataspace.
+    maxshape
+        Likewise; ``None`` along an unlimited axis.
+    """
+
+    shape: tuple[int, ...] | None
+    maxshape: tuple[int | None, ...]
+
+
+def parse_dataspace(body: bytes, widths: Widths, /) -> Dataspace:
+    """Read a dataspace message (HDF5 spec IV.A.2.b)."""
+    return _dataspace(body, widths.length)
+
+
+@lru_cache(maxsize=512)  # the datasets and attributes of an archive share few shapes
+def _dataspace(body: bytes, width: int) -> Dataspace:
+    if len(body) < 4:
+        raise StructureError("a dataspace ends before its fields do")
+    version, rank, flags = body[0], body[1], body[2]
+    check(version in (1, 2) and rank <= _MAX_RANK, f"a dataspace of version {version} and rank {rank}")
+    check(flags in (0, 1), f"a dataspace with flags {flags:#x}")  # permutation indices were never used
+    if version == 2:
+        check(body[3] <= 2, f"a dataspace of type {body[3]}")
+        if body[3] == 2:
+            check(rank == 0, "a null dataspace with axes")
+            return Dataspace(shape=None, maxshape=())
+        check((body[3] == 0) == (rank == 0), "a scalar with axes, or an array with none")
+    at = 4 if version == 2 else 8
+    shape = tuple(unsigned(body, at + i * width, width) for i in range(rank))
+    if not flags & 1:
+        return Dataspace(shape=shape, maxshape=shape)
+    at += rank * width
+    unlimited = (1 << 8 * width) - 1
+    longest = tuple(unsigned(body, at + i * width, width) for i in range(rank))
+    maxshape = tuple(None if n == unlimited else n for n in longest)
+    check(all(m is None or n <= m for n, m in zip(shape, maxshape, strict=True)), "an axis is longer than it may be")
+    return Dataspace(shape=shape, maxshape=maxshape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillMessage:
+    """What never-written elements are.
+
+    Parameters
+    ----------
+    raw
+        The fill value as an element of the dataset's datatype; ``None`` where none was given (zeros).
+    is_written
+        Whether chunks are filled when allocated (H5Pset_fill_time).
+    is_defined
+        ``False`` where the dataset was made with an undefined fill value.
+    """
+
+    raw: bytes | None = None
+    is_written: bool = True
+    is_defined: bool = True
+
+
+@lru_cache(maxsize=512)
+def parse_fill(body: bytes, /) -> FillMessage:
+    """Read a fill value message (HDF5 spec IV.A.2.f)."""
+    version = body[0] if body else 0
+    if version in (1, 2):
+        check(len(body) >= 4 and body[1] in (0, 1, 2, 3) and body[2] in (0, 1, 2), "a fill value that is filled oddly")
+        check(body[3] in (0, 1), "a fill value that is neither defined nor undefined")
+        is_defined, is_never, at = bool(body[3]), body[2] == 1, 4
+        has_value = is_defined or version == 1
+    else:
+        check(version == 3 and len(body) >= 2 and body[1] < 0x40, f"version {version} of the fill value")
+        flags, at = body[1], 2
+        check(flags & 0x30 != 0x30 and flags & 0x0C != 0x0C, "a fill value that is defined and undefined")
+        is_defined, is_never, has_value = not flags & 0x10, flags >> 2 & 3 == 1, bool(flags & 0x20)
+    if not has_value:
+        return FillMessage(is_written=not is_never, is_defined=is_defined)
+    return FillMessage(raw=_sized(body, at), is_written=not is_never, is_defined=is_defined)
+
+
+def parse_old_fill(body: bytes, /) -> FillMessage:
+    """Read an old fill value message (HDF5 spec IV.A.2.e)."""
+    return FillMessage(raw=_sized(body, 0))
+
+
+def _sized(body: bytes, at: int) -> bytes | None:
+    size = unsigned(body, at, 4)
+    raw = body[at + 4 : at + 4 + size]
+    check(len(raw) == size, "a fill value ends before its size")
+    return raw or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterMessage:
+    """One filter of a pipeline.
+
+    Parameters
+    ----------
+    id
+        Registered number.
+    name
+        As the file gives it.
+    values
+        Client data.
+    """
+
+    id: int
+    name: bytes
+    values: tuple[int, ...]
+
+
+@lru_cache(maxsize=512)
+def parse_filters(body: bytes, /) -> tuple[FilterMessage, ...]:
+    """Read a filter pipeline message, in the order of encoding (HDF5 spec IV.A.2.l)."""
+    if len(body) < 2:
+        raise StructureError("a filter pipeline ends before its fields do")
+    version, n_filters = body[0], body[1]
+    check(version in (1, 2) and 0 < n_filters <= _MAX_FILTERS, f"version {version} of a pipeline of {n_filters}")
+    at = 8 if version == 1 else 2
+    filters = []
+    for _ in range(n_filters):
+        number, name_size = unsigned(body, at, 2), 0
+        at += 2
+        if version == 1 or number >= _FIRST_REGISTERED:
+            name_size = unsigned(body, at, 2)
+            at += 2
+        check(version == 2 or name_size % 8 == 0, "the name of a filter is not padded")
+        n_values = unsigned(body, at + 2, 2)  # flags stand before
+        at += 4
+        end = at + name_size + 4 * n_values
+        check(end <= len(body), "a filter pipeline ends before its fields do")
+        values = struct.unpack_from(f"<{n_values}I", body, at + name_size)
+        filters.append(FilterMessage(id=number, name=body[at : at + name_size].split(b"\0")[0], values=values))
+        at = end + (4 if version == 1 and n_values % 2 else 0)
+    return tuple(filters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalFiles:
+    """Files that hold the values of a dataset, one after the other.
+
+    Parameters
+    ----------
+    heap
+        Address of the local heap with their names.
+    slots
+        Offset of the name in the heap, offset in the file, and bytes there (2^64 - 1: as many as there are).
+    """
+
+    heap: int
+    slots: tuple[tuple[int, int, int], ...]
+
+
+def parse_external_files(body: bytes, superblock: Superblock, /) -> ExternalFiles:
+    """Read an external data files message (HDF5 spec IV.A.2.h)."""
+    check(len(body) >= 8 and body[0] == 1, "a version of the list of external files that is not known")
+    n_slots = unsigned(body, 6, 2)
+    heap = superblock.known_address(body, 8)
+    at, width = 8 + superblock.widths.address, superblock.widths.length
+    unlimited = (1 << 8 * width) - 1
+    slots = []
+    for _ in range(n_slots):
+        name, offset, size = (unsigned(body, at + i * width, width) for i in range(3))
+        slots.append((name, offset, (1 << 64) - 1 if size == unlimited else size))
+        at += 3 * width
+    return ExternalFiles(heap=heap, slots=tuple(slots))
+
+
+def parse_shared(body: bytes, superblock: Superblock, /) -> int:
+    """Give the address of the object header that holds a shared message (HDF5 spec IV.A.2, "shared message").
+
+    Raises
+    ------
+    StructureError
+        It lies in the heap of shared messages instead.
+    """
+    if len(body) < 2:
+        raise StructureError("a shared message ends before its fields do")
+    version, kind = body[0], body[1]
+    check(version in (1, 2, 3) and (kind == 2 or (kind == 0 and version < 3)), "a message in the heap of shared ones")
+    return superblock.known_address(body, 8 if version == 1 else 2)

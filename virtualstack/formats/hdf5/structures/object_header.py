@@ -1,0 +1,179 @@
+"""Object headers: the messages that describe a group, dataset or committed datatype."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from virtualstack.formats.hdf5.structures.checks import check, unsigned, verified
+from virtualstack.formats.hdf5.structures.requests import Parse, Span, StructureError, Widths, read_span
+
+__all__ = ["Message", "read_object_header"]
+
+_GUESS = 512
+"""Bytes to ask for first: the headers of most datasets are shorter."""
+_CONTINUATION = 0x10
+_REFERENCE_COUNT = 0x16
+_LAST_KNOWN = 0x18
+_FAIL_IF_UNKNOWN = 0x80
+_SHARED = 0x42  # shared, or may be
+_MAY_BE_SHARED = frozenset({0x01, 0x03, 0x04, 0x05, 0x0B, 0x0C})
+_OLD_PREFIX = struct.Struct("<HHB").unpack_from
+_NEW_PREFIX = struct.Struct("<BHB").unpack_from
+_MAX_SIZE = 1 << 26  # of all blocks of a header; messages have at most 64 KiB
+
+
+class Message(NamedTuple):
+    """A header message.
+
+    Parameters
+    ----------
+    kind
+        Type number (HDF5 spec IV.A.2).
+    is_shared
+        Whether the body only says where the message is.
+    body
+        As stored.
+    order
+        Of creation, or 0 where it is not tracked.
+    """
+
+    kind: int
+    is_shared: bool
+    body: bytes
+    order: int
+
+
+def read_object_header(address: int, widths: Widths) -> Parse[list[Message]]:
+    """Read all messages of an object header, whatever blocks it has (HDF5 spec IV.A.1).
+
+    Raises
+    ------
+    StructureError
+        It contradicts the format.
+    """
+    head = yield from read_span(address, _GUESS, is_clipped=True)
+    if head[:4] == b"OHDR":
+        return (yield from _read_new(address, head, widths))
+    check(head[:2] == b"\x01\x00", "there is no object header where one should be")
+    return (yield from _read_old(address, head, widths))
+
+
+def _read_old(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]:
+    """Read version 1: no signatures, no checksums."""
+    if len(head) < 16:
+        raise StructureError("an object header ends before its fields do")
+    # prefix of 12 bytes, padded to 16
+    n_messages, n_links, size = struct.unpack_from("<HII", head, 2)
+    check(n_links > 0 and size <= _MAX_SIZE, "an object header that no link leads to, or that is too long")
+    if 16 + size > len(head):
+        head = yield from read_span(address, 16 + size)
+    messages: list[Message] = []
+    blocks = [head[16 : 16 + size]]
+    seen = {address}
+    n_found, n_bytes = 0, size
+    while blocks:
+        following: list[tuple[int, int]] = []
+        for block in blocks:
+            n_found += _split_old(block, messages, following, widths)
+        n_bytes += _check_blocks(following, seen)
+        check(n_bytes <= _MAX_SIZE, "an object header is too long")
+        blocks = list((yield [Span(where, length) for where, length in following])) if following else []
+    check(n_found == n_messages, f"an object header has {n_found} messages and says {n_messages}")
+    return messages
+
+
+def _split_old(block: bytes, messages: list[Message], following: list[tuple[int, int]], widths: Widths) -> int:
+    at = n_found = 0
+    end = len(block)
+    while at + 8 <= end:
+        kind, size, flags = _OLD_PREFIX(block, at)
+        at += 8
+        if at + size > end or size % 8:
+            raise StructureError("a header message reaches past its block")
+        _check_flags(kind, flags)
+        check(kind != _REFERENCE_COUNT, "an object header of version 1 has no message of a reference count")
+        if kind == _CONTINUATION:
+            following.append(_continuation(block[at : at + size], widths))
+        elif kind:
+            messages.append(Message(kind, bool(flags & 2), block[at : at + size], 0))
+        at += size
+        n_found += 1
+    check(at == end, "bytes are left over behind the header messages")
+    return n_found
+
+
+def _read_new(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]:
+    """Read version 2: every block with a signature and a checksum."""
+    if len(head) < 16:
+        raise StructureError("an object header ends before its fields do")
+    flags = head[5]
+    check(head[4] == 2 and flags < 0x40, f"version {head[4]} of the object header, flags {flags:#x}")
+    # four times if bit 5, phase change of attributes if bit 4, size of the first block in 2^(bits 0-1) bytes
+    at = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
+    width = 1 << (flags & 3)
+    size = unsigned(head, at, width)
+    at += width
+    check(size <= _MAX_SIZE, "an object header is too long")
+    if at + size + 4 > len(head):
+        head = yield from read_span(address, at + size + 4)
+    messages: list[Message] = []
+    blocks = [verified(head[: at + size + 4])[at:]]
+    seen = {address}
+    n_bytes = size
+    while blocks:
+        following: list[tuple[int, int]] = []
+        for block in blocks:
+            _split_new(block, bool(flags & 4), messages, following, widths)
+        n_bytes += _check_blocks(following, seen)
+        check(n_bytes <= _MAX_SIZE, "an object header is too long")
+        if not following:
+            break
+        answers = yield [Span(where, length) for where, length in following]
+        check(all(answer[:4] == b"OCHK" for answer in answers), "there is no 'OCHK' where one should be")
+        blocks = [verified(answer)[4:] for answer in answers]
+    return messages
+
+
+def _split_new(
+    block: bytes, has_order: bool, messages: list[Message], following: list[tuple[int, int]], widths: Widths
+) -> None:
+    at, end = 0, len(block)
+    prefix = 6 if has_order else 4
+    while at + prefix <= end:  # what is shorter is a gap
+        kind, size, flags = _NEW_PREFIX(block, at)
+        first = at + prefix
+        at = first + size
+        if at > end:
+            raise StructureError("a header message reaches past its block")
+        _check_flags(kind, flags)
+        if kind == _CONTINUATION:
+            following.append(_continuation(block[first:at], widths))
+        elif kind:
+            order = int.from_bytes(block[first - 2 : first], "little") if has_order else 0
+            messages.append(Message(kind, bool(flags & 2), block[first:at], order))
+
+
+def _continuation(body: bytes, widths: Widths) -> tuple[int, int]:
+    """Give address and length of another block (HDF5 spec IV.A.2.q)."""
+    return unsigned(body, 0, widths.address), unsigned(body, widths.address, widths.length)
+
+
+def _check_flags(kind: int, flags: int) -> None:
+    """Check the flags of a message as the HDF5 library does (H5O__chunk_deserialize)."""
+    if flags <= 1:
+        return
+    is_unknown = kind > _LAST_KNOWN
+    if is_unknown and flags & _FAIL_IF_UNKNOWN:
+        raise StructureError(f"message {kind:#x} is not known")
+    is_contrary = flags & 0x06 == 0x06 or flags & 0x28 == 0x28 or flags & 0x30 == 0x20
+    if is_contrary or (flags & _SHARED and not is_unknown and kind not in _MAY_BE_SHARED):
+        raise StructureError(f"message {kind:#x} has the flags {flags:#x}")
+
+
+def _check_blocks(blocks: list[tuple[int, int]], seen: set[int]) -> int:
+    """Refuse blocks that were read before; give the bytes of all."""
+    for where, length in blocks:
+        check(where not in seen and 0 < length <= _MAX_SIZE, "a block of an object header is one of before, or empty")
+        seen.add(where)
+    return sum(length for _, length in blocks)

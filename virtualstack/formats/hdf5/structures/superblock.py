@@ -1,0 +1,161 @@
+"""The superblock: where a file begins, ends, and has its root group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from virtualstack.formats.hdf5.structures.checks import check, unsigned, verified
+from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
+from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, Widths, read_span
+
+__all__ = ["SIGNATURE", "Superblock", "find_superblock", "read_superblock"]
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_FIRST = 512
+_BTREE_K = 32  # HDF5 spec III.A.1 and H5Bprivate.h: "indexed storage internal node K" where no superblock says it
+_BTREE_K_VALUES = 0x13
+_STATUS_FLAGS = 7  # H5F_SUPER_ALL_FLAGS
+_HARMLESS = frozenset({0x00, 0x0F, 0x17})  # NIL, shared message table, file space info
+_GROUP_LEAF_K, _GROUP_INTERNAL_K = 4, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Superblock:
+    """What holds for a whole file.
+
+    Parameters
+    ----------
+    base
+        Bytes of the user block: where addresses are counted from.
+    end
+        Bytes of the file behind the user block, as the file says: nothing that it refers to lies behind them.
+    widths
+        Of addresses and lengths.
+    root
+        Address of the object header of the root group.
+    group_leaf_k, group_internal_k, chunk_k
+        Half of the greatest number of entries: of symbol table nodes, and of nodes of version 1 B-trees of groups and
+        of chunks.
+    """
+
+    base: int
+    end: int
+    widths: Widths
+    root: int
+    group_leaf_k: int = _GROUP_LEAF_K
+    group_internal_k: int = _GROUP_INTERNAL_K
+    chunk_k: int = _BTREE_K
+
+    def address(self, body: bytes, at: int, /) -> int | None:
+        """Read an address; ``None`` for the undefined one."""
+        value = unsigned(body, at, self.widths.address)
+        return None if value == self.widths.undefined else value
+
+    def known_address(self, body: bytes, at: int, /) -> int:
+        """Read an address that must be defined."""
+        value = self.address(body, at)
+        if value is None or value > self.end:
+            raise StructureError("an address that is needed is undefined, or past the end of the file")
+        return value
+
+    def length(self, body: bytes, at: int, /) -> int:
+        """Read a length in bytes."""
+        return unsigned(body, at, self.widths.length)
+
+
+def find_superblock(size: int) -> Parse[int]:
+    """Find where a file of ``size`` bytes begins: at 0, 512, 1,024, 2,048 and so on (HDF5 spec II.A).
+
+    Raises
+    ------
+    StructureError
+        Nowhere.
+    """
+    at = 0
+    while at + len(SIGNATURE) <= size:
+        if (yield from read_span(at, len(SIGNATURE))) == SIGNATURE:
+            return at
+        at = 2 * at or _FIRST
+    raise StructureError("there is no HDF5 signature")
+
+
+def read_superblock(base: int, size: int) -> Parse[Superblock]:
+    """Read the superblock of a file of ``size`` bytes, addresses being counted from ``base``.
+
+    HDF5 spec II.A, versions 0 to 3.
+    """
+    body = yield from read_span(0, 128, is_clipped=True)
+    check(len(body) > 16 and body[:8] == SIGNATURE, "there is no superblock")
+    version = body[8]
+    if version in (0, 1):
+        return _parse_old(body, version, base, size)
+    check(version in (2, 3), f"version {version} of the superblock is not known")
+    widths = _widths(body[9], body[10])
+    # flags of version 2 say nothing; those of version 3 are set while a writer has the file open
+    check(body[11] <= (_STATUS_FLAGS if version == 2 else 0), "the file was not closed by its writer")
+    n_bytes = 12 + 4 * widths.address
+    fields = verified(body[: n_bytes + 4])
+    found, extension, end, root = (unsigned(fields, 12 + i * widths.address, widths.address) for i in range(4))
+    end = _end(end, base, size, found)
+    superblock = Superblock(base=base, end=end, widths=widths, root=root)
+    if extension == widths.undefined:
+        return superblock
+    return _extended(superblock, (yield from read_object_header(extension, superblock.widths)))
+
+
+def _extended(superblock: Superblock, messages: Sequence[Message]) -> Superblock:
+    """Apply the messages of the superblock extension (HDF5 spec II.C)."""
+    for message in messages:
+        if message.kind == _BTREE_K_VALUES:
+            check(message.body[0] == 0, "a version of the B-tree 'K' values that is not known")
+            chunk_k, internal_k, leaf_k = (unsigned(message.body, 1 + 2 * i, 2) for i in range(3))
+            check(min(chunk_k, internal_k, leaf_k) > 0, "nodes of B-trees have room for no entries")
+            superblock = replace(superblock, chunk_k=chunk_k, group_internal_k=internal_k, group_leaf_k=leaf_k)
+        else:
+            # what it says of shared messages and of free space is not needed here
+            check(message.kind in _HARMLESS, f"message {message.kind:#x} in the superblock extension")
+    return superblock
+
+
+def _parse_old(body: bytes, version: int, base: int, size: int) -> Superblock:
+    check(body[9] == 0 and body[10] == 0 and body[12] == 0, "a part of the superblock has a version that is not known")
+    check(unsigned(body, 20, 4) <= _STATUS_FLAGS, "the superblock has unknown flags")
+    widths = _widths(body[13], body[14])
+    chunk_k = unsigned(body, 24, 2) if version == 1 else _BTREE_K
+    at = 28 if version == 1 else 24
+    found, free_space, end, driver = (unsigned(body, at + i * widths.address, widths.address) for i in range(4))
+    # HDF5 spec III.C: a symbol table entry is the offset of a name, the address of the object header, and a cache type
+    entry = at + 4 * widths.address + widths.length
+    root = unsigned(body, entry, widths.address)
+    check(unsigned(body, entry + widths.address, 4) <= 2, "the symbol table entry of the root is of no known kind")
+    check(driver == widths.undefined, "the file is spread over several")
+    check(free_space == widths.undefined, "the superblock has an address that is none of its version")
+    end = _end(end, base, size, found)
+    leaf_k, internal_k = unsigned(body, 16, 2), unsigned(body, 18, 2)
+    check(leaf_k > 0 and internal_k > 0 and chunk_k > 0, "nodes of B-trees have room for no entries")
+    return Superblock(
+        base=base,
+        end=end,
+        widths=widths,
+        root=root,
+        group_leaf_k=leaf_k,
+        group_internal_k=internal_k,
+        chunk_k=chunk_k,
+    )
+
+
+def _widths(address: int, length: int) -> Widths:
+    check(address in (2, 4, 8) and length in (2, 4, 8), f"addresses of {address} bytes, lengths of {length}")
+    return Widths(address, length)
+
+
+def _end(end: int, base: int, size: int, found: int) -> int:
+    """Give the bytes behind the user block, and check that the file is no shorter than it says.
+
+    Both its end and its beginning (``found``) are counted from where the file began when it was written; the superblock
+    may have been moved since, with all behind it (H5F__super_read).
+    """
+    end += base - found
+    check(base <= end <= size, f"the file should have {end} bytes and has {size}: it is truncated")
+    return end - base

@@ -1,0 +1,186 @@
+"""The mappings of a virtual dataset, as an object of the global heap has them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from numcodecs.jenkins import jenkins_lookup3
+from numpy.typing import NDArray
+
+from virtualstack.formats.hdf5.selections import Blocks, Hyperslab, HyperslabAxis, Selection
+from virtualstack.formats.hdf5.structures.checks import check
+from virtualstack.formats.hdf5.structures.requests import Widths
+from virtualstack.manifests.rows import distinct_rows
+
+__all__ = ["Mapping", "parse_mappings"]
+
+_NONE, _POINTS, _HYPERSLABS, _ALL = range(4)
+_SHARED_FILE, _SHARED_DATASET, _SAME_FILE = 0x01, 0x02, 0x04
+_KNOWN_FLAGS = (0, 1, 2, 3, 4, 6)
+_MAX_RANK = 32  # H5S_MAX_RANK
+_MAX_BLOCKS = 1 << 20  # boxes of an irregular selection
+_MIN_ENTRY = 32  # bytes of two selections
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """Which elements of a virtual dataset are which of a source.
+
+    Parameters
+    ----------
+    file, dataset
+        Of the source: ``"."`` for the same file. ``%b`` in one of them stands for the number of a block of the
+        virtual dataset, each of which has a source of its own; ``%%`` for ``%`` (H5Pset_virtual).
+    place, source
+        Elements of the virtual dataset and of the source, as many, in C order.
+    """
+
+    file: str
+    dataset: str
+    place: Selection
+    source: Selection
+
+    @property
+    def growing_axis(self) -> int | None:
+        """Axis along which the virtual dataset grows with the source or sources."""
+        return self.place.unlimited_axis if isinstance(self.place, Hyperslab) else None
+
+
+def parse_mappings(block: bytes, widths: Widths, /) -> tuple[Mapping, ...]:
+    """Read the global heap block of a virtual dataset.
+
+    HDF5 spec III.F, version 0. Version 1, of HDF5 2.0, begins each entry with flags that say of which earlier entry
+    its names are (1: the file, 2: the dataset), or that the file is that of the virtual dataset itself (4).
+
+    Raises
+    ------
+    StructureError
+        Its checksum is wrong, or it is of an unknown form.
+    """
+    check(len(block) > 4, "they end before their fields do")
+    check(jenkins_lookup3(block[:-4], 0) == int.from_bytes(block[-4:], "little"), "their checksum is wrong")
+    fields = _Fields(block[:-4])
+    version = fields.number(1)
+    check(version in (0, 1), f"they have the unknown version {version}")
+    n_entries = fields.number(widths.length)
+    check(n_entries <= len(block) // _MIN_ENTRY, f"{n_entries} of them have no room")
+    files: list[str] = []
+    datasets: list[str] = []
+    mappings = []
+    for _ in range(n_entries):
+        flags = fields.number(1) if version else 0
+        check(flags in _KNOWN_FLAGS, f"one of them has the unknown flags {flags:#x}")
+        if flags & _SAME_FILE:
+            files.append(".")
+        else:
+            files.append(_name(fields, files, widths, is_shared=bool(flags & _SHARED_FILE)))
+        datasets.append(_name(fields, datasets, widths, is_shared=bool(flags & _SHARED_DATASET)))
+        source = _selection(fields)
+        mappings.append(Mapping(files[-1], datasets[-1], place=_selection(fields), source=source))
+    check(fields.is_at_end, "bytes are left over behind them")
+    return tuple(mappings)
+
+
+def _name(fields: _Fields, earlier: list[str], widths: Widths, *, is_shared: bool) -> str:
+    if not is_shared:
+        return os.fsdecode(fields.text())
+    number = fields.number(widths.length)
+    check(number < len(earlier), "one of them has the name of a later one")
+    return earlier[number]
+
+
+class _Fields:
+    """Little-endian fields, one after another."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body, self._at = body, 0
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._at == len(self._body)
+
+    def number(self, width: int) -> int:
+        self._at += width
+        check(self._at <= len(self._body), "they end before their fields do")
+        return int.from_bytes(self._body[self._at - width : self._at], "little")
+
+    def numbers(self, width: int, count: int) -> NDArray[np.unsignedinteger]:
+        begin = self._at
+        self._at += width * count
+        check(self._at <= len(self._body), "they end before their fields do")
+        return np.frombuffer(self._body, f"<u{width}", count, begin)
+
+    def text(self) -> bytes:
+        begin, end = self._at, self._body.find(b"\0", self._at)
+        check(end >= 0, "a name has no end")
+        self._at = end + 1
+        return self._body[begin:end]
+
+
+def _selection(fields: _Fields) -> Selection:
+    """Read a serialised selection (HDF5 spec, "Dataspace Selection")."""
+    kind, version = fields.number(4), fields.number(4)
+    if kind in (_NONE, _ALL):
+        check(version == 1, f"a selection of kind {kind} has the unknown version {version}")
+        fields.number(8)  # reserved, and the length of nothing
+        return None if kind == _ALL else Blocks(np.zeros((0, 2, 0), np.int64))
+    check(kind != _POINTS, "single points are selected, which no virtual dataset has")
+    check(kind == _HYPERSLABS and version in (1, 2, 3), f"a selection of kind {kind} has the version {version}")
+    is_regular, width = False, 4
+    if version == 1:
+        fields.number(8)  # reserved, and the length of what follows
+    else:
+        flags = fields.number(1)
+        check(flags in (0, 1), f"a selection has the unknown flags {flags:#x}")
+        is_regular = bool(flags)
+        if version == 3:
+            width = fields.number(1)
+            check(width in (2, 4, 8), f"a selection has numbers of {width} bytes")
+        else:
+            fields.number(4)
+            width = 8 if is_regular else 4
+    rank = fields.number(4)
+    check(0 < rank <= _MAX_RANK, f"a selection has the rank {rank}")
+    return _regular(fields, rank, width) if is_regular else _boxes(fields, rank, width)
+
+
+def _regular(fields: _Fields, rank: int, width: int) -> Hyperslab:
+    unlimited = (1 << 8 * width) - 1
+    numbers = fields.numbers(width, 4 * rank).tolist()
+    axes = []
+    for i in range(0, 4 * rank, 4):
+        start, stride, count, block = numbers[i : i + 4]
+        # H5Sselect_hyperslab: blocks do not overlap
+        check(stride > 0 and block > 0 and (count <= 1 or block <= stride or block == unlimited), "blocks overlap")
+        axes.append(
+            HyperslabAxis(start, stride, None if count == unlimited else count, None if block == unlimited else block)
+        )
+    check(sum(axis.is_unlimited for axis in axes) <= 1, "a selection is unlimited along two axes")
+    return Hyperslab(tuple(axes))
+
+
+def _boxes(fields: _Fields, rank: int, width: int) -> Selection:
+    n_boxes = fields.number(width)
+    check(n_boxes <= _MAX_BLOCKS, f"a selection has {n_boxes} boxes, more than {_MAX_BLOCKS}")
+    corners = fields.numbers(width, n_boxes * 2 * rank).astype(np.int64).reshape(n_boxes, 2, rank)
+    check(bool((corners[:, 0] >= 0).all() and (corners[:, 1] >= corners[:, 0]).all()), "a box ends before it begins")
+    return _grid(corners) or Blocks(corners)
+
+
+def _grid(corners: NDArray[np.int64]) -> Hyperslab | None:
+    """Give boxes as a regular selection, where they are all of one; version 1 writes these as boxes, too."""
+    axes = []
+    n_cells = 1
+    for axis in range(corners.shape[2]):
+        starts = np.unique(corners[:, 0, axis])
+        steps = np.unique(np.diff(starts))
+        sizes = np.unique(corners[:, 1, axis] - corners[:, 0, axis]) + 1
+        if len(sizes) != 1 or len(steps) > 1 or (len(steps) and steps[0] < sizes[0]):
+            return None
+        stride = int(steps[0]) if len(steps) else int(sizes[0])
+        axes.append(HyperslabAxis(int(starts[0]), stride, len(starts), int(sizes[0])))
+        n_cells *= len(starts)
+    is_whole = n_cells == len(corners) and (n_cells == 1 or n_cells == len(distinct_rows(corners[:, 0].T)[0]))
+    return Hyperslab(tuple(axes)) if is_whole else None

@@ -1,0 +1,310 @@
+"""The tree of groups and datasets of a file, each once, whatever its links do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.formats.hdf5.datatypes import ElementType
+from virtualstack.formats.hdf5.filters import Filter
+from virtualstack.formats.hdf5.object_references import DanglingReferenceError, reference_paths
+from virtualstack.formats.hdf5.structures.checks import decode_text
+from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.formats.hdf5.structures.layout_message import Layout
+from virtualstack.formats.hdf5.structures.messages import FillMessage
+from virtualstack.formats.hdf5.structures.virtual_mappings import Mapping as VirtualMapping
+from virtualstack.manifests import Refusal
+
+__all__ = [
+    "Attributes",
+    "FileView",
+    "Group",
+    "LostObjectError",
+    "Scale",
+    "Target",
+    "Variable",
+    "build_tree",
+    "decode_text",
+]
+
+_MAX_DEPTH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """What a dataset says of dimension scales.
+
+    Parameters
+    ----------
+    is_scale
+        Whether it is one.
+    name
+        Of the scale, as stored.
+    number
+        Of the dimension, by netCDF-4 (``_Netcdf4Dimid``).
+    coordinates
+        Numbers of the dimensions of its axes, by netCDF-4 (``_Netcdf4Coordinates``).
+    attached
+        For each axis the addresses of the scales attached to it; ``None`` where none are.
+    fault
+        What is wrong with that list, or ``""``.
+    """
+
+    is_scale: bool = False
+    name: bytes = b""
+    number: int | None = None
+    coordinates: tuple[int, ...] = ()
+    attached: tuple[tuple[int, ...], ...] | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """The attributes of an object as netCDF-4 shows them.
+
+    Parameters
+    ----------
+    values
+        By name.
+    notes
+        On those without a counterpart.
+    references
+        Those that are references to objects: shape ``(n,)`` of addresses, 0 for none. `build_tree` makes paths of them,
+        which are then among the values.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[Refusal, ...] = ()
+    references: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)
+
+    def with_paths(self, path: str, paths: Mapping[int, str], /) -> Attributes:
+        """Replace references by the paths of objects; those to nothing known are noted.
+
+        Parameters
+        ----------
+        path
+            Of what has the attributes.
+        paths
+            Of all objects, by address.
+        """
+        if not self.references:
+            return self
+        values, notes = dict(self.values), list(self.notes)
+        for name, addresses in self.references.items():
+            try:
+                found = reference_paths(addresses, paths)
+            except DanglingReferenceError as error:
+                notes.append(Refusal(path=f"{path}@{name}", reason=f"attribute: {error}", kind="noted"))
+            else:
+                values[name] = found[0] if len(found) == 1 else found
+        return Attributes(values=values, notes=tuple(notes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A dataset under one of its names.
+
+    Parameters
+    ----------
+    name
+        Name in its group.
+    path
+        Absolute.
+    raw_path
+        As the links have it.
+    address
+        Of the object header, from the end of the user block.
+    element
+        What its elements are.
+    is_read_by_netcdf
+        Whether netCDF-C reads its datatype; it takes committed ones for such.
+    space
+        Shape in elements; ``None`` for a null dataspace.
+    shape, maxshape
+        Likewise, with the axes of an array type at the end; ``None`` for unlimited.
+    layout, filters, fill, external
+        How its values are stored.
+    attributes, scale
+        What else it says.
+    list_chunks
+        Gives the allocated chunks, with offsets from the start of the file.
+    list_mappings
+        Gives the mappings of a virtual dataset.
+    read_texts
+        Gives the strings that stored elements of variable length point to, of so many bytes at most; ``None`` where
+        only the HDF5 library can.
+    """
+
+    name: str
+    path: str
+    raw_path: bytes
+    address: int
+    element: ElementType
+    is_read_by_netcdf: bool
+    space: tuple[int, ...] | None
+    shape: tuple[int, ...] | None
+    maxshape: tuple[int | None, ...]
+    layout: Layout
+    filters: tuple[Filter, ...]
+    fill: FillMessage
+    external: tuple[tuple[bytes, int, int], ...]
+    attributes: Attributes
+    scale: Scale
+    list_chunks: Callable[[], ChunkTable]
+    list_mappings: Callable[[], Sequence[VirtualMapping]] = tuple
+    read_texts: Callable[[bytes, int], list[bytes]] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """A group, its datasets and child groups in the order in which netCDF-C numbers them.
+
+    Parameters
+    ----------
+    path
+        Absolute; ``""`` for the root.
+    address
+        Of the object header, from the end of the user block.
+    attributes
+        Of the group.
+    variables, groups
+        By name.
+    notes
+        Links that lead nowhere, outside of the file, or to what was seen before.
+    """
+
+    path: str
+    address: int
+    attributes: Attributes
+    variables: dict[str, Variable] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+    notes: list[Refusal] = field(default_factory=list)
+
+    def walk(self) -> Iterator[Group]:
+        """Give this group and all below it, parents first."""
+        yield self
+        for child in self.groups.values():
+            yield from child.walk()
+
+    def paths(self) -> dict[int, str]:
+        """Give the first path of each object below by its address."""
+        paths: dict[int, str] = {}
+        for group in self.walk():
+            paths.setdefault(group.address, group.path or "/")
+            for variable in group.variables.values():
+                paths.setdefault(variable.address, variable.path)
+        return paths
+
+    def note(self, path: str, reason: str, /) -> None:
+        """Write down a link that is left out."""
+        self.notes.append(Refusal(path=path, reason=reason, kind="noted"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a link leads to.
+
+    Parameters
+    ----------
+    kind
+        ``"nothing"``: it leads nowhere, or out of the file. ``"lost"``: the object cannot be opened.
+    address
+        Of the object header.
+    reason
+        Why there is nothing, or what is wrong with it.
+    is_soft
+        Whether the link is a path, so that the object has another name in the file.
+    handle
+        The object, for the one that gave this.
+    """
+
+    kind: Literal["group", "dataset", "datatype", "nothing", "lost"]
+    address: int = -1
+    reason: str = ""
+    is_soft: bool = False
+    handle: Any = None
+
+
+class FileView(Protocol):
+    """The objects of a file, as the parsers here or the HDF5 library see them."""
+
+    @property
+    def root(self) -> Target:
+        """The root group."""
+
+    def links(self, group: Target, node: Group, /) -> Iterable[tuple[bytes, Target]]:
+        """Give the links of a group in netCDF-C's order: of creation where it is tracked, else of names."""
+
+    def attributes(self, group: Target, raw_path: bytes, path: str, /) -> Attributes:
+        """Give the attributes of a group."""
+
+    def variable(self, dataset: Target, name: str, raw_path: bytes, path: str, /) -> Variable:
+        """Describe a dataset, or raise `LostObjectError`."""
+
+
+class LostObjectError(Exception):
+    """An object cannot be opened; the message says why."""
+
+
+def build_tree(view: FileView, /) -> Group:
+    """Follow all links from the root; no chunk index is looked at."""
+    root = Group(path="", address=view.root.address, attributes=view.attributes(view.root, b"/", "/"))
+    names = _Names({view.root.address: "/"})
+    _fill(root, view.root, b"", names, view, depth=0)
+    for node, path, address in names.soft:
+        node.note(path, f"another name of '{names.first.get(address, '?')}'")
+    for group in root.walk():
+        group.attributes = group.attributes.with_paths(group.path or "/", names.first)
+        for name, variable in group.variables.items():
+            if variable.attributes.references:
+                attributes = variable.attributes.with_paths(variable.path, names.first)
+                group.variables[name] = replace(variable, attributes=attributes)
+    return root
+
+
+@dataclass(slots=True)
+class _Names:
+    """The first path of each object that hard links alone lead to, and where soft links are."""
+
+    first: dict[int, str]
+    soft: list[tuple[Group, str, int]] = field(default_factory=list)
+
+
+def _fill(node: Group, target: Target, raw_path: bytes, names: _Names, view: FileView, *, depth: int) -> None:
+    """Add what the links of a group lead to, then what those of its children do."""
+    children: list[tuple[Group, Target, bytes]] = []
+    for raw, found in view.links(target, node):
+        name = decode_text(raw)
+        path = f"{node.path}/{name}"
+        raw_child = raw_path + b"/" + raw
+        if found.kind == "nothing":
+            node.note(path, found.reason)
+            continue
+        try:
+            if found.kind == "lost":
+                raise LostObjectError(found.reason)
+            variable = view.variable(found, name, raw_child, path) if found.kind == "dataset" else None
+        except LostObjectError as error:
+            node.notes.append(Refusal(path=path, reason=f"the object cannot be opened: {error}"))
+            continue
+        if variable is not None:
+            node.variables[name] = variable
+        if found.is_soft:
+            names.soft.append((node, path, found.address))
+            continue
+        first = names.first.setdefault(found.address, path)
+        if first != path:
+            node.note(path, f"another name of '{first}'")
+        elif found.kind == "group":
+            if depth >= _MAX_DEPTH:
+                node.notes.append(Refusal(path=path, reason=f"groups are nested more than {_MAX_DEPTH} deep"))
+                continue
+            child = Group(path=path, address=found.address, attributes=view.attributes(found, raw_child, path))
+            node.groups[name] = child
+            children.append((child, found, raw_child))
+    for child, found, raw_child in children:
+        _fill(child, found, raw_child, names, view, depth=depth + 1)

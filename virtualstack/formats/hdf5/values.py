@@ -1,0 +1,254 @@
+"""Values that have no byte-range form, read through the HDF5 library and put into the manifest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numcodecs import VLenUTF8
+from numpy.typing import NDArray
+
+from virtualstack.child.errors import LibraryError
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import CodecError, decode
+from virtualstack.formats.hdf5.datatypes import packed
+from virtualstack.formats.hdf5.library import Library
+from virtualstack.formats.hdf5.object_references import DanglingReferenceError, reference_paths
+from virtualstack.formats.hdf5.tree import Variable
+from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
+
+__all__ = [
+    "NotInlinedError",
+    "check_number_of_strings",
+    "check_size",
+    "inline_chunk",
+    "inline_paths",
+    "inline_stored",
+    "inline_strings",
+    "inline_text",
+    "inline_values",
+    "one_cell",
+]
+
+_TEXT = np.dtypes.StringDType()
+_POINTER = 16  # bytes that a dataset keeps for each string of variable length: length, heap address, index
+
+
+class NotInlinedError(Exception):
+    """The values are more than the limit, or the HDF5 library cannot read them; the message is half a sentence.
+
+    Parameters
+    ----------
+    size
+        Bytes that the values take, where the limit is what stands in the way; of strings, at least so many.
+    """
+
+    def __init__(self, message: str, *, size: int = 0) -> None:
+        super().__init__(message)
+        self.size = size
+
+
+def check_size(size: int, limit: int, /, *, of: str = "") -> None:
+    """Raise `NotInlinedError` where values take more bytes than the limit.
+
+    >>> check_size(8, 8)
+    """
+    if size > limit:
+        raise NotInlinedError(f"its {size} bytes{of} are more than the inline limit of {limit}", size=size)
+
+
+def one_cell(shape: tuple[int, ...]) -> ChunkGrid:
+    """Give the grid of one cell over an array (none where it is empty)."""
+    return ChunkGrid.regular(shape, (max(n, 1) for n in shape))
+
+
+def inline_values(
+    variable: Variable,
+    library: Library,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    fill: Fill,
+    limit: int,
+    /,
+) -> ChunkManifest:
+    """Read all values as one INLINE chunk.
+
+    Parameters
+    ----------
+    variable
+        Read as a whole.
+    library
+        Of its file.
+    dtype, shape
+        Of the values; the shape of an array type included.
+    fill
+        Of the array.
+    limit
+        Bytes.
+
+    Raises
+    ------
+    NotInlinedError
+        See there.
+    """
+    check_size(math.prod(shape) * dtype.itemsize, limit)
+    if not math.prod(shape):
+        return ChunkManifest.empty(one_cell(shape).shape, fill)
+    values = _read(lambda: library.values(variable.raw_path), shape)
+    return inline_chunk(np.ascontiguousarray(values).reshape(shape).astype(dtype), fill)
+
+
+def inline_chunk(values: NDArray[Any], fill: Fill, /) -> ChunkManifest:
+    """Put values, in native byte order, into the manifest as one INLINE chunk."""
+    encoding = ChunkEncoding.of(values.dtype, values.shape)
+    return ChunkManifest.from_bytes(
+        [values.tobytes()], shape=one_cell(values.shape).shape, encoding=encoding, fill=fill
+    )
+
+
+def inline_text(variable: Variable, library: Library, fill: Fill, limit: int, /) -> ChunkManifest:
+    """Read all strings as one INLINE chunk of zarr's ``vlen-utf8``.
+
+    Raises
+    ------
+    NotInlinedError
+        See there; or a string is not UTF-8.
+    """
+    shape = variable.space or ()
+    if not math.prod(shape):
+        return ChunkManifest.empty(one_cell(shape).shape, fill)
+    check_number_of_strings(shape, limit)
+    try:
+        found, texts = library.texts(variable.raw_path)
+    except LibraryError as error:
+        raise _not_read(error) from error
+    _check_shape(found, shape)
+    return inline_strings(texts, shape, fill, limit)
+
+
+def check_number_of_strings(shape: tuple[int, ...], limit: int, /) -> None:
+    """Raise `NotInlinedError` where strings alone are too many for so many bytes, however short they are."""
+    n = math.prod(shape)
+    if n * _POINTER > max(limit, _POINTER):
+        raise NotInlinedError(
+            f"its {n} strings are more than the inline limit of {limit} bytes holds", size=n * _POINTER
+        )
+
+
+def inline_paths(
+    variable: Variable, library: Library, paths: Mapping[int, str], fill: Fill, limit: int, /
+) -> ChunkManifest:
+    """Read all references to objects as one INLINE chunk of the paths of these.
+
+    Parameters
+    ----------
+    variable
+        Read as a whole.
+    library
+        Of its file.
+    paths
+        Of all objects of the file, by address.
+    fill
+        Of the array.
+    limit
+        Bytes.
+
+    Raises
+    ------
+    NotInlinedError
+        See there; or a reference leads nowhere.
+    """
+    shape = variable.space or ()
+    if not math.prod(shape):
+        return ChunkManifest.empty(one_cell(shape).shape, fill)
+    check_size(math.prod(shape) * variable.element.size, limit, of=" of references")
+    references = _read(lambda: library.stored(variable.raw_path), shape).view("<u8")
+    try:
+        texts = reference_paths(references, paths)
+    except DanglingReferenceError:
+        texts = _all_paths(library, references, paths)
+    return inline_strings(texts, shape, fill, limit)
+
+
+def inline_stored(
+    variable: Variable, library: Library, shape: tuple[int, ...], fill: Fill, limit: int, /
+) -> ChunkManifest:
+    """Read all values as one INLINE chunk, with our own conversion of stored elements.
+
+    h5py itself reads neither bitfields nor opaque elements with a tag: the HDF5 library converts them to no others.
+
+    Parameters
+    ----------
+    variable
+        Read as a whole, of elements of kind ``"bytes"``.
+    library
+        Of its file.
+    shape
+        Of the values; that of an array type included.
+    fill
+        Of the array.
+    limit
+        Bytes.
+
+    Raises
+    ------
+    NotInlinedError
+        See there.
+    """
+    found = variable.element
+    if found.stored is None or not math.prod(shape):
+        return ChunkManifest.empty(one_cell(shape).shape, fill)
+    dtype = packed(found.stored)
+    check_size(math.prod(shape) * max(dtype.itemsize, found.size), limit)
+    try:
+        raw = _read(lambda: library.stored(variable.raw_path), variable.space or ())
+        values = decode(raw.tobytes(), found.codecs, found.stored, shape).astype(dtype)
+    except CodecError as error:
+        raise NotInlinedError(f"its values do not decode: {error}") from error
+    return inline_chunk(values, fill)
+
+
+def _all_paths(library: Library, references: NDArray[np.uint64], paths: Mapping[int, str]) -> list[str]:
+    """Return the paths of any objects, committed datatypes too, by a walk over all links of the file."""
+    try:
+        return reference_paths(references, {**library.linked(), **paths})
+    except (DanglingReferenceError, LibraryError) as error:
+        raise NotInlinedError(str(error)) from error
+
+
+def inline_strings(raw: Sequence[bytes | str], shape: tuple[int, ...], fill: Fill, limit: int, /) -> ChunkManifest:
+    """Put strings into the manifest as one INLINE chunk of zarr's ``vlen-utf8``.
+
+    Raises
+    ------
+    NotInlinedError
+        There are more bytes than ``limit``, or one string is not UTF-8.
+    """
+    try:
+        texts = [x.decode() if isinstance(x, bytes) else x for x in raw]
+    except UnicodeDecodeError as error:
+        raise NotInlinedError(f"a string is not UTF-8: {error}") from error
+    encoded = bytes(VLenUTF8().encode(np.array(texts, object)))
+    check_size(len(encoded), limit)
+    encoding = ChunkEncoding.of(_TEXT, shape, [Codec("vlen-utf8")])
+    return ChunkManifest.from_bytes([encoded], shape=one_cell(shape).shape, encoding=encoding, fill=fill)
+
+
+def _read(read: Callable[[], NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
+    try:
+        values = read()
+    except LibraryError as error:
+        raise _not_read(error) from error
+    _check_shape(values.shape, shape)
+    return values
+
+
+def _not_read(error: LibraryError) -> NotInlinedError:
+    return NotInlinedError(f"the HDF5 library cannot read it: {error}")
+
+
+def _check_shape(found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    if found != wanted:
+        raise NotInlinedError(f"the HDF5 library reads the shape {found} of it, and its header says {wanted}")

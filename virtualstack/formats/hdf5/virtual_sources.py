@@ -1,0 +1,192 @@
+"""The datasets that a virtual dataset names, where the HDF5 library looks for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from virtualstack.errors import ReaderError, SourceNotFoundError, StorageError
+from virtualstack.formats.hdf5.obstacles import LostValuesError
+from virtualstack.location import join_url, local_path, split_url
+from virtualstack.manifests import ManifestArray
+
+__all__ = ["Chain", "Datasets", "OpenSource", "ReadDataset", "Sources"]
+
+type OpenSource = Callable[[str, str], ManifestArray | None]
+"""Opens a dataset by the URL of its file and its path in it; ``None`` where there is none in the file.
+
+Raises what readers raise, `SourceNotFoundError` where there is no file, and `LostValuesError` where the dataset is
+refused, or is on the way of its own sources.
+"""
+
+type Chain = tuple[tuple[str, str], ...]
+"""URL and path of the virtual datasets whose sources are looked for, outermost first."""
+
+type ReadDataset = Callable[[str, str, Chain], ManifestArray | None]
+"""As `OpenSource`, with the datasets that ask for it: to be given on where it is virtual itself."""
+
+_MAX_DEPTH = 16  # virtual datasets of virtual datasets
+_MIN_INLINE = 1 << 16  # bytes of values in the manifest that are within any limit: a compact dataset
+
+
+class Datasets:
+    """Datasets of any files, each read once, whatever virtual datasets refer to it.
+
+    Without that, a few datasets that refer to each other in layers could be read billions of times.
+
+    Parameters
+    ----------
+    read
+        See there.
+    """
+
+    def __init__(self, read: ReadDataset) -> None:
+        self._read = read
+        self._known: dict[tuple[str, str], ManifestArray | LostValuesError | SourceNotFoundError | None] = {}
+
+    def sources_of(self, url: str, path: str, chain: Chain, /) -> OpenSource:
+        """Give what opens the sources of a dataset; ``chain`` holds those that ask for the dataset itself."""
+        chain = (*chain, (url, _normal(path)))
+
+        def open_source(url: str, path: str) -> ManifestArray | None:
+            return self._open((url, _normal(path)), chain)
+
+        return open_source
+
+    def _open(self, key: tuple[str, str], chain: Chain) -> ManifestArray | None:
+        if key in chain or len(chain) > _MAX_DEPTH:
+            names = " of ".join(f"'{path}'" for _, path in (*chain, key)[::-1])
+            raise LostValuesError(
+                f"a virtual dataset (VDS) without end: {names[:500]}; the HDF5 library crashes on some"
+            )
+        if key not in self._known:
+            try:
+                self._known[key] = self._read(*key, chain)
+            except (LostValuesError, SourceNotFoundError) as error:
+                self._known[key] = error
+        known = self._known[key]
+        if isinstance(known, LostValuesError | SourceNotFoundError):
+            raise known
+        return known
+
+
+def _normal(path: str) -> str:
+    # as the HDF5 library reads it, to which ".." is a name
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+class Sources:
+    """The sources of one virtual dataset, each opened once.
+
+    Parameters
+    ----------
+    open_source
+        See there.
+    url
+        Of the file of the virtual dataset.
+    inline_limit
+        Bytes of values that sources without references may put into the manifest.
+    """
+
+    def __init__(self, open_source: OpenSource, url: str, inline_limit: int) -> None:
+        self._open_source = open_source
+        self._url = url
+        self._limit = max(inline_limit, _MIN_INLINE)
+        self._files: dict[str, str | None] = {}  # URL by name
+        self._arrays: dict[tuple[str, str], ManifestArray | None] = {}  # by file and path
+        self._inline = 0
+
+    def need(self, file: str, dataset: str) -> ManifestArray:
+        """Open a dataset.
+
+        Raises
+        ------
+        LostValuesError
+            It is not there, or cannot be opened.
+        """
+        array = self.find(file, dataset)
+        if array is not None:
+            return array
+        where = "the file" if file == "." else f"'{file}'"
+        what = f"file '{file}' is not there" if self._files[file] is None else f"'{dataset}' is not in {where}"
+        raise LostValuesError(f"a virtual dataset (VDS) whose source {what}; the HDF5 library would show fill values")
+
+    def find(self, file: str, dataset: str) -> ManifestArray | None:
+        """Open a dataset; ``None`` where it is not there.
+
+        Raises
+        ------
+        LostValuesError
+            It cannot be opened, or must not be looked for.
+        """
+        if (file, dataset) not in self._arrays:
+            self._arrays[file, dataset] = self._look(file, dataset)
+        return self._arrays[file, dataset]
+
+    def _look(self, file: str, dataset: str) -> ManifestArray | None:
+        """Open a dataset in the first file of that name that there is: storage is asked, which may take note of it."""
+        if file in self._files:
+            known = self._files[file]
+            return None if known is None else self._open(known, dataset)
+        for url in _urls(file, self._url):
+            try:
+                array = self._open(url, dataset)
+            except SourceNotFoundError:
+                continue
+            self._files[file] = url
+            return array
+        self._files[file] = None
+        return None
+
+    def _open(self, url: str, dataset: str) -> ManifestArray | None:
+        try:
+            array = self._open_source(url, dataset)
+        except SourceNotFoundError:
+            raise
+        except (ReaderError, StorageError) as error:
+            raise LostValuesError(
+                f"a virtual dataset (VDS) whose source '{dataset}' cannot be opened: {error}"
+            ) from error
+        if array is not None:
+            self._inline += len(array.in_memory().inline)
+            if self._inline > self._limit:
+                raise LostValuesError(
+                    f"a virtual dataset (VDS) whose sources have no references; {self._inline} bytes of their values "
+                    f"are more than the inline limit of {self._limit}"
+                )
+        return array
+
+
+def _urls(name: str, url: str) -> Iterator[str]:
+    """Give the URLs where a source file may be, in the order in which the HDF5 library looks.
+
+    A file that is no local one may name files beside and below it, and never a local one.
+    """
+    if name == ".":
+        yield url
+        return
+    main = local_path(url)
+    if main is not None:
+        yield from (f"file://{os.path.abspath(path)}" for path in _candidates(name, main))
+        return
+    if not name or name.startswith("/") or ".." in name.split("/") or any(mark in name for mark in ":\\?#"):
+        raise LostValuesError(
+            f"a virtual dataset (VDS) whose source '{name}' is another file, looked for only beside and below '{url}'"
+        )
+    root, key = split_url(url)
+    yield join_url(root + key.rpartition("/")[0], name)
+
+
+def _candidates(name: str, main: Path) -> Iterator[Path]:
+    """Give the places where the HDF5 library looks for a source file, in its order (H5F_prefix_open_file)."""
+    prefix = os.environ.get("HDF5_VDS_PREFIX", "")
+    if Path(name).is_absolute():
+        yield Path(name)
+        name = Path(name).name
+    yield from (Path(part, name) for part in prefix.split(":") if part)
+    if prefix:
+        yield Path(prefix.replace("${ORIGIN}", str(main.parent)), name)
+    yield main.parent / name
+    yield Path(name)
+    yield main.resolve().parent / name

@@ -1,0 +1,349 @@
+"""A walk over the objects of a file, level by level, so that what lies far apart is fetched together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+from virtualstack.formats.hdf5.fetch import Crawl, Metadata
+from virtualstack.formats.hdf5.structures.attribute_messages import Attribute, pointers, read_attributes, read_datatype
+from virtualstack.formats.hdf5.structures.chunk_index import ChunkTable, read_chunk_index
+from virtualstack.formats.hdf5.structures.datatype_message import Datatype
+from virtualstack.formats.hdf5.structures.heaps import name_in_heap, read_global_heap, read_local_heap
+from virtualstack.formats.hdf5.structures.layout_message import (
+    ChunkedLayout,
+    ContiguousLayout,
+    Layout,
+    VirtualLayout,
+    parse_layout,
+)
+from virtualstack.formats.hdf5.structures.links import LINK_INFO, SYMBOL_TABLE, Link, read_links
+from virtualstack.formats.hdf5.structures.messages import (
+    Dataspace,
+    FillMessage,
+    FilterMessage,
+    parse_dataspace,
+    parse_external_files,
+    parse_fill,
+    parse_filters,
+    parse_old_fill,
+)
+from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
+from virtualstack.formats.hdf5.structures.requests import Parse, StructureError
+from virtualstack.formats.hdf5.structures.superblock import Superblock, find_superblock, read_superblock
+
+__all__ = ["DatasetHeader", "Heaps", "Object", "Objects", "find_objects", "read_chunks", "read_object", "walk"]
+
+_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
+_OLD_TIME, _TIME = 0x0E, 0x12
+_MAX_OBJECTS = 1 << 22
+
+type Heaps = Mapping[int, Mapping[int, bytes] | StructureError]
+"""Global heap collections by address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetHeader:
+    """What the header of a dataset says, but for its attributes.
+
+    Parameters
+    ----------
+    datatype
+        Of its elements.
+    is_committed
+        Whether that is a committed datatype.
+    space, layout, filters, fill
+        Its messages.
+    external
+        Name, offset and bytes of the files that hold its values; 2^64 - 1 bytes are as many as there are.
+    """
+
+    datatype: Datatype
+    is_committed: bool
+    space: Dataspace
+    layout: Layout
+    filters: tuple[FilterMessage, ...]
+    fill: FillMessage
+    external: tuple[tuple[bytes, int, int], ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Object:
+    """A group, dataset or committed datatype.
+
+    Parameters
+    ----------
+    kind
+        Which of them.
+    links
+        Of a group.
+    header
+        Of a dataset; the reason where it cannot be read here.
+    attributes
+        The reason where they cannot be read here.
+    chunks
+        Of a chunked dataset, where they were asked for; the reason where they cannot be read here.
+    """
+
+    kind: Literal["group", "dataset", "datatype"]
+    links: Sequence[Link] = ()
+    header: DatasetHeader | StructureError | None = None
+    attributes: Sequence[Attribute] | StructureError = ()
+    chunks: ChunkTable | StructureError | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Objects:
+    """All objects that links lead to, by the address of their headers.
+
+    Parameters
+    ----------
+    superblock
+        Of the file.
+    by_address
+        The objects.
+    heaps
+        Values of attributes of variable length, and mappings of virtual datasets.
+    """
+
+    superblock: Superblock
+    by_address: dict[int, Object] = field(default_factory=dict)
+    heaps: dict[int, Mapping[int, bytes] | StructureError] = field(default_factory=dict)
+
+
+def walk(metadata: Metadata, wants_chunks: Callable[[bytes], bool], /) -> Objects:
+    """Read the metadata of a file.
+
+    Parameters
+    ----------
+    metadata
+        Bytes of the file; its ``base`` is set.
+    wants_chunks
+        Told the path of a dataset as its links have it, whether its chunk index is to be read.
+
+    Raises
+    ------
+    StructureError
+        A group or an object header cannot be read here.
+    """
+    return _Walk(metadata, find_objects(metadata), wants_chunks).run()
+
+
+def find_objects(metadata: Metadata, /) -> Objects:
+    """Find where the objects of a file begin, and read none of them.
+
+    Raises
+    ------
+    StructureError
+        It is no HDF5 file, or one that is not read here.
+    """
+    metadata.base = metadata.run(find_superblock(metadata.size))
+    superblock = metadata.run(read_superblock(metadata.base, metadata.size))
+    metadata.end = superblock.base + superblock.end
+    return Objects(superblock=superblock)
+
+
+def read_object(metadata: Metadata, objects: Objects, address: int, /) -> Object:
+    """Read one object with its links, or its header and chunk index; no attributes.
+
+    Raises
+    ------
+    StructureError
+        It is no group that is read here, or no object.
+    """
+    if address not in objects.by_address:
+        one = _Walk(metadata, objects, lambda _: True)
+        messages = metadata.run(read_object_header(address, objects.superblock.widths))
+        node = Object(kind=_kind(messages))
+        if node.kind == "group":
+            node.links = metadata.run(read_links(messages, objects.superblock))
+        elif node.kind == "dataset":
+            one.crawl.spawn(_read_dataset(messages, objects.superblock), partial(one.on_dataset, node, b""))
+            one.crawl.run()
+        objects.by_address[address] = node
+    return objects.by_address[address]
+
+
+class _Walk:
+    """Starts the parsers that the results of others ask for."""
+
+    def __init__(self, metadata: Metadata, found: Objects, wants_chunks: Callable[[bytes], bool]) -> None:
+        self.found = found
+        self.superblock = found.superblock
+        self.wants_chunks = wants_chunks
+        self.crawl = Crawl(metadata)
+
+    def run(self) -> Objects:
+        self._visit(self.superblock.root, b"")
+        self.crawl.run()
+        return self.found
+
+    def _visit(self, address: int, path: bytes) -> None:
+        if address in self.found.by_address:
+            return
+        if len(self.found.by_address) >= _MAX_OBJECTS:
+            raise StructureError(f"there are more than {_MAX_OBJECTS} objects")
+        self.found.by_address[address] = Object(kind="group")
+        header = read_object_header(address, self.superblock.widths)
+        self.crawl.spawn(header, partial(self._on_header, address, path))
+
+    def _on_header(self, address: int, path: bytes, messages: list[Message] | StructureError) -> None:
+        if isinstance(messages, StructureError):
+            raise messages
+        node = self.found.by_address[address]
+        node.kind = _kind(messages)
+        if node.kind != "dataset":
+            _check_unread(messages)
+        self.crawl.spawn(read_attributes(messages, self.superblock), partial(self._on_attributes, node))
+        if node.kind == "group":
+            self.crawl.spawn(read_links(messages, self.superblock), partial(self._on_links, node, path))
+        elif node.kind == "dataset":
+            self.crawl.spawn(_read_dataset(messages, self.superblock), partial(self.on_dataset, node, path))
+
+    def _on_links(self, node: Object, path: bytes, links: list[Link] | StructureError) -> None:
+        if isinstance(links, StructureError):
+            raise links
+        node.links = links
+        for link in links:
+            if link.kind == "hard":
+                self._visit(link.address, path + b"/" + link.name)
+
+    def on_dataset(self, node: Object, path: bytes, header: DatasetHeader | StructureError) -> None:
+        node.header = header
+        if not isinstance(header, DatasetHeader):
+            return
+        if isinstance(header.layout, VirtualLayout):
+            if header.layout.address is not None:
+                self._need_heap(header.layout.address)
+        elif not isinstance(header.layout, ChunkedLayout):
+            return
+        elif math.prod(header.space.shape or (0,)) and self.wants_chunks(path):
+            parser = read_chunks(header, header.layout, self.superblock)
+            self.crawl.spawn(parser, partial(setattr, node, "chunks"))
+
+    def _on_attributes(self, node: Object, attributes: list[Attribute] | StructureError) -> None:
+        node.attributes = attributes
+        if isinstance(attributes, StructureError):
+            return
+        for attribute in attributes:
+            if attribute.datatype.kind == "vlen" and attribute.data:
+                n_elements = len(attribute.data) // attribute.datatype.size
+                try:
+                    found = pointers(attribute.data, n_elements, self.superblock)
+                except StructureError as error:
+                    node.attributes = error
+                    return
+                for pointer in found:
+                    if pointer.heap is not None:
+                        self._need_heap(pointer.heap)
+
+    def _need_heap(self, address: int) -> None:
+        if address not in self.found.heaps:
+            self.found.heaps[address] = {}
+            parser = read_global_heap(address, self.superblock)
+            self.crawl.spawn(parser, partial(self.found.heaps.__setitem__, address))
+
+
+def _kind(messages: Sequence[Message]) -> Literal["group", "dataset", "datatype"]:
+    kinds = {message.kind for message in messages}
+    # in the order in which the HDF5 library asks (H5O_obj_class_g)
+    if SYMBOL_TABLE in kinds or LINK_INFO in kinds:
+        return "group"
+    if _DATATYPE in kinds:
+        return "dataset" if _DATASPACE in kinds else "datatype"
+    raise StructureError("an object is neither group, dataset nor datatype")
+
+
+def _check_unread(messages: Sequence[Message]) -> None:
+    """Check what the HDF5 library reads of any object, and nothing here needs: it would not open a damaged one."""
+    for kind, is_shared, body, _ in messages:
+        if (kind == _TIME and body[:1] != b"\1") or (kind == _OLD_TIME and not body[:14].isdigit()):
+            raise StructureError("a time of modification that is none")
+        if kind == _FILTERS and not is_shared:
+            parse_filters(body)
+
+
+def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[DatasetHeader]:
+    datatype = space = layout = None
+    filters: tuple[FilterMessage, ...] = ()
+    fill, old_fill = None, None
+    external: tuple[tuple[bytes, int, int], ...] = ()
+    is_committed = False
+    seen: set[int] = set()
+    _check_unread(messages)
+    for kind, is_shared, body, _ in messages:
+        if kind not in _OF_DATASETS:
+            continue
+        if kind in seen or (is_shared and kind != _DATATYPE):
+            raise StructureError(f"message {kind:#x} stands in a header twice, or is shared")
+        seen.add(kind)
+        if kind == _DATATYPE:
+            datatype = yield from read_datatype(body, superblock, is_shared=is_shared)
+            is_committed = is_shared
+        elif kind == _DATASPACE:
+            space = parse_dataspace(body, superblock.widths)
+        elif kind == _LAYOUT:
+            layout = parse_layout(body, superblock.widths)
+        elif kind == _FILTERS:
+            filters = parse_filters(body)
+        elif kind == _FILL:
+            fill = parse_fill(body)
+        elif kind == _OLD_FILL:
+            old_fill = parse_old_fill(body)
+        else:
+            files = parse_external_files(body, superblock)
+            heap = yield from read_local_heap(files.heap, superblock)
+            external = tuple((name_in_heap(heap, name), offset, size) for name, offset, size in files.slots)
+    if datatype is None or space is None or layout is None:
+        raise StructureError("a dataset has no datatype, dataspace or layout")
+    _check_usual(datatype)
+    n_bytes = 0 if space.shape is None else math.prod(space.shape) * datatype.size
+    if isinstance(layout, ChunkedLayout):
+        rank = None if space.shape is None else len(space.shape)
+        if layout.element_size != datatype.size or rank != len(layout.chunk):
+            raise StructureError("chunks have elements of another size, or more or fewer axes, than their dataset")
+    elif isinstance(layout, ContiguousLayout) and layout.address is not None and not external:
+        size = n_bytes if layout.size is None else layout.size
+        is_odd = space.shape is not None and not n_bytes and layout.size != 0  # a place for no elements
+        if size < n_bytes or layout.address + size > superblock.end or is_odd:
+            raise StructureError("the values of a dataset are others than it has, or lie past the end of the file")
+    return DatasetHeader(
+        datatype=datatype,
+        is_committed=is_committed,
+        space=space,
+        layout=layout,
+        filters=filters,
+        fill=fill or old_fill or FillMessage(),
+        external=external,
+    )
+
+
+def _check_usual(datatype: Datatype) -> None:
+    """Leave numbers that do not use half of their bits to the HDF5 library, which refuses them (2.0) by default."""
+    is_number = datatype.kind in ("integer", "float", "bitfield")
+    if is_number and datatype.size > 1 and 8 * datatype.size > 2 * (datatype.bit_offset + datatype.precision):
+        raise StructureError(
+            f"{datatype.precision} bits from bit {datatype.bit_offset} leave much of {datatype.size} bytes unused"
+        )
+
+
+_OF_DATASETS = frozenset({_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS})
+
+
+def read_chunks(header: DatasetHeader, layout: ChunkedLayout, superblock: Superblock) -> Parse[ChunkTable]:
+    """Read the chunk index of a dataset, whose layout is given apart; it has a dataspace."""
+    space = header.space
+    return (
+        yield from read_chunk_index(
+            layout,
+            space.shape or (),
+            space.maxshape,
+            is_filtered=bool(header.filters),
+            btree1_k=superblock.chunk_k,
+            widths=superblock.widths,
+            end=superblock.end,
+        )
+    )

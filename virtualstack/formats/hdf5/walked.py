@@ -1,0 +1,216 @@
+"""A file as the walk has found it; the HDF5 library is asked for what the parsers here do not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NoReturn
+
+from virtualstack.formats.hdf5.attributes import AttributeReader
+from virtualstack.formats.hdf5.chunks import UnlistableChunksError
+from virtualstack.formats.hdf5.datatypes import element_type
+from virtualstack.formats.hdf5.fetch import Metadata
+from virtualstack.formats.hdf5.filters import filter_of
+from virtualstack.formats.hdf5.library import Library
+from virtualstack.formats.hdf5.netcdf_types import is_read_by_netcdf
+from virtualstack.formats.hdf5.obstacles import LostValuesError
+from virtualstack.formats.hdf5.paths import OUTSIDE, follow
+from virtualstack.formats.hdf5.structures.attribute_messages import pointers
+from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.formats.hdf5.structures.heaps import read_global_heap
+from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout, VirtualLayout
+from virtualstack.formats.hdf5.structures.links import Link
+from virtualstack.formats.hdf5.structures.messages import Dataspace
+from virtualstack.formats.hdf5.structures.requests import OutsideError, StructureError
+from virtualstack.formats.hdf5.structures.virtual_mappings import Mapping, parse_mappings
+from virtualstack.formats.hdf5.tree import Attributes, Group, LostObjectError, Scale, Target, Variable, decode_text
+from virtualstack.formats.hdf5.values import check_size
+from virtualstack.formats.hdf5.walk import DatasetHeader, Object, Objects, read_chunks
+
+__all__ = ["Extent", "WalkedView"]
+
+type Extent = Callable[[str, Sequence[Mapping], tuple[int, ...]], tuple[int, ...]]
+"""Gives the shape of a virtual dataset that grows with its sources, by its path, mappings and stored shape."""
+
+
+class WalkedView:
+    """The `FileView` of a walk.
+
+    Parameters
+    ----------
+    objects
+        What was found.
+    metadata
+        Of the file, for chunk indexes that were not asked for at once.
+    library
+        The HDF5 library's view of it.
+    extent
+        Looks at the sources of virtual datasets; without, these have the shapes that are stored.
+    """
+
+    def __init__(self, objects: Objects, metadata: Metadata, library: Library, extent: Extent | None = None) -> None:
+        self._objects = objects
+        self._metadata = metadata
+        self._library = library
+        self._extent = extent
+        self._attributes = AttributeReader(objects.superblock, objects.heaps)
+        self._links: dict[int, dict[bytes, Link]] = {}
+
+    @property
+    def root(self) -> Target:
+        """The root group."""
+        return self._at(self._objects.superblock.root)
+
+    def links(self, group: Target, node: Group, /) -> Iterable[tuple[bytes, Target]]:
+        """Give the links of a group, in order."""
+        for link in self._objects.by_address[group.address].links:
+            yield link.name, self._target(link, group.address)
+
+    def attributes(self, group: Target, raw_path: bytes, path: str, /) -> Attributes:
+        """Give the attributes of a group."""
+        return self._attributes_of(self._objects.by_address[group.address], raw_path, path)
+
+    def variable(self, dataset: Target, name: str, raw_path: bytes, path: str, /) -> Variable:
+        """Describe a dataset."""
+        node = self._objects.by_address[dataset.address]
+        header = node.header
+        if not isinstance(header, DatasetHeader):
+            return self._library.variable_at(dataset.address, name, raw_path, path)
+        element = element_type(header.datatype)
+        space = header.space.shape
+        list_mappings: Callable[[], Sequence[Mapping]] = tuple
+        if isinstance(header.layout, VirtualLayout):
+            space, list_mappings = self._virtual(header.layout, header.space, path)
+        scale = None
+        if not isinstance(node.attributes, StructureError):
+            scale = self._attributes.scale(node.attributes, len(space or ()))
+        is_of_characters = element.stored is not None and element.stored.kind == "S"
+        return Variable(
+            name=name,
+            path=path,
+            raw_path=raw_path,
+            address=dataset.address,
+            element=element,
+            is_read_by_netcdf=header.is_committed or is_read_by_netcdf(header.datatype),
+            space=space,
+            shape=None if space is None else space + element.subshape,
+            maxshape=() if space is None else header.space.maxshape + element.subshape,
+            layout=header.layout,
+            filters=tuple(filter_of(x.id, x.name, x.values) for x in header.filters),
+            fill=header.fill,
+            external=header.external,
+            attributes=self._attributes_of(node, raw_path, path, is_of_characters=is_of_characters),
+            scale=self._known(scale or self._library.scale(raw_path)),
+            list_chunks=lambda: self._chunks(node, header, raw_path),
+            list_mappings=list_mappings,
+            read_texts=self._texts,
+        )
+
+    def _virtual(
+        self, layout: VirtualLayout, space: Dataspace, path: str
+    ) -> tuple[tuple[int, ...] | None, Callable[[], Sequence[Mapping]]]:
+        """Give the shape of a virtual dataset, and its mappings.
+
+        The HDF5 library is not asked: on damaged mappings it may not come to an end.
+        """
+        mappings, shape = self._mappings(layout), space.shape
+        if shape is None or self._extent is None or all(mapping.growing_axis is None for mapping in mappings):
+            return shape, lambda: mappings
+        try:
+            grown = self._extent(path, mappings, shape)
+        except LostValuesError as error:
+            return shape, partial(_raise, error)
+        if any(most is not None and n > most for n, most in zip(grown, space.maxshape, strict=True)):
+            raise LostObjectError(f"its sources fill {grown}, and it grows to {space.maxshape} at most")
+        return grown, lambda: mappings
+
+    def _mappings(self, layout: VirtualLayout) -> Sequence[Mapping]:
+        if layout.address is None:
+            return ()
+        heap = self._objects.heaps[layout.address]
+        try:
+            if isinstance(heap, StructureError):
+                raise heap
+            if layout.index not in heap:
+                raise StructureError("there is no such object in the global heap")
+            return parse_mappings(heap[layout.index], self._objects.superblock.widths)
+        except StructureError as error:
+            raise LostObjectError(f"the mappings of a virtual dataset (VDS) are damaged: {error}") from error
+
+    def _known(self, scale: Scale) -> Scale:
+        """Leave out scales where a reference leads nowhere."""
+        known = self._objects.by_address.keys()
+        if scale.attached is None or known >= set().union(*scale.attached):
+            return scale
+        return replace(scale, attached=tuple(axis if known >= set(axis) else () for axis in scale.attached))
+
+    def _attributes_of(self, node: Object, raw_path: bytes, path: str, *, is_of_characters: bool = False) -> Attributes:
+        if isinstance(node.attributes, StructureError):
+            return self._library.attributes_at(raw_path, path)
+        return self._attributes.values(
+            node.attributes,
+            path,
+            lambda name: self._library.attribute(raw_path, name),
+            is_of_characters=is_of_characters,
+        )
+
+    def _texts(self, data: bytes, limit: int) -> list[bytes]:
+        """Give the strings that elements of variable length point to."""
+        superblock = self._objects.superblock
+        found = pointers(data, len(data) // (8 + superblock.widths.address), superblock)
+        length = sum(pointer.length for pointer in found if pointer.heap is not None)
+        if length > limit:
+            check_size(length + 4 * (len(found) + 1), limit, of=" of strings")  # as zarr's vlen-utf8 has them
+        heaps = self._objects.heaps
+        missing = sorted({x.heap for x in found if x.heap is not None} - heaps.keys())
+        read = self._metadata.run_all([read_global_heap(address, superblock) for address in missing])
+        heaps.update(zip(missing, read, strict=True))
+        return [self._attributes.bytes_at(pointer).split(b"\0")[0] for pointer in found]
+
+    def _chunks(self, node: Object, header: DatasetHeader, raw_path: bytes) -> ChunkTable:
+        found, layout = node.chunks, header.layout
+        if not isinstance(layout, ChunkedLayout):
+            raise UnlistableChunksError("it has no chunks")
+        if found is None:
+            try:
+                found = self._metadata.run(read_chunks(header, layout, self._objects.superblock))
+            except StructureError as error:
+                found = error
+        if isinstance(found, StructureError):
+            # The HDF5 library lists chunks that it does not find when it reads: its search goes by all keys of a tree.
+            if layout.index == "btree1" and not isinstance(found, OutsideError):
+                raise LostValuesError(f"its chunk index is damaged: {found}")
+            return self._library.chunks(raw_path, layout)
+        return replace(found, offset=found.offset + self._metadata.base) if self._metadata.base else found
+
+    # -- links ------------------------------------------------------------------------------------------------
+
+    def _at(self, address: int) -> Target:
+        return Target(kind=self._objects.by_address[address].kind, address=address)
+
+    def _target(self, link: Link, group: int) -> Target:
+        if b"/" in link.name:
+            return Target(kind="lost", reason="its name has a slash, so that no path leads to it")
+        if link.kind == "hard":
+            return self._at(link.address)
+        named = " of ".join(decode_text(x) for x in reversed(link.target))
+        if link.kind == "external":
+            return Target(kind="nothing", reason=f"a link to '{named}', which is in another file")
+        if link.kind == "other":
+            return Target(kind="lost", reason="a kind of link that a user has defined leads to it")
+        address = follow(link.target[0], group, self._objects.superblock.root, self._names)
+        if address == OUTSIDE:
+            return Target(kind="nothing", reason=f"a link to '{named}', which is in another file")
+        if address is None:
+            return Target(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
+        return replace(self._at(address), is_soft=True)
+
+    def _names(self, group: int) -> dict[bytes, Link]:
+        if group not in self._links:
+            self._links[group] = {link.name: link for link in self._objects.by_address[group].links}
+        return self._links[group]
+
+
+def _raise(error: LostValuesError) -> NoReturn:
+    raise error

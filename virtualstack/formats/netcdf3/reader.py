@@ -1,0 +1,157 @@
+"""The reader of netCDF-3 files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from virtualstack.formats.base import ReadOptions
+from virtualstack.formats.netcdf3.chunks import chunk_shape, references
+from virtualstack.formats.netcdf3.extents import Extent, Layout, check_inside, lay_out
+from virtualstack.formats.netcdf3.header import read_header
+from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal
+from virtualstack.manifests import value_changing as cf_of
+from virtualstack.sizes import chunk_byte_count
+from virtualstack.storage import Storage
+
+__all__ = ["MAX_CELLS", "MAX_NDIM", "NetCDF3"]
+
+MAX_CELLS = 1 << 26
+"""Chunks of all variables of one file; so many take 1.6 GB."""
+
+MAX_NDIM = 64
+"""Axes of a variable, as numpy has it."""
+
+_AUTO = 16 << 20
+
+# CDF, "Note on fill values": of numbers by dtype; that of characters is 0
+_DEFAULT_FILLS = {
+    "i1": -127,
+    "i2": -32767,
+    "i4": -2147483647,
+    "i8": -9223372036854775806,
+    "u1": 255,
+    "u2": 65535,
+    "u4": 4294967295,
+    "u8": 18446744073709551614,
+    "f4": 9.969209968386869e36,
+    "f8": 9.969209968386869e36,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetCDF3:
+    """Reads netCDF-3 files: the classic format, 64-bit offset, and CDF-5. Only the header is read.
+
+    The values of a variable lie one after another, and are referenced as chunks of whole rows, so that a reader of one
+    row or one chunk need not fetch all. In a file with several record variables each record of each one lies apart, and
+    is a chunk at least.
+
+    Parameters
+    ----------
+    chunk_size
+        Bytes of a chunk at most, as a number or such as ``"4 MiB"``; the last one may be shorter. ``"auto"`` cuts
+        variables of more than 16 MiB into equal chunks, which kerchunk references need, and leaves a variable whole
+        whose lengths have no divisor for that. ``None`` references all that is contiguous as one chunk.
+
+    Raises
+    ------
+    ValueError
+        ``chunk_size`` is no positive number of bytes.
+    """
+
+    name: ClassVar[str] = "netcdf3"
+
+    chunk_size: int | str | None = "auto"
+
+    def __post_init__(self) -> None:
+        self._most_bytes()  # or an error
+
+    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        """Describe a file.
+
+        Raises
+        ------
+        MalformedFileError
+            It is no netCDF-3 file, contradicts itself, or has lost its end.
+        UnsupportedFeatureError
+            The header is too long.
+        StorageError
+            The bytes could not be had.
+        """
+        source = storage.source(url)
+        location = source.location
+        header = read_header(source.read, source.size, location.url)
+        layout = lay_out(header, source.size)
+        extents = [extent for extent in layout.extents if not options.drops(extent.variable.name)]
+        check_inside(extents, source.size, location.url)
+        refusals = _notes(layout)
+        arrays: dict[str, ManifestArray] = {}
+        n_cells = 0
+        for extent in extents:
+            variable = extent.variable
+            chunks = chunk_shape(extent, self._most_bytes(), is_exact=self.chunk_size != "auto")
+            n_cells += math.prod(-(-n // max(c, 1)) for n, c in zip(extent.shape, chunks, strict=True))
+            reason = _obstacle(extent, n_cells)
+            if reason is not None:
+                refusals.append(Refusal(path=f"/{variable.name}", reason=reason))
+                continue
+            dtype = variable.dtype.newbyteorder("=")
+            manifest, grid = references(extent, chunks, _fill(variable.attributes, dtype), location)
+            arrays[variable.name] = ManifestArray(
+                manifest=manifest,
+                grid=grid,
+                dtype=dtype,
+                name=f"/{variable.name}",
+                dimension_names=tuple(header.dimensions[number].name for number in variable.dimensions),
+                attributes=variable.attributes,
+                cf=cf_of(variable.attributes),
+            )
+        return ManifestGroup(
+            arrays=arrays,
+            attributes=header.attributes,
+            dimensions={x.name: layout.n_records if x.length is None else x.length for x in header.dimensions},
+            unlimited=frozenset(x.name for x in header.dimensions if x.length is None),
+            refusals=tuple(refusals),
+            url=location.url,
+        )
+
+    def _most_bytes(self) -> int | None:
+        return chunk_byte_count(self.chunk_size, auto=_AUTO)
+
+
+def _notes(layout: Layout) -> list[Refusal]:
+    if not layout.n_left:
+        return []
+    reason = (
+        f"the file does not say how many records it has: there are {layout.n_records} whole ones, and {layout.n_left} "
+        "bytes behind them are left out"
+    )
+    return [Refusal(path="/", reason=reason, kind="noted")]
+
+
+def _obstacle(extent: Extent, n_cells: int) -> str | None:
+    """Say why a variable cannot be referenced; ``n_cells`` of all variables up to this one."""
+    if "/" in extent.variable.name:
+        return "a '/' in its name, which paths of groups have"
+    if len(extent.shape) > MAX_NDIM:
+        return f"{len(extent.shape)} axes; numpy has at most {MAX_NDIM}"
+    if n_cells > MAX_CELLS:
+        return (
+            f"with it the file has {n_cells} chunks, one at least for each record; a file is referenced by at most "
+            f"{MAX_CELLS}"
+        )
+    return None
+
+
+def _fill(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> Fill:
+    """Give the fill value of netCDF: ``_FillValue`` where it is one of the type, else the default of the type."""
+    own = np.asarray(attributes.get("_FillValue", ()))
+    if own.size == 1 and own.dtype == dtype:
+        return Fill.of(own.reshape(()), dtype)
+    default = _DEFAULT_FILLS.get(dtype.str[1:])
+    return Fill.zero(dtype) if default is None else Fill.of(default, dtype)

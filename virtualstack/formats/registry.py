@@ -1,0 +1,409 @@
+"""Which reader takes a source: the table of formats, and detection by first bytes, child keys and suffix."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import os
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import cast
+
+from virtualstack.errors import (
+    MalformedFileError,
+    MissingDependencyError,
+    ReaderError,
+    SourceNotFoundError,
+    UnknownFormatError,
+    UnsupportedFeatureError,
+)
+from virtualstack.formats.base import Reader
+from virtualstack.location import absolute_url, is_remote, local_path
+from virtualstack.storage import Source, Storage
+from virtualstack.storage.source import DirectoryError
+from virtualstack.warning import warn
+
+__all__ = ["BUILT_IN", "Format", "find_reader", "list_readers", "load_reader"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A row of the table of formats; what a plugin's entry point in the group ``virtualstack.readers`` loads.
+
+    Parameters
+    ----------
+    name
+        Of the reader, for ``reader=``.
+    title
+        For people, such as ``"HDF5 / netCDF-4"``.
+    target
+        Where the reader's class is, ``"module:Class"``; ``None`` for a format that is recognised but not read.
+    magic
+        Pairs of bytes and the offsets, in bytes, where they may stand.
+    children
+        Pairs of a file's name in a directory, and bytes that must stand in it.
+    suffixes
+        With their dot, in lower case.
+    extra
+        Of virtualstack, for ``pip install``, where the reader needs one.
+    """
+
+    name: str
+    title: str
+    target: str | None
+    magic: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
+    children: tuple[tuple[str, bytes], ...] = ()
+    suffixes: tuple[str, ...] = ()
+    extra: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            texts = [self.name, self.title, *self.suffixes, *(key for key, _ in self.children)]
+            is_sound = (
+                all(isinstance(x, str) and x for x in texts)
+                and isinstance(self.suffixes, tuple)
+                and all(isinstance(x, bytes) for _, x in self.children)
+                and all(isinstance(x, bytes) and x and min(offsets) >= 0 for x, offsets in self.magic)
+                and (self.target is None or self.target.count(":") == 1)
+            )
+        except (AttributeError, TypeError, ValueError):  # of what is nested in another way
+            is_sound = False
+        if not is_sound:
+            raise TypeError(f"{self} has a field of another type than the documentation of Format says")
+
+
+# HDF5 spec II.A: the superblock begins at 0, 512, and each next power of two
+_HDF5_OFFSETS = (0, *(512 << n for n in range(12)))
+
+BUILT_IN = (
+    Format(
+        name="hdf5",
+        title="HDF5 / netCDF-4",
+        target="virtualstack.formats.hdf5.reader:HDF5",
+        magic=((b"\x89HDF\r\n\x1a\n", _HDF5_OFFSETS),),
+        suffixes=(".nc", ".nc4", ".h5", ".hdf5", ".he5", ".hdf", ".cdf"),
+    ),
+    Format(
+        name="kerchunk",
+        title="kerchunk references",
+        target="virtualstack.kerchunk.reader:Kerchunk",
+        magic=((b"{", (0,)),),
+        children=((".zmetadata", b'"record_size"'),),
+        suffixes=(".json", ".json.zst", ".json.gz", ".parq", ".parquet"),
+    ),
+    Format(
+        name="netcdf3",
+        title="netCDF-3",
+        target="virtualstack.formats.netcdf3.reader:NetCDF3",
+        magic=((b"CDF\x01", (0,)), (b"CDF\x02", (0,)), (b"CDF\x05", (0,))),
+        suffixes=(".nc", ".nc3", ".cdf"),
+    ),
+    Format(
+        name="grib",
+        title="GRIB",
+        target="virtualstack.formats.grib.reader:GRIB",
+        magic=((b"GRIB", tuple(range(256))),),  # bulletins put a heading in front
+        suffixes=(".grib", ".grib2", ".grb", ".grb2", ".grib1", ".grb1"),
+        extra="grib",
+    ),
+    Format(
+        name="tiff",
+        title="TIFF",
+        target="virtualstack.formats.tiff.reader:TIFF",
+        magic=tuple((order, (0,)) for order in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+        suffixes=(".tif", ".tiff"),
+        extra="tiff",
+    ),
+    Format(
+        name="manifest_store",
+        title="manifest store",
+        target="virtualstack.vstack.reader:ManifestStore",
+        children=((".vstack/zarr.json", b'"virtualstack"'),),
+        suffixes=(".vstack",),
+    ),
+    Format(
+        name="icechunk",
+        title="Icechunk",
+        target="virtualstack.icechunk.reader:Icechunk",
+        children=(("repo", "ICE\N{ICE CUBE}CHUNK".encode()),),
+        suffixes=(".icechunk",),
+        extra="icechunk",
+    ),
+    Format(
+        name="zarr",
+        title="zarr",
+        target="virtualstack.zarr.reader:Zarr",
+        children=(("zarr.json", b""), (".zmetadata", b""), (".zgroup", b""), (".zarray", b"")),
+        suffixes=(".zarr",),
+    ),
+    Format(
+        name="zarr_zip",
+        title="zarr in a zip archive",
+        target="virtualstack.zarr.reader:Zarr",
+        magic=((b"PK\x03\x04", (0,)), (b"PK\x05\x06", (0,))),
+        suffixes=(".zarr.zip", ".zip"),
+    ),
+    Format(
+        name="dmrpp",
+        title="DMR++",
+        target="virtualstack.formats.dmrpp.reader:DMRPP",
+        magic=((b"xmlns:dmrpp=", tuple(range(1024))),),  # in the first element, after comments
+        suffixes=(".dmrpp",),
+    ),
+)
+
+_ANY_ZARR = ".zarr"
+_CHILDREN_OF_KEYS = ".zmetadata", "zarr.json", "repo", ".zgroup"  # the first two also at web servers
+
+_HEAD = 4096
+_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
+_PACKED = (_ZSTD, ".zst"), (_GZIP, ".gz")
+_HINTS = (
+    (_GZIP, "it is compressed with gzip: unpack it first"),
+    (b"BZh", "it is compressed with bzip2: unpack it first"),
+    (b"\xfd7zXZ\0", "it is compressed with xz: unpack it first"),
+    (_ZSTD, "it is compressed with zstd: unpack it first"),
+    (b"PAR1", "it is one parquet file; kerchunk references in parquet are a directory"),
+    (
+        b"\x0e\x03\x13\x01",
+        "it is HDF4, another format than HDF5: convert it with h4toh5, or read it with a driver of kerchunk, "
+        "reader=vs.readers.KerchunkDriver('kerchunk.hdf4:HDF4ToZarr')",
+    ),
+    (
+        b"SIMPLE  =",
+        "it is FITS, which a driver of kerchunk reads: reader=vs.readers.KerchunkDriver('kerchunk.fits:FitsToZarr')",
+    ),
+    (b"version https://git-lfs", "it is a Git LFS pointer, not the file: run 'git lfs pull'"),
+)
+_HTML = (b"<!doctype html", b"<html", b"<?xml")
+
+
+def list_readers() -> tuple[Format, ...]:
+    """Give the formats that are known: the built-in ones, then those of installed plugins."""
+    return (*BUILT_IN, *_plugins())
+
+
+@functools.cache
+def _plugins() -> tuple[Format, ...]:
+    found: list[Format] = []
+    for entry in importlib.metadata.entry_points(group="virtualstack.readers"):
+        try:
+            row = entry.load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken plugin leaves all other formats as they are
+            warn(f"the reader plugin '{entry.name}' cannot be loaded: {type(error).__name__}: {error}")
+            continue
+        if not isinstance(row, Format):
+            warn(f"the reader plugin '{entry.name}' gives a {type(row).__name__}, no Format: it is left out")
+        elif row.name in {x.name for x in (*BUILT_IN, *found)}:
+            warn(f"the reader plugin '{entry.name}' has the name of another reader, '{row.name}': it is left out")
+        else:
+            found.append(row)
+    return tuple(found)
+
+
+def find_reader(url: str | os.PathLike[str], storage: Storage, reader: str | Reader | None = None, /) -> Reader:
+    """Give the reader for a source: the one asked for, or by first bytes, by child keys, then by suffix.
+
+    Reads at most 4 KiB where the format has its signature at the start.
+
+    Parameters
+    ----------
+    url
+        URL or local path.
+    storage
+        How it is reached.
+    reader
+        Name of a reader, or a reader; then nothing is read.
+
+    Raises
+    ------
+    UnknownFormatError
+        No reader knows the bytes or the name; the message lists what was tried.
+    UnsupportedFeatureError
+        The format is known, but not read.
+    MalformedFileError
+        The source is empty, or is not what its suffix says.
+    MissingDependencyError
+        The reader needs an extra.
+    ReaderError
+        The reader, of a plugin, cannot be imported or made.
+    StorageError
+        The bytes could not be had.
+    """
+    if isinstance(reader, str):
+        return load_reader(_named(reader))
+    if reader is not None:
+        return reader
+    url = absolute_url(url)
+    row = _by_suffix_of_folder(url)
+    if row is not None:
+        return load_reader(row, url=url)
+    source = _open_file(url, storage)
+    found = _by_children(url, storage) if source is None else _by_magic(source) or _by_suffix(source)
+    return load_reader(found, url=url)
+
+
+def load_reader(row: Format, /, *, url: str | None = None) -> Reader:
+    """Import a reader, with the default options of its format.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The format is not read.
+    MissingDependencyError
+        The reader needs an extra.
+    ReaderError
+        The reader, of a plugin, cannot be imported or made.
+    """
+    what = f"'{url}' is {row.title}" if url else row.title
+    if row.target is None:
+        raise UnsupportedFeatureError(
+            f"{what}, which virtualstack cannot read yet; it reads {_names(readable_only=True)}",
+            url=url,
+            feature=row.name,
+        )
+    module, _, name = row.target.partition(":")
+    try:
+        reader = getattr(importlib.import_module(module), name)()
+        if not callable(getattr(reader, "read", None)):
+            raise TypeError(f"a {type(reader).__name__} has no method read()")
+    except Exception as error:
+        if row.extra is not None and isinstance(error, ModuleNotFoundError):
+            raise MissingDependencyError(f"reading {row.title}", extra=row.extra, url=url) from error
+        raise ReaderError(
+            f"{what}, whose reader '{row.target}' cannot be loaded: {type(error).__name__}: {error}; mend or remove "
+            "the package that it comes from, or name another reader: reader=",
+            url=url,
+        ) from error
+    return cast(Reader, reader)
+
+
+def _named(name: str) -> Format:
+    for row in list_readers():
+        if row.name == name:
+            return row
+    raise UnknownFormatError(f"there is no reader '{name}'; there are {_names()}")
+
+
+def _names(*, readable_only: bool = False) -> str:
+    return ", ".join(f"'{row.name}' ({row.title})" for row in list_readers() if row.target or not readable_only)
+
+
+def _open_file(url: str, storage: Storage) -> Source | None:
+    """Open the source, or give ``None`` where the URL is a directory."""
+    path = local_path(url)
+    if url.endswith("/") or (path is not None and os.path.isdir(path)):
+        return None
+    try:
+        return storage.source(url)
+    except DirectoryError:
+        return None
+    except SourceNotFoundError:
+        # Object stores have no directories: there is nothing at the URL itself, but there may be below it.
+        if path is None and any(_child(url, key, storage) for key in _children_to_ask(url)):
+            return None
+        raise
+
+
+def _children_to_ask(url: str) -> tuple[str, ...]:
+    return _CHILDREN_OF_KEYS[:2] if url.startswith(("http://", "https://")) else _CHILDREN_OF_KEYS
+
+
+def _child(url: str, key: str, storage: Storage) -> Source | None:
+    try:
+        return storage.source(f"{url.rstrip('/')}/{key}")
+    except SourceNotFoundError:
+        return None
+
+
+def _by_suffix_of_folder(url: str) -> Format | None:
+    """Give the format of a name that only folders have, without asking: they are opened with few requests."""
+    name = url.rstrip("/").rpartition("/")[2].lower()
+    if name.endswith(_ANY_ZARR) and not is_remote(url):
+        return None  # all that zarr reads in part is called so, and to look is cheap
+    rows = (row for row in BUILT_IN if row.target is not None and not row.magic)
+    return next((row for row in rows if name.endswith(row.suffixes)), None)
+
+
+def _by_children(url: str, storage: Storage) -> Format:
+    children: dict[str, Source | None] = {}
+    for row in list_readers():
+        for key, needed in row.children:
+            if key not in children:
+                children[key] = _child(url, key, storage)
+            child = children[key]
+            if child is not None and (not needed or needed in child.read(0, child.size)):
+                return row
+    raise UnknownFormatError(
+        f"'{url}' is a directory with none of {sorted(children)} in it, by which a directory is recognised; "
+        f"give the URL of one file, or a reader: reader= one of {_names()}",
+        url=url,
+    )
+
+
+def _by_magic(source: Source) -> Format | None:
+    url, size = source.location.url, source.size
+    if not size:
+        raise MalformedFileError(
+            f"'{url}' is empty (0 bytes): its download or writing failed; fetch it again", url=url, offset=0
+        )
+    head = source.read(0, min(size, _HEAD))
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    for row in list_readers():
+        for magic, offsets in row.magic:
+            if any(head.startswith(magic, at) for at in offsets if at < len(head)):
+                return row
+            if magic == b"{" and text.startswith(magic):
+                return row
+            if any(head.startswith(x) and url.endswith(row.suffixes) and url.endswith(y) for x, y in _PACKED):
+                return row
+    _refuse_known(head, text, url)
+    return _by_far_magic(source)
+
+
+def _by_far_magic(source: Source) -> Format | None:
+    """Look for signatures behind the first 4 KiB; one request for all of them."""
+    spots = [
+        (row, magic, at)
+        for row in list_readers()
+        for magic, offsets in row.magic
+        for at in offsets
+        if _HEAD - len(magic) < at <= source.size - len(magic)
+    ]
+    if spots:
+        found = source.read_ranges([(at, len(magic)) for _, magic, at in spots])
+        for (row, magic, _), data in zip(spots, found, strict=True):
+            if bytes(data) == magic:
+                return row
+    return None
+
+
+def _refuse_known(head: bytes, text: bytes, url: str) -> None:
+    hint = next((hint for magic, hint in _HINTS if head.startswith(magic)), None)
+    if text[:64].lower().startswith(_HTML):
+        hint = "it is a web page: the server answered with a login or error page; check the URL and credentials"
+    if hint is not None:
+        raise UnknownFormatError(f"'{url}' is no file of data: {hint}", url=url)
+
+
+def _by_suffix(source: Source) -> Format:
+    url = source.location.url
+    name = url.rpartition("/")[2].partition("?")[0].lower()
+    rows = [row for row in list_readers() if name.endswith(row.suffixes)] if name else []
+    head = source.read(0, min(source.size, 16))
+    for row in rows:
+        if not row.magic:
+            return row
+    if rows:
+        raise MalformedFileError(
+            f"'{url}' is named like {' or '.join(row.title for row in rows)}, but begins with the bytes "
+            f"{head.hex(' ')}: it is damaged or another kind of file; fetch it again, or name the reader: reader=",
+            url=url,
+            offset=0,
+        )
+    raise UnknownFormatError(
+        f"'{url}' is of no known format: its first bytes {head.hex(' ')} are no signature, and its suffix "
+        f"'{PurePosixPath(name).suffix}' is none, of {_names()}; if it is one of them, name it: reader=",
+        url=url,
+    )

@@ -1,0 +1,306 @@
+"""Files whose images have more axes than rows and columns: OME-TIFF, ImageJ and tifffile's own, read by tifffile."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
+from virtualstack.formats.tiff.image import Image, Images
+from virtualstack.formats.tiff.structure import Directory, Structure
+from virtualstack.storage import Source, SourceFile
+
+__all__ = ["Dialect", "DialectSeries", "dialect_of", "note_of_dialect", "series_of_dialect"]
+
+type Dialect = str
+
+_DESCRIPTION = 270
+_UNKNOWN = {34412: "LSM", 33628: "MetaMorph STK", 65420: "NDPI", 34361: "FluoView"}
+_PAGE_AXES = frozenset("YXS")
+_MAX_PLANES, _MAX_CELLS, _MOST_XML = 1 << 20, 1 << 26, 64 << 20
+# What tifffile raises on what it cannot make sense of
+_RAISED = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, AssertionError, OSError)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DialectSeries:
+    """Images with axes; see :class:`~virtualstack.formats.tiff.series.Series`."""
+
+    levels: tuple[tuple[Image | None, ...], ...]
+    pages: tuple[tuple[str, int], ...]
+    title: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
+
+
+def dialect_of(structure: Structure, directories: Sequence[Directory], /) -> Dialect | None:
+    """Tell by the first directory whether there are axes that TIFF itself does not know.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The file is of a microscope whose own additions are not understood.
+    """
+    first = directories[0]
+    for code, name in _UNKNOWN.items():
+        if code in first.entries:
+            raise UnsupportedFeatureError(
+                f"'{structure.url}' is {name} (tag {code}), whose planes do not all have directories as those of TIFF "
+                "do; write it as OME-TIFF, with tifffile or Bio-Formats",
+                url=structure.url,
+                feature=name,
+            )
+    text = structure.text(first, _DESCRIPTION) or ""
+    if text.rstrip()[-10:].endswith("OME>"):
+        return "ome"
+    if text.startswith("ImageJ="):
+        return "imagej"
+    return "shaped" if text.startswith(('{"shape":', "shape=(")) else None
+
+
+def note_of_dialect(dialect: Dialect, structure: Structure, directories: Sequence[Directory], /) -> str | None:
+    """Say what other files tell of the images; ``None`` where the file stands alone."""
+    root = _xml(structure.text(directories[0], _DESCRIPTION) or "") if dialect == "ome" else None
+    if root is None:
+        return None
+    elsewhere = root.find("{*}BinaryOnly")
+    if elsewhere is not None:
+        return f"its OME-XML is another file, {elsewhere.get('MetadataFile')!r}, which is not read: axes may be unnamed"
+    files = {x.text for x in root.iterfind(".//{*}TiffData/{*}UUID")} | ({root.get("UUID")} - {None})
+    if len(files) < 2:
+        return None
+    return (
+        "its OME-XML tells of planes in other files, too; here are those of this file, one after another. Join the "
+        "files along axes of your own, as with new_dim= of open_virtual_mfdataset"
+    )
+
+
+def series_of_dialect(
+    dialect: Dialect, structure: Structure, images: Images, source: Source, directories: Sequence[Directory], /
+) -> list[DialectSeries] | None:
+    """Find the series of a file as tifffile does; ``None`` where there are no others than TIFF itself has.
+
+    Raises
+    ------
+    MissingDependencyError
+        tifffile is not installed.
+    UnsupportedFeatureError
+        It cannot make sense of the file.
+    """
+    try:
+        tifffile: Any = importlib.import_module("tifffile")
+    except ImportError as error:
+        raise MissingDependencyError("reading the axes of a TIFF file", extra="tiff", url=structure.url) from error
+    known = {directory.offset: directory for directory in directories}
+    ome = _Ome.of(structure.text(directories[0], _DESCRIPTION) or "") if dialect == "ome" else None
+    if dialect == "ome" and (ome is None or ome.n_planes > _MAX_PLANES):
+        raise UnsupportedFeatureError(
+            f"'{structure.url}': its OME-XML cannot be read, or describes more than {_MAX_PLANES} planes; write it "
+            "anew",
+            url=structure.url,
+            feature=dialect,
+        )
+    with _silenced():
+        try:
+            with tifffile.TiffFile(SourceFile(source), _multifile=False) as file:
+                found = [
+                    _series(x, n, structure, images, known, ome)
+                    for n, x in enumerate(file.series)
+                    if math.prod(x.shape)
+                ]
+            whole = [x for x in found if x is not None]
+            is_less = len(whole) < len(found)
+            if is_less and any(_is_one_directory(level) for x in whole for level in x.levels):
+                raise ValueError("of some series the axes are not clear, of others images have no directories")
+        except _RAISED as error:
+            raise UnsupportedFeatureError(
+                f"'{structure.url}': tifffile cannot make out the axes of its images: {error}; write it anew",
+                url=structure.url,
+                feature=dialect,
+            ) from error
+    if is_less or not (dialect == "ome" or any(x.pages for x in whole)):
+        return None
+    return whole
+
+
+def _is_one_directory(images: Sequence[Image | None]) -> bool:
+    there = [id(image.directory) for image in images if image is not None]
+    return len(set(there)) < len(there)
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep what tifffile logs from the terminal: what matters is checked here."""
+    logger = logging.getLogger("tifffile")
+    was, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was
+
+
+def _series(
+    series: Any, number: int, structure: Structure, images: Images, known: dict[int, Directory], ome: _Ome | None
+) -> DialectSeries | None:
+    levels = []
+    pages: tuple[tuple[str, int], ...] = ()
+    for i, level in enumerate(series.levels):
+        own = _images(level, structure, images, known)
+        if own is None:
+            return None
+        if not i:
+            pages = tuple(
+                (name.lower(), n) for name, n in zip(level.axes, level.shape, strict=True) if name not in _PAGE_AXES
+            )
+        if math.prod(n for _, n in pages) != len(own):
+            return None
+        layout = next((image.layout for image in own if image is not None), None)
+        if layout is None or len(own) * layout.n_segments > _MAX_CELLS:
+            return None
+        if any(image is not None and image.layout is not layout for image in own):
+            return None
+        levels.append(own)
+    described = ome.describe(number, pages, levels[0]) if ome is not None else None
+    if described is None:
+        return DialectSeries(levels=tuple(levels), pages=pages, title=series.name or None)
+    return described.of(tuple(levels))
+
+
+def _images(
+    level: Any, structure: Structure, images: Images, known: dict[int, Directory]
+) -> tuple[Image | None, ...] | None:
+    """Give our images of tifffile's pages."""
+    found: list[Image | None] = []
+    pages = list(level.pages)
+    n = math.prod(x for name, x in zip(level.axes, level.shape, strict=True) if name not in _PAGE_AXES)
+    for page in pages:
+        if page is None:
+            found.append(None)
+            continue
+        if page.offset not in known:
+            known[page.offset] = structure.directory(page.offset, page.index)
+        found.append(images.image(known[page.offset]))
+    if len(found) == n:
+        return tuple(found)
+    if len(found) == 1 and found[0] is not None and level.dataoffset is not None:
+        layout = found[0].layout
+        size = layout.height * layout.width * layout.samples
+        total = math.prod(level.shape)
+        if total == size:  # of which samples are an axis under another name: TIFF itself has all there is
+            return None
+        if total != n * size:
+            raise ValueError(f"{total} samples along {level.axes} follow one image of {size}, which has some of these")
+        return _planes(found[0], int(level.dataoffset), n, structure)
+    return None
+
+
+def _planes(image: Image, begin: int, n: int, structure: Structure) -> tuple[Image, ...] | None:
+    """Give images that follow the first one, without directories of their own."""
+    layout = image.layout
+    if not layout.is_plain:
+        return None
+    size = int(image.counts.sum())
+    if size != layout.n_planes * layout.height * layout.row_size:
+        return None
+    if begin + n * size > structure.size:
+        raise structure.malformed(f"{n} images of {size} bytes begin at byte {begin} of {structure.size}", begin)
+    relative = np.cumsum(image.counts) - image.counts
+    return tuple(Image(image.directory, layout, begin + i * size + relative, image.counts) for i in range(n))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Description:
+    pages: tuple[tuple[str, int], ...]
+    title: str | None
+    lengths: tuple[int, ...]
+    order: tuple[int, ...] | None
+    coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]]
+
+    def of(self, levels: tuple[tuple[Image | None, ...], ...]) -> DialectSeries:
+        if self.order is not None:
+            turned = np.arange(len(levels[0])).reshape(self.lengths).transpose(self.order).reshape(-1).tolist()
+            levels = tuple(tuple(level[i] for i in turned) for level in levels)
+        return DialectSeries(
+            levels=levels,
+            pages=self.pages,
+            title=self.title,
+            coordinates=self.coordinates,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Ome:
+    """What OME-XML says of its images."""
+
+    pixels: tuple[tuple[str | None, Mapping[str, str], tuple[str, ...]], ...]
+
+    @classmethod
+    def of(cls, text: str) -> _Ome | None:
+        root = _xml(text)
+        if root is None:
+            return None
+        found = []
+        for image in root.iterfind(".//{*}Image"):
+            pixels = image.find("{*}Pixels")
+            if pixels is not None:
+                names = tuple(channel.get("Name") or "" for channel in pixels.iterfind("{*}Channel"))
+                found.append((image.get("Name"), dict(pixels.attrib), names))
+        return cls(tuple(found))
+
+    @property
+    def n_planes(self) -> int:
+        """How many planes all images have."""
+        sizes = [[pixels.get(f"Size{name}", "1") for name in "TCZ"] for _, pixels, _ in self.pixels]
+        return sum(math.prod(int(x) if x.isdigit() and len(x) < 10 else _MAX_PLANES + 1 for x in row) for row in sizes)
+
+    def describe(
+        self, number: int, pages: tuple[tuple[str, int], ...], images: tuple[Image | None, ...]
+    ) -> _Description | None:
+        """Give the axes in the order t, c, z, names of channels and physical sizes."""
+        if number >= len(self.pixels):
+            return None
+        title, pixels, names = self.pixels[number]
+        own = dict(pages)
+        order: tuple[int, ...] | None = None
+        if own.keys() <= set("tcz"):
+            there = [name for name in "tcz" if name in own]
+            order = tuple(list(own).index(name) for name in there)
+            pages = tuple((name, own[name]) for name in there)
+        coordinates: dict[str, tuple[Any, Mapping[str, Any]]] = {}
+        layout = next(x for x in images if x is not None).layout
+        lengths = {**dict(pages), "y": layout.height, "x": layout.width}
+        for name in ("t", "z", "y", "x"):
+            key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
+            step = _positive(pixels.get(key))
+            if step is not None and name in lengths:
+                unit = pixels.get(f"{key}Unit", "s" if name == "t" else "µm")
+                coordinates[name] = (np.arange(lengths[name]) * step, {"unit": unit})
+        if len(names) == lengths.get("c", 1) and all(names):
+            texts = np.array(names, np.dtypes.StringDType())
+            coordinates["c"] = (texts if "c" in lengths else texts.reshape(()), {})
+        return _Description(pages=pages, title=title, lengths=tuple(own.values()), order=order, coordinates=coordinates)
+
+
+def _xml(text: str) -> ElementTree.Element | None:
+    if "<!" in text.replace("<!--", "") or len(text) > _MOST_XML:  # entities, of which there are none in OME
+        return None
+    try:
+        return ElementTree.fromstring(text.encode())
+    except ElementTree.ParseError:
+        return None
+
+
+def _positive(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number > 0 else None

@@ -1,0 +1,279 @@
+"""Series of images to groups of arrays: one dataset, or a tree of resolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from virtualstack.formats.tiff.arrays import AUTO, OF_BANDS, Axes, image_array, meaning, nodata_of
+from virtualstack.formats.tiff.crs import attributes_of, crs_of
+from virtualstack.formats.tiff.georeference import Transform, control_points, geo_keys, polynomials, transform_of
+from virtualstack.formats.tiff.image import Image
+from virtualstack.formats.tiff.metadata import Metadata, metadata_of
+from virtualstack.formats.tiff.series import Level, Series
+from virtualstack.formats.tiff.structure import Structure
+from virtualstack.location import Location
+from virtualstack.manifests import MISSING, ManifestArray, ManifestGroup, Refusal, inline_array
+
+__all__ = ["Choices", "dataset_of", "tree_of"]
+
+_BANDS, _STACK, _MASK = "band_data", "image", "mask"
+_MAX_COORDINATE = 1 << 24
+_AREA_OR_POINT, _RASTER_TYPE, _POINT = "AREA_OR_POINT", 1025, 2
+_WGS84 = "EPSG:4326"
+_TREE = "open it as a tree, with open_virtual_datatree"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """How images become variables; see :class:`~virtualstack.formats.tiff.reader.TIFF`."""
+
+    band_as_variable: bool = False
+    most_bytes: int | None = AUTO
+    dropped: frozenset[str] = frozenset()
+    inline_limit: int = 1 << 20
+
+
+def dataset_of(structure: Structure, series: Sequence[Series], choices: Choices, location: Location) -> ManifestGroup:
+    """Make a group of the first series, at full resolution."""
+    group = _Level(structure, series[0], 0, choices, location).group()
+    if len(series) == 1:
+        return group
+    reason = f"{len(series) - 1} more images, of other shapes or stored otherwise, are left out; {_TREE}"
+    return replace(group, refusals=(*group.refusals, Refusal(path="/", reason=reason, kind="noted")))
+
+
+def tree_of(structure: Structure, series: Sequence[Series], choices: Choices, location: Location) -> ManifestGroup:
+    """Make a group for each resolution of each series; one image alone is the root itself."""
+    if len(series) == 1:
+        return _of_series(structure, series[0], choices, location)
+    groups = {f"image_{n}": _of_series(structure, x, choices, location) for n, x in enumerate(series)}
+    return ManifestGroup(groups=groups, url=location.url)
+
+
+def _of_series(structure: Structure, series: Series, choices: Choices, location: Location) -> ManifestGroup:
+    levels = [_Level(structure, series, n, choices, location) for n in range(len(series.levels))]
+    if len(levels) == 1:
+        return levels[0].group(with_masks=True)
+    groups = {str(n): level.group(with_masks=True) for n, level in enumerate(levels)}
+    return ManifestGroup(groups=groups, attributes={"multiscales": [_multiscales(levels, groups)]}, url=location.url)
+
+
+def _multiscales(levels: Sequence[_Level], groups: Mapping[str, ManifestGroup]) -> dict[str, Any]:
+    """Describe resolutions, in the words of OME-NGFF 0.4."""
+    name = levels[0].variable
+    first = next(iter(groups.values())).arrays.get(name)
+    dims = () if first is None else first.dimension_names or ()
+    kinds = {"t": "time", "c": "channel", "band": "channel", "page": "channel"}
+    datasets = []
+    for path, level in zip(groups, levels, strict=True):
+        down, across = level.factors
+        scale = [{"y": down, "x": across}.get(dim, 1.0) for dim in dims]
+        datasets.append({"path": f"{path}/{name}", "coordinateTransformations": [{"type": "scale", "scale": scale}]})
+    return {
+        "version": "0.4",
+        "axes": [{"name": dim, "type": kinds.get(dim, "space")} for dim in dims],
+        "datasets": datasets,
+    }
+
+
+class _Level:
+    """One resolution of a series."""
+
+    def __init__(self, structure: Structure, series: Series, number: int, choices: Choices, location: Location) -> None:
+        self._structure, self._series, self._number = structure, series, number
+        self._choices, self._location = choices, location
+        self._level: Level = series.levels[number]
+        self._layout = self._level.image.layout
+        self.variable = _STACK if series.is_stack else _BANDS
+
+    @property
+    def _by_band(self) -> bool:
+        return self._choices.band_as_variable and not self._series.is_stack
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """How many rows and columns of the full resolution one of this one stands for."""
+        whole = self._series.levels[0].image.layout
+        return whole.height / self._layout.height, whole.width / self._layout.width
+
+    def group(self, *, with_masks: bool = False) -> ManifestGroup:
+        """Make the group."""
+        directory = self._series.levels[0].image.directory
+        metadata = metadata_of(self._structure, directory)
+        reasons = (self._series.note, metadata.note)
+        refusals = [Refusal(path="/", reason=reason, kind="noted") for reason in reasons if reason is not None]
+        coordinates, notes = self._coordinates(metadata)
+        refusals += notes
+        is_mapped = "spatial_ref" in coordinates
+        metadata = self._with_area_or_point(metadata)
+        arrays, refused = self._arrays(metadata, is_mapped=is_mapped)
+        refusals += refused
+        if with_masks and self._level.masks and _MASK not in self._choices.dropped:
+            mask, refused = self._masks()
+            arrays |= mask
+            refusals += refused
+        attributes = {**metadata.dataset_attributes(), **self._series.attributes}
+        coordinates = {name: array for name, array in coordinates.items() if name not in self._choices.dropped}
+        return ManifestGroup(
+            arrays={**coordinates, **arrays},
+            attributes=attributes,
+            coordinates=frozenset(coordinates),
+            loaded=frozenset(coordinates),
+            refusals=tuple(refusals),
+            url=self._location.url,
+        )
+
+    # -- variables ----------------------------------------------------------------------------------------------
+
+    def _arrays(self, metadata: Metadata, *, is_mapped: bool) -> tuple[dict[str, ManifestArray], list[Refusal]]:
+        layout, name = self._layout, self.variable
+        names = [f"band_{n + 1}" for n in range(layout.samples)] if self._by_band else [name]
+        names = [name for name in names if name not in self._choices.dropped]
+        if not names:
+            return {}, []
+        if layout.obstacle is not None:
+            image = self._level.image
+            reason = f"{image.name} has {layout.obstacle}; write the file anew, with other software, to read it"
+            return {}, [Refusal(path=f"/{name}", reason=reason) for name in names]
+        attributes = self._attributes(metadata, range(layout.samples), is_mapped)
+        whole = self._image_array(name, self._level.images, attributes)
+        if not self._by_band:
+            differing = [key for key in OF_BANDS if key in attributes]
+            if not differing:
+                return {name: whole}, []
+            reason = (
+                f"the {' and '.join(differing)} of its bands, which differ, are attributes, and not applied; "
+                "TIFF(band_as_variable=True) makes variables of the bands, which are scaled when they are read"
+            )
+            return {name: whole}, [Refusal(path=f"/{name}", reason=reason, kind="noted")]
+        found: dict[str, ManifestArray] = {}
+        for name in names:
+            band = int(name.removeprefix("band_")) - 1
+            own = self._attributes(metadata, range(band, band + 1), is_mapped)
+            found[name] = replace(
+                whole[band], name=f"/{name}", dimension_names=("y", "x"), attributes=own, cf=meaning(own)
+            )
+        return found, []
+
+    def _image_array(
+        self, name: str, images: Sequence[Image | None], attributes: Mapping[str, Any], *, is_mask: bool = False
+    ) -> ManifestArray:
+        there = [image if image is not None else _absent(self._level.image) for image in images]
+        layout = there[0].layout
+        band: str | None = "first"
+        if self._series.is_stack or is_mask:
+            band = "last" if layout.samples > 1 else None
+        array = image_array(
+            there,
+            Axes(pages=self._series.pages, band=band),
+            name=name,
+            location=self._location,
+            attributes=attributes,
+            most_bytes=self._choices.most_bytes,
+            nodata=None if is_mask else self._nodata(),
+        )
+        return _with_missing(array, images) if None in images else array
+
+    def _nodata(self) -> Any:
+        """Give the value of pixels without data; overviews may leave it to the image."""
+        own = nodata_of(self._layout)
+        whole = self._series.levels[0].image.layout
+        return nodata_of(replace(self._layout, nodata=whole.nodata)) if own is None else own
+
+    def _attributes(self, metadata: Metadata, bands: range, is_mapped: bool) -> dict[str, Any]:
+        attributes = metadata.attributes(bands, with_tags=not self._by_band)
+        if self._series.is_stack:  # which is XML of the whole file in OME-TIFF; the dataset has it
+            attributes.pop("TIFFTAG_IMAGEDESCRIPTION", None)
+        nodata = self._nodata()
+        if nodata is not None:
+            attributes["_FillValue"] = nodata
+        if is_mapped:
+            attributes["grid_mapping"] = "spatial_ref"
+        return attributes
+
+    def _with_area_or_point(self, metadata: Metadata) -> Metadata:
+        keys = geo_keys(self._structure, self._series.levels[0].image.directory)
+        if keys is None or _RASTER_TYPE not in keys:
+            return metadata
+        word = "Point" if keys[_RASTER_TYPE] == _POINT else "Area"
+        return replace(metadata, tags={_AREA_OR_POINT: word, **metadata.tags})
+
+    def _masks(self) -> tuple[dict[str, ManifestArray], list[Refusal]]:
+        masks = self._level.masks
+        obstacle = masks[0].layout.obstacle
+        if obstacle is not None:
+            return {}, [Refusal(path=f"/{_MASK}", reason=f"{masks[0].name} has {obstacle}")]
+        return {_MASK: self._image_array(_MASK, masks, {}, is_mask=True)}, []
+
+    # -- coordinates --------------------------------------------------------------------------------------------
+
+    def _coordinates(self, metadata: Metadata) -> tuple[dict[str, ManifestArray], list[Refusal]]:
+        found: dict[str, ManifestArray] = {}
+        layout, series = self._layout, self._series
+        if not series.is_stack and not self._by_band:
+            values = np.arange(1, layout.samples + 1)
+            found["band"] = inline_array(values, name="/band", dims=("band",), attributes={})
+        factors = dict(zip("yx", self.factors, strict=True))
+        for name, (values, attributes) in series.coordinates.items():
+            factor = factors.get(name, 1.0)
+            if factor != 1:
+                values = np.arange({"y": layout.height, "x": layout.width}[name]) * (values[1] * factor)
+            dims = (name,) if values.ndim else ()
+            found[name] = inline_array(values, name=f"/{name}", dims=dims, attributes=attributes)
+        directory = series.levels[0].image.directory
+        keys = geo_keys(self._structure, directory)
+        transform = transform_of(self._structure, directory, keys)
+        if transform is not None:
+            down, across = self.factors
+            transform = transform if self._number == 0 else transform.scaled(across, down)
+            notes = self._add_places(found, transform)
+        else:
+            notes = []
+        mapping: dict[str, Any] = {}
+        if keys is not None:
+            system, reason = crs_of(keys, self._structure, directory)
+            mapping |= system
+            if reason is not None:
+                notes.append(Refusal(path="/spatial_ref", reason=reason, kind="noted"))
+        if (rational := polynomials(self._structure, directory)) is not None:
+            # of longitudes and latitudes
+            mapping = {**(mapping if transform is not None else attributes_of(_WGS84)), "rpcs": rational}
+        if transform is not None:
+            mapping["GeoTransform"] = transform.text()
+        elif (points := control_points(self._structure, directory, keys)) is not None:
+            mapping["gcps"] = points
+        if mapping:
+            found["spatial_ref"] = inline_array(np.array(0), name="/spatial_ref", dims=(), attributes=mapping)
+        return found, notes
+
+    def _add_places(self, found: dict[str, ManifestArray], transform: Transform) -> list[Refusal]:
+        layout = self._layout
+        size = layout.height * layout.width * 8 if transform.is_rotated else 0
+        if size > max(self._choices.inline_limit, 1 << 16) or max(layout.height, layout.width) > _MAX_COORDINATE:
+            names = "'xc' and 'yc'" if transform.is_rotated else "'x' and 'y'"
+            reason = (
+                f"the coordinates {names} of {layout.height} x {layout.width} pixels are left out: compute them of the "
+                "GeoTransform of 'spatial_ref', or raise inline_limit"
+            )
+            return [Refusal(path="/", reason=reason, kind="noted")]
+        for name, (dims, values) in transform.coordinates(layout.height, layout.width).items():
+            found[name] = inline_array(values, name=f"/{name}", dims=dims, attributes={})
+        return []
+
+
+def _absent(image: Image) -> Image:
+    zeros = np.zeros(image.layout.n_segments, np.int64)
+    return Image(image.directory, image.layout, zeros, zeros)
+
+
+def _with_missing(array: ManifestArray, images: Sequence[Image | None]) -> ManifestArray:
+    """Mark the chunks of images that are not there as MISSING: they are in another file."""
+    manifest = array.in_memory()
+    entries = manifest.entries.copy()
+    flat = entries.reshape(len(images), -1)
+    flat["location"][[image is None for image in images]] = MISSING
+    return replace(array, manifest=replace(manifest, entries=entries))

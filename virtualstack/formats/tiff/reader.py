@@ -1,0 +1,74 @@
+"""The reader of TIFF files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from virtualstack.formats.base import ReadOptions
+from virtualstack.formats.tiff.ahead import Ahead
+from virtualstack.formats.tiff.arrays import AUTO
+from virtualstack.formats.tiff.groups import Choices, dataset_of, tree_of
+from virtualstack.formats.tiff.image import Images
+from virtualstack.formats.tiff.series import series_of
+from virtualstack.formats.tiff.structure import Structure
+from virtualstack.manifests import ManifestGroup
+from virtualstack.sizes import chunk_byte_count
+from virtualstack.storage import Storage
+
+__all__ = ["TIFF"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TIFF:
+    """Reads TIFF, GeoTIFF, COG and OME-TIFF files: directories alone, no strip or tile.
+
+    Names, dimensions, coordinates and attributes are those of rioxarray where there is one image, and those of tifffile
+    where there are many.
+
+    Parameters
+    ----------
+    band_as_variable
+        Whether bands are variables ``band_1``, ``band_2`` and so on, as with rioxarray, not a dimension.
+    chunk_size
+        Bytes of a chunk at most where strips are not compressed and follow each other, which are merged or cut, as a
+        number or such as ``"4 MiB"``. ``"auto"`` is 4 MiB; ``None`` references all that is contiguous as one chunk.
+
+    Raises
+    ------
+    ValueError
+        ``chunk_size`` is no positive number of bytes.
+    """
+
+    name: ClassVar[str] = "tiff"
+
+    band_as_variable: bool = False
+    chunk_size: int | str | None = "auto"
+
+    def __post_init__(self) -> None:
+        self._most_bytes()  # or an error
+
+    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        """Describe a file.
+
+        Raises
+        ------
+        MalformedFileError
+            It is no TIFF file, contradicts itself, or has lost its end.
+        StorageError
+            The bytes could not be had.
+        """
+        source = storage.source(url)
+        structure = Structure(Ahead(source))
+        series = series_of(structure, Images(structure), source)
+        choices = Choices(
+            band_as_variable=self.band_as_variable,
+            most_bytes=self._most_bytes(),
+            dropped=options.drop_variables,
+            inline_limit=options.inline_limit,
+        )
+        make = dataset_of if options.is_tree is False else tree_of
+        return make(structure, series, choices, source.location)
+
+    def _most_bytes(self) -> int | None:
+        return chunk_byte_count(self.chunk_size, auto=AUTO)

@@ -1,0 +1,197 @@
+"""Images that belong together: a stack of pages, with overviews and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from virtualstack.formats.tiff.dialects import dialect_of, note_of_dialect, series_of_dialect
+from virtualstack.formats.tiff.image import Image, Images
+from virtualstack.formats.tiff.metadata import GDAL_METADATA, metadata_of
+from virtualstack.formats.tiff.structure import Directory, Structure
+from virtualstack.storage import Source
+
+__all__ = ["Level", "Series", "series_of"]
+
+_REDUCED, _MASK = 1, 4  # TIFF 6.0, tag 254
+_OLD_REDUCED = 2  # tag 255
+_SUB_DIRECTORIES = 330
+_PLACE = frozenset({33550, 33922, 34264, 34735, 34736, 34737})
+"""Tags that say where an image lies: those at other places are no stack."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Level:
+    """Images of one resolution.
+
+    Parameters
+    ----------
+    images
+        One for each element along the axes of pages, in C order; ``None`` for one that is missing. All are laid out
+        alike.
+    masks
+        Of the images, where they have some.
+    """
+
+    images: tuple[Image | None, ...]
+    masks: tuple[Image, ...] = ()
+
+    @property
+    def image(self) -> Image:
+        """The first one that is there."""
+        return next(image for image in self.images if image is not None)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Series:
+    """Images that form one array, at one or several resolutions.
+
+    Parameters
+    ----------
+    levels
+        The largest first.
+    pages
+        Names and lengths of the axes along which there are images; none for one image.
+    is_stack
+        Whether it is a stack, or a picture with axes of its own, and not one image as GDAL sees it.
+    title
+        Name in the file.
+    attributes, coordinates
+        Of the dataset; coordinates by name, with their values and attributes.
+    note
+        What is to be known of it.
+    """
+
+    levels: tuple[Level, ...]
+    pages: tuple[tuple[str, int], ...] = ()
+    is_stack: bool = False
+    title: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
+    note: str | None = None
+
+
+@dataclass(slots=True)
+class _Main:
+    """An image of full resolution, and what belongs to it."""
+
+    image: Image
+    overviews: list[Image] = field(default_factory=list)
+    masks: list[Image] = field(default_factory=list)
+
+
+def series_of(structure: Structure, images: Images, source: Source, /) -> list[Series]:
+    """Find the series of a file; there is one at least.
+
+    Raises
+    ------
+    MalformedFileError
+        A directory or an image contradicts itself.
+    UnsupportedFeatureError
+        The file is of a microscope whose own additions are not understood.
+    """
+    directories = list(structure.chain())
+    dialect = dialect_of(structure, directories)
+    note = None
+    if dialect is not None:
+        note = note_of_dialect(dialect, structure, directories)
+        found = series_of_dialect(dialect, structure, images, source, directories)
+        if found is not None:
+            return [
+                Series(
+                    levels=tuple(Level(images=level) for level in x.levels),
+                    pages=x.pages,
+                    is_stack=True,
+                    title=x.title,
+                    attributes=x.attributes,
+                    coordinates=x.coordinates,
+                    note=note,
+                )
+                for x in found
+            ]
+    mains: list[_Main] = []
+    taken = {directory.offset for directory in directories}
+    for directory in directories:
+        _add(mains, images.image(directory), _kind(structure, directory))
+        _add_below(mains, structure, images, directory, taken)
+    return [replace(series, note=note) for series in _stacked(mains, structure)]
+
+
+def _kind(structure: Structure, directory: Directory) -> int:
+    if 254 in directory.entries:
+        return structure.number(directory, 254, 0)
+    return _REDUCED if 255 in directory.entries and structure.number(directory, 255, 1) == _OLD_REDUCED else 0
+
+
+def _add(mains: list[_Main], image: Image, kind: int) -> None:
+    if kind & _MASK and mains:
+        mains[-1].masks.append(image)
+    elif kind & _REDUCED and mains:
+        mains[-1].overviews.append(image)
+    else:
+        mains.append(_Main(image))
+
+
+def _add_below(mains: list[_Main], structure: Structure, images: Images, directory: Directory, taken: set[int]) -> None:
+    """Add the images of directories below one: overviews, or others that are as large."""
+    if _SUB_DIRECTORIES not in directory.entries:
+        return
+    offsets = structure.values(directory, _SUB_DIRECTORIES)
+    main = mains[-1]
+    for offset in [] if offsets is None or offsets.dtype.kind not in "iu" else offsets.tolist():
+        if not offset or offset in taken:
+            continue
+        taken.add(offset)
+        image = images.image(structure.directory(offset, directory.number))
+        own, other = image.layout, main.image.layout
+        is_smaller = own.height < other.height and own.width < other.width
+        if _kind(structure, image.directory) & _REDUCED or is_smaller:
+            main.overviews.append(image)
+        else:
+            mains.append(_Main(image))
+
+
+def _stacked(mains: list[_Main], structure: Structure) -> list[Series]:
+    alike: dict[tuple[Any, ...], list[_Main]] = {}
+    scales = _Scales(structure)
+    for main in mains:
+        layouts = tuple(id(x.layout) for x in (main.image, *main.overviews, *main.masks))
+        directory = main.image.directory
+        place = structure.key(directory, _PLACE) if directory.entries.keys() & _PLACE else ()
+        alike.setdefault((len(main.overviews), layouts, place, scales.of(directory)), []).append(main)
+    return [_series(group) for group in alike.values()]
+
+
+class _Scales:
+    """Scales and offsets of images, which one variable has one of; each text of GDAL is read once."""
+
+    def __init__(self, structure: Structure) -> None:
+        self._structure = structure
+        self._known: dict[bytes, tuple[Any, ...]] = {}
+
+    def of(self, directory: Directory, /) -> tuple[Any, ...]:
+        """Give what differs between images that do not scale alike."""
+        if GDAL_METADATA not in directory.entries:
+            return ()
+        raw = self._structure.raw(directory, GDAL_METADATA)
+        if raw not in self._known:
+            found = metadata_of(self._structure, directory)
+            self._known[raw] = (*sorted(found.scales.items()), None, *sorted(found.offsets.items()))
+        return self._known[raw]
+
+
+def _series(mains: list[_Main]) -> Series:
+    n = len(mains)
+    columns = [[main.image for main in mains]]
+    columns += [[main.overviews[i] for main in mains] for i in range(len(mains[0].overviews))]
+    columns.sort(key=lambda column: -column[0].layout.height * column[0].layout.width)
+    levels = [Level(images=tuple(column)) for column in columns]
+    for i, mask in enumerate(mains[0].masks):
+        size = mask.layout.height, mask.layout.width
+        for k, level in enumerate(levels):
+            own = level.image.layout
+            if (own.height, own.width) == size and not level.masks:
+                levels[k] = replace(level, masks=tuple(main.masks[i] for main in mains))
+                break
+    return Series(levels=tuple(levels), pages=(("page", n),) if n > 1 else (), is_stack=n > 1)

@@ -1,0 +1,266 @@
+"""The structure of a TIFF file: its directories, and the values of their tags.
+
+TIFF 6.0, section 2; BigTIFF has wider counts and offsets. Everything is checked against the size of the file: no count
+of a damaged file makes anything larger than the file is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import MalformedFileError
+from virtualstack.formats.tiff.ahead import Ahead
+
+__all__ = ["MAX_DIRECTORIES", "TYPES", "Directory", "Entry", "Structure"]
+
+MAX_DIRECTORIES = 1 << 20
+_MAX_TAGS = 4096
+_LONGEST_KEY = 1 << 18
+
+TYPES: Mapping[int, str] = {
+    1: "u1",
+    2: "S1",
+    3: "u2",
+    4: "u4",
+    5: "u4",  # rational: two of them
+    6: "i1",
+    7: "u1",
+    8: "i2",
+    9: "i4",
+    10: "i4",  # rational: two of them
+    11: "f4",
+    12: "f8",
+    13: "u4",
+    16: "u8",
+    17: "i8",
+    18: "u8",
+}
+"""Dtypes of tags by their type."""
+
+_SIZES = {code: np.dtype(name).itemsize * (2 if code in (5, 10) else 1) for code, name in TYPES.items()}
+_CLASSIC, _BIG = 42, 43
+_INTEGERS = {3: 2, 4: 4, 16: 8}
+_NOTHING = (0, 0, b"")
+
+type Entry = tuple[int, int, bytes]
+"""Type, count, and the bytes of the value or of its offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """One directory, by which an image is described.
+
+    Parameters
+    ----------
+    offset
+        Where it lies, in bytes.
+    number
+        Of the chain, from 0; that of its parent for a directory below another one.
+    entries
+        By tag.
+    following
+        Offset of the next one; 0 where there is none.
+    """
+
+    offset: int
+    number: int
+    entries: Mapping[int, Entry] = field(repr=False)
+    following: int
+
+
+class Structure:
+    """Reads directories and tags of a file.
+
+    Parameters
+    ----------
+    ahead
+        Where the bytes come from.
+
+    Raises
+    ------
+    MalformedFileError
+        There is no TIFF header.
+    """
+
+    def __init__(self, ahead: Ahead) -> None:
+        self._ahead = ahead
+        self.url, self.size = ahead.source.location.url, ahead.size
+        head = ahead.read(0, 16)
+        orders: dict[bytes, Literal["<", ">"]] = {b"II": "<", b"MM": ">"}
+        order = orders.get(head[:2])
+        if order is None or len(head) < 8:
+            raise self.malformed("it has no TIFF header", 0)
+        self.order: Literal["<", ">"] = order
+        (version,) = Struct(f"{order}H").unpack_from(head, 2)
+        if version not in (_CLASSIC, _BIG):
+            raise self.malformed(f"its version is {version}; TIFF has 42, BigTIFF 43", 2)
+        self.is_big = version == _BIG
+        if self.is_big:
+            if len(head) < 16 or Struct(f"{order}HH").unpack_from(head, 4) != (8, 0):
+                raise self.malformed("its offsets are not of 8 bytes, as those of BigTIFF are", 4)
+            self._count, self._entry, self._offset = Struct(f"{order}Q"), Struct(f"{order}HHQ8s"), Struct(f"{order}Q")
+            (self.first,) = self._offset.unpack_from(head, 8)
+        else:
+            self._count, self._entry, self._offset = Struct(f"{order}H"), Struct(f"{order}HHI4s"), Struct(f"{order}I")
+            (self.first,) = self._offset.unpack_from(head, 4)
+        self._known: dict[int, Directory] = {}
+        self._n_tags = 0
+        self._dtypes = {code: np.dtype(name).newbyteorder(self.order) for code, name in TYPES.items()}
+
+    def malformed(self, what: str, offset: int | None = None, /) -> MalformedFileError:
+        """Make the error for a file that contradicts itself."""
+        return MalformedFileError(
+            f"'{self.url}' is no whole TIFF file: {what}. It is damaged or cut short; fetch or write it again",
+            url=self.url,
+            offset=offset,
+        )
+
+    def chain(self) -> Iterator[Directory]:
+        """Give the directories one after another.
+
+        Raises
+        ------
+        MalformedFileError
+            There is none, one lies outside of the file, or one comes twice.
+        """
+        if not self.first:
+            raise self.malformed("it has no image", 4)
+        offset, number = self.first, 0
+        seen: set[int] = set()
+        while offset:
+            if offset in seen:
+                raise self.malformed(f"directory {number} is one that came before, at byte {offset}", offset)
+            seen.add(offset)
+            if number == MAX_DIRECTORIES:
+                raise self.malformed(f"it has more than {MAX_DIRECTORIES} directories", offset)
+            directory = self.directory(offset, number)
+            yield directory
+            offset, number = directory.following, number + 1
+
+    def directory(self, offset: int, number: int, /) -> Directory:
+        """Read a directory, or return the one that was read there before: several tags may name it.
+
+        Raises
+        ------
+        MalformedFileError
+            It lies outside of the file.
+        """
+        if offset in self._known:
+            return self._known[offset]
+        if len(self._known) >= MAX_DIRECTORIES:
+            raise self.malformed(f"it has more than {MAX_DIRECTORIES} directories", offset)
+        width, size = self._count.size, self._entry.size
+        data = self._ahead.read(offset, width + 24 * size + self._offset.size)
+        if len(data) < width:
+            raise self.malformed(f"directory {number} begins at byte {offset} of {self.size}", offset)
+        (count,) = self._count.unpack_from(data)
+        if not 0 < count <= _MAX_TAGS:
+            raise self.malformed(f"directory {number} has {count} tags", offset)
+        self._n_tags += count
+        if self._n_tags * size > self.size:
+            raise self.malformed(f"directory {number} and those before have more tags than bytes: they overlap", offset)
+        end = width + count * size
+        if end + self._offset.size > len(data):
+            data = self._ahead.read(offset, end + self._offset.size)
+            if len(data) < end:
+                raise self.malformed(f"directory {number}, of {count} tags from byte {offset} on, has no end", offset)
+        entries = {code: (kind, n, value) for code, kind, n, value in self._entry.iter_unpack(data[width:end])}
+        # the last offset may be missing where nothing follows
+        following = self._offset.unpack_from(data, end)[0] if len(data) >= end + self._offset.size else 0
+        found = self._known[offset] = Directory(offset, number, entries, following)
+        return found
+
+    def values(self, directory: Directory, code: int, /) -> NDArray[Any] | None:
+        """Give the values of a tag; ``None`` where it is not there. Rationals are pairs, text is bytes.
+
+        Raises
+        ------
+        MalformedFileError
+            The type is unknown, or the values lie outside of the file.
+        """
+        entry = directory.entries.get(code)
+        if entry is None:
+            return None
+        dtype = self._dtypes.get(entry[0])
+        if dtype is None:
+            raise self.malformed(f"tag {code} of directory {directory.number} has type {entry[0]}", directory.offset)
+        return np.frombuffer(self.raw(directory, code), dtype)
+
+    def integer(self, directory: Directory, code: int, /) -> int | None:
+        """Give the value of a tag that has one unsigned number of 2, 4 or 8 bytes, and stands where it is described."""
+        kind, count, value = directory.entries.get(code, _NOTHING)
+        size = _INTEGERS.get(kind, 0)
+        if count != 1 or not 0 < size <= len(value):
+            return None
+        return int.from_bytes(value[:size], "little" if self.order == "<" else "big")
+
+    def key(self, directory: Directory, codes: frozenset[int], /) -> tuple[Any, ...]:
+        """Give the tags of some codes that are there, with their types, counts and the bytes of their values.
+
+        Raises
+        ------
+        MalformedFileError
+            Values lie outside of the file, or are longer than any that make sense.
+        """
+        width = self._offset.size
+        found = []
+        for code, entry in directory.entries.items():
+            if code in codes:
+                size = entry[1] * _SIZES.get(entry[0], 1)
+                if size > _LONGEST_KEY:
+                    raise self.malformed(
+                        f"tag {code} of directory {directory.number} has {size} bytes", directory.offset
+                    )
+                found.append((code, *entry) if size <= width else (code, *entry[:2], self.raw(directory, code)))
+        return tuple(found)
+
+    def raw(self, directory: Directory, code: int, /) -> bytes:
+        """Give the bytes of the values of a tag that is there.
+
+        Raises
+        ------
+        MalformedFileError
+            They lie outside of the file.
+        """
+        kind, count, value = directory.entries[code]
+        size = count * _SIZES.get(kind, 1)
+        if size <= len(value):
+            return value[:size]
+        (offset,) = self._offset.unpack(value)
+        if offset + size > self.size:
+            raise self.malformed(
+                f"tag {code} of directory {directory.number} has {count} values from byte {offset} of {self.size} on",
+                directory.offset,
+            )
+        return self._ahead.read(offset, size)
+
+    def number(self, directory: Directory, code: int, default: int, /) -> int:
+        """Give the first value of a tag of whole numbers.
+
+        Raises
+        ------
+        MalformedFileError
+            It is none.
+        """
+        values = self.values(directory, code)
+        if values is None or not values.size:
+            return default
+        if values.dtype.kind not in "iu":
+            raise self.malformed(f"tag {code} of directory {directory.number} is no whole number", directory.offset)
+        return int(values[0])
+
+    def text(self, directory: Directory, code: int, /) -> str | None:
+        """Give the text of a tag, without what stands behind its first NUL; ``None`` where it is not there."""
+        if code not in directory.entries:
+            return None
+        raw = self.raw(directory, code).partition(b"\0")[0]
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return raw.decode("latin-1")

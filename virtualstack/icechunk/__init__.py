@@ -1,0 +1,1 @@
+"""Icechunk repositories: reading, writing and adding to them."""

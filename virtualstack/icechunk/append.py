@@ -1,0 +1,187 @@
+"""Adding to what an Icechunk session holds: all is checked first, and only chunks that differ are stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from virtualstack.combine.append import appended
+from virtualstack.combine.fitting import Fitting
+from virtualstack.combine.nodes import bundled_in
+from virtualstack.combine.region import Region, placed
+from virtualstack.errors import UnsupportedFeatureError
+from virtualstack.icechunk.reader import read_session
+from virtualstack.icechunk.writer import (
+    all_or_nothing,
+    check_store,
+    form_options,
+    group_path,
+    write_group,
+)
+from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
+from virtualstack.manifests.overlay import Overlay
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.zarr.rewrite.missing import Missing
+
+__all__ = ["append_icechunk", "place_icechunk"]
+
+_MOST_LOADED = 64 << 20
+"""Bytes of a variable of one chunk of which is looked up whether it is in the repository."""
+
+
+def append_icechunk(
+    group: ManifestGroup,
+    store: Any,
+    dim: str,
+    /,
+    *,
+    path: str | None = None,
+    ordered: bool = True,
+    join: Literal["exact", "left", "outer"] = "exact",
+    combine_options: Mapping[str, Any] | None = None,
+    storage: StorageLike = None,
+    missing: Missing = "raise",
+    **options: Any,
+) -> None:
+    """Put a group behind what a group of a session holds along a dimension.
+
+    Chunks that are there stay as they are, with their checksums.
+
+    Parameters
+    ----------
+    group, store, dim
+        What is added, and where.
+    path
+        Of the group in the repository.
+    ordered
+        Whether labels must ascend.
+    join, combine_options
+        See :class:`~virtualstack.combine.fitting.Fitting`.
+    storage, missing, options
+        Of :func:`~virtualstack.icechunk.write_icechunk`.
+
+    Raises
+    ------
+    CombineError
+        They do not fit.
+    WriterError
+        What they make together has no form in Icechunk; nothing was written.
+    UnsupportedFeatureError
+        The group has a variable that cannot be read.
+    SourceNotFoundError
+        There is no such group.
+    """
+    store = check_store(store)
+    reached = Storage.of(storage)
+    form = form_options(storage=reached, missing=missing, **options)
+    at = group_path(path)
+    fitting = Fitting.of(join=join, options=combine_options, storage=reached)
+    with all_or_nothing(store):
+        stored = _stored(store, at)
+        made = appended(stored, group, dim, fitting, ordered=ordered, bundled=bundled_in)
+        write_group(made, store, at, form, replaces=False, previous=_by_path(stored, at))
+
+
+def place_icechunk(
+    group: ManifestGroup,
+    store: Any,
+    region: Region,
+    /,
+    *,
+    path: str | None = None,
+    combine_options: Mapping[str, Any] | None = None,
+    storage: StorageLike = None,
+    missing: Missing = "raise",
+    **options: Any,
+) -> None:
+    """Put a group over a region of what a group of a session holds.
+
+    Parameters
+    ----------
+    group, store
+        What is added, and where.
+    region
+        See :func:`~virtualstack.combine.region.placed`.
+    path, combine_options, storage, missing, options
+        As for :func:`append_icechunk`.
+
+    Raises
+    ------
+    CombineError
+        They do not fit.
+    ChunkAlignmentError
+        Chunks do not end where those of the group end.
+    WriterError
+        What they make together has no form in Icechunk; nothing was written.
+    UnsupportedFeatureError
+        The group has a variable that cannot be read.
+    SourceNotFoundError
+        There is no such group.
+    """
+    store = check_store(store)
+    reached = Storage.of(storage)
+    form = form_options(storage=reached, missing=missing, **options)
+    at = group_path(path)
+    fitting = Fitting.of(join="exact", options=combine_options, storage=reached)
+    with all_or_nothing(store):
+        stored = _stored(store, at)
+        made, overlays = placed(stored, group, region, fitting)
+        write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
+
+
+def _stored(store: Any, path: str) -> ManifestGroup:
+    """Read a group of a session, with variables in memory that were loaded when they were written."""
+    stored = read_session(store, path)
+    for below, node in stored.walk():
+        for refusal in node.refusals:
+            if refusal.kind == "refused":
+                raise UnsupportedFeatureError(
+                    f"the group '/{path}' of the session has '{below}{refusal.path}', which cannot be written again: "
+                    f"{refusal.reason}. Leave it out of the repository, or add what is new by zarr",
+                    variable=refusal.path,
+                    feature=refusal.reason,
+                )
+    return stored.map_arrays(_loaded)
+
+
+def _loaded(array: ManifestArray) -> ManifestArray:
+    """Take an array into memory where it is a coordinate, or one chunk that is in the repository."""
+    leaf = (array.name or "").rpartition("/")[2]
+    if array.dimension_names == (leaf,):
+        return array.whole()
+    if array.nbytes > _MOST_LOADED or math.prod(array.grid.shape) != 1:
+        return array
+    whole = array.whole()
+    return whole if bool((whole.in_memory().entries["location"] == INLINE).all()) else array
+
+
+def _by_path(group: ManifestGroup, path: str) -> dict[str, ManifestArray]:
+    return {
+        f"{path}{below}/{name}".strip("/"): array for below, node in group.walk() for name, array in node.arrays.items()
+    }
+
+
+def _overlaid(group: ManifestGroup, overlays: Mapping[str, Sequence[Overlay]], path: str = "") -> ManifestGroup:
+    """Put chunks over those of arrays."""
+    arrays = {name: _under(array, overlays.get(f"{path}/{name}", ())) for name, array in group.arrays.items()}
+    groups = {name: _overlaid(child, overlays, f"{path}/{name}") for name, child in group.groups.items()}
+    return replace(group, arrays=arrays, groups=groups)
+
+
+def _under(array: ManifestArray, overlays: Sequence[Overlay]) -> ManifestArray:
+    for overlay in overlays:
+        above = overlay.manifest.read(tuple(slice(0, n) for n in overlay.manifest.shape))
+        below, above = unify([array.in_memory(), above])
+        box: Any = (*(slice(a, a + n) for a, n in zip(overlay.begin, above.shape, strict=True)), ...)
+        entries = below.entries.copy()
+        entries[box] = above.entries
+        starts = None
+        if below.starts is not None or above.starts is not None:
+            starts = np.zeros(entries.shape, np.int64) if below.starts is None else below.starts.copy()
+            starts[box] = 0 if above.starts is None else above.starts
+        array = replace(array, manifest=replace(below, entries=entries, starts=starts))
+    return array

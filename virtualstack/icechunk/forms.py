@@ -1,0 +1,333 @@
+"""The form in which Icechunk stores an array: zarr v3 metadata, and one entry a chunk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import UnsupportedFeatureError, WriterError
+from virtualstack.manifests import (
+    MISSING,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    ManifestArray,
+    ManifestGroup,
+    PlainArray,
+    inline_array,
+    repack,
+)
+from virtualstack.manifests.encoding import native
+from virtualstack.manifests.plain import longest_cells, match_axes
+from virtualstack.reading import read_array
+from virtualstack.storage import StorageLike
+from virtualstack.zarr.documents import codec_documents, dump_document, fill_attribute, stored_document
+from virtualstack.zarr.metadata.attributes import extra_of, json_attributes, restore_cf
+from virtualstack.zarr.metadata.version2 import group_attributes
+from virtualstack.zarr.rewrite.missing import Missing, refuse_missing
+from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
+from virtualstack.zarr.rewrite.rewrite import Budget, check_missing
+from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
+
+__all__ = ["Form", "FormOptions", "form_of", "group_document_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormOptions:
+    """What may be done to arrays that Icechunk cannot store as they are.
+
+    Parameters
+    ----------
+    inline_limit, rewrite
+        As for kerchunk: see :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
+    missing
+        Whether MISSING chunks are refused, or left out as EMPTY ones are.
+    storage
+        How sources are reached whose chunks are encoded anew.
+    """
+
+    inline_limit: int
+    rewrite: Budget | None
+    missing: Missing
+    storage: StorageLike
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Form:
+    """An array as Icechunk stores it.
+
+    Parameters
+    ----------
+    document
+        ``zarr.json``.
+    manifest
+        In memory, over the chunk grid of the document.
+    """
+
+    document: bytes
+    manifest: ChunkManifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grid:
+    """How chunks lie.
+
+    Parameters
+    ----------
+    manifest
+        Of the array, without rows that no chunk uses.
+    chunks
+        Shape of a chunk, or of the longest along each axis.
+    codecs
+        Of zarr metadata; ``None`` where there is no chunk.
+    edges
+        Of a rectilinear grid: chunk lengths along each axis, as zarr writes them; ``None`` of a regular one.
+    """
+
+    manifest: ChunkManifest
+    chunks: tuple[int, ...]
+    codecs: list[dict[str, Any]] | None
+    edges: tuple[list[Any], ...] | None = None
+
+
+def form_of(array: ManifestArray, options: FormOptions, /, *, path: str) -> Form:
+    """Give the form of an array; as little of it as possible is read and encoded anew.
+
+    Parameters
+    ----------
+    array
+        Of a group that :meth:`~xarray.Dataset.virtual.to_group` gives.
+    options
+        What may be done.
+    path
+        Of the array in the repository, for messages.
+
+    Raises
+    ------
+    WriterError
+        It has none.
+    """
+    changed, grid = _expressible(repack(array.whole()), options)
+    manifest = grid.manifest
+    n_missing = int(np.count_nonzero(manifest.entries["location"] == MISSING))
+    if options.missing == "raise":
+        refuse_missing(n_missing, variable=path, target="Icechunk")
+    return Form(document=_document(changed, grid, path), manifest=manifest)
+
+
+def group_document_of(group: ManifestGroup, /, *, path: str) -> bytes:
+    """Give ``zarr.json`` of a group.
+
+    Raises
+    ------
+    WriterError
+        An attribute has no JSON form.
+    """
+    attributes = group_attributes(group, path or "/")
+    document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    return _dump(document | extra_of(group.attributes), path or "/")
+
+
+# -- how chunks lie -------------------------------------------------------------------------------------------
+
+
+def _expressible(array: ManifestArray, options: FormOptions) -> tuple[ManifestArray, _Grid]:
+    """Change as little of an array as gives it a form: nothing, some chunks, or all values as one inline chunk."""
+    grid = _regular(array)
+    if not isinstance(grid, str):
+        return array, grid
+    plan = plan_rewrite(array, takes=_takes, takes_holes=_takes_any_holes)
+    is_small = array.nbytes <= options.inline_limit and not array.in_memory().summary().n_missing
+    limit = options.rewrite.limit(plan.stored) if options.rewrite else 0
+    if not plan.cells.size:
+        return _changed(plan, limit, options)
+    if is_small and (options.rewrite is None or plan.nbytes > limit or array.nbytes <= plan.nbytes):
+        return _inlined(array, options.storage)
+    rectilinear = _rectilinear(array)
+    if rectilinear is not None:
+        return array, rectilinear
+    if options.rewrite is None:
+        check_missing(plan)
+        raise _refused(array, plan, grid)
+    return _changed(plan, limit, options)
+
+
+def _changed(plan: RewritePlan, limit: int, options: FormOptions) -> tuple[ManifestArray, _Grid]:
+    array = repack(rewrite_chunks(plan, limit, options.storage))
+    grid = _regular(array)
+    if isinstance(grid, str):  # holes may read as what no stored number unpacks to
+        raise _refused(plan.array, plan, grid)
+    return array, grid
+
+
+def _inlined(array: ManifestArray, storage: StorageLike) -> tuple[ManifestArray, _Grid]:
+    made = inline_array(
+        read_array(array, (), storage),
+        name=array.name or "",
+        dims=array.dimension_names or (),
+        attributes=array.attributes,
+        cf=array.cf,
+        fill=array.manifest.tables.fill,
+    )
+    grid = _regular(made)
+    if isinstance(grid, str):
+        raise WriterError(
+            f"variable '{array.name}' cannot be written to Icechunk: {grid}; leave it out",
+            variable=array.name,
+            feature=grid,
+        )
+    return made, grid
+
+
+def _refused(array: ManifestArray, plan: RewritePlan, reason: str) -> WriterError:
+    return WriterError(
+        f"variable '{array.name}' cannot be written as references of Icechunk: {reason}. "
+        f"{plan} would have to be encoded anew and stored in the repository: {plan.remedy()}. "
+        "Or write a manifest store, which takes it as it is, give its values by vds.virtual.open(), "
+        "leave the variable out, or join only files that are stored alike",
+        variable=array.name,
+        feature=reason,
+    )
+
+
+def _regular(array: ManifestArray) -> _Grid | str:
+    """Give the regular grid of an array whose chunks are chunks of zarr as they lie, or say why it has none."""
+    plain = PlainArray.of(array)
+    if isinstance(plain, str):
+        return plain
+    if plain.encoding is None:
+        return _Grid(manifest=plain.manifest, chunks=plain.chunks, codecs=None)
+    codecs = codec_documents(plain.encoding, plain.chunks, plain.order)
+    if codecs is None:
+        names = " + ".join(codec.name for codec in plain.encoding.codecs) or "no codec"
+        return f"zarr does not decode chunks of '{plain.encoding.dtype}' with {names} as they were encoded"
+    return _Grid(manifest=plain.manifest, chunks=plain.chunks, codecs=codecs)
+
+
+def _takes(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None) -> bool:
+    return codec_documents(encoding, chunks, order) is not None
+
+
+def _takes_any_holes(array: ManifestArray) -> bool:
+    """In zarr v3 the fill value is no missing value: all holes are left out."""
+    return True
+
+
+def _rectilinear(array: ManifestArray) -> _Grid | None:
+    """Give the rectilinear grid of an array whose chunks are whole, whatever their lengths, and stored alike."""
+    manifest = array.in_memory().compact()
+    holes = manifest.holes
+    rows = manifest.entries["encoding"]
+    if not array.ndim or manifest.starts is not None or not manifest.encodings or bool((holes & (rows != 0)).any()):
+        return None
+    longest = longest_cells(manifest, array.grid)
+    matches = [match_axes(x, n.tolist()) for x, n in zip(manifest.encodings, longest, strict=True)]
+    found = [match for match in matches if match is not None]
+    dtypes = {encoding.dtype for encoding in manifest.encodings}
+    if len(found) < len(matches) or len(dtypes) > 1 or native(dtypes.pop()) != array.dtype:
+        return None
+    codecs = [codec_documents(x, *match) for x, match in zip(manifest.encodings, found, strict=True)]
+    if codecs[0] is None or any(x != codecs[0] for x in codecs):
+        return None
+    shapes = np.array([chunks for chunks, _ in found], np.int64)
+    edges = [_edges(array.grid, axis, shapes[:, axis], rows, holes) for axis in range(array.ndim)]
+    known = [x for x in edges if x is not None]
+    if len(known) < len(edges):
+        return None
+    return _Grid(
+        manifest=manifest,
+        chunks=tuple(int(x.max(initial=1)) for x in known),
+        codecs=codecs[0],
+        edges=tuple(_listed(x) for x in known),
+    )
+
+
+def _edges(
+    grid: ChunkGrid, axis: int, lengths: NDArray[np.int64], rows: NDArray[Any], holes: NDArray[np.bool_]
+) -> NDArray[np.int64] | None:
+    """Give the stored lengths of chunks along an axis; ``None`` where they differ in one place, or exceed their cell.
+
+    Parameters
+    ----------
+    grid
+        Of the array.
+    axis
+        Looked at.
+    lengths
+        Stored elements along the axis, by row of the encoding.
+    rows, holes
+        Of the cells.
+    """
+    others = tuple(i for i in range(rows.ndim) if i != axis)
+    stored = lengths[np.where(holes, 0, rows)]
+    cells = grid.axes[axis].lengths()
+    most = np.where(holes, 0, stored).max(axis=others, initial=0)
+    least = np.where(holes, np.iinfo(np.int64).max, stored).min(axis=others, initial=np.iinfo(np.int64).max)
+    is_empty = most == 0
+    if (~is_empty & (most != least)).any():
+        return None
+    edges: NDArray[np.int64] = np.where(is_empty, cells, most)
+    return edges if bool((edges[:-1] == cells[:-1]).all() and (edges[-1:] >= cells[-1:]).all()) else None
+
+
+def _listed(edges: NDArray[np.int64]) -> list[Any]:
+    """Write chunk lengths: equal ones as length and count. Icechunk (2.3) knows no single number for all of an axis."""
+    if not edges.size:
+        return [1]
+    return [[int(edges[0]), edges.size]] if bool((edges == edges[0]).all()) else edges.tolist()
+
+
+# -- metadata -------------------------------------------------------------------------------------------------
+
+
+def _document(array: ManifestArray, grid: _Grid, path: str) -> bytes:
+    try:
+        document = stored_document(array, name=path, chunks=grid.chunks, codecs=grid.codecs)
+    except UnsupportedFeatureError as error:
+        raise WriterError(str(error), variable=path, feature=error.feature) from error
+    if grid.edges is not None:
+        configuration = {"kind": "inline", "chunk_shapes": list(grid.edges)}
+        document["chunk_grid"] = {"name": "rectilinear", "configuration": configuration}
+    raw = restore_cf(array.attributes, array.cf, variable=path)
+    document["attributes"] = _attributes(raw, array.dtype, path)
+    return _dump(document | extra_of(raw, array.dtype), path)
+
+
+def _attributes(raw: Mapping[str, Any], dtype: np.dtype[Any], path: str) -> dict[str, Any]:
+    attributes = json_attributes({name: x for name, x in raw.items() if name != "_FillValue"}, variable=path)
+    if "_FillValue" in raw:
+        coded = fill_attribute(raw["_FillValue"], dtype)
+        if coded is None:
+            raise WriterError(
+                f"variable '{path}' has _FillValue = {raw['_FillValue']!r}, which has no place in attributes of zarr "
+                f"beside values of dtype '{dtype}': open its files with unpack=True, or write a manifest store or "
+                "kerchunk references, which keep it",
+                variable=path,
+                feature="_FillValue",
+            )
+        attributes["_FillValue"] = coded
+    return attributes
+
+
+def _dump(document: Mapping[str, Any], path: str) -> bytes:
+    data = dump_document(document)
+    try:
+        json.loads(data, parse_constant=partial(_refuse_constant, path))
+    except RecursionError as error:
+        raise WriterError(f"'{path}' has attributes in more levels than JSON has", variable=path) from error
+    return data
+
+
+def _refuse_constant(path: str, constant: str) -> None:
+    raise WriterError(
+        f"'{path}' has {constant} in an attribute that changes values, such as scale_factor; Icechunk's JSON has no "
+        f"{constant}: remove the attribute, or open its files with unpack=True",
+        variable=path,
+        feature=constant,
+    )

@@ -1,0 +1,441 @@
+"""Icechunk repositories become groups."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer import cpu
+from zarr.core.sync import sync
+
+from virtualstack.errors import (
+    ReaderError,
+    SourceNotFoundError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from virtualstack.formats.base import ReadOptions
+from virtualstack.icechunk.format import NATIVE, import_icechunk, place_batches, reason_of, url_from_icechunk
+from virtualstack.icechunk.manifest_files import Checksum, Checksums, node_id, read_checksums
+from virtualstack.location import Location, local_path, split_url
+from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
+from virtualstack.manifests.manifest import check_count
+from virtualstack.storage import Storage
+from virtualstack.storage.concurrently import concurrently
+from virtualstack.storage.options import normalise
+from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.metadata.hierarchy import build_group
+from virtualstack.zarr.metadata.json_text import parse_json
+from virtualstack.zarr.metadata.one_page import one_page
+from virtualstack.zarr.metadata.shards import Shards
+
+__all__ = ["Icechunk", "options_of_s3", "read_session", "repository_storage"]
+
+_READING = "reading Icechunk"
+_BATCH = 1 << 17  # chunks that Icechunk gives at a time
+_AT_ONCE = 32
+_MOST_NATIVE = 64 << 20
+"""Bytes of chunks of one variable that are taken out of a session, where their files are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Icechunk:
+    """Reads an Icechunk repository: a branch, a tag or a snapshot of it.
+
+    Virtual chunks refer to their files, chunks of the repository to its own; those that are in its manifests are in the
+    manifest here. The chunks of a variable are looked up when they are asked for.
+
+    A file that changed after it was referred to is not read, as Icechunk does not read it: its etag is compared, or the
+    time of its last modification. These checksums are in the manifest files of the repository, which are read for them.
+
+    Parameters
+    ----------
+    branch, tag, snapshot
+        One of them, or none for the branch ``"main"``; a snapshot by its id.
+    """
+
+    name: ClassVar[str] = "icechunk"
+
+    branch: str | None = None
+    tag: str | None = None
+    snapshot: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("branch", "tag", "snapshot") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} each name a snapshot of the repository: give one of them")
+
+    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        """Describe a repository; chunks are not looked up.
+
+        Raises
+        ------
+        MissingDependencyError
+            Icechunk is not installed.
+        SourceNotFoundError
+            There is no repository, or no such branch, tag or snapshot.
+        MalformedFileError
+            Its metadata contradict themselves.
+        StorageError
+            It cannot be reached.
+        """
+        url = url.rstrip("/")
+        icechunk = import_icechunk(_READING, url=url)
+        place = repository_storage(icechunk, url, storage)
+        try:
+            if not icechunk.Repository.exists(place):
+                raise SourceNotFoundError(f"'{url}' is no Icechunk repository; check the URL", url=url)
+            repository = icechunk.Repository.open(place)
+        except icechunk.IcechunkError as error:
+            raise StorageError(f"'{url}' cannot be opened by Icechunk: {reason_of(error)}", url=url) from error
+        try:
+            session = repository.readonly_session(**self._version())
+        except (icechunk.IcechunkError, ValueError) as error:
+            which = ", ".join(f"{key} '{value}'" for key, value in self._version().items())
+            raise SourceNotFoundError(
+                f"'{url}' has no {which}: {reason_of(error)}; it has the branches {sorted(repository.list_branches())} "
+                f"and tags {sorted(repository.list_tags())}",
+                url=url,
+            ) from error
+        try:
+            manifests = _manifests(repository.inspect_snapshot(session.snapshot_id), url)
+            return _group(session.store, "", url, url, options, storage, manifests)
+        except icechunk.IcechunkError as error:
+            raise StorageError(f"'{url}' cannot be read by Icechunk: {reason_of(error)}", url=url) from error
+        except ReaderError as error:
+            error.url = error.url or url
+            raise
+
+    def _version(self) -> dict[str, str]:
+        if self.snapshot is not None:
+            return {"snapshot_id": self.snapshot}
+        return {"tag": self.tag} if self.tag is not None else {"branch": self.branch or "main"}
+
+
+def read_session(store: Any, path: str, /) -> ManifestGroup:
+    """Describe a group as a session has it, with what is not committed yet.
+
+    Chunks of the repository that take little are taken out of it; others have places where nothing can be read, since a
+    session does not tell where its files are.
+
+    Parameters
+    ----------
+    store
+        Of the session.
+    path
+        Of the group, without slashes at its ends.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is no such group.
+    MalformedFileError
+        Metadata contradict themselves.
+    """
+    where = f"icechunk session, group /{path}"
+    return replace(_group(store, path, where, None, ReadOptions(), Storage()), url=where)
+
+
+def repository_storage(icechunk: Any, url: str, storage: Storage, /, *, create: bool = False) -> Any:
+    """Tell Icechunk how to reach a repository: by what is known for its URL.
+
+    Parameters
+    ----------
+    icechunk
+        The module.
+    url
+        Absolute, without a slash at its end.
+    storage
+        What is known.
+    create
+        Whether there need not be one.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is no such directory.
+    UnsupportedFeatureError
+        It is neither a local directory nor in S3.
+    """
+    path = local_path(url)
+    if path is not None:
+        if not create and not path.is_dir():
+            raise SourceNotFoundError(f"'{url}' is no directory, and no Icechunk repository; check the URL", url=url)
+        return icechunk.local_filesystem_storage(str(path))
+    given = options_of_s3(url, storage)
+    if not given.keys() & {"access_key_id", "anonymous"}:
+        given["from_env"] = True
+    root, key = split_url(url)
+    return icechunk.s3_storage(bucket=root.partition("://")[2].rstrip("/"), prefix=key, **given)
+
+
+def options_of_s3(url: str, storage: Storage, /) -> dict[str, Any]:
+    """Give what is known of a place in S3, in Icechunk's words.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is not in S3, or a store or filesystem serves it.
+    """
+    scheme = url.partition("://")[0]
+    _, backend = storage.find(url)
+    if scheme not in ("s3", "s3a") or not (backend is None or isinstance(backend, dict)):
+        what = f"'{scheme}://'" if scheme not in ("s3", "s3a") else f"a {type(backend).__name__} as storage="
+        raise UnsupportedFeatureError(
+            f"'{url}': Icechunk repositories are in local directories and in S3 with options here, not {what}; "
+            "copy it, or use icechunk itself",
+            url=url,
+            feature=what,
+        )
+    options = normalise("s3", backend or {})
+    known = {
+        "access_key_id": options.get("access_key_id"),
+        "secret_access_key": options.get("secret_access_key"),
+        "session_token": options.get("session_token", options.get("token")),
+        "region": options.get("region"),
+        "endpoint_url": options.get("endpoint"),
+        "anonymous": True if _is_true(options.get("skip_signature")) else None,
+    }
+    given = {name: value for name, value in known.items() if value is not None}
+    endpoint = str(options.get("endpoint") or "")
+    if _is_true(options.get("allow_http")) or endpoint.startswith("http://"):
+        given["allow_http"] = True
+    if endpoint and not _is_true(options.get("virtual_hosted_style_request")):
+        given["force_path_style"] = True
+    return given
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("1", "true")
+
+
+# -- metadata -------------------------------------------------------------------------------------------------
+
+
+type _Files = tuple[bytes, tuple[str, ...]]
+"""The id of an array, and those of the manifest files that have chunks of it."""
+
+
+def _manifests(snapshot: Any, url: str) -> dict[str, _Files]:
+    """Return the manifest files of each array, by its path."""
+    try:
+        return {
+            node["path"].strip("/"): (node_id(node["id"]), tuple(x["id"] for x in node["manifest_refs"]))
+            for node in snapshot["nodes"]
+            if node["node_type"] == "array"
+        }
+    except (KeyError, TypeError) as error:
+        raise UnsupportedFeatureError(
+            f"'{url}': this version of Icechunk does not tell the manifest files of a snapshot as version 2.3 does "
+            f"({error!r}), so that changes of the sources would not be seen. Install icechunk 2.3",
+            url=url,
+            feature="manifest files",
+        ) from error
+
+
+def _group(
+    store: Any,
+    path: str,
+    where: str,
+    url: str | None,
+    options: ReadOptions,
+    storage: Storage,
+    manifests: Mapping[str, _Files] = MappingProxyType({}),
+) -> ManifestGroup:
+    documents: dict[str, bytes] = {}
+    sync(_documents(store, path, "", documents))
+    if "zarr.json" not in documents:
+        if url is None or documents:
+            raise SourceNotFoundError(f"there is no group '/{path}' in the {where}", url=url)
+        documents["zarr.json"] = b'{"node_type": "group"}'  # of a repository in which nothing was written yet
+    metadata = {key: parse_json(data, where=f"{key}' of '{where}") for key, data in documents.items()}
+
+    def read(below: str, described: ArrayMetadata) -> tuple[Manifest, int]:
+        at = "/".join(filter(None, (path, below)))
+        pages = ChunkPages(
+            store=store,
+            path=at,
+            metadata=described,
+            where=where,
+            url=url,
+            storage=storage,
+            manifests=manifests.get(at),
+        )
+        return one_page(pages, described, path=at, where=where), 0
+
+    # what is added to a session is stored as its arrays are, and nothing is added to shards
+    is_sharded = url is not None
+    return build_group(metadata, read, where=where, url=url, wanted=options.wants, rectilinear=True, sharded=is_sharded)
+
+
+async def _documents(store: Any, path: str, below: str, found: dict[str, bytes]) -> None:
+    """Find the metadata of a node and of all below it."""
+    key = "/".join(filter(None, (path, below, "zarr.json")))
+    data = await store.get(key, prototype=cpu.buffer_prototype)
+    if data is None:
+        return
+    raw = bytes(data.to_bytes())
+    found[f"{below}/zarr.json".lstrip("/")] = raw
+    if b'"array"' in raw and _is_array(raw, key):
+        return
+    listed: AsyncIterator[str] = store.list_dir("/".join(filter(None, (path, below))))
+    names = [name async for name in listed if name != "zarr.json"]
+    await asyncio.gather(*(_documents(store, path, f"{below}/{name}".lstrip("/"), found) for name in names))
+
+
+def _is_array(raw: bytes, key: str) -> bool:
+    document = parse_json(raw, where=key)
+    return isinstance(document, dict) and document.get("node_type") == "array"
+
+
+# -- chunks ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkPages:
+    """The chunks of one array, in one page: Icechunk gives all of them, or none.
+
+    Parameters
+    ----------
+    store
+        Of a session; it pickles where that only reads.
+    path
+        Of the array.
+    metadata
+        Of the array.
+    where
+        Repository, for messages.
+    url
+        Of the repository; ``None`` of a session, which does not tell.
+    storage
+        Reads manifest files, and says what virtual chunks may refer to.
+    manifests
+        Id of the array and of its manifest files, for the checksums of virtual chunks; ``None`` of a session, whose
+        changes are in no file.
+    """
+
+    store: Any
+    path: str
+    metadata: ArrayMetadata
+    where: str
+    url: str | None
+    storage: Storage
+    manifests: _Files | None
+
+    def read(self, page: int, /) -> ChunkManifest:
+        """Look all chunks up.
+
+        Raises
+        ------
+        MalformedFileError
+            They do not fit the metadata.
+        StorageError
+            Icechunk cannot read them.
+        """
+        icechunk = import_icechunk(_READING, url=self.url)
+        where = f"{self.path}' of '{self.where}"
+        root = NATIVE if self.url is None else f"{self.url}/chunks/"
+        try:
+            manifest = place_batches(
+                self.store.array_chunk_iterator(f"/{self.path}", _BATCH),
+                self.metadata,
+                locate=_locate,
+                checksums=self._checksums,
+                locate_native=lambda name: Location(f"{root}{name}"),
+                where=where,
+            )
+            self.storage.check([x.url for x in manifest.locations if not x.url.startswith(root)])
+            if self.url is None:
+                return self._with_native(manifest)
+            return manifest if self.metadata.shards is None else self._in_shards(manifest, self.metadata.shards, where)
+        except icechunk.IcechunkError as error:
+            raise StorageError(f"chunks of '{where}' cannot be looked up: {reason_of(error)}", url=self.url) from error
+
+    def _checksums(self) -> Checksums:
+        """Read the checksums of virtual chunks."""
+        n_axes = len(self.metadata.object_grid)
+        if self.manifests is None:
+            return Checksums.joined([], n_axes)
+        node, names = self.manifests
+        files = [f"{self.url}/manifests/{name}" for name in names]
+
+        def read(url: str) -> Checksums:
+            source = self.storage.source(url)
+            return read_checksums(source.read(0, source.size), node, n_axes, where=url)
+
+        return Checksums.joined(list(concurrently(read, files, files)), n_axes)
+
+    def complete(self, entries: ChunkManifest, rows: Any, /) -> ChunkManifest:
+        """Give the entries: there is nothing to add."""
+        return entries
+
+    def _in_shards(self, held: ChunkManifest, shards: Shards, where: str) -> ChunkManifest:
+        """Give the chunks in shards, whose indexes Icechunk reads."""
+        metadata, n_cells = self.metadata, math.prod(self.metadata.grid.shape)
+        check_count(n_cells, self.where)
+        rows = np.flatnonzero(held.entries["location"] >= INLINE)
+        found = held.entries[rows]
+        ranges = shards.index_ranges(rows, found["length"], where=where)
+        indexes = sync(_chunks(self.store, self.path, _cells(rows, metadata), ranges.tolist()))
+        cells, at, offsets, lengths = shards.places(rows, found["length"], indexes, where=where)
+        entries = np.zeros(n_cells, ENTRY)
+        entries["location"][cells] = found["location"][at]
+        entries["offset"][cells] = found["offset"][at] + offsets
+        entries["length"][cells] = lengths
+        entries["encoding"][cells] = metadata.encoding_rows().flat[cells]
+        return replace(held, entries=entries)
+
+    def _with_native(self, manifest: ChunkManifest) -> ChunkManifest:
+        """Take the chunks of the repository out of it, if they are few bytes."""
+        native = [FIRST + i for i, x in enumerate(manifest.locations) if x.url.startswith(NATIVE)]
+        rows = np.flatnonzero(np.isin(manifest.entries["location"], native))
+        entries = manifest.entries.copy()
+        if not rows.size or int(entries["length"][rows].sum()) > _MOST_NATIVE:
+            return manifest
+        chunks = sync(_chunks(self.store, self.path, _cells(rows, self.metadata)))
+        lengths = np.array([len(chunk) for chunk in chunks], np.int64)
+        entries["location"][rows] = INLINE
+        entries["offset"][rows] = len(manifest.inline) + np.cumsum(lengths) - lengths
+        entries["length"][rows] = lengths
+        return ChunkManifest(
+            entries=entries,
+            fills=manifest.fills,
+            encodings=manifest.encodings,
+            locations=manifest.locations,
+            inline=b"".join([manifest.inline, *chunks]),
+        )
+
+
+def _locate(url: str, checksum: Checksum) -> Location:
+    etag, modified = checksum
+    return Location(url_from_icechunk(url), etag=etag, unmodified_since=modified)
+
+
+def _cells(rows: NDArray[np.intp], metadata: ArrayMetadata) -> list[list[int]]:
+    """Give the index of each chunk, or shard, which is counted in C order."""
+    grid = metadata.object_grid
+    found: list[list[int]] = np.stack(np.unravel_index(rows, grid or (1,)), 1)[:, : len(grid)].tolist()
+    return found
+
+
+async def _chunks(
+    store: Any, path: str, cells: Sequence[Sequence[int]], ranges: Iterable[tuple[int, int] | None] = repeat(None)
+) -> list[bytes]:
+    """Read chunks: all of each, or so many bytes from an offset on."""
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def get(cell: Sequence[int], span: tuple[int, int] | None) -> bytes:
+        part = None if span is None else RangeByteRequest(span[0], span[0] + span[1])
+        async with limit:
+            data = await store.get("/".join((path, "c", *map(str, cell))), cpu.buffer_prototype, part)
+        return b"" if data is None else bytes(data.to_bytes())
+
+    return list(await asyncio.gather(*map(get, cells, ranges)))

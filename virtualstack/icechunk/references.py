@@ -1,0 +1,261 @@
+"""Handing the chunks of an array to Icechunk: one call where they share a checksum, else one for each box of them."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import WriterError
+from virtualstack.icechunk.format import checksum_of
+from virtualstack.manifests import FIRST, INLINE, ChunkManifest
+
+__all__ = ["Changes", "changes_between", "inline_chunks", "kept_beyond", "set_references"]
+
+_SPARSE = 4
+"""Cells of a box, as a multiple of those in it that are meant, beyond which chunks are handed over one by one."""
+
+_BATCH = 1 << 17  # chunks that Icechunk names at a time
+_RUN = 8  # chunks of one source in a row from which on its name is repeated
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changes:
+    """Which chunks of an array are to be stored.
+
+    Parameters
+    ----------
+    virtual, inline
+        Shape of the grid: those that lie in a source, and those whose bytes are in the manifest.
+    removed
+        Cells of chunks that are no longer there, one a row.
+    """
+
+    virtual: NDArray[np.bool_]
+    inline: NDArray[np.bool_]
+    removed: NDArray[np.int64]
+
+
+def changes_between(
+    old: ChunkManifest | None, old_urls: Sequence[str], new: ChunkManifest, urls: Sequence[str], /
+) -> Changes:
+    """Compare the chunks that a repository has with those that it is to have.
+
+    What is there shows no checksums. So chunks of sources that have one are stored even where the same places are there
+    already: their checksum may be that of a file which was replaced.
+
+    Parameters
+    ----------
+    old, old_urls
+        What is there, and the URLs of its sources; ``None`` for nothing.
+    new, urls
+        What is to be there; of the same number of axes.
+    """
+    location = new.entries["location"]
+    differs = np.ones(new.shape, np.bool_)
+    removed = np.zeros((0, location.ndim), np.int64)
+    if old is not None:
+        box: Any = (*(slice(0, min(a, b)) for a, b in zip(old.shape, new.shape, strict=True)), ...)
+        differs[box] = ~_same(old.entries[box], old, old_urls, new.entries[box], new, urls)
+        gone = np.zeros(old.shape, np.bool_)
+        gone[box] = location[box] < INLINE
+        outside = np.ones(old.shape, np.bool_)
+        outside[box] = False
+        removed = np.argwhere((gone | outside) & ~old.holes)
+    return Changes((location >= FIRST) & differs, (location == INLINE) & differs, removed)
+
+
+def _same(
+    a: NDArray[Any],
+    old: ChunkManifest,
+    old_urls: Sequence[str],
+    b: NDArray[Any],
+    new: ChunkManifest,
+    urls: Sequence[str],
+) -> NDArray[np.bool_]:
+    """Tell which of two boxes of entries are the same chunks."""
+    numbers: dict[str | None, int] = {}
+
+    def codes(names: Sequence[str | None]) -> NDArray[np.int64]:
+        table = [numbers.setdefault(name, FIRST + len(numbers)) for name in names]
+        return np.array([0, 0, INLINE, *table], np.int64)
+
+    unseen = [url if checksum_of(x) is None else None for url, x in zip(urls, new.locations, strict=True)]
+    left, right = codes(old_urls)[a["location"]], codes(unseen)[b["location"]]
+    same = (left == right) & ((left < INLINE) | ((a["offset"] == b["offset"]) & (a["length"] == b["length"])))
+    both = (left == INLINE) & (right == INLINE)
+    for cell in zip(*np.nonzero(both), strict=True) if both.ndim else [()] * int(both):
+        same[cell] = _bytes(old, a[cell]) == _bytes(new, b[cell])
+    return np.asarray(same, np.bool_)
+
+
+def _bytes(manifest: ChunkManifest, entry: Any) -> bytes:
+    return manifest.inline[int(entry["offset"]) : int(entry["offset"]) + int(entry["length"])]
+
+
+def kept_beyond(store: Any, path: str, old: ChunkManifest, new: ChunkManifest, /) -> NDArray[np.int64]:
+    """Find chunks that a repository keeps of an array which became shorter, and that a longer one would show again.
+
+    Returns
+    -------
+    numpy.ndarray
+        Cells in which there is to be no chunk, one a row.
+    """
+    holes = new.holes.copy()
+    holes[tuple(slice(0, n) for n in old.shape)] = False
+    found = [np.zeros((0, holes.ndim), np.int64)]
+    for cells, *_ in store.array_chunk_iterator(path, _BATCH) if holes.any() else ():
+        inside = cells[(cells < holes.shape).all(1)].astype(np.int64)
+        found.append(inside[holes[tuple(inside.T)]])
+    return np.concatenate(found)
+
+
+def inline_chunks(manifest: ChunkManifest, chosen: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], bytes]]:
+    """Give cells of INLINE chunks, and their bytes."""
+    for cell in np.argwhere(chosen).tolist():
+        yield tuple(cell), _bytes(manifest, manifest.entries[tuple(cell)])
+
+
+def set_references(
+    store: Any, path: str, manifest: ChunkManifest, urls: Sequence[str], chosen: NDArray[np.bool_], /
+) -> None:
+    """Store the references of some chunks.
+
+    Icechunk takes one checksum a call. So there is one call where all sources have the same, or none; else one for the
+    box of each source. Sources whose chunks lie scattered are handed over chunk by chunk.
+
+    Parameters
+    ----------
+    store
+        An ``IcechunkStore``.
+    path
+        Of the array.
+    manifest, urls
+        Chunks, and the URLs of their sources as Icechunk has them.
+    chosen
+        Shape of the grid: those that are stored, all of them virtual.
+
+    Raises
+    ------
+    WriterError
+        Icechunk finds no container for some; this was looked at before.
+    """
+    if not chosen.any():
+        return
+    names = np.array([""] * FIRST + list(urls), object)
+    checksums: dict[str | datetime | None, int] = {}
+    group_of = [checksums.setdefault(checksum_of(x), len(checksums)) for x in manifest.locations]
+    group_of_code = np.array([0] * FIRST + group_of, np.int64)
+    for checksum, cells in zip(checksums, _by_group(group_of_code, manifest, chosen, len(checksums)), strict=True):
+        if not cells.size:
+            continue
+        if cells.size == chosen.size:
+            failed = _set_box(store, path, manifest, names, None, tuple(slice(0, n) for n in chosen.shape), checksum)
+        else:
+            failed = _set_cells(store, path, manifest, names, cells, checksum)
+        if failed:
+            raise WriterError(
+                f"Icechunk refuses references of '{path}', such as that of chunk {tuple(failed[0])}, for which it "
+                "finds no virtual chunk container; discard the changes of the session",
+                variable=path,
+                feature="virtual chunk container",
+            )
+
+
+def _by_group(
+    group_of_code: NDArray[np.int64], manifest: ChunkManifest, chosen: NDArray[np.bool_], n_groups: int
+) -> list[NDArray[np.int64]]:
+    """Give the chosen cells of each group, by their numbers in C order."""
+    flat = np.flatnonzero(chosen)
+    if n_groups == 1:
+        return [flat]
+    group = group_of_code[manifest.entries["location"].reshape(-1)[flat]]
+    order = np.argsort(group, kind="stable")
+    return np.split(flat[order], np.searchsorted(group[order], np.arange(1, n_groups)))
+
+
+def _set_cells(
+    store: Any,
+    path: str,
+    manifest: ChunkManifest,
+    names: NDArray[np.object_],
+    cells: NDArray[np.int64],
+    checksum: str | datetime | None,
+) -> list[tuple[int, ...]] | None:
+    """Store the references of some cells: of the box around them, where they fill a good part of it."""
+    index = np.unravel_index(cells, manifest.shape) if manifest.shape else ()
+    box = tuple(slice(int(x.min()), int(x.max()) + 1) for x in index)
+    n_cells = math.prod(side.stop - side.start for side in box)
+    if n_cells > _SPARSE * cells.size:
+        return _set_each(store, path, manifest, names, cells, checksum)
+    inside: NDArray[np.bool_] | None = None
+    if n_cells > cells.size:
+        inside = np.zeros(tuple(side.stop - side.start for side in box), np.bool_)
+        inside[tuple(x - side.start for x, side in zip(index, box, strict=True))] = True
+    return _set_box(store, path, manifest, names, inside, box, checksum)
+
+
+def _set_box(
+    store: Any,
+    path: str,
+    manifest: ChunkManifest,
+    names: NDArray[np.object_],
+    inside: NDArray[np.bool_] | None,
+    box: tuple[slice, ...],
+    checksum: str | datetime | None,
+) -> list[tuple[int, ...]] | None:
+    """Store the references of the cells of a box, or of those inside of it; others have no name, and are skipped."""
+    view: Any = (*box, ...)
+    shape = tuple(side.stop - side.start for side in box)
+    entries = manifest.entries[view].reshape(-1)
+    codes = entries["location"] if inside is None else np.where(inside.reshape(-1), entries["location"], 0)
+    failed: list[tuple[int, ...]] | None = store.set_virtual_refs_arr(
+        path,
+        shape,
+        _texts(names, codes),
+        entries["offset"].astype(np.uint64),
+        entries["length"].astype(np.uint64),
+        arr_offset=tuple(side.start for side in box) if any(side.start for side in box) else None,
+        checksum=checksum,
+    )
+    return failed
+
+
+def _texts(names: NDArray[np.object_], codes: NDArray[Any]) -> list[str]:
+    """Give the name of each code; those of runs of one code are repeated, which is faster than to look each up."""
+    begin = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+    if begin.size > codes.size // _RUN:
+        return list(names[codes].tolist())
+    lengths = np.diff(np.append(begin, codes.size)).tolist()
+    return list(chain.from_iterable(map(repeat, names[codes[begin]].tolist(), lengths)))
+
+
+def _set_each(
+    store: Any,
+    path: str,
+    manifest: ChunkManifest,
+    names: NDArray[np.object_],
+    cells: NDArray[np.int64],
+    checksum: str | datetime | None,
+) -> list[tuple[int, ...]] | None:
+    """Store the references of cells that lie scattered, which Icechunk takes as one object each."""
+    spec = importlib.import_module("icechunk").VirtualChunkSpec
+    entries = manifest.entries.reshape(-1)[cells]
+    etag = checksum if isinstance(checksum, str) else None
+    modified = None if isinstance(checksum, str) else checksum
+    columns = (
+        np.stack(np.unravel_index(cells, manifest.shape), 1).tolist(),
+        names[entries["location"]].tolist(),
+        entries["offset"].tolist(),
+        entries["length"].tolist(),
+    )
+    made = [spec(*row, etag, modified) for row in zip(*columns, strict=True)]
+    failed: list[tuple[int, ...]] | None = store.set_virtual_refs(path, made)
+    return failed

@@ -1,0 +1,161 @@
+"""Whole groups as Icechunk repositories, which are made where there are none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from virtualstack.errors import StorageError, WriterError
+from virtualstack.icechunk.format import import_icechunk, reason_of
+from virtualstack.icechunk.places import container_prefix
+from virtualstack.icechunk.reader import options_of_s3, repository_storage
+from virtualstack.icechunk.writer import write_icechunk
+from virtualstack.location import Location, absolute_url
+from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.storage.local import LocalTarget
+
+__all__ = ["save_icechunk"]
+
+_BRANCH = "main"
+
+
+def save_icechunk(
+    group: ManifestGroup,
+    target: str | os.PathLike[str],
+    /,
+    *,
+    storage: StorageLike = None,
+    message: str | None = None,
+    **options: Any,
+) -> str:
+    """Commit a group to the branch ``"main"`` of a repository, in the place of what it holds.
+
+    A repository that is made has virtual chunk containers: for the folder that holds all local sources (one for each
+    folder of the root, if they lie in several), and for each bucket and web server. Where nothing is committed, nothing
+    is left of it.
+
+    Parameters
+    ----------
+    group
+        To be written.
+    target
+        Local directory, or a URL in S3.
+    storage
+        As in :meth:`~virtualstack.storage.Storage.of`.
+    message
+        Of the commit.
+    options
+        Of :func:`~virtualstack.icechunk.write_icechunk`.
+
+    Returns
+    -------
+    str
+        Id of the snapshot.
+
+    Raises
+    ------
+    WriterError
+        Icechunk cannot hold a variable, or a repository that is there has no container for a source.
+    StorageError
+        The repository cannot be opened or written.
+    MissingDependencyError
+        Icechunk is not installed.
+    """
+    icechunk = import_icechunk("writing Icechunk")
+    group = group.map_arrays(ManifestArray.whole)  # pages are read once, for containers and for references
+    reached = Storage.of(storage)
+    url = absolute_url(target).rstrip("/")
+    place = repository_storage(icechunk, url, reached, create=True)
+    is_new = False
+    try:
+        if icechunk.Repository.exists(place):
+            repository = icechunk.Repository.open(place)
+        else:
+            _check_empty(url, reached)
+            is_new = True
+            config = icechunk.RepositoryConfig.default()
+            for prefix, store in _containers(icechunk, _sources(group), reached).items():
+                config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
+            repository = icechunk.Repository.create(place, config)
+            repository.save_config()
+        repository = _with_inline(icechunk, repository, place, group)
+        session = repository.writable_session(_BRANCH)
+        write_icechunk(group, session.store, mode="w", storage=reached, **options)
+        return str(session.commit(message or "virtualstack", rebase_with=icechunk.ConflictDetector()))
+    except BaseException as error:
+        if is_new:
+            _delete(url, reached)
+        if isinstance(error, icechunk.IcechunkError):
+            raise StorageError(f"'{url}' cannot be written by Icechunk: {reason_of(error)}", url=url) from error
+        raise
+
+
+def _check_empty(url: str, storage: Storage) -> None:
+    first = storage.target(url).first()
+    if first is not None:
+        raise WriterError(
+            f"'{url}' holds '{first}', and is no Icechunk repository: give another place, or delete what is there",
+            feature="existing files",
+        )
+
+
+def _delete(url: str, storage: Storage) -> None:
+    target = storage.target(url)
+    for key in target.list():
+        target.delete(key)
+    if isinstance(target, LocalTarget):
+        target.delete_folder("")
+
+
+def _sources(group: ManifestGroup) -> set[Location]:
+    return {x for _, node in group.walk() for array in node.arrays.values() for x in array.in_memory().locations}
+
+
+def _with_inline(icechunk: Any, repository: Any, place: Any, group: ManifestGroup) -> Any:
+    """Open a repository so that this process stores in manifests what the group has inline; others would be files."""
+    lengths = [
+        manifest.entries["length"][manifest.entries["location"] == INLINE]
+        for _, node in group.walk()
+        for manifest in (array.in_memory() for array in node.arrays.values())
+    ]
+    longest = max((int(x.max(initial=0)) for x in lengths), default=0)
+    config = icechunk.Repository.fetch_config(place) or icechunk.RepositoryConfig.default()
+    if longest <= (config.inline_chunk_threshold_bytes or 0):
+        return repository
+    config.inline_chunk_threshold_bytes = longest
+    return icechunk.Repository.open(place, config)
+
+
+def _containers(icechunk: Any, sources: Iterable[Location], storage: Storage) -> dict[str, Any]:
+    """Give a container for each place of sources, by its prefix; none where Icechunk knows no such place."""
+    found: dict[str, Any] = {}
+    folders: dict[str, list[str]] = {}  # local ones, by the folder of the root that they lie in
+    for url in {source.url for source in sources}:
+        prefix = container_prefix(url)
+        if prefix.startswith("file:///"):
+            path = prefix.removeprefix("file://")
+            folders.setdefault(path.split("/")[1], []).append(path)
+        elif prefix not in found:
+            store = _store(icechunk, url, storage)
+            if store is not None:
+                found[prefix] = store
+    for top, paths in folders.items():
+        if top:  # Icechunk has no container of the root
+            folder = os.path.commonpath(paths) + "/"
+            found[f"file://{folder}"] = icechunk.local_filesystem_store(folder)
+    return found
+
+
+def _store(icechunk: Any, url: str, storage: Storage) -> Any:
+    match url.partition("://")[0]:
+        case "s3" | "s3a":
+            known = options_of_s3(url, storage)
+            names = "region", "endpoint_url", "allow_http", "anonymous", "force_path_style"
+            return icechunk.s3_store(**{name: known[name] for name in names if name in known})
+        case "gs" | "gcs":
+            return icechunk.gcs_store()
+        case "http" | "https":
+            return icechunk.http_store()
+    return None

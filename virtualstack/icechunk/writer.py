@@ -1,0 +1,355 @@
+"""Groups become references in an Icechunk session: everything is checked before anything is written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from zarr.core.buffer import cpu
+from zarr.core.sync import sync
+
+from virtualstack.errors import StorageError, WriterError
+from virtualstack.icechunk.format import NATIVE, import_icechunk, reason_of
+from virtualstack.icechunk.forms import Form, FormOptions, form_of, group_document_of
+from virtualstack.icechunk.places import Containers
+from virtualstack.icechunk.references import (
+    Changes,
+    changes_between,
+    inline_chunks,
+    kept_beyond,
+    set_references,
+)
+from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
+from virtualstack.storage import StorageLike
+from virtualstack.zarr.rewrite.missing import Missing, check_word
+from virtualstack.zarr.rewrite.rewrite import Budget
+
+__all__ = ["MODES", "all_or_nothing", "check_store", "form_options", "group_path", "write_group", "write_icechunk"]
+
+MODES = "w-", "w"
+_AT_ONCE = 32
+
+
+def write_icechunk(
+    group: ManifestGroup,
+    store: Any,
+    /,
+    *,
+    path: str | None = None,
+    mode: Literal["w-", "w"] = "w-",
+    storage: StorageLike = None,
+    inline_limit: int = 1 << 20,
+    rewrite: Budget | str | float | None = None,
+    missing: Missing = "raise",
+) -> None:
+    """Write a group into an Icechunk session, which is then to be committed.
+
+    What Icechunk cannot hold is left out: sizes of sources, dimensions that no array has, and refusals. Each source has
+    a checksum, where one is known: the etag in S3, else the time of its last modification in whole seconds. Icechunk
+    refuses to read from sources that changed.
+
+    Chunks of different lengths become a rectilinear grid, which zarr reads where
+    ``zarr.config.set({"array.rectilinear_chunks": True})``.
+
+    Parameters
+    ----------
+    group
+        An array that is not plain, and whose chunks are not whole and stored alike, must be made so within
+        ``rewrite``, or be no larger than ``inline_limit``.
+    store
+        ``session.store`` of a writable session.
+    path
+        Of the group in the repository; the root by default. Groups above it are made where they are not there.
+    mode
+        ``"w-"`` where nothing must be there; ``"w"`` to put this in the place of what is there, of groups below it too.
+    storage
+        As in :meth:`~virtualstack.storage.Storage.of`.
+    inline_limit, rewrite
+        As for kerchunk: see :func:`~virtualstack.kerchunk.writer.write_kerchunk`; encoded chunks are stored in the
+        repository.
+    missing
+        Whether MISSING chunks are refused, or read as the fill value.
+
+    Raises
+    ------
+    WriterError
+        Icechunk cannot hold an array, the repository has no virtual chunk container for a source, something is there
+        already, or the session only reads; nothing was written.
+    ValueError
+        ``mode`` or ``missing`` is none of its words, or ``rewrite`` is no budget.
+    StorageError
+        The repository cannot be read or written.
+    MissingDependencyError
+        Icechunk is not installed.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode={mode!r}; it is 'w-' for a new group, or 'w' to replace one")
+    store = check_store(store)
+    options = form_options(storage=storage, inline_limit=inline_limit, rewrite=rewrite, missing=missing)
+    at = group_path(path)
+    with all_or_nothing(store):
+        _check_place(store, at, mode)
+        write_group(group, store, at, options, replaces=mode == "w")
+
+
+def form_options(
+    *, storage: StorageLike, inline_limit: int, rewrite: Budget | str | float | None, missing: Missing
+) -> FormOptions:
+    """Check what a user gives."""
+    check_word(missing)
+    budget = None if rewrite is None else Budget.of(rewrite)
+    return FormOptions(inline_limit=inline_limit, rewrite=budget, missing=missing, storage=storage)
+
+
+def group_path(path: str | None, /) -> str:
+    """Give the path of a group without slashes at its ends."""
+    return "/".join(filter(None, (path or "").split("/")))
+
+
+def check_store(store: Any, /, *, writable: bool = True) -> Any:
+    """Give the store of a session.
+
+    Raises
+    ------
+    MissingDependencyError
+        Icechunk is not installed.
+    TypeError
+        It is none.
+    WriterError
+        It only reads.
+    """
+    icechunk = import_icechunk("vds.virtual.to_icechunk()")
+    if isinstance(store, icechunk.Session):
+        store = store.store
+    if not isinstance(store, icechunk.IcechunkStore):
+        raise TypeError(
+            f"to_icechunk() takes session.store, where session = repo.writable_session('main'); this is a "
+            f"{type(store).__name__}"
+        )
+    if writable and store.read_only:
+        raise WriterError(
+            "this session of Icechunk only reads: open one with repo.writable_session('main')",
+            feature="read-only session",
+        )
+    return store
+
+
+@contextmanager
+def all_or_nothing(store: Any, /) -> Iterator[None]:
+    """Take back what was written where the rest of it fails, if the session had no other changes.
+
+    Raises
+    ------
+    StorageError
+        Icechunk cannot read or write.
+    """
+    icechunk = import_icechunk("vds.virtual.to_icechunk()")
+    session = store.session
+    had_changes = session.has_uncommitted_changes
+    try:
+        yield
+    except BaseException as error:
+        if not had_changes and session.has_uncommitted_changes:
+            session.discard_changes()
+        if not isinstance(error, icechunk.IcechunkError):
+            raise
+        state = "has a part of it beside its other changes: discard_changes()" if had_changes else "is as it was"
+        raise StorageError(
+            f"the session cannot be read or written by Icechunk: {reason_of(error)}; it {state}"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """An array that is about to be written."""
+
+    form: Form
+    urls: list[str]
+    changes: Changes
+
+
+def write_group(
+    group: ManifestGroup,
+    store: Any,
+    path: str,
+    options: FormOptions,
+    /,
+    *,
+    replaces: bool,
+    previous: Mapping[str, ManifestArray] | None = None,
+) -> None:
+    """Write a group, once all of it is known to have a form.
+
+    Parameters
+    ----------
+    group
+        To be written.
+    store, path
+        Where.
+    options
+        What may be done to arrays.
+    replaces
+        Whether what is there goes before.
+    previous
+        Arrays that are there, by path: of these only what differs is written, and nothing of those that are the same
+        objects.
+
+    Raises
+    ------
+    WriterError
+        It has no form; nothing was written.
+    """
+    containers = Containers.of(store.session.config.virtual_chunk_containers or {})
+    documents: dict[str, bytes] = {}
+    planned: dict[str, _Planned] = {}
+    for below, node in group.walk():
+        at = f"{path}{below}".strip("/")
+        documents[at] = group_document_of(node, path=at)
+        for name in (*node.arrays, *node.groups):
+            _check_name(name, at)
+        for name, array in node.arrays.items():
+            where = f"{at}/{name}".lstrip("/")
+            old = (previous or {}).get(where)
+            if old is not array:
+                planned[where] = _planned(form_of(array, options, path=where), old, store, where, containers)
+    arrays = {where: x.form.document for where, x in planned.items()}
+    _rehearse(arrays)
+    sync(_prepare(store, path, documents, arrays, replaces=replaces))
+    for where, x in planned.items():
+        set_references(store, f"/{where}", x.form.manifest, x.urls, x.changes.virtual)
+    sync(_write_chunks(store, planned))
+
+
+def _rehearse(documents: Mapping[str, bytes]) -> None:
+    """Give metadata to a repository that is thrown away, to see that Icechunk takes it."""
+    icechunk = import_icechunk("vds.virtual.to_icechunk()")
+    store = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main").store
+    for i, (path, document) in enumerate(documents.items()):
+        try:
+            sync(_put(store, f"{i}/zarr.json", document))
+        except icechunk.IcechunkError as error:
+            raise WriterError(
+                f"Icechunk refuses the metadata of variable '{path}': {reason_of(error)}; leave it out, "
+                "or write a manifest store",
+                variable=path,
+                feature="metadata",
+            ) from error
+
+
+def _planned(form: Form, old: ManifestArray | None, store: Any, where: str, containers: Containers) -> _Planned:
+    manifest = form.manifest
+    urls = containers.urls(manifest.locations, variable=where)
+    there = None if old is None else old.in_memory()
+    old_urls = [containers.url(x) or x.url for x in there.locations] if there is not None else []
+    changes = changes_between(there, old_urls, manifest, urls)
+    unknown = [FIRST + i for i, url in enumerate(urls) if url.startswith(NATIVE)]
+    if unknown and bool((changes.virtual & np.isin(manifest.entries["location"], unknown)).any()):
+        raise WriterError(
+            f"variable '{where}' has chunks in the repository that would have to be stored in other cells of its grid, "
+            "and a session does not tell where they are: commit it, and write what vs.open_virtual_dataset gives of "
+            "the repository, joined with what is new, into another one",
+            variable=where,
+            feature="chunks that move",
+        )
+    if there is not None:
+        beyond = kept_beyond(store, f"/{where}", there, manifest)
+        changes = replace(changes, removed=np.concatenate([changes.removed, beyond]))
+    return _Planned(form=form, urls=urls, changes=changes)
+
+
+def _check_name(name: str, path: str) -> None:
+    if name in ("", ".", "..", "zarr.json") or "/" in name or name.startswith("__"):
+        raise WriterError(
+            f"'{name}' of '/{path}' cannot be a name in zarr: names have no '/', are not empty, '.', '..' or "
+            "'zarr.json', and do not begin with '__'; rename it",
+            variable=name,
+            feature="name",
+        )
+
+
+def _check_place(store: Any, path: str, mode: str) -> None:
+    for above in _above(path):
+        if _kind(store, above) == "array":
+            raise WriterError(
+                f"'/{above}' is an array in the repository, and no group can be below it: give another group=",
+                feature="group",
+            )
+    kind, names = _kind(store, path), sync(_names(store, path))
+    children = sorted(set(names) - {"zarr.json"})
+    if mode == "w-" and (kind == "array" or children):
+        what = f"'/{path}' is an array" if kind == "array" else f"the group '/{path}' has {children}"
+        raise WriterError(
+            f"{what} in the repository already: say mode='w' to replace it and all below it, append_dim= or region= to "
+            "add to it, or give another group=",
+            feature="existing group",
+        )
+
+
+def _above(path: str) -> Iterator[str]:
+    parts = path.split("/") if path else []
+    return ("/".join(parts[:i]) for i in range(len(parts)))
+
+
+def _kind(store: Any, path: str) -> str | None:
+    data = sync(_get(store, f"{path}/zarr.json".lstrip("/")))
+    kind = None if data is None else json.loads(data).get("node_type")
+    return kind if isinstance(kind, str) else None
+
+
+async def _get(store: Any, key: str) -> bytes | None:
+    data = await store.get(key, prototype=_PROTOTYPE)
+    return None if data is None else bytes(data.to_bytes())
+
+
+async def _names(store: Any, path: str) -> list[str]:
+    found: AsyncIterator[str] = store.list_dir(path)
+    return [name async for name in found]
+
+
+async def _put(store: Any, key: str, data: bytes) -> None:
+    await store.set(key, cpu.Buffer.from_bytes(data))
+
+
+async def _prepare(
+    store: Any, path: str, groups: Mapping[str, bytes], arrays: Mapping[str, bytes], *, replaces: bool
+) -> None:
+    """Write all metadata, groups above others first."""
+    if replaces:
+        await (store.delete_dir(path) if path else store.clear())
+    for above in _above(path):
+        key = f"{above}/zarr.json".lstrip("/")
+        if not await store.exists(key):
+            await _put(store, key, _EMPTY_GROUP)
+    for at, document in (*groups.items(), *arrays.items()):
+        key = f"{at}/zarr.json".lstrip("/")
+        if await _get(store, key) != document:
+            await _put(store, key, document)
+
+
+async def _write_chunks(store: Any, planned: Mapping[str, _Planned]) -> None:
+    """Store chunks whose bytes are at hand, and remove those that are no longer there."""
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def put(key: str, data: bytes) -> None:
+        async with limit:
+            await _put(store, key, data)
+
+    for where, x in planned.items():
+        for cell in x.changes.removed.tolist():
+            await store.delete(_key(where, cell))
+        await asyncio.gather(
+            *(put(_key(where, cell), data) for cell, data in inline_chunks(x.form.manifest, x.changes.inline))
+        )
+
+
+def _key(path: str, cell: Any) -> str:
+    return "/".join((path, "c", *map(str, cell)))
+
+
+_PROTOTYPE = cpu.buffer_prototype
+_EMPTY_GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'

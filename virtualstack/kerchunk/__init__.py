@@ -1,0 +1,1 @@
+"""Kerchunk references, JSON and parquet: reading, writing and adding to them."""

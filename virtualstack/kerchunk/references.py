@@ -1,0 +1,186 @@
+"""References of one array as columns, and the manifest that they make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.location import Location
+from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
+from virtualstack.manifests.manifest import MAX_CELLS
+from virtualstack.zarr.metadata.array import ArrayMetadata
+
+__all__ = [
+    "WHOLE",
+    "Locate",
+    "Measure",
+    "References",
+    "build_manifest",
+    "check_grid",
+    "place_rows",
+    "with_sizes",
+]
+
+_UNKNOWN = np.int64(-1)
+
+WHOLE = -1
+"""Length of a reference to a whole file."""
+
+
+type Locate = Callable[[str], Location]
+"""Makes a location of a URL as it stands in references."""
+
+type Measure = Callable[[Sequence[Location]], Sequence[Location]]
+"""Gives locations their sizes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class References:
+    """Chunks that are there, of one array; columns of equal length.
+
+    Parameters
+    ----------
+    cells
+        Index in the grid, counted in C order; each of them once.
+    rows
+        Row of ``urls``; -1 for inline chunks.
+    offsets, lengths
+        Bytes; the length is :data:`WHOLE` for a whole file.
+    urls
+        As they stand in the references.
+    inline
+        Bytes of the inline chunks, in the order of the columns.
+    n_outside
+        References beside these, to cells that are not in the grid.
+    """
+
+    cells: NDArray[np.int64]
+    rows: NDArray[np.integer]
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.integer]
+    urls: Sequence[str]
+    inline: tuple[bytes, ...] = ()
+    n_outside: int = 0
+
+
+def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:
+    """Give the number of cells of the grid.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It has more cells than a manifest in memory may have.
+    """
+    n_cells = math.prod(-(-n // chunk) for n, chunk in zip(metadata.shape, metadata.chunks, strict=True))
+    if n_cells > MAX_CELLS:
+        raise UnsupportedFeatureError(
+            f"'{where}' has a grid of {n_cells} chunks; at most {MAX_CELLS} are held in memory", feature="chunk grid"
+        )
+    return n_cells
+
+
+def build_manifest(
+    parts: Iterable[References], metadata: ArrayMetadata, /, *, locate: Locate, measure: Measure, where: str
+) -> ChunkManifest:
+    """Put references on the grid; what they do not name is EMPTY.
+
+    Parameters
+    ----------
+    parts
+        References that name different cells.
+    metadata
+        Of the array.
+    locate, measure
+        Make locations, and give them their sizes.
+    where
+        Array and file, for messages.
+
+    Raises
+    ------
+    MalformedFileError
+        An offset or length is no place in a file.
+    UnsupportedFeatureError
+        The grid has more cells than a manifest in memory may have.
+    """
+    n_cells = check_grid(metadata, where=where)
+    rows = place_rows(parts, n_cells, metadata, locate=locate, where=where)
+    sized = with_sizes(rows, measure)
+    if sized is not rows:
+        _validate(sized, where)
+    return sized.reshape(metadata.grid.shape)
+
+
+def place_rows(
+    parts: Iterable[References], n_rows: int, metadata: ArrayMetadata, /, *, locate: Locate, where: str
+) -> ChunkManifest:
+    """Put references into a manifest of one axis; sources are not touched.
+
+    Returns
+    -------
+    ChunkManifest
+        Entries of whole files have the length :data:`WHOLE`, until :func:`with_sizes`.
+
+    Raises
+    ------
+    MalformedFileError
+        An offset or length is no place in a file.
+    """
+    entries = np.zeros(n_rows, ENTRY)
+    whole = [np.zeros(0, np.int64)]
+    known: dict[str, int] = {}
+    urls: Sequence[str] | None = None
+    inline, end = list[bytes](), 0
+    for part in parts:
+        if part.urls is not urls:
+            urls, codes = part.urls, np.full(len(part.urls) + 1, _UNKNOWN)
+            codes[-1] = INLINE
+        for row in np.unique(part.rows[codes[part.rows] == _UNKNOWN]).tolist():
+            codes[row] = known.setdefault(urls[row], len(known) + FIRST)
+        found = np.zeros(part.cells.size, ENTRY)
+        found["location"], found["offset"], found["length"] = codes[part.rows], part.offsets, part.lengths
+        if part.inline:
+            lengths = np.array([len(chunk) for chunk in part.inline], np.int64)
+            found["offset"][part.rows < 0], found["length"][part.rows < 0] = end + np.cumsum(lengths) - lengths, lengths
+            inline += part.inline
+            end += int(lengths.sum())
+        is_whole = (part.lengths == WHOLE) & (part.rows >= 0)
+        found["length"][is_whole] = 0  # until they were looked at
+        whole.append(part.cells[is_whole])
+        entries[part.cells] = found
+    manifest = ChunkManifest(
+        entries=entries,
+        fills=(metadata.fill,),
+        encodings=(metadata.encoding,),
+        locations=tuple(map(locate, known)),
+        inline=b"".join(inline),
+    )
+    _validate(manifest, where)
+    entries["length"][np.concatenate(whole)] = WHOLE
+    return manifest
+
+
+def with_sizes(rows: ChunkManifest, measure: Measure, /) -> ChunkManifest:
+    """Give entries of whole files the sizes of their sources."""
+    whole = rows.entries["length"] == WHOLE
+    if not whole.any():
+        return rows
+    used, which = np.unique(rows.entries["location"][whole] - FIRST, return_inverse=True)
+    measured = measure([rows.locations[row] for row in used.tolist()])
+    locations = list(rows.locations)
+    for row, location in zip(used.tolist(), measured, strict=True):
+        locations[row] = location
+    entries = rows.entries.copy()
+    entries["length"][whole] = np.array([location.size or 0 for location in measured], np.int64)[which]
+    return replace(rows, entries=entries, locations=tuple(locations))
+
+
+def _validate(manifest: ChunkManifest, where: str) -> None:
+    try:
+        manifest.validate_entries()
+    except ManifestError as error:
+        raise MalformedFileError(f"'{where}': {error}; write the references anew") from error

@@ -1,0 +1,268 @@
+"""A kerchunk reference set as parsed from JSON: zarr metadata by key, and the chunks of each array as columns."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress
+from operator import itemgetter
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from virtualstack.errors import MalformedFileError
+from virtualstack.kerchunk.plain_references import PlainReferences, are_metadata, below
+from virtualstack.kerchunk.references import WHOLE, References
+from virtualstack.kerchunk.templates import generate, render
+from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.metadata.chunk_keys import cells_of_keys
+from virtualstack.zarr.metadata.json_text import parse_json
+
+__all__ = ["ReferenceTable", "inline_bytes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceTable:
+    """References by key.
+
+    Parameters
+    ----------
+    references
+        ``[url, offset, length]``, ``[url]``, text or JSON by key; generators expanded, templates not yet.
+    templates
+        By name.
+    where
+        The file, for messages.
+    keys
+        Of the references, sorted.
+    describes
+        Whether a key is one of zarr metadata.
+    plain
+        More references.
+    """
+
+    references: Mapping[str, Any]
+    templates: Mapping[str, str]
+    where: str
+    keys: Sequence[str]
+    describes: NDArray[np.bool_]
+    plain: PlainReferences | None
+
+    @classmethod
+    def of(cls, data: object, /, *, where: str, plain: PlainReferences | None = None) -> ReferenceTable:
+        """Take a reference set of version 0 or 1 apart; ``plain`` are those that were taken out of it.
+
+        Raises
+        ------
+        MalformedFileError
+            It is no reference set.
+        """
+        if not isinstance(data, Mapping) or data.get("version", 0) not in (0, 1):
+            raise MalformedFileError(
+                f"'{where}' is no set of kerchunk references: an object with 'version': 1 and 'refs' is asked for"
+            )
+        if "version" not in data:
+            references, templates = dict(data), {}
+        else:
+            references, templates = data.get("refs", {}), data.get("templates", {})
+        if (
+            not isinstance(references, Mapping)
+            or not isinstance(templates, Mapping)
+            or not all(isinstance(template, str) for template in templates.values())
+        ):
+            raise MalformedFileError(
+                f"'{where}' has 'refs' or 'templates' that are no objects, or templates without text"
+            )
+        if "version" in data and data.get("gen"):
+            references = {**references, **generate(data["gen"], templates, where=where)}
+        try:
+            "".join(references).encode()
+        except (TypeError, UnicodeEncodeError) as error:
+            raise MalformedFileError(f"'{where}' has keys that are no text: {error}; write it anew") from error
+        keys = sorted(references)
+        return cls(
+            references=references,
+            templates=templates,
+            where=where,
+            keys=keys,
+            describes=are_metadata(pa.array(keys, pa.large_string())),
+            plain=plain,
+        )
+
+    def metadata(self) -> dict[str, Any]:
+        """Give zarr metadata, parsed, by key; consolidated metadata fills in what does not stand on its own.
+
+        Raises
+        ------
+        MalformedFileError
+            Metadata that is not JSON, or a reference to another file.
+        """
+        found = {key: self._json(key) for key in compress(self.keys, self.describes.tolist())}
+        consolidated = found.get(".zmetadata")
+        if isinstance(consolidated, Mapping) and isinstance(consolidated.get("metadata"), Mapping):
+            found = {**consolidated["metadata"], **found}
+        return found
+
+    def _json(self, key: str) -> Any:
+        value = self.references[key]
+        if isinstance(value, Mapping):
+            return value
+        if isinstance(value, (str, bytes)):
+            return parse_json(inline_bytes(value, f"{key}' of '{self.where}"), where=f"{key}' of '{self.where}")
+        raise MalformedFileError(
+            f"'{key}' of '{self.where}' is {value!r}; metadata must stand in the references themselves: write them anew"
+        )
+
+    def strays(self, paths: Sequence[str], /) -> dict[str, int]:
+        """Count references that belong to none of the arrays at ``paths``, by their folder."""
+        strays: dict[str, int] = {}
+        counted = [(self.keys, 1 - self.describes)]
+        if self.plain is not None:
+            counted.append((self.plain.stems, self.plain.counts()))
+        for names, counts in counted:
+            for path in paths:
+                counts[below(names, path)] = 0
+            for i in np.flatnonzero(counts).tolist():
+                folder = names[i].rpartition("/")[0]
+                strays[folder] = strays.get(folder, 0) + int(counts[i])
+        return dict(sorted(strays.items()))
+
+    def read(self, path: str, metadata: ArrayMetadata, /, *, once: bool = False) -> Iterator[References]:
+        """Give the chunks of an array, some at a time; those that are read ``once`` are let go.
+
+        Raises
+        ------
+        MalformedFileError
+            A key is no index, or a reference is none.
+        """
+        yield self._read_others(path, metadata)
+        if self.plain is not None:
+            yield from self._read_plain(self.plain, path, metadata, once)
+
+    def render(self, url: str, /) -> str:
+        """Put templates into a URL.
+
+        Raises
+        ------
+        MalformedFileError
+            It has an expression that is none.
+        """
+        return render(url, self.templates, where=self.where) if self.templates else url
+
+    def _read_others(self, path: str, metadata: ArrayMetadata) -> References:
+        at = below(self.keys, path)
+        keys = list(compress(self.keys[at], (~self.describes[at]).tolist()))
+        cells = cells_of_keys(pa.array(keys, pa.large_string()), path, metadata, where=self.where)
+        inside = cells >= 0
+        n_outside = len(keys) - int(np.count_nonzero(inside))
+        if n_outside:
+            keys, cells = list(compress(keys, inside.tolist())), cells[inside]
+        return self._columns(keys, cells, n_outside)
+
+    def _read_plain(
+        self, plain: PlainReferences, path: str, metadata: ArrayMetadata, once: bool
+    ) -> Iterator[References]:
+        for keys, rows, offsets, lengths in plain.below(path, once=once):
+            cells = cells_of_keys(keys, path, metadata, where=self.where)
+            inside = cells >= 0
+            n_outside = len(cells) - int(np.count_nonzero(inside))
+            yield References(
+                cells=cells[inside],
+                rows=rows[inside],
+                offsets=offsets[inside],
+                lengths=lengths[inside],
+                urls=plain.urls,
+                n_outside=n_outside,
+            )
+
+    def _columns(self, keys: list[str], cells: NDArray[np.int64], n_outside: int) -> References:
+        values = list(map(self.references.__getitem__, keys))
+        inline_types = {kind for kind in set(map(type, values)) if issubclass(kind, (str, bytes, Mapping))}
+        is_inline = np.fromiter(map(inline_types.__contains__, map(type, values)), np.bool_, len(values))
+        inline = tuple(
+            inline_bytes(values[i], f"{keys[i]}' of '{self.where}") for i in np.flatnonzero(is_inline).tolist()
+        )
+        spans = values if not inline else [values[i] for i in np.flatnonzero(~is_inline).tolist()]
+        rows, offsets, lengths = np.full((3, len(values)), -1, np.int64)
+        names, starts, sizes = self._spans(spans, keys, np.flatnonzero(~is_inline))
+        try:
+            codes = pa.array(names, pa.string()).dictionary_encode()
+        except (pa.ArrowException, UnicodeEncodeError) as error:
+            raise self._no_reference(keys, values) from error
+        if codes.null_count:
+            raise self._no_reference(keys, values)
+        rows[~is_inline], offsets[~is_inline], lengths[~is_inline] = codes.indices.to_numpy(), starts, sizes
+        return References(
+            cells=cells,
+            rows=rows,
+            offsets=offsets,
+            lengths=lengths,
+            urls=codes.dictionary.to_pylist(),
+            inline=inline,
+            n_outside=n_outside,
+        )
+
+    def _spans(
+        self, spans: list[Any], keys: list[str], at: NDArray[np.int64]
+    ) -> tuple[Sequence[Any], NDArray[np.int64], NDArray[np.int64]]:
+        """Give URL, offset and length of ``[url, offset, length]`` and ``[url]``."""
+        if not spans:
+            return (), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        try:
+            if set(map(len, spans)) != {3}:
+                spans = [[value[0], 0, WHOLE] if len(value) == 1 else value for value in spans]
+            names, *numbers = (list(map(itemgetter(i), spans)) for i in range(3))
+            starts, sizes = map(np.array, numbers)
+        except (TypeError, ValueError, IndexError) as error:
+            raise self._no_reference([keys[i] for i in at.tolist()], spans) from error
+        is_whole = all(x.dtype == np.int64 and x.ndim == 1 for x in (starts, sizes))
+        if not is_whole or bool in set(map(type, chain(*numbers))) or starts.min() < 0 or sizes.min() < WHOLE:
+            raise self._no_reference([keys[i] for i in at.tolist()], spans)
+        return names, starts, sizes
+
+    def _no_reference(self, keys: Sequence[str], values: Sequence[Any]) -> MalformedFileError:
+        key, value = next(
+            ((key, value) for key, value in zip(keys, values, strict=True) if not _is_reference(value)), ("?", None)
+        )
+        return MalformedFileError(
+            f"'{key}' of '{self.where}' is {str(value)[:200]}; text, [url] or [url, offset, length] with whole numbers "
+            "from 0 to 2^63 is asked for: write the references anew"
+        )
+
+
+def _is_reference(value: Any) -> bool:
+    if isinstance(value, (str, bytes, Mapping)):
+        return True
+    if not isinstance(value, (list, tuple)) or len(value) not in (1, 3) or not _is_text(value[0]):
+        return False
+    return all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 63 for n in value[1:])
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value == value.encode(errors="ignore").decode()
+
+
+def inline_bytes(value: Any, where: str) -> bytes:
+    """Give inline data, which stands in references as base64, text, or JSON.
+
+    Raises
+    ------
+    MalformedFileError
+        Base64 that is none, or text with half a character.
+    """
+    if isinstance(value, Mapping):
+        return json.dumps(value).encode()
+    if isinstance(value, str) and not _is_text(value):
+        raise MalformedFileError(f"'{where}' is {value!r}, which is no text: write the references anew")
+    raw = value.encode() if isinstance(value, str) else cast(bytes, value)
+    if not raw.startswith(b"base64:"):
+        return raw
+    try:
+        return base64.b64decode(raw[len(b"base64:") :], validate=True)
+    except binascii.Error as error:
+        raise MalformedFileError(f"'{where}' is no base64: {error}; write the references anew") from error

@@ -1,0 +1,271 @@
+"""Plain references, ``"key":["url",offset,length]``, taken out of the text of a JSON document as columns.
+
+A million of them are millions of objects of Python, and seconds.
+Here they are found by their quotation marks, and what is left of the document goes through the JSON library, with a
+marker ``"name":0`` in place of each run of them. What the library makes of the marker holds for the run:
+
+- a marker inside of a text would end it and go on with a bare word, which the library refuses;
+- so it is a member of an object, and the references of the run, each written as JSON has it, are members as well;
+- its name is random: no document can bring it along.
+
+A document for which that does not hold, or of which it is not seen here, is left to the library as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from virtualstack.kerchunk.plain_references import PlainReferences, are_metadata, narrow
+from virtualstack.zarr.metadata.whole_numbers import whole_numbers
+
+__all__ = ["load_json", "split_text"]
+
+_BLOCK = 1 << 20  # bytes looked at together: what is found in them stays in the processor's cache
+_MAX_RUNS = 1 << 16
+_MAX_KEY = 1 << 8
+_WORD = 8
+_LONG = re.compile(rb"[0-9]{20}")
+_FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(_WORD + 1)], np.uint64)
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no hash of a word is lost; 2^64 by the golden ratio
+
+type Positions = NDArray[np.int64]
+type Bytes = NDArray[np.uint8]
+
+
+class _Found(NamedTuple):
+    """Where plain references stand: quotation marks, the closing bracket, and where the next member begins."""
+
+    key: Positions
+    key_end: Positions
+    url: Positions
+    url_end: Positions
+    bracket: Positions
+    stop: Positions
+
+
+class _Block(NamedTuple):
+    """Text of a document from a place in it on, the references found last in it, and where those of later may begin."""
+
+    start: int
+    text: bytes
+    found: _Found
+    settled: int
+
+
+class _Part(NamedTuple):
+    """Plain references of a block as columns."""
+
+    keys: pa.Array
+    urls: pa.DictionaryArray
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.integer]
+
+
+def load_json(text: bytes | bytearray, /) -> Any:
+    """Parse JSON as :mod:`json` does, but for NaN, which may be refused.
+
+    Raises
+    ------
+    ValueError
+        It is not JSON.
+    """
+    if _LONG.search(text):  # orjson would make floats of whole numbers from 2^64 on
+        try:
+            return json.loads(text)
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
+    return orjson.loads(text)
+
+
+def split_text(pieces: Iterable[bytes], /) -> tuple[dict[str, Any], PlainReferences] | None:
+    """Give a reference set of version 0 or 1 without its plain references, as parsed, and these.
+
+    ``None`` if the JSON library has to read it as a whole: no reference is plain, one that seems to be has a feature
+    beyond what :mod:`json`, ``orjson`` and ``ujson`` write for such, a key stands there twice, there are generators,
+    or it is not JSON.
+
+    Parameters
+    ----------
+    pieces
+        Of the text; none is held for long.
+    """
+    parts, rest = list[_Part](), _Rest()
+    hashes = bytearray()  # of keys: one piece of memory, that is given back as a whole
+    for block in _find(pieces):
+        if block.found.key.size:
+            part = _read(block.text, block.found, hashes)
+            if part is None:
+                return None
+            parts.append(part)
+        if not rest.take(block):
+            return None
+    parsed = rest.parse() if parts else None
+    if parsed is None:
+        return None
+    data, others = parsed
+    of_others = _hashes(pa.array(others, pa.large_string()))
+    if of_others is None:
+        return None
+    hashes += of_others.tobytes()
+    if not _are_distinct(np.frombuffer(hashes, np.uint64)):
+        return None
+    del hashes
+    urls = pa.chunked_array([part.urls for part in parts]).combine_chunks()
+    names = _unescaped(urls.dictionary).dictionary_encode()
+    rows = names.indices.to_numpy()[urls.indices.to_numpy()]
+    ends = np.cumsum([len(part.keys) for part in parts])
+    plain = PlainReferences.of(
+        (
+            (part.keys, at, part.offsets, part.lengths)
+            for part, at in zip(parts, np.split(rows, ends[:-1]), strict=True)
+        ),
+        names.dictionary.to_pylist(),
+    )
+    if any("/" not in stem for stem in plain.stems) or are_metadata(pa.array(plain.stems, pa.large_string())).any():
+        return None  # "version", or metadata in another file
+    return data, plain
+
+
+def _find(pieces: Iterable[bytes]) -> Iterator[_Block]:
+    """Find plain references, none much longer than a block, by the quotation marks and what stands between them."""
+    quotes = odd = np.zeros(0, np.int64)
+    held, start = b"", 0
+    for block in _blocks(pieces):
+        seen = max(len(held) - 1, 0)  # the last byte is looked at with the one that follows it
+        text = held + block
+        new = np.frombuffer(text, np.uint8)[seen:]
+        is_odd = (new[:-1] < ord(" ")) | ((new[:-1] == ord("\\")) & (new[1:] != ord("/")))
+        quotes = np.append(quotes, np.flatnonzero(new[:-1] == ord('"')) + seen)
+        odd = np.append(odd, np.flatnonzero(is_odd) + seen)
+        settled = max(len(text) - 1 - _BLOCK, 0)
+        yield _Block(start, text, _between(quotes, odd, np.frombuffer(text, np.uint8)), settled)
+        held, start = text[settled:], start + settled
+        quotes, odd = (x[np.searchsorted(x, settled) :] - settled for x in (quotes[-4:], odd))
+    yield _Block(start, held, _Found(*[np.zeros(0, np.int64)] * 6), len(held))
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[memoryview]:
+    for piece in pieces:
+        view = memoryview(piece)
+        yield from (view[at : at + _BLOCK] for at in range(0, len(piece), _BLOCK))
+
+
+def _between(quotes: Positions, odd: Positions, text: Bytes) -> _Found:
+    gaps = np.diff(quotes)[1:-2]
+    first = np.flatnonzero((gaps == 3) | (gaps == 4))  # then the second gap may be ":[" or ": ["
+    key, key_end, url, url_end, stop = (quotes[first + i] for i in range(5))
+    comma = stop - 1 - (text[stop - 1] == ord(" "))
+    good = (text[key_end + 1] == ord(":")) & (text[url - 1] == ord("["))
+    good &= (url == key_end + 3) | (text[key_end + 2] == ord(" "))
+    good &= (text[url_end + 1] == ord(",")) & (text[comma - 1] == ord("]")) & (text[comma] == ord(","))
+    good &= np.searchsorted(odd, key) == np.searchsorted(odd, stop)
+    return _Found(*(x[good] for x in (key, key_end, url, url_end, comma - 1, stop)))
+
+
+def _read(text: bytes, found: _Found, hashes: bytearray) -> _Part | None:
+    """Give the references of a text, and add hashes of their keys to those of others."""
+    if (found.key[1:] < found.stop[:-1]).any():
+        return None  # a text that looks like the middle of a reference
+    try:
+        keys = _cut(text, found.key + 1, found.key_end)
+        urls = _cut(text, found.url + 1, found.url_end)
+        spans = _cut(text, found.url_end + 2, found.bracket)
+    except pa.ArrowInvalid:  # no UTF-8
+        return None
+    numbers = whole_numbers(spans, 2, delimiter=",", blanks=True)
+    if numbers is None:
+        return None
+    offsets, lengths = numbers
+    keys = _unescaped(keys)
+    of_keys = _hashes(keys)
+    if of_keys is None:
+        return None
+    hashes += of_keys.tobytes()
+    return _Part(keys.cast(pa.string()), urls.dictionary_encode(), offsets.copy(), narrow(lengths))
+
+
+def _cut(text: bytes, starts: Positions, stops: Positions) -> pa.Array:
+    """Copy pieces that follow each other: every other one of those that lie between all the bounds."""
+    bounds = np.stack([starts, stops], axis=1)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(text)]
+    pieces = pa.Array.from_buffers(pa.large_binary(), bounds.size - 1, buffers)
+    return pieces.take(pa.array(np.arange(0, bounds.size, 2))).cast(pa.large_string())
+
+
+def _unescaped(texts: pa.Array) -> pa.Array:
+    return pc.replace_substring(texts, "\\/", "/")
+
+
+class _Rest:
+    """What is left of a document, with a marker in the place of each run of references."""
+
+    def __init__(self) -> None:
+        self._name = f"references {uuid4().hex} "
+        self._markers: list[str] = []
+        self._text = bytearray()
+        self._end = 0
+
+    def take(self, block: _Block) -> bool:
+        """Take a text as far as it is settled; ``False`` where there are too many runs, or one within another."""
+        at, found = self._end - block.start, block.found
+        if found.key.size:
+            breaks = np.flatnonzero(found.key[1:] != found.stop[:-1])
+            starts, stops = found.key[np.append(0, breaks + 1)], found.stop[np.append(breaks, -1)]
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+                if start < at:
+                    return False
+                self._markers.append(f"{self._name}{len(self._markers)}")
+                self._text += block.text[at:start] + f'"{self._markers[-1]}":0,'.encode()
+                at = stop
+        if at < block.settled:
+            self._text += block.text[at : block.settled]
+            at = block.settled
+        self._end = block.start + at
+        return len(self._markers) <= _MAX_RUNS
+
+    def parse(self) -> tuple[dict[str, Any], list[str]] | None:
+        """Give the reference set, and the keys that are left in its references."""
+        try:
+            data = load_json(self._text)
+        except ValueError:
+            return None
+        references = data.get("refs") if isinstance(data, dict) and "version" in data else data
+        if not isinstance(references, dict) or "gen" in data:
+            return None
+        if any(references.pop(marker, None) != 0 for marker in self._markers):
+            return None
+        return data, list(references)
+
+
+def _are_distinct(hashes: NDArray[np.uint64]) -> bool:
+    """Say whether texts are provably distinct: those that are equal have equal hashes, which are sorted for that."""
+    hashes.sort()
+    return bool((hashes[1:] != hashes[:-1]).all())
+
+
+def _hashes(texts: pa.Array) -> NDArray[np.uint64] | None:
+    """Give hashes of texts; ``None`` where one is long."""
+    starts = np.frombuffer(texts.buffers()[1], np.int64)[: len(texts) + 1]
+    lengths = np.diff(starts)
+    if int(lengths.max(initial=0)) > _MAX_KEY:
+        return None
+    padded = np.append(np.frombuffer(texts.buffers()[2], np.uint8), np.zeros(_WORD, np.uint8))
+    words = np.ndarray((padded.size - _WORD + 1,), "<u8", padded, strides=(1,))
+    hashes = lengths.astype(np.uint64) * _FACTOR
+    for i in range(0, int(lengths.max(initial=0)), _WORD):
+        n_bytes = np.clip(lengths - i, 0, _WORD)
+        word = words[np.minimum(starts[:-1] + i, words.size - 1)] & _FIRST_BYTES[n_bytes]
+        mixed = (hashes ^ word) * _FACTOR
+        mixed ^= mixed >> np.uint64(32)
+        hashes = np.where(lengths > i, mixed, hashes)  # whatever the longest of these texts
+    return hashes

@@ -1,0 +1,395 @@
+"""Groups become kerchunk references: a dict, a JSON file, or a directory of parquet files."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import shutil
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from typing import Any
+
+import pyarrow as pa
+
+from virtualstack.errors import SourceNotFoundError, StorageError, WriterError
+from virtualstack.kerchunk.document import reference_dict, reference_texts
+from virtualstack.kerchunk.parquet import parquet_files
+from virtualstack.location import absolute_url, join_url, local_path, split_url
+from virtualstack.manifests import (
+    ChunkEncoding,
+    ManifestArray,
+    ManifestGroup,
+    PlainArray,
+    inline_array,
+    repack,
+)
+from virtualstack.manifests.counted import CountedManifest
+from virtualstack.reading import read_array
+from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
+from virtualstack.zarr.metadata.version2 import hierarchy_of, takes_holes, takes_holes_of
+from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2
+from virtualstack.zarr.metadata.version2_values import dtype_to_zarr2
+from virtualstack.zarr.rewrite.missing import Missing, check_word, refuse_missing
+from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
+from virtualstack.zarr.rewrite.rewrite import Budget, check_missing
+from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
+
+__all__ = ["SUFFIXES", "how_taken", "write_kerchunk"]
+
+_PARQUET = ".parq", ".parquet"
+
+
+def _gzipped(parts: Iterable[Bytes]) -> Iterator[Bytes]:
+    packer = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)  # with the header of gzip, without a time
+    for part in parts:
+        yield packer.compress(part)
+    yield packer.flush()
+
+
+def _with_zstandard(parts: Iterable[Bytes]) -> Iterator[Bytes]:
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, "zstd") as packer:
+        for part in parts:
+            packer.write(part)
+    yield memoryview(packed.getvalue())
+
+
+_JSON: dict[str, Callable[[Iterable[Bytes]], Iterable[Bytes]]] = {
+    ".json": iter,
+    ".json.gz": _gzipped,
+    ".json.zst": _with_zstandard,
+}
+SUFFIXES = (*_JSON, *_PARQUET)
+"""What says in which form references are written."""
+_UNFINISHED = b'{"metadata":{},"record_size":0}'
+
+
+def write_kerchunk(
+    group: ManifestGroup,
+    target: str | os.PathLike[str] | None,
+    /,
+    *,
+    storage: StorageLike = None,
+    relative: bool = False,
+    fill_budget: int = 1 << 24,
+    inline_limit: int = 1 << 20,
+    rewrite: Budget | str | float | None = None,
+    missing: Missing = "fill",
+) -> dict[str, Any] | None:
+    """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
+
+    They have zarr v2 metadata. What kerchunk cannot hold is left out: sizes and etags of the sources, MISSING as
+    different from EMPTY, dimensions that no array has, and refusals. Attributes become JSON, which has no float32:
+    values packed by a ``scale_factor`` and ``add_offset`` of float32 decode as float64, equal to float32's precision.
+
+    fsspec (2026.9) looks for the protocol of parquet references in groups too, and may fail there with a KeyError: open
+    parquet that has groups below the root with ``storage_options={"remote_protocol": "s3"}`` (or whichever it is), or
+    write JSON.
+
+    Memory does not grow with the number of references where parquet is written of an array whose manifest is not in
+    memory: it is gone through twice, once to see that kerchunk takes it, before anything is written. It is read as a
+    whole where its chunks have several encodings or unpack numbers.
+
+    JSON files appear whole or not at all. A local parquet directory is made aside and renamed. For an object store its
+    files are made in a temporary directory and then put one by one; until the last one is there, reading them is an
+    error. Do not replace one that is being read.
+
+    Parameters
+    ----------
+    group
+        An array that is not plain (:func:`~virtualstack.manifests.why_not_plain`) must be made so within ``rewrite``,
+        or be no larger than ``inline_limit``.
+    target
+        URL or local path ending in ``.json``, ``.json.gz``, ``.json.zst``, ``.parq`` or ``.parquet``; ``None`` for a
+        dict. A file, and a directory of kerchunk references, are replaced.
+    storage
+        As in :meth:`~virtualstack.storage.Storage.of`.
+    relative
+        Write the locations of sources relative to the folder of the target where they have the same root, so that
+        references and sources can be moved together. Only virtualstack resolves them so; fsspec takes the working
+        directory.
+    fill_budget
+        Bytes that absent chunks of one variable may take where they must be written out, because their fill value is no
+        missing value (:func:`~virtualstack.zarr.metadata.holes.choose_fill`).
+    inline_limit
+        Bytes of values of a variable that is read and written into the references where kerchunk cannot express its
+        chunks: a time series whose chunks are longer than the files, for example.
+    rewrite
+        How much of a variable may be encoded anew and written into the references, where kerchunk takes only a part of
+        its chunks as they lie (:meth:`~virtualstack.zarr.rewrite.rewrite.Budget.of`); nothing by default.
+    missing
+        Whether MISSING chunks are refused, or left out as EMPTY ones are.
+
+    Returns
+    -------
+    dict or None
+        The references, where there is no target.
+
+    Raises
+    ------
+    WriterError
+        Kerchunk cannot express an array, named with the feature; or something else stands at the target.
+    ValueError
+        ``relative`` without a target, ``rewrite`` is no budget, or ``missing`` is none of its words.
+    """
+    check_word(missing)
+    budget = None if rewrite is None else Budget.of(rewrite)
+    group = group.map_arrays(lambda array: _expressible(array, inline_limit, budget, storage))
+    if missing == "raise":
+        for path, node in group.walk():
+            for name, array in node.arrays.items():
+                refuse_missing(_n_missing(array), variable=f"{path}/{name}".lstrip("/"), target="kerchunk")
+    if target is None:
+        if relative:
+            raise ValueError("relative=True needs a target: locations are relative to its folder")
+        return reference_dict(hierarchy_of(group, fill_budget=fill_budget))
+    root, _, name = absolute_url(target).rstrip("/").rpartition("/")
+    suffix = next((x for x in SUFFIXES if name.endswith(x)), None)
+    if suffix is None:
+        raise WriterError(
+            f"'{os.fspath(target)}' does not say how to write references: end it in '.json' for one file (or "
+            "'.json.gz', '.json.zst'), or in '.parq' for a directory of parquet files, which is smaller and opens "
+            "faster from 10^5 chunks on",
+            feature="suffix",
+        )
+    is_parquet = suffix in _PARQUET
+    url = _relative_to(f"{root}/") if relative else str
+    hierarchy = hierarchy_of(group, fill_budget=fill_budget, shares_chunks=is_parquet)
+    folder = Storage.of(storage).target(f"{root}/")
+    local = local_path(f"{root}/{name}") if isinstance(folder, LocalTarget) else None
+    if not is_parquet:
+        if local is not None and os.path.isdir(local):
+            raise _in_the_way(f"{root}/{name}", "a directory")
+        parts = _JSON[suffix](reference_texts(hierarchy, url=url))
+        if isinstance(folder, LocalTarget):
+            folder.put_parts(name, parts)
+        else:
+            folder.put(name, b"".join(parts))
+    elif local is not None:
+        _write_directory(local, parquet_files(hierarchy, url=url))
+    else:
+        _write_objects(folder, name, parquet_files(hierarchy, url=url))
+    return None
+
+
+def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None, storage: StorageLike) -> ManifestArray:
+    """Change as little of an array as makes it plain: nothing, some chunks, or all values as one inline chunk.
+
+    A manifest that is not in memory is gone through a part at a time, and read as a whole only where it has to change.
+    """
+    seen = repack(array.counted())
+    if _is_expressible(seen):
+        return seen
+    array = repack(array.whole())
+    plan = plan_rewrite(array, takes=_takes, takes_holes=takes_holes)
+    limit = budget.limit(plan.stored) if budget else 0
+    is_small = _is_small(array, inline_limit)
+    if is_small and plan.cells.size and (budget is None or plan.nbytes > limit or array.nbytes <= plan.nbytes):
+        return _inlined(array, storage)
+    if plan.cells.size and budget is None:
+        check_missing(plan)
+        raise _refused(array, plan)
+    try:
+        changed = repack(rewrite_chunks(plan, limit, storage))
+    except WriterError:
+        if not is_small:
+            raise
+        return _inlined(array, storage)
+    # Holes may read as what no stored number unpacks to, and so the packing be none of attributes.
+    return _inlined(array, storage) if is_small and not _is_expressible(changed) else changed
+
+
+def _n_missing(array: ManifestArray) -> int:
+    manifest = array.manifest
+    return manifest.n_missing if isinstance(manifest, CountedManifest) else array.in_memory().summary().n_missing
+
+
+def _is_small(array: ManifestArray, inline_limit: int) -> bool:
+    return array.nbytes <= inline_limit and not array.in_memory().summary().n_missing
+
+
+def _inlined(array: ManifestArray, storage: StorageLike) -> ManifestArray:
+    return inline_array(
+        read_array(array, (), storage),
+        name=array.name or "",
+        dims=array.dimension_names or (),
+        attributes=array.attributes,
+        cf=array.cf,
+        fill=array.manifest.tables.fill,
+    )
+
+
+def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
+    plain = PlainArray.of(array)
+    reason = plain if isinstance(plain, str) else _obstacle(array, plain) or "it has no form there"
+    return WriterError(
+        f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be encoded "
+        f"anew and put into the references: {plan.remedy()}. Or write a manifest store, which takes it as it is, give "
+        "its values by vds.virtual.open(), leave the variable out, or join only files that are stored alike",
+        variable=array.name,
+        feature=reason,
+    )
+
+
+def _is_expressible(array: ManifestArray) -> bool:
+    plain = PlainArray.of(array)
+    return not isinstance(plain, str) and _obstacle(array, plain) is None
+
+
+def _obstacle(array: ManifestArray, plain: PlainArray) -> str | None:
+    """Say why a plain array has no form; ``None`` where it has."""
+    if plain.encoding is not None:
+        reason = _why_not(plain.encoding, plain.chunks, plain.order, array.name or "")
+        if reason is not None:
+            return reason
+    if takes_holes_of(array, plain):
+        return None
+    return "its absent chunks must be written out, and no chunk that is stored as the others reads as their fill value"
+
+
+def _takes(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None) -> bool:
+    """Tell whether zarr v2 metadata have a form for an encoding."""
+    return _why_not(encoding, chunks, order, "") is None
+
+
+def _why_not(encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, name: str) -> str | None:
+    """Say why zarr v2 metadata have no form for an encoding; ``None`` where they have."""
+    long = [axis for axis in order or () if chunks[axis] > 1]
+    if long not in (sorted(long), sorted(long, reverse=True)):
+        return "its axes are stored in an order that is neither C nor Fortran"
+    try:
+        codecs_to_zarr2(encoding.codecs, variable=name)
+        dtype_to_zarr2(encoding.dtype, variable=name)
+    except WriterError as error:
+        return str(error)
+    return "its text has no codec" if encoding.dtype.kind == "T" and not encoding.codecs else None
+
+
+def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
+    """Say what :func:`write_kerchunk` would do with an array, in a few words; reads nothing."""
+    array = repack(array.whole())
+    if _is_expressible(array):
+        return "as it is"
+    plan = plan_rewrite(array, takes=_takes, takes_holes=takes_holes)
+    if not plan.cells.size:
+        return "as it is"
+    if _is_small(array, inline_limit):
+        return f"inline: {array.nbytes:,} bytes"
+    if plan.n_missing:
+        return f"no: {plan} are to be encoded anew, and show {plan.n_missing} MISSING ones"
+    return f"rewrite='{plan.budget()}': {plan}" + (
+        "" if plan.is_sure else ", if the packing or dtype of the others holds their values"
+    )
+
+
+def _relative_to(base: str) -> Callable[[str], str]:
+    root, folder = split_url(base)
+
+    def relative(url: str) -> str:
+        if not url.startswith(root):
+            return url
+        path = posixpath.relpath(f"/{split_url(url)[1]}", f"/{folder}")
+        return path if join_url(base, path) == url else url
+
+    return relative
+
+
+def _write_directory(path: Path, files: Iterable[tuple[str, bytes]]) -> None:
+    _check_replaceable(path)
+    aside, old = (path.with_name(f".virtualstack-{uuid.uuid4().hex}") for _ in range(2))
+    target = LocalTarget(absolute_url(aside))
+    there, made, changed = set(LocalTarget(absolute_url(path)).list()), set(), False
+    try:
+        for key, data in files:
+            made.add(key)
+            # by the time of the last one, who has the references open sees that others changed
+            may_stay = key != ".zmetadata" or not (changed or made != there)
+            if not (may_stay and _linked(path / key, aside / key, data)):
+                changed = True
+                target.put(key, data)
+        try:
+            if os.path.exists(path):
+                path.rename(old)
+            aside.rename(path)
+        except OSError as error:
+            raise StorageError(
+                f"'{path}' cannot be replaced: {error}. Check its folder", url=absolute_url(path)
+            ) from error
+    finally:
+        if old.exists() and not path.exists():  # also where somebody has pressed Ctrl-C
+            old.rename(path)
+        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _linked(there: Path, name: Path, data: bytes) -> bool:
+    """Give a file another name where it has the bytes that are to be written; not where that cannot be done."""
+    try:
+        if there.stat().st_size != len(data) or there.read_bytes() != data:
+            return False
+        name.parent.mkdir(parents=True, exist_ok=True)
+        os.link(there, name)
+    except (OSError, ValueError):  # ValueError: a NUL in the path
+        return False
+    return True
+
+
+def _check_replaceable(path: Path) -> None:
+    if not os.path.exists(path):
+        return
+    if not os.path.isdir(path):
+        raise _in_the_way(absolute_url(path), "a file")
+    if any(path.iterdir()) and not _has_references(LocalTarget(absolute_url(path)), ".zmetadata"):
+        raise _in_the_way(absolute_url(path), "a directory without kerchunk references")
+
+
+def _write_objects(folder: Target, name: str, files: Iterable[tuple[str, bytes]]) -> None:
+    stale = set(folder.list(name))
+    if stale and not _has_references(folder, f"{name}/.zmetadata"):
+        raise _in_the_way(f"{folder.url}{name}", "a folder without kerchunk references")
+    for key, data in _made_first(files):
+        if f"{name}/{key}" not in stale or key == ".zmetadata" or folder.get(f"{name}/{key}") != data:
+            folder.put(f"{name}/{key}", data)
+        stale.discard(f"{name}/{key}")
+    for key in sorted(stale):
+        folder.delete(key)
+
+
+def _made_first(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Make all files before the first is given, which tells readers that the others are not all there yet.
+
+    They may be made of those that they replace, and whatever fails then has changed nothing.
+    """
+    try:
+        with TemporaryDirectory(prefix="virtualstack-") as aside:
+            made: list[tuple[str, Path]] = []
+            for key, data in files:
+                made.append((key, Path(aside, str(len(made)))))
+                made[-1][1].write_bytes(data)
+            yield ".zmetadata", _UNFINISHED
+            for key, path in made:
+                yield key, path.read_bytes()
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"references cannot be made in '{gettempdir()}': {error}. Set TMPDIR to a folder with more space"
+        ) from error
+
+
+def _has_references(target: Target, key: str) -> bool:
+    try:
+        metadata = json.loads(target.get(key))
+    except (SourceNotFoundError, ValueError, RecursionError):
+        return False
+    return isinstance(metadata, dict) and "record_size" in metadata
+
+
+def _in_the_way(url: str, what: str) -> WriterError:
+    return WriterError(
+        f"'{url}' is {what}, which is not replaced: remove it, or write to another place", feature="existing target"
+    )

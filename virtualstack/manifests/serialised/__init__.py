@@ -1,0 +1,1 @@
+"""Arrays and groups without their chunks as JSON and bytes."""

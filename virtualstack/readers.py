@@ -1,0 +1,56 @@
+"""Formats become groups of virtual arrays.
+
+The readers' classes are here by name, and imported when they are asked for: ``virtualstack.readers.HDF5()``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from virtualstack.formats.base import Assembler, Reader, ReadOptions
+from virtualstack.formats.registry import BUILT_IN, Format, find_reader, list_readers
+
+if TYPE_CHECKING:
+    from virtualstack.formats.dmrpp.reader import DMRPP
+    from virtualstack.formats.grib.reader import GRIB
+    from virtualstack.formats.hdf5.reader import HDF5
+    from virtualstack.formats.netcdf3.reader import NetCDF3
+    from virtualstack.formats.tiff.reader import TIFF
+    from virtualstack.icechunk.reader import Icechunk
+    from virtualstack.kerchunk.driver import KerchunkDriver
+    from virtualstack.kerchunk.reader import Kerchunk
+    from virtualstack.vstack.reader import ManifestStore
+    from virtualstack.zarr.reader import Zarr
+
+__all__ = [
+    "DMRPP",
+    "GRIB",
+    "HDF5",
+    "TIFF",
+    "Assembler",
+    "Format",
+    "Icechunk",
+    "Kerchunk",
+    "KerchunkDriver",
+    "ManifestStore",
+    "NetCDF3",
+    "ReadOptions",
+    "Reader",
+    "Zarr",
+    "find_reader",
+    "list_readers",
+]
+
+_CLASSES = {target.partition(":")[2]: target for row in BUILT_IN if (target := row.target) is not None}
+_CLASSES["KerchunkDriver"] = "virtualstack.kerchunk.driver:KerchunkDriver"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CLASSES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'; the readers are {sorted(_CLASSES)}")
+    return getattr(importlib.import_module(_CLASSES[name].partition(":")[0]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_CLASSES})

@@ -1,1 +1,0 @@
-"""Zarr stores of version 2 and 3, in folders and zip archives."""

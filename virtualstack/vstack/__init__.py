@@ -1,0 +1,8 @@
+"""The history of a manifest store."""
+
+from virtualstack.combine.precedence import Candidate
+from virtualstack.vstack.overwrite import overwrite
+from virtualstack.vstack.repository import Repository
+from virtualstack.vstack.save import append, place, save
+
+__all__ = ["Candidate", "Repository", "append", "overwrite", "place", "save"]

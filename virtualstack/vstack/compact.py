@@ -1,0 +1,105 @@
+"""Rows that many commits wrote become those of one segment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from virtualstack.errors import WriterError
+from virtualstack.storage import ObjectStore
+from virtualstack.vstack.format.archive import Archive, Permission
+from virtualstack.vstack.format.history import archive_of, array_in
+from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
+from virtualstack.vstack.format.sources import Prefixes
+from virtualstack.vstack.write.commit import commit
+from virtualstack.vstack.write.edit import ArrayEdit, Edit, rows_from
+from virtualstack.vstack.write.placing import Piece, place
+from virtualstack.vstack.write.segment import SegmentWriter
+
+__all__ = ["compact"]
+
+
+def compact(
+    objects: ObjectStore,
+    base: Snapshot,
+    permission: Permission,
+    variables: Iterable[str] | None,
+    /,
+    *,
+    message: str | None,
+) -> Snapshot:
+    """Write the rows of variables that have several placements anew, in file order, as one placement each.
+
+    Rows are read and written in blocks; sources alone are all in memory.
+
+    Parameters
+    ----------
+    objects, base, permission
+        Store, its newest snapshot, and what it may read.
+    variables
+        Paths; all by default.
+    message
+        Of the commit.
+
+    Returns
+    -------
+    Snapshot
+        The new one; ``base`` where nothing has several placements.
+
+    Raises
+    ------
+    WriterError
+        There is no such variable.
+    ConflictError
+        Another writer has written one of them anew, or compacted it.
+    StorageError
+        The store cannot be read or written.
+    """
+    chosen = {path: node for path, node in _chosen(base, variables, objects).items() if node.placements.n > 1}
+    if not chosen:
+        return base
+    archive = archive_of(base, objects, permission)
+    pieces = {path: _whole(base, path, archive) for path in chosen}
+    columns = max(_columns(node, archive) for node in chosen.values())
+    n_rows = sum(math.prod(piece.manifest.shape) for piece in pieces.values())
+    segment = SegmentWriter(objects.target, columns=columns, n_rows=n_rows)
+    edits = {
+        path: ArrayEdit(header=node.header, parts=[place(pieces[path], segment, columns)], merges=node.n_placed)
+        for path, node in chosen.items()
+    }
+    prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
+    written, numbered = segment.close(prefixes, relative=False)
+    edit = Edit(arrays=edits, segment=written, prefixes=numbered)
+    return commit(objects, base, edit, permission, message=message)
+
+
+def _chosen(base: Snapshot, variables: Iterable[str] | None, objects: ObjectStore) -> dict[str, ArrayNode]:
+    if variables is None:
+        return dict(base.arrays)
+    several = isinstance(variables, Iterable) and not isinstance(variables, str)
+    names: list[Any] = list(variables) if several else [variables]
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"compact() takes names of variables, not {variables!r}")
+    paths = [name if name.startswith("/") else f"/{name}" for name in names]
+    for path in paths:
+        if path not in base.arrays:
+            raise WriterError(
+                f"'{objects.url.rstrip('/')}' has no variable '{path}'; it has {', '.join(sorted(base.arrays)[:20])}",
+                variable=path,
+            )
+    return {path: base.arrays[path] for path in paths}
+
+
+def _whole(base: Snapshot, path: str, archive: Archive) -> Piece:
+    manifest = array_in(base, path, archive, b"").manifest
+    return Piece(manifest, (0,) * len(manifest.shape))
+
+
+def _columns(node: ArrayNode, archive: Archive) -> int:
+    """Give the columns that the rows of an array need."""
+    placements = rows_from(node.placements, 0, len(node.header.grid.axes), archive)
+    most = max(archive.segment(number).columns for number in np.unique(placements.table[:, 0]).tolist())
+    return max(most, 4 if len(node.header.encodings) > 1 or len(node.header.fills) > 1 else 3)

@@ -1,0 +1,307 @@
+"""Snapshots that are no longer wanted, and the objects that no other one uses, are deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import numpy as np
+
+from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.storage import LocalTarget, ObjectStore
+from virtualstack.storage.concurrently import concurrently
+from virtualstack.vstack.format.archive import Archive, Permission
+from virtualstack.vstack.format.documents import MAX_DOCUMENT
+from virtualstack.vstack.format.history import archive_of, listed_numbers, number_at, read_snapshot
+from virtualstack.vstack.format.moments import Moment, seconds_of
+from virtualstack.vstack.format.names import (
+    BUNDLES,
+    FOLDER,
+    PAGES,
+    SEGMENTS,
+    bundle_key,
+    made_at,
+    new_id,
+    page_key,
+    segment_folder,
+    snapshot_key,
+)
+from virtualstack.vstack.format.snapshot import Snapshot, Uses, read_document, uses_of
+from virtualstack.vstack.format.tables import PageRef, Table
+from virtualstack.vstack.write.view import follow
+
+__all__ = ["Expired", "expire"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Expired:
+    """What was deleted, or would be.
+
+    Parameters
+    ----------
+    url
+        Of the store.
+    snapshots
+        Numbers of snapshots.
+    objects
+        Keys of other objects.
+    spared
+        Numbers of snapshots that will be, once the grace period is over.
+    dry_run
+        Whether nothing was done.
+    """
+
+    url: str
+    snapshots: tuple[int, ...]
+    objects: tuple[str, ...]
+    spared: tuple[int, ...]
+    dry_run: bool
+
+    def __repr__(self) -> str:
+        verb = "would be deleted from" if self.dry_run else "were deleted from"
+        text = f"<{len(self.snapshots)} snapshots and {len(self.objects)} other objects {verb} '{self.url}'"
+        if self.spared:
+            text += (
+                f"; {len(self.spared)} snapshots stay for now: they were the newest within the grace period "
+                "(give one of 0 where nobody reads or writes)"
+            )
+        return text + ">"
+
+
+def expire(
+    objects: ObjectStore,
+    permission: Permission,
+    /,
+    *,
+    keep: int | None,
+    older_than: timedelta | Moment | None,
+    grace: timedelta,
+    dry_run: bool,
+) -> Expired:
+    """Delete snapshots, oldest first, then objects that no snapshot uses which is left.
+
+    Where it is interrupted, what was deleted is gone, what is there is whole, and the next run deletes the rest.
+
+    Parameters
+    ----------
+    objects, permission
+        Store, and what it may read.
+    keep, older_than
+        How many of the newest snapshots stay; and from when on, so that the snapshot that was the newest at any later
+        moment stays. Where both are given, only what neither keeps is deleted; where none is, no snapshot is.
+    grace
+        For how long snapshots stay that were the newest, and objects that were written.
+    dry_run
+        Whether to say what would be deleted, and do nothing.
+
+    Raises
+    ------
+    MalformedFileError
+        The store is damaged; nothing was deleted.
+    StorageError
+        It cannot be read, listed or written.
+    """
+    if keep is not None and not isinstance(keep, int | np.integer):
+        raise TypeError(f"keep={keep!r}: give how many snapshots stay")
+    if not isinstance(grace, timedelta):
+        raise TypeError(f"grace={grace!r}: give a timedelta")
+    if keep is not None and keep < 1:
+        raise ValueError(f"keep={keep}: the newest snapshot always stays")
+    if grace < timedelta(0):
+        raise ValueError(f"grace={grace}: give how long readers and writers take, timedelta(days=1) for one")
+    numbers = listed_numbers(objects)
+    if not numbers:
+        raise SourceNotFoundError(
+            f"'{objects.url.rstrip('/')}' is no manifest store: it has no snapshot. Check the URL"
+        )
+    clock = time.time() if dry_run else _clock(objects)
+    now = min(time.time(), clock + _SLACK)
+    wanted = _first_wanted(objects, numbers, keep, older_than, now)
+    before = clock - grace.total_seconds()
+    first = min(wanted, number_at(objects, numbers[0], now - grace.total_seconds()))
+    first = _first_seen(objects, [number for number in numbers if number <= first], first, before)
+    gone = sorted(number for number in numbers if number < first)
+    spared = sorted(number for number in numbers if first <= number < wanted)
+    keys = _unused(objects, permission, [n for n in numbers if n >= first], before)
+    if not dry_run:
+        if gone:
+            follow(objects, permission)  # it takes the snapshot that is shown to know what goes from the view
+        _delete(objects, [snapshot_key(number) for number in gone])
+        newer = [number for number in listed_numbers(objects) if number > numbers[0]] if gone else []
+        if newer:  # one may have been made of a snapshot that is gone, while it was there
+            used = _used(objects, permission, newer)
+            keys = [key for key in keys if _name_in(key) not in used]
+        _delete(objects, keys)
+        _clear_folders(objects, keys, before)
+    url = objects.url.rstrip("/")
+    return Expired(url=url, snapshots=tuple(gone), objects=tuple(keys), spared=tuple(spared), dry_run=dry_run)
+
+
+_SLACK = 2.0
+"""Seconds that clocks may differ by: object stores tell whole seconds."""
+
+
+def _clock(objects: ObjectStore) -> float:
+    """Give the time by the clock that objects get their times of: that of this computer may be off.
+
+    What asks for it is an object that no snapshot uses, so that the next run deletes what a killed one left.
+    """
+    key = bundle_key(new_id())
+    objects.target.put(key, b"")  # which a full disk has a place for
+    try:
+        (written,) = _written(objects, [key])
+    finally:
+        objects.target.delete(key)
+    return time.time() if written is None else written
+
+
+def _written(objects: ObjectStore, keys: Sequence[str]) -> list[float | None]:
+    """Say when objects were written, by the clock of where they are; ``None`` where that is not known."""
+    found = objects.storage.look_up([objects.url + key for key in keys])
+    return [None if isinstance(x, StorageError) else x.last_modified for x in found]
+
+
+def _first_wanted(
+    objects: ObjectStore,
+    numbers: Sequence[int],
+    keep: int | None,
+    older_than: timedelta | Moment | None,
+    now: float,
+) -> int:
+    """Give the number of the oldest snapshot that stays."""
+    bounds = []
+    if keep is not None:
+        bounds.append(numbers[min(keep, len(numbers)) - 1])
+    if older_than is not None:
+        moment = now - older_than.total_seconds() if isinstance(older_than, timedelta) else seconds_of(older_than)
+        bounds.append(number_at(objects, numbers[0], moment))
+    return min(bounds, default=0)
+
+
+def _first_seen(objects: ObjectStore, numbers: Sequence[int], first: int, before: float) -> int:
+    """Give the number of the oldest snapshot that was the newest after a time: until the one behind it was written.
+
+    Times of snapshots are those of the clocks of their writers, which may have been behind.
+    """
+    written = _written(objects, [snapshot_key(number) for number in numbers])
+    for number, seconds in zip(numbers[1:], written, strict=False):
+        if seconds is None or seconds <= before:
+            break
+        first = number
+    return first
+
+
+# -- what is used -------------------------------------------------------------------------------------------------
+
+
+def _unused(objects: ObjectStore, permission: Permission, numbers: Sequence[int], before: float) -> list[str]:
+    """Give the keys of objects from before a time that no snapshot uses: of those of some numbers, and newer ones.
+
+    The names say when writers began, by their own clocks, which count where nothing else is known.
+    """
+    listed = list(concurrently(objects.list, [SEGMENTS, PAGES, BUNDLES], urls=[objects.url]))
+    named = {key: name for keys in listed for key in keys if (name := _name_in(key))}
+    used = _used(objects, permission, numbers) if named else set()
+    unused = [key for key, name in named.items() if name not in used]
+    written = _written(objects, unused)
+    found = [
+        key
+        for key, seconds in zip(unused, written, strict=True)
+        if (made_at(named[key]) if seconds is None else seconds) <= before
+    ]
+    if isinstance(objects.target, LocalTarget):
+        found += objects.target.leftovers("", before)
+    return found
+
+
+def _name_in(key: str) -> str | None:
+    """Give the name that a key of a segment, a page or a bundle has in it; ``None`` where it is another's."""
+    folder, _, rest = key.removeprefix(f"{FOLDER}/").partition("/")
+    name = rest.partition("/")[0].removesuffix(".json.gz")
+    try:
+        own = {"pages": page_key, "bundles": bundle_key, "segments": segment_folder}[folder](name)
+    except (KeyError, ValueError):
+        return None
+    return name if key == own or (folder == "segments" and key.startswith(f"{own}/")) else None
+
+
+def _used(objects: ObjectStore, permission: Permission, numbers: Sequence[int]) -> set[str]:
+    """Give the names of the objects that snapshots use: of those of some numbers, and of newer ones."""
+    last, names, pages, segments = numbers[0], set[str](), dict[str, PageRef](), set[int]()
+    while numbers:
+        for uses in concurrently(partial(_uses_of, objects), numbers, urls=[objects.url]):
+            for table in (uses.segments, *uses.placements):
+                names.update(page.name for page in table.pages)
+            for table in uses.placements:
+                pages |= {page.name: page for page in table.pages}
+                segments.update(_segments_in(table.tail, objects))
+            if uses.bundle is not None:
+                names.add(uses.bundle)
+        numbers = [number for number in listed_numbers(objects) if number > last]  # committed meanwhile
+        last = max(numbers, default=last)
+    head = read_snapshot(objects, last)
+    archive = archive_of(head, objects, permission)
+    for rows in concurrently(archive.page, list(pages.values()), urls=[objects.url]):
+        segments.update(_segments_in(rows, objects))
+    within = partial(_names_of, archive, head)
+    for found in concurrently(within, sorted(segments), urls=[objects.url]):
+        names |= found
+    return names
+
+
+def _uses_of(objects: ObjectStore, number: int) -> Uses:
+    key = snapshot_key(number)
+    url = objects.url + key
+    try:
+        data = objects.get(key, most=MAX_DOCUMENT)
+    except SourceNotFoundError:  # somebody else expires too
+        return Uses(segments=Table(), placements=(), bundle=None)
+    return uses_of(read_document(data, number=number, url=url), url=url)
+
+
+def _segments_in(rows: Iterable[Sequence[object]], objects: ObjectStore) -> Iterator[int]:
+    """Give the numbers of the segments that placements point to."""
+    for row in rows:
+        try:
+            number = row[0]
+        except (TypeError, IndexError, KeyError):
+            number = None
+        if not isinstance(number, int):
+            raise MalformedFileError(f"'{objects.url}' has the placement {str(row)[:100]}, which is none: restore it")
+        yield number
+
+
+def _names_of(archive: Archive, head: Snapshot, number: int) -> set[str]:
+    """Give the name of a segment, and of those that hold bytes which its sources name.
+
+    These count whatever the store is called there: it may have been opened through a link, or another scheme.
+    """
+    segment = archive.segment(number)
+    names = {segment.name}
+    for page in range(segment.n_pages):
+        for prefix, suffix, *_ in archive.source_rows(segment, page):
+            begin = segment.prefixes[prefix] if prefix < len(segment.prefixes) else -1
+            path = head.prefixes[begin] + suffix if 0 <= begin < len(head.prefixes) else ""
+            at = path.rfind(f"{SEGMENTS}/")
+            if at >= 0 and (name := _name_in(path[at:])):
+                names.add(name)
+    return names
+
+
+# -- deleting -----------------------------------------------------------------------------------------------------
+
+
+def _delete(objects: ObjectStore, keys: Sequence[str]) -> None:
+    for _ in concurrently(objects.target.delete, keys, urls=[objects.url]):
+        pass
+
+
+def _clear_folders(objects: ObjectStore, keys: Sequence[str], before: float) -> None:
+    """Delete the folders of segments that are gone, and those that killed writers left empty, where there are any."""
+    if isinstance(objects.target, LocalTarget):
+        gone = {"/".join(key.split("/")[:3]) for key in keys if key.startswith(f"{SEGMENTS}/")}
+        for folder in gone.union(objects.target.empty_folders(SEGMENTS, before)):
+            objects.target.delete_folder(folder)

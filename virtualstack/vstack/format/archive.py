@@ -1,0 +1,367 @@
+"""The objects of a store that its manifests are read from; each is fetched when it is needed, and kept for a while."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.cache import ByteCache
+from virtualstack.errors import MalformedFileError
+from virtualstack.location import Location
+from virtualstack.manifests.serialised.headers import to_text
+from virtualstack.manifests.serialised.values import to_count
+from virtualstack.vstack.format.documents import MAX_DOCUMENT, load
+from virtualstack.vstack.format.names import heap_key, heap_seed, page_key, refs_key, shard_mark, sources_key
+from virtualstack.vstack.format.placements import Placements
+from virtualstack.vstack.format.rows import (
+    SHARD,
+    PageIndex,
+    decode_page,
+    index_length,
+    page_length,
+    page_rows,
+    parse_index,
+)
+from virtualstack.vstack.format.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage, SourceRow
+from virtualstack.vstack.format.tables import PageRef, Table
+
+__all__ = ["CHECKSUM", "HEAP_PART", "Archive", "Objects", "Permission", "Segment"]
+
+HEAP_PART = 1 << 40
+"""An offset in the heap is the number of the part times this, and the byte in it."""
+
+CHECKSUM = 4
+"""Bytes behind each chunk in the heap: its CRC-32."""
+
+_MAX_COLUMNS = 5
+_MAX_SOURCES = 1 << 40
+
+
+class Objects(Protocol):
+    """Where objects are fetched from; pickles, and is used from many threads."""
+
+    @property
+    def url(self) -> str:
+        """URL of the store, ending in ``/``."""
+
+    def get(self, key: str, /, *, most: int) -> bytes:
+        """Read a whole object of ``most`` bytes or fewer."""
+
+    def read_ranges(self, key: str, size: int, ranges: Sequence[tuple[int, int]], /) -> Sequence[bytes | memoryview]:
+        """Read ranges, offset and length in bytes, of an object of ``size`` bytes."""
+
+
+class Permission(Protocol):
+    """Says which URLs may be read; pickles."""
+
+    def check(self, urls: Sequence[str], /) -> None:
+        """Raise `ForbiddenLocationError` for the first that may not."""
+
+    def covers(self, prefix: str, /) -> bool:
+        """Tell whether whatever URL begins so may be read, wherever names and links lead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A segment as the table of segments has it.
+
+    Parameters
+    ----------
+    name
+        Of its objects.
+    rows, columns
+        Of its table.
+    shards
+        Bytes of each object of rows.
+    n_sources
+        Number of its sources.
+    sources
+        These, where they are few.
+    heap
+        Bytes of each part of its heap.
+    prefixes
+        Numbers of the prefixes of the store that its sources count from 0.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    shards: tuple[int, ...]
+    n_sources: int
+    sources: SourcePage | None = None
+    heap: tuple[int, ...] = ()
+    prefixes: tuple[int, ...] = ()
+
+    @property
+    def n_pages(self) -> int:
+        """Pages of its sources."""
+        return 1 if self.sources is not None else -(-self.n_sources // SOURCES_PAGE)
+
+    def keys(self) -> list[str]:
+        """Give the keys of its objects, but for those that its sources name."""
+        found = [refs_key(self.name, shard) for shard in range(len(self.shards))]
+        if self.shards:
+            found.append(refs_key(self.name))
+        if self.sources is None:
+            found += [sources_key(self.name, page) for page in range(self.n_pages)]
+        return found + [heap_key(self.name, part) for part in range(len(self.heap))]
+
+    def document(self) -> dict[str, Any]:
+        """Give the JSON."""
+        return {
+            "name": self.name,
+            "rows": self.rows,
+            "columns": self.columns,
+            "shards": self.shards,
+            "n_sources": self.n_sources,
+            "sources": None if self.sources is None else self.sources.document(),
+            "heap": self.heap,
+            "prefixes": self.prefixes,
+        }
+
+    @classmethod
+    def of(cls, document: Any, /, *, where: str) -> Segment:
+        """Read the JSON.
+
+        Raises
+        ------
+        MalformedFileError
+            It is none of a segment.
+        """
+        try:
+            few = document["sources"]
+            segment = cls(
+                name=to_text(document["name"]),
+                rows=to_count(document["rows"]),
+                columns=to_count(document["columns"]),
+                shards=tuple(map(to_count, document["shards"])),
+                n_sources=to_count(document["n_sources"]),
+                sources=None if few is None else SourcePage.of(few, where=where),
+                heap=tuple(map(to_count, document["heap"])),
+                prefixes=tuple(map(to_count, document["prefixes"])),
+            )
+            pages = -(-segment.rows // page_rows(segment.rows))
+            n_sources = segment.n_sources if segment.sources is None else len(segment.sources.rows)
+            if (
+                not 3 <= segment.columns <= _MAX_COLUMNS
+                or len(segment.shards) != -(-pages // SHARD)
+                or not segment.n_sources == n_sources < _MAX_SOURCES
+            ):
+                raise ValueError("its sizes contradict each other")
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise MalformedFileError(f"'{where}' has a segment that is none: {error}; restore it") from error
+        return segment
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return value.nbytes + 128
+    if isinstance(value, PageIndex):
+        return value.spots.nbytes
+    return 512 * len(value.rows) if isinstance(value, SourcePage) else sys.getsizeof(value)
+
+
+_KEPT: ByteCache[Any] = ByteCache(256 << 20, _size_of)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archive:
+    """The segments of a snapshot, and what they point to.
+
+    Parameters
+    ----------
+    objects
+        Of the store.
+    segments
+        Table of segments.
+    prefixes
+        Of the URLs of sources.
+    permission
+        What may be read.
+    """
+
+    objects: Objects
+    segments: Table
+    prefixes: Prefixes
+    permission: Permission
+    _tail: dict[int, Segment] = field(default_factory=dict, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.objects, self.segments, self.prefixes, self.permission)
+
+    @property
+    def url(self) -> str:
+        """URL of the store, ending in ``/``."""
+        return self.objects.url
+
+    def _kept[T](self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        kept: T = _KEPT.get((self.url, *key), make)
+        return kept
+
+    # -- tables -----------------------------------------------------------------------------------------------
+
+    def page(self, ref: PageRef, /) -> list[Any]:
+        """Give the rows of a page of a table, as JSON has them."""
+        key = page_key(ref.name)
+        document = load(self.objects.get(key, most=MAX_DOCUMENT), url=self.url + key)
+        rows = document.get("rows")
+        if document.get("name") != ref.name or not isinstance(rows, list) or len(rows) != ref.n:
+            raise MalformedFileError(f"'{self.url}{key}' is no page of {ref.n} rows: restore it", url=self.url + key)
+        return rows
+
+    def placements_of(self, ref: PageRef, ndim: int, /) -> Placements:
+        """Give the placements of a page."""
+        make = partial(self._read_placements, ref, ndim)
+        return Placements(self._kept((ref.name, ndim), make))
+
+    def _read_placements(self, ref: PageRef, ndim: int) -> NDArray[np.int64]:
+        return Placements.of(self.page(ref), ndim, where=self.url + page_key(ref.name)).table
+
+    def segment(self, number: int, /) -> Segment:
+        """Give a segment by its number.
+
+        Raises
+        ------
+        MalformedFileError
+            There is none.
+        """
+        found = self._tail.get(number)
+        if found is None:
+            found = self._tail[number] = self._find_segment(number)
+        return found
+
+    def _find_segment(self, number: int) -> Segment:
+        at = number
+        for ref in self.segments.pages:
+            if at < ref.n:
+                rows = self._kept((ref.name, "segments"), partial(self.page, ref))
+                return Segment.of(rows[at], where=self.url + page_key(ref.name))
+            at -= ref.n
+        if not 0 <= at < len(self.segments.tail):
+            raise MalformedFileError(f"'{self.url}' has no segment {number}: restore it, or open another snapshot")
+        return Segment.of(self.segments.tail[at], where=self.url)
+
+    # -- rows -------------------------------------------------------------------------------------------------
+
+    def rows(self, segment: Segment, page: int, /) -> NDArray[np.int64]:
+        """Give a page of rows, shape ``(columns, rows)``; see :mod:`~virtualstack.vstack.format.rows`.
+
+        Raises
+        ------
+        MalformedFileError
+            The segment has no such page, or it is damaged.
+        """
+        return self._kept((segment.name, page), partial(self._read_rows, segment, page))
+
+    def has_rows(self, segment: Segment, page: int, /) -> bool:
+        """Tell whether a page is kept just now."""
+        return (self.url, segment.name, page) in _KEPT
+
+    def _read_rows(self, segment: Segment, page: int) -> NDArray[np.int64]:
+        n = page_rows(segment.rows)
+        n_pages = -(-segment.rows // n)
+        if not 0 <= page < n_pages:
+            raise MalformedFileError(f"'{self.url}' has rows beyond those of the segment {segment.name}: restore it")
+        shard, at = divmod(page, SHARD)
+        key, size = refs_key(segment.name, shard), segment.shards[shard]
+        where = f"'{self.url}{key}'"
+        pages, mark = min(n_pages, SHARD), shard_mark(segment.name, shard)
+        if pages == 1:
+            most = page_length(segment.columns, n) + index_length(1)
+            if size > most:
+                raise MalformedFileError(f"{where} is said to have {size} bytes; it can have {most}: restore it")
+            data: bytes | memoryview = self.objects.get(key, most=most)
+            if len(data) != size:
+                raise MalformedFileError(f"{where} has {len(data)} bytes and should have {size}: restore it")
+            index = parse_index(data[-index_length(1) :], size, mark, where=where)
+            offset, length = index.spots[0].tolist()
+            return decode_page(data[offset : offset + length], segment.columns, n, where=where)
+        index = self._kept((segment.name, "index", shard), partial(self._read_index, key, size, pages, mark))
+        offset, length = index.spots[at].tolist()
+        if length > page_length(segment.columns, n):
+            raise MalformedFileError(f"{where} has a page of {length} bytes, more than it can have: restore it")
+        (data,) = self.objects.read_ranges(key, size, [(offset, length)])
+        return decode_page(data, segment.columns, n, where=where)
+
+    def _read_index(self, key: str, size: int, n_pages: int, mark: bytes) -> PageIndex:
+        length = index_length(n_pages)
+        if size < length:
+            raise MalformedFileError(f"'{self.url}{key}' is too short for its index: restore it")
+        (data,) = self.objects.read_ranges(key, size, [(size - length, length)])
+        return parse_index(data, size, mark, where=f"'{self.url}{key}'")
+
+    # -- sources and heap -------------------------------------------------------------------------------------
+
+    def source_rows(self, segment: Segment, page: int, /) -> tuple[SourceRow, ...]:
+        """Give a page of the sources of a segment."""
+        if segment.sources is not None:
+            return segment.sources.rows
+        found: SourcePage = self._kept((segment.name, "sources", page), partial(self._read_sources, segment, page))
+        return found.rows
+
+    def _read_sources(self, segment: Segment, page: int) -> SourcePage:
+        key = sources_key(segment.name, page)
+        document = load(self.objects.get(key, most=MAX_DOCUMENT), url=self.url + key)
+        found = SourcePage.of(document, where=self.url + key)
+        n = min(SOURCES_PAGE, segment.n_sources - page * SOURCES_PAGE)
+        if (document.get("segment"), document.get("page")) != (segment.name, page):
+            raise MalformedFileError(f"'{self.url}{key}' is another object than it should be: restore it")
+        if len(found.rows) != n:
+            raise MalformedFileError(f"'{self.url}{key}' has {len(found.rows)} sources and should have {n}: restore it")
+        return found
+
+    def locations(self, segment: Segment, numbers: NDArray[np.intp], /) -> list[Location]:
+        """Give sources of a segment by their numbers, which ascend.
+
+        Raises
+        ------
+        ForbiddenLocationError
+            One lies where the reader has not allowed it.
+        """
+        found: list[Location] = []
+        page = numbers // (SOURCES_PAGE if segment.sources is None else FEW_SOURCES + segment.n_sources)
+        for number in np.unique(page).tolist():
+            rows = self.source_rows(segment, number)
+            at = numbers[page == number] - number * SOURCES_PAGE
+            found += [self.prefixes.location(rows[i], segment.prefixes) for i in at.tolist()]
+        self.permission.check([location.url for location in found])
+        return found
+
+    def heap(self, segment: Segment, offsets: NDArray[np.int64], lengths: NDArray[np.int64], /) -> list[bytes]:
+        """Give bytes of the heap of a segment.
+
+        Raises
+        ------
+        MalformedFileError
+            It has none there, or they are damaged.
+        """
+        lengths = lengths + CHECKSUM
+        part, begin = offsets // HEAP_PART, offsets % HEAP_PART
+        sizes = np.array([*segment.heap, 0], np.int64)
+        bad = (part >= len(segment.heap)) | (offsets < 0) | (lengths < CHECKSUM)
+        if bad.any() or (begin > sizes[part] - lengths).any():
+            raise MalformedFileError(f"'{self.url}' has inline chunks beyond the heap of {segment.name}: restore it")
+        found: list[bytes] = [b""] * len(offsets)
+        for number in np.unique(part).tolist():
+            at = np.flatnonzero(part == number)
+            ranges = np.stack([begin[at], lengths[at]], 1)
+            data = self.objects.read_ranges(
+                heap_key(segment.name, number), segment.heap[number], [(o, n) for o, n in ranges.tolist()]
+            )
+            seed = heap_seed(segment.name, number)
+            for i, x in zip(at.tolist(), data, strict=True):
+                found[i] = bytes(x[:-CHECKSUM])
+                if zlib.crc32(found[i], seed) != int.from_bytes(x[-CHECKSUM:], "little"):
+                    raise MalformedFileError(f"'{self.url}' has damaged inline chunks in {segment.name}: restore it")
+        return found
+
+
+def _restore(objects: Objects, segments: Table, prefixes: Prefixes, permission: Permission) -> Archive:
+    return Archive(objects=objects, segments=segments, prefixes=prefixes, permission=permission)

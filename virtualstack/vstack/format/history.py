@@ -1,0 +1,336 @@
+"""Snapshots of a store: which there are, and what one holds."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+from numcodecs import blosc
+
+from virtualstack.errors import MalformedFileError, ManifestError, SourceNotFoundError, StorageError
+from virtualstack.manifests import ChunkManifest, Manifest, ManifestArray, ManifestGroup
+from virtualstack.vstack.format.archive import Archive, Objects, Permission
+from virtualstack.vstack.format.documents import MAX_DOCUMENT
+from virtualstack.vstack.format.frames import decoded_size, decompressed
+from virtualstack.vstack.format.manifest import StoredManifest, Token
+from virtualstack.vstack.format.names import HINT, SNAPSHOTS, bundle_key, snapshot_key, snapshot_number
+from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot, group_tree, read_document
+from virtualstack.vstack.format.sources import Prefixes
+
+__all__ = [
+    "MAX_BUNDLE",
+    "ListedObjects",
+    "LogEntry",
+    "archive_of",
+    "array_in",
+    "bundle_bytes",
+    "bundle_chunk",
+    "group_of",
+    "hint",
+    "listed_numbers",
+    "newest",
+    "number_at",
+    "read_entry",
+    "read_snapshot",
+    "token_of",
+]
+
+_MAX_BUNDLED = 1 << 28  # bytes of one variable, as they are before the bundle compresses them
+
+MAX_BUNDLE = 1 << 29
+"""Bytes of a bundle, and of all its variables together before it compresses them."""
+
+
+class ListedObjects(Objects, Protocol):
+    """Objects of which those in a folder can be asked for."""
+
+    def list(self, prefix: str, /) -> list[str]:
+        """Give the keys in a folder; `StorageError` where it cannot be listed."""
+
+    def first(self, prefix: str, /) -> str | None:
+        """Give the least key in a folder, ``None`` where there is none; `StorageError` where that cannot be known."""
+
+
+def newest(objects: ListedObjects, /) -> int | None:
+    """Give the number of the newest snapshot; ``None`` where there is none.
+
+    One request where objects can be listed. Elsewhere, as behind a web server, the store says which one was the newest
+    when its view was written, and those after it are asked for one by one.
+
+    Raises
+    ------
+    StorageError
+        The store cannot be reached.
+    """
+    try:
+        key = objects.first(SNAPSHOTS)
+    except StorageError as error:
+        return _probed(objects, error)
+    number = None if key is None else snapshot_number(key)
+    if number is None and key is not None:  # something else lies there, which file systems and people leave
+        number = next(iter(listed_numbers(objects)), None)
+    return number
+
+
+_MOST_PROBED = 1000
+"""Snapshots that are looked for behind the one that a store says is the newest."""
+
+
+def _probed(objects: Objects, error: StorageError) -> int | None:
+    try:
+        number = orjson.loads(objects.get(HINT, most=MAX_DOCUMENT))["attributes"]["virtualstack"]["snapshot"]
+        if not isinstance(number, int) or number < 0:
+            raise ValueError(number)
+    except (StorageError, ValueError, KeyError, TypeError):
+        raise error from None
+    for n in range(number, number + _MOST_PROBED):
+        try:
+            objects.get(snapshot_key(n + 1), most=MAX_DOCUMENT)
+        except StorageError as missing:  # who may not list is refused by S3 what is not there
+            if isinstance(missing, SourceNotFoundError) or isinstance(missing.__cause__, PermissionError):
+                return n
+            raise
+    raise MalformedFileError(
+        f"'{objects.url}' says that its newest snapshot is {number}, and has {_MOST_PROBED} behind it: the server "
+        "answers whatever is asked, or writers could not say how far they are; open it where it can be listed",
+        url=objects.url,
+    )
+
+
+def hint(number: int, /) -> bytes:
+    """Give the object that says what the folder is, and which snapshot the view shows."""
+    attributes = {"virtualstack": {"format": 1, "snapshot": number}}
+    return orjson.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes})
+
+
+def read_snapshot(objects: Objects, number: int, /) -> Snapshot:
+    """Read a snapshot.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is none of this number.
+    MalformedFileError
+        It is damaged.
+    """
+    key = snapshot_key(number)
+    return Snapshot.decode(objects.get(key, most=MAX_DOCUMENT), number=number, url=objects.url + key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """A snapshot in a few words.
+
+    Parameters
+    ----------
+    number
+        Of the snapshot.
+    time
+        Seconds since 1970 when it was committed.
+    message
+        What the writer said of it.
+    changes
+        What makes it of the one before it.
+    """
+
+    number: int
+    time: float
+    message: str | None
+    changes: tuple[str, ...]
+
+
+_MOST_TEXT = 10_000
+_MOST_CHANGES = 1000
+"""Of a snapshot in a log: those of many are held together, and little on disk may be much."""
+
+
+def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
+    """Read what a log says of a snapshot; ``None`` where it is not there.
+
+    Raises
+    ------
+    MalformedFileError
+        It is damaged.
+    """
+    key = snapshot_key(number)
+    try:
+        data = objects.get(key, most=MAX_DOCUMENT)
+    except SourceNotFoundError:
+        return None
+    url = objects.url + key
+    match read_document(data, number=number, url=url):
+        case {"time": int() | float() as time, "message": None | str() as message, "changes": list() as changes}:
+            told = [str(change)[:_MOST_TEXT] for change in changes[:_MOST_CHANGES]]
+            if len(changes) > len(told):
+                told.append(f"... and {len(changes) - len(told)} more")
+            said = None if message is None else message[:_MOST_TEXT]
+            return LogEntry(number=number, time=float(time), message=said, changes=tuple(told))
+    raise MalformedFileError(f"'{url}' is no snapshot of a manifest store: restore it, or expire it", url=url)
+
+
+def number_at(objects: Objects, last: int, moment: float, /) -> int:
+    """Give the number of the snapshot that was the newest at a moment, in seconds since 1970; it may be expired.
+
+    As many snapshots are read as it takes to find it by bisection.
+
+    Parameters
+    ----------
+    last
+        Number of the newest snapshot.
+
+    Returns
+    -------
+    int
+        -1 where there was none yet.
+    """
+    low, high, at = 0, last + 1, last
+    while low < high:
+        entry = read_entry(objects, at)
+        if entry is None or entry.time <= moment:  # what was expired is older than what is there
+            low = at + 1
+        else:
+            high = at
+        at = (low + high) // 2
+    return low - 1
+
+
+def listed_numbers(objects: ListedObjects, /) -> list[int]:
+    """Give the numbers of all snapshots, newest first.
+
+    Raises
+    ------
+    StorageError
+        The store cannot be listed.
+    """
+    numbers = (snapshot_number(key) for key in objects.list(SNAPSHOTS))
+    return sorted((number for number in numbers if number is not None), reverse=True)
+
+
+def bundle_chunk(data: bytes, itemsize: int, /) -> bytes:
+    """Compress the chunk of a loaded variable."""
+    compressed: bytes = blosc.compress(
+        data, b"zstd", 5, blosc.BITSHUFFLE if itemsize > 1 else blosc.NOSHUFFLE, 0, itemsize
+    )
+    return compressed
+
+
+def archive_of(snapshot: Snapshot, objects: Objects, permission: Permission, /) -> Archive:
+    """Give what the chunks of a snapshot are read from."""
+    prefixes = Prefixes(store=objects.url, table=snapshot.prefixes, moved=snapshot.moved)
+    return Archive(objects=objects, segments=snapshot.segments, prefixes=prefixes, permission=permission)
+
+
+def group_of(snapshot: Snapshot, archive: Archive, /, *, is_chosen: bool = False) -> ManifestGroup:
+    """Give the group of a snapshot; reads the bundle of its loaded variables and nothing else.
+
+    Parameters
+    ----------
+    snapshot, archive
+        Which, and what its chunks are read from.
+    is_chosen
+        See :class:`~virtualstack.vstack.format.manifest.StoredManifest`.
+
+    Raises
+    ------
+    MalformedFileError
+        The store is damaged.
+    """
+    bundle = bundle_bytes(snapshot, archive.objects)
+    arrays = {path: array_in(snapshot, path, archive, bundle, is_chosen=is_chosen) for path in snapshot.arrays}
+    return group_tree(snapshot, arrays, archive.url.rstrip("/"))
+
+
+def bundle_bytes(snapshot: Snapshot, objects: Objects, /) -> bytes:
+    """Give the bytes of the bundle of a snapshot.
+
+    Raises
+    ------
+    MalformedFileError
+        They are not as many as they should be, or the variables in them take more than :data:`MAX_BUNDLE`.
+    """
+    if snapshot.bundle is None:
+        return b""
+    key, size = bundle_key(snapshot.bundle.name), snapshot.bundle.size
+    if size > MAX_BUNDLE:
+        raise MalformedFileError(
+            f"'{objects.url}{key}' is said to have {size} bytes; {MAX_BUNDLE} are read: restore it"
+        )
+    data = objects.get(key, most=MAX_BUNDLE)
+    if len(data) != size:
+        raise MalformedFileError(f"'{objects.url}{key}' has {len(data)} bytes and should have {size}: restore it")
+    if zlib.crc32(data) != snapshot.bundle.crc32:
+        raise MalformedFileError(f"'{objects.url}{key}' is damaged: its checksum is wrong; restore it")
+    _check_bundle(snapshot, data, objects.url)
+    return data
+
+
+def _check_bundle(snapshot: Snapshot, bundle: bytes, url: str) -> None:
+    """Check how much all variables take, before memory is taken for one: ranges of a bundle may be the same."""
+    ranges = [node.bundled for node in snapshot.arrays.values() if node.bundled is not None]
+    total = sum(decoded_size(bundle[offset : offset + 16]) for offset, _ in ranges)
+    if total > MAX_BUNDLE:
+        raise MalformedFileError(
+            f"'{url}' has loaded variables of {total} bytes in the bundle of a snapshot; {MAX_BUNDLE} are read: it is "
+            "damaged or a trap",
+            url=url,
+        )
+
+
+def token_of(url: str, snapshot: Snapshot, path: str, /) -> Token:
+    """Give what names the chunks of an array of a snapshot."""
+    return url, snapshot.number, snapshot.time, path
+
+
+def array_in(
+    snapshot: Snapshot, path: str, archive: Archive, bundle: bytes, /, *, is_chosen: bool = False
+) -> ManifestArray:
+    """Give an array of a snapshot, whose bundle was read.
+
+    Raises
+    ------
+    MalformedFileError
+        It is damaged.
+    """
+    node = snapshot.arrays[path]
+    header = node.header
+    manifest: Manifest
+    if node.bundled is not None:
+        manifest = _bundled(path, node, bundle, archive.url)
+    else:
+        manifest = StoredManifest(
+            archive=archive,
+            path=path,
+            grid=header.grid,
+            encodings=header.encodings,
+            fills=header.fills,
+            placements=node.placements,
+            token=token_of(archive.url, snapshot, path),
+            is_chosen=is_chosen,
+        )
+    try:
+        array = header.array(manifest)
+        if isinstance(manifest, ChunkManifest):
+            array.validate()
+    except ManifestError as error:
+        raise MalformedFileError(f"array '{path}' of '{archive.url}' is damaged: {error}; restore it") from error
+    return array
+
+
+def _bundled(path: str, node: ArrayNode, bundle: bytes, url: str) -> ChunkManifest:
+    header, (offset, length) = node.header, node.bundled or (0, 0)
+    data = bundle[offset : offset + length]
+    where = f"array '{path}' of '{url}'"
+    if not 0 <= offset <= offset + length <= len(bundle) or header.grid.shape != (1,) * len(header.grid.shape):
+        raise MalformedFileError(f"{where} is not in the bundle of its snapshot: restore it")
+    if len(header.encodings) != 1:
+        raise MalformedFileError(f"{where} has {len(header.encodings)} encodings, and one chunk: restore it")
+    (encoding,) = header.encodings
+    size = encoding.size * encoding.dtype.itemsize
+    least, most = (0, _MAX_BUNDLED) if encoding.codecs else (size, min(size, _MAX_BUNDLED))
+    try:
+        raw = decompressed(data, least=least, most=most)
+    except ValueError as error:
+        raise MalformedFileError(f"{where} is damaged in the bundle of its snapshot: {error}; restore it") from error
+    return ChunkManifest.from_bytes([raw], shape=header.grid.shape, encoding=encoding, fill=header.fills[0])

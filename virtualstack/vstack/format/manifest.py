@@ -1,0 +1,368 @@
+"""The manifest of an array in a store: cells are looked up in placements, and their rows read in pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import MalformedFileError, ManifestError
+from virtualstack.location import Location
+from virtualstack.manifests import (
+    EMPTY,
+    ENTRY,
+    FIRST,
+    INLINE,
+    MISSING,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestSummary,
+)
+from virtualstack.manifests.manifest import Cells
+from virtualstack.manifests.paged import map_in_threads
+from virtualstack.manifests.reach import check_reach, fit
+from virtualstack.manifests.unread import UnreadManifest
+from virtualstack.vstack.format.archive import Archive, Segment
+from virtualstack.vstack.format.placements import Placements
+from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW, page_rows
+from virtualstack.vstack.format.tables import Table
+
+__all__ = ["StoredManifest", "Token"]
+
+type Token = tuple[str, int, float, str]
+"""URL of the store, number and time of the snapshot, path of the array."""
+
+_COLUMNS = 5
+_MAX_PAGES = 1 << 17  # that are read at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredManifest(UnreadManifest):
+    """Where the chunks of an array of a store lie.
+
+    A cell that no placement shows is MISSING. Pages of rows that were read are kept by the process for a while.
+
+    Parameters
+    ----------
+    archive
+        What rows, sources and inline chunks are read from.
+    path
+        Of the array, for messages.
+    grid
+        Of the chunks.
+    encodings, fills
+        What codes in rows point into.
+    placements
+        Table of placements.
+    token
+        Of two manifests with one token the chunks are the same: it names store, snapshot and array.
+    is_chosen
+        Whether that snapshot was asked for, and not the newest, whichever that was.
+    """
+
+    archive: Archive = field(compare=False)
+    path: str = field(compare=False)
+    grid: ChunkGrid = field(compare=False)
+    encodings: tuple[ChunkEncoding, ...] = field(compare=False)
+    fills: tuple[Fill, ...] = field(compare=False)
+    placements: Table = field(compare=False)
+    token: Token
+    is_chosen: bool = field(default=False, compare=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the grid, in cells."""
+        return self.grid.shape
+
+    @property
+    def url(self) -> str:
+        """URL of the store."""
+        return self.archive.url
+
+    @cached_property
+    def tables(self) -> ChunkManifest:
+        """Fills and encodings."""
+        return ChunkManifest(entries=np.zeros(0, ENTRY), fills=self.fills, encodings=self.encodings)
+
+    def summary(self) -> ManifestSummary | None:
+        """Give nothing: pages would have to be read."""
+        return None
+
+    @cached_property
+    def _fits(self) -> bool:
+        """Whether all cells that begin at the first element lie in their chunks, whatever their encoding."""
+        return fit(self.encodings, [axis.longest for axis in self.grid.axes])
+
+    @cached_property
+    def _tail(self) -> Placements:
+        return Placements.of(self.placements.tail, len(self.shape), where=self.url)
+
+    def placements_in(self, low: Sequence[int], high: Sequence[int], /) -> Placements:
+        """Give the placements that may show a cell of a box, in their order; reads the pages that have some."""
+        ndim = len(self.shape)
+        pages = [
+            ref
+            for ref in self.placements.pages
+            if all(a < y and x < b for a, b, x, y in zip(low, high, ref.low, ref.high, strict=True))
+        ]
+        parts = map_in_threads(lambda ref: self.archive.placements_of(ref, ndim), pages)
+        table = np.concatenate([*(part.table for part in parts), self._tail.table]) if parts else self._tail.table
+        return Placements(table).within(np.array(low, np.int64), np.array(high, np.int64))
+
+    def entries_of(self, cells: Cells, shape: tuple[int, ...], /) -> ChunkManifest:
+        """Give the entries of some cells; reads the pages of rows that hold them, several side by side.
+
+        Raises
+        ------
+        ManifestError
+            More than 2^17 pages.
+        MalformedFileError
+            The store is damaged.
+        ForbiddenLocationError
+            A chunk lies where the reader has not allowed it.
+        StorageError
+            Objects of the store cannot be read.
+        """
+        numbers = [x.astype(np.int64, copy=False) for x in cells]
+        low = [int(x.min()) for x in numbers]
+        high = [int(x.max()) + 1 for x in numbers]
+        found = self.placements_in(low, high)
+        try:
+            picked = self._gather(found, numbers, low, high, shape).manifest(self, shape)
+            picked.validate_entries()
+            if picked.starts is not None or not self._fits:
+                self._check_reach(picked, numbers)
+        except MalformedFileError:
+            raise
+        except ManifestError as error:
+            raise MalformedFileError(
+                f"array '{self.path}' of '{self.url}' is damaged: {error}", url=self.url
+            ) from error
+        return picked
+
+    def _check_reach(self, picked: ChunkManifest, cells: Sequence[NDArray[np.int64]]) -> None:
+        lengths = [axis.lengths_of(numbers) for axis, numbers in zip(self.grid.axes, cells, strict=True)]
+
+        def cell_of(bad: NDArray[np.bool_]) -> tuple[int, ...]:
+            return tuple(int(np.broadcast_to(x, bad.shape).reshape(-1)[int(bad.argmax())]) for x in cells)
+
+        check_reach(picked, lengths, name=self.path, cell_of=cell_of)
+
+    def _gather(
+        self,
+        found: Placements,
+        cells: Sequence[NDArray[np.int64]],
+        low: list[int],
+        high: list[int],
+        shape: tuple[int, ...],
+    ) -> _Rows:
+        """Read the rows of cells."""
+        n = math.prod(shape)
+        table = found.table
+        last = len(table) - 1
+        if last >= 0 and bool((found.begins[last] <= low).all() and (found.ends[last] >= high).all()):
+            rows = np.broadcast_to(found.rows_of(last, cells), shape).reshape(-1)
+            return self._read_segments([int(table[last, 0])], None, rows, int(table[last, 2]), int(table[last, 3]), n)
+        flat = [np.broadcast_to(x, shape).reshape(-1) for x in cells]
+        which = found.find(flat)
+        at = np.flatnonzero(which >= 0)
+        seen = which[at]
+        rows = found.rows_of(seen, [x[at] for x in flat])
+        numbers, segment = np.unique(table[seen, 0], return_inverse=True)
+        read = self._read_segments(numbers.tolist(), segment, rows, table[seen, 2], table[seen, 3], len(at))
+        return read if len(at) == n else read.spread(at, n)
+
+    def _read_segments(
+        self,
+        numbers: list[int],
+        segment: NDArray[np.intp] | None,
+        rows: NDArray[np.int64],
+        encoding_base: NDArray[np.int64] | int,
+        fill_base: NDArray[np.int64] | int,
+        n: int,
+    ) -> _Rows:
+        """Read rows of some segments; ``segment`` tells which of them for each row, ``None`` where there is one."""
+        segments = [self.archive.segment(number) for number in numbers]
+        sizes = np.array([page_rows(x.rows) for x in segments], np.int64)
+        counts = np.array([x.rows for x in segments], np.int64)
+        each = 0 if segment is None else segment
+        if n and ((rows < 0) | (rows >= counts[each])).any():
+            raise ManifestError("a placement points beyond the rows of its segment")
+        page, row = np.divmod(rows, sizes[each]) if n else (rows, rows)
+        pages = -(-counts // np.maximum(sizes, 1))
+        key = page if segment is None else page + (np.cumsum(pages) - pages)[segment]
+        columns = np.zeros((_COLUMNS, n), np.int64)
+        if n:
+            order = None if (key[1:] >= key[:-1]).all() else np.argsort(key, kind="stable")
+            sorted_key = key if order is None else key[order]
+            begins = np.flatnonzero(np.append(True, sorted_key[1:] != sorted_key[:-1]))
+            if len(begins) > _MAX_PAGES:
+                raise ManifestError(f"{len(begins)} pages are asked for at once, and at most {_MAX_PAGES} are read")
+            runs = list(zip(begins.tolist(), [*begins[1:].tolist(), n], strict=True))
+
+            def fill(run: tuple[int, int]) -> None:
+                at: Any = slice(*run) if order is None else order[run[0] : run[1]]
+                first = run[0] if order is None else int(order[run[0]])
+                own = segments[0 if segment is None else int(segment[first])]
+                read = self.archive.rows(own, int(page[first]))
+                columns[: len(read), at] = read[:, row[at]]
+
+            kept = all(
+                self.archive.has_rows(segments[0 if segment is None else int(segment[i])], int(page[i]))
+                for i in (begins if order is None else order[begins]).tolist()
+            )
+            map_in_threads(fill, runs, at_once=1 if kept else _AT_ONCE)
+        source = columns[0]
+        columns[3] += np.where((source == EMPTY_ROW) | (source == MISSING_ROW), fill_base, encoding_base)
+        return _Rows(columns, segments, segment)
+
+
+_AT_ONCE = 32
+_SPAN = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of cells: int64, shape ``(5, n)``, and which of some segments each is from (``None``: all the first)."""
+
+    columns: NDArray[np.int64]
+    segments: list[Segment]
+    segment: NDArray[np.intp] | None
+
+    def spread(self, at: NDArray[np.intp], n: int) -> _Rows:
+        """Give ``n`` rows, of which those that are not ``at`` some place are MISSING."""
+        columns = np.zeros((_COLUMNS, n), np.int64)
+        columns[0] = MISSING_ROW
+        columns[:, at] = self.columns
+        segment = np.zeros(n, np.intp)
+        if self.segment is not None:
+            segment[at] = self.segment
+        return _Rows(columns, self.segments, segment)
+
+    def manifest(self, stored: StoredManifest, shape: tuple[int, ...]) -> ChunkManifest:
+        """Make entries of rows; they are not checked."""
+        source, offset, length, code, start = self.columns
+        if ((code < 0) | (code >= 1 << 32)).any():
+            raise ManifestError("a row has a code beyond its table")
+        _check_lengths(length, code, source, stored.encodings)
+        entries = np.zeros(len(source), ENTRY)
+        entries["encoding"] = code
+        entries["offset"] = offset
+        entries["length"] = length
+        locations: tuple[Location, ...] = ()
+        inline = b""
+        if source.size and source.min() >= 0:
+            codes, locations = self._locations(stored.archive, source, None)
+            entries["location"] = codes
+        else:
+            if source.min() < INLINE_ROW:
+                raise ManifestError("a row has a source that is none")
+            location = np.where(source == MISSING_ROW, MISSING, np.where(source == EMPTY_ROW, EMPTY, INLINE))
+            at = np.flatnonzero(source >= 0)
+            if len(at):
+                location[at], locations = self._locations(stored.archive, source[at], at)
+            entries["location"] = location
+            at = np.flatnonzero(source == INLINE_ROW)
+            if len(at):
+                first, back = self._distinct(at)
+                parts = self._heap(stored.archive, at[first])
+                sizes = np.array([len(part) for part in parts], np.int64)
+                entries["offset"][at] = (np.cumsum(sizes) - sizes)[back]
+                inline = b"".join(parts)
+        return ChunkManifest(
+            entries=entries.reshape(shape),
+            fills=stored.fills,
+            encodings=stored.encodings,
+            locations=locations,
+            starts=start.reshape(shape) if start.any() else None,
+            inline=inline,
+        )
+
+    def _locations(
+        self, archive: Archive, source: NDArray[np.int64], at: NDArray[np.intp] | None
+    ) -> tuple[NDArray[Any], tuple[Location, ...]]:
+        """Give the codes of sources, and the locations that they stand for."""
+        counts = np.array([x.n_sources for x in self.segments], np.int64)
+        bases = np.cumsum(counts) - counts
+        own = None if self.segment is None else self.segment if at is None else self.segment[at]
+        if (source >= (counts[0] if own is None else counts[own])).any():
+            raise ManifestError("a row has a source beyond those of its segment")
+        number = source if own is None else source + bases[own]
+        wanted, back = _numbered(number)
+        table: dict[Location, int] = {}
+        codes = np.zeros(len(wanted), np.int64)
+        ends = np.searchsorted(wanted, np.append(bases, bases[-1] + counts[-1]))
+        for segment, base, begin, end in zip(self.segments, bases.tolist(), ends[:-1], ends[1:], strict=True):
+            if begin < end:
+                found = archive.locations(segment, wanted[begin:end] - base)
+                codes[begin:end] = [table.setdefault(x, len(table)) for x in found]
+        return codes[back] + FIRST, tuple(table)
+
+    def _distinct(self, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Give the first of those rows that show the same bytes, and which of these stands for each row.
+
+        A large chunk is asked for once for each piece of it that is read.
+        """
+        keys = [self.columns[2, at], self.columns[1, at], *([] if self.segment is None else [self.segment[at]])]
+        order = np.lexsort(keys)
+        is_new = np.ones(len(at), np.bool_)
+        is_new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], 0)
+        if is_new.all():
+            return np.arange(len(at)), np.arange(len(at))
+        back = np.zeros(len(at), np.intp)
+        back[order] = np.cumsum(is_new) - 1
+        return order[is_new], back
+
+    def _heap(self, archive: Archive, at: NDArray[np.intp]) -> list[bytes]:
+        """Read the inline chunks of some rows."""
+        parts: list[bytes] = [b""] * len(at)
+        own = np.zeros(len(at), np.intp) if self.segment is None else self.segment[at]
+        for number in np.unique(own).tolist():
+            mine = np.flatnonzero(own == number)
+            rows = self.columns[:, at[mine]]
+            for i, data in zip(mine.tolist(), archive.heap(self.segments[number], rows[1], rows[2]), strict=True):
+                parts[i] = data
+        return parts
+
+
+_SLACK = 1 << 28
+
+
+def _check_lengths(
+    length: NDArray[np.int64], code: NDArray[np.int64], source: NDArray[np.int64], encodings: Sequence[ChunkEncoding]
+) -> None:
+    """Check that no chunk has many more bytes than it decodes to, before memory is taken for it."""
+    longest = int(length.max(initial=0))
+    if longest <= _SLACK or not encodings:
+        return
+    most = np.array([_most_stored(x) for x in encodings], np.int64)
+    is_stored = (source >= 0) | (source == INLINE_ROW)
+    over = is_stored & (code < len(most)) & (length > most.take(code, mode="clip"))
+    if over.any():
+        raise ManifestError(f"a row has a chunk of {int(length[over].max())} bytes, more than its encoding can have")
+
+
+def _most_stored(encoding: ChunkEncoding) -> int:
+    slack = 4 * _SLACK if encoding.dtype.kind == "T" else _SLACK
+    return min(2 * encoding.size * encoding.dtype.itemsize + slack, 1 << 62)
+
+
+def _numbered(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give the numbers that occur, ascending, and for each number its place among these."""
+    least = int(numbers.min())
+    span = int(numbers.max()) - least + 1
+    if span > _SPAN + 8 * len(numbers):  # as many as a few bytes may claim
+        wanted, back = np.unique(numbers, return_inverse=True)
+        return wanted, back
+    places = np.zeros(span, np.int64)
+    places[numbers - least] = 1
+    wanted = np.flatnonzero(places) + least
+    places[wanted - least] = np.arange(len(wanted))
+    return wanted, places[numbers - least]

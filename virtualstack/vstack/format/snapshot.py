@@ -1,0 +1,395 @@
+"""A snapshot: all metadata of one state of a store, and where its tables are."""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError, WriterError
+from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests.serialised.headers import (
+    ArrayHeader,
+    from_array_header,
+    from_group_header,
+    to_array_header,
+    to_group,
+    to_text,
+)
+from virtualstack.manifests.serialised.values import Heap, UnstorableError, to_count
+from virtualstack.vstack.format.documents import dump, load
+from virtualstack.vstack.format.moments import text_of
+from virtualstack.vstack.format.names import FORMAT
+from virtualstack.vstack.format.tables import Table
+
+__all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "group_tree", "read_document", "uses_of"]
+
+_RAISED = ManifestError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError
+MAX_DEPTH = 100
+"""Parts of the path of a group or array, at most."""
+
+_MAX_NODES = 100_000
+_MAX_AXES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayNode:
+    """An array of a snapshot.
+
+    Parameters
+    ----------
+    header
+        What it is; the codes of its chunks point into its tables.
+    placements
+        Where its chunks are described.
+    bundled
+        Offset and length in the bundle of all its values, which then have no placements.
+    generation
+        Number of the snapshot that made it anew: later ones have only added placements, or merged them.
+    merged
+        How many of the placements that were made were merged, and how many of the first ones there are stand for them.
+    """
+
+    header: ArrayHeader
+    placements: Table = field(default_factory=Table)
+    bundled: tuple[int, int] | None = None
+    generation: int = 0
+    merged: tuple[int, int] = (0, 0)
+
+    @property
+    def n_placed(self) -> int:
+        """Number of placements that were made, those that were merged among them."""
+        return self.placements.n - self.merged[1] + self.merged[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The object that holds loaded variables: its name, number of bytes, and their CRC-32."""
+
+    name: str
+    size: int
+    crc32: int
+
+    @classmethod
+    def of(cls, name: str, data: bytes, /) -> Bundle:
+        """Describe an object by its bytes."""
+        return cls(name, len(data), zlib.crc32(data))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Snapshot:
+    """One state of a store.
+
+    Parameters
+    ----------
+    number
+        Counted from 0, without gaps.
+    time
+        Seconds since 1970 when it was committed.
+    message
+        What the writer says of it.
+    changes
+        What makes it of the one before it, in a few words each.
+    groups
+        Groups by path (``""`` for the root), without arrays and children.
+    arrays
+        By path.
+    segments
+        Table of segments; placements have their numbers.
+    prefixes, moved
+        See :class:`~virtualstack.vstack.format.sources.Prefixes`.
+    bundle
+        Loaded variables.
+    signatures
+        Of the prefixes, by the accounts of those who wrote with them.
+    """
+
+    number: int
+    time: float
+    message: str | None = None
+    changes: tuple[str, ...] = ()
+    groups: Mapping[str, ManifestGroup] = field(default_factory=lambda: {"": ManifestGroup()})
+    arrays: Mapping[str, ArrayNode] = field(default_factory=dict)
+    segments: Table = field(default_factory=Table)
+    prefixes: tuple[str, ...] = ()
+    moved: tuple[tuple[str, str, int], ...] = ()
+    bundle: Bundle | None = None
+    signatures: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<snapshot {self.number} of {text_of(self.time)}: {len(self.arrays)} variables>"
+
+    def encode(self) -> bytes:
+        """Give the bytes of the object.
+
+        Raises
+        ------
+        WriterError
+            An attribute has no form in it.
+        """
+        heap = Heap()
+        document: dict[str, Any] = {
+            "vstack_format": FORMAT,
+            "number": self.number,
+            "time": self.time,
+            "message": self.message,
+            "changes": self.changes,
+            "groups": {path: _stored(path, from_group_header, group, heap) for path, group in self.groups.items()},
+            "arrays": {path: _array_document(path, node, heap) for path, node in self.arrays.items()},
+            "segments": self.segments.document(),
+            "prefixes": self.prefixes,
+            "relocations": [{"old": old, "new": new, "n_prefixes": n} for old, new, n in self.moved],
+            "bundle": None if self.bundle is None else asdict(self.bundle),
+            "signatures": self.signatures,
+        }
+        document["heap"] = base64.b64encode(b"".join(heap.parts)).decode()
+        return dump(document)
+
+    @classmethod
+    def decode(cls, data: bytes, /, *, number: int, url: str) -> Snapshot:
+        """Read the bytes of the object.
+
+        Raises
+        ------
+        MalformedFileError
+            They are none, or of another snapshot.
+        UnsupportedFeatureError
+            They are of a later version of the format.
+        """
+        document = read_document(data, number=number, url=url)
+        try:
+            return _snapshot(document, number, url)
+        except _RAISED as error:
+            if isinstance(error, MalformedFileError):
+                raise
+            raise MalformedFileError(
+                f"'{url}' is no snapshot of a manifest store: {error!r}; restore it, or open another one", url=url
+            ) from error
+
+
+def read_document(data: bytes, /, *, number: int, url: str) -> dict[str, Any]:
+    """Read the JSON of a snapshot, of which nothing but version and number is checked.
+
+    Raises
+    ------
+    MalformedFileError
+        It is none, or of another snapshot.
+    UnsupportedFeatureError
+        It is of a later version of the format.
+    """
+    document = load(data, url=url)
+    if document.get("vstack_format") != FORMAT:
+        raise UnsupportedFeatureError(
+            f"'{url}' is of version {document.get('vstack_format')!r} of the format; this virtualstack reads "
+            f"{FORMAT}: update it",
+            url=url,
+            feature="format version",
+        )
+    if document.get("number") != number:
+        raise MalformedFileError(
+            f"'{url}' has number {document.get('number')!r} and should have {number}: restore it, or open another one",
+            url=url,
+        )
+    return document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uses:
+    """What a snapshot needs of its store: tables, and the object of loaded variables."""
+
+    segments: Table
+    placements: tuple[Table, ...]
+    bundle: str | None
+
+
+def uses_of(document: Mapping[str, Any], /, *, url: str) -> Uses:
+    """Give what a snapshot uses, and decode nothing else of it.
+
+    Raises
+    ------
+    MalformedFileError
+        It is no snapshot.
+    """
+    try:
+        bundle = document["bundle"]
+        return Uses(
+            segments=Table.of(document["segments"], where=url),
+            placements=tuple(
+                Table.of(node["placements"], ndim=len(node["shape"]), where=url) for node in document["arrays"].values()
+            ),
+            bundle=None if bundle is None else to_text(bundle["name"]),
+        )
+    except (ManifestError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedFileError(
+            f"'{url}' is no snapshot of a manifest store: {error!r}; restore it", url=url
+        ) from error
+
+
+def _stored(path: str, write: Any, what: Any, heap: Heap) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = write(what, heap)
+    except UnstorableError as error:
+        raise WriterError(
+            f"'{path or '/'}' has an attribute or dtype that a manifest store has no form for: {error}; remove it, or "
+            "make it text or numbers",
+            variable=path,
+            feature=str(error),
+        ) from error
+    return document
+
+
+def _array_document(path: str, node: ArrayNode, heap: Heap) -> dict[str, Any]:
+    return {
+        **_stored(path, from_array_header, node.header, heap),
+        "placements": node.placements.document(),
+        "bundled": node.bundled,
+        "generation": node.generation,
+        "merged": {"from": node.merged[0], "into": node.merged[1]},
+    }
+
+
+def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
+    heap = memoryview(base64.b64decode(document["heap"], validate=True))
+    groups, arrays = document["groups"], document["arrays"]
+    if len(groups) + len(arrays) > _MAX_NODES:
+        raise ManifestError(f"{len(groups) + len(arrays)} groups and arrays; {_MAX_NODES} are read")
+    bundle = document["bundle"]
+    return Snapshot(
+        number=number,
+        time=_time(document["time"]),
+        message=None if document["message"] is None else to_text(document["message"]),
+        changes=tuple(map(to_text, document["changes"])),
+        groups={_path(path): to_group(x, heap, arrays={}, groups={}) for path, x in groups.items()},
+        arrays={_path(path): _array_node(path, x, heap, url) for path, x in arrays.items()},
+        segments=Table.of(document["segments"], where=url),
+        prefixes=tuple(map(to_text, document["prefixes"])),
+        moved=tuple((to_text(x["old"]), to_text(x["new"]), to_count(x["n_prefixes"])) for x in document["relocations"]),
+        bundle=None if bundle is None else _bundle(bundle),
+        signatures=tuple(map(to_text, document["signatures"])),
+    )
+
+
+def check_names(group: ManifestGroup, /) -> None:
+    """Check that the names in a group, and below it, make paths.
+
+    Raises
+    ------
+    WriterError
+        One is empty, ``.`` or ``..``, or has a slash; or groups lie more than :data:`MAX_DEPTH` deep.
+    """
+    for path, node in group.walk():
+        if path.count("/") >= MAX_DEPTH and (node.arrays or node.groups):
+            raise WriterError(
+                f"groups lie in each other {MAX_DEPTH} deep at '{path[:100]}...': a manifest store takes no more; "
+                "write that group to a store of its own",
+                variable=path,
+            )
+        for name in (*node.arrays, *node.groups):
+            if name in ("", ".", "..") or "/" in name:
+                raise WriterError(
+                    f"{name!r} in '{path or '/'}' cannot be the name of a variable or group in a manifest store: "
+                    "rename it",
+                    variable=name,
+                )
+
+
+def _path(path: str) -> str:
+    if path.count("/") > MAX_DEPTH:
+        raise ManifestError(f"the path {path[:100]!r}... has more than {MAX_DEPTH} parts")
+    if path and (not path.startswith("/") or any(part in ("", ".", "..") for part in path[1:].split("/"))):
+        raise ManifestError(f"{path[:200]!r} is no path of a group or array")
+    return path
+
+
+def _array_node(path: str, document: Mapping[str, Any], heap: memoryview, url: str) -> ArrayNode:
+    header = to_array_header(document, heap, name=path.rpartition("/")[2])
+    ndim = len(header.grid.axes)
+    _check(path, header)
+    bundled = document["bundled"]
+    merged, left = (to_count(document["merged"][key]) for key in ("from", "into"))
+    placements = Table.of(document["placements"], ndim=ndim, where=url)
+    if left > placements.n:
+        raise ManifestError(f"array '{path}' has {left} placements that stand for {merged}")
+    return ArrayNode(
+        header=header,
+        placements=placements,
+        bundled=None if bundled is None else _range(bundled),
+        generation=to_count(document["generation"]),
+        merged=(merged, left),
+    )
+
+
+def _time(data: Any) -> float:
+    if type(data) not in (int, float):
+        raise ManifestError(f"{data!r} is no time")
+    return float(data)
+
+
+def _bundle(data: Mapping[str, Any]) -> Bundle:
+    return Bundle(to_text(data["name"]), to_count(data["size"]), to_count(data["crc32"]))
+
+
+def _range(data: Any) -> tuple[int, int]:
+    offset, length = map(to_count, data)
+    return offset, length
+
+
+def _check(path: str, header: ArrayHeader) -> None:
+    """Check what entries will be checked against, before numbers beyond 64 bits come to numpy."""
+    axes = header.grid.axes
+    if len(axes) > _MAX_AXES or not header.fills:
+        raise ManifestError(f"array '{path}' has {len(axes)} axes and {len(header.fills)} fill values")
+    for encoding in header.encodings:
+        if not np.can_cast(encoding.dtype, header.dtype, "equiv"):
+            raise ManifestError(
+                f"array '{path}' of dtype '{header.dtype}' has an encoding of dtype '{encoding.dtype}'; they may "
+                "differ in byte order and padding alone"
+            )
+        if len(encoding.strides) != len(axes):
+            raise ManifestError(
+                f"array '{path}' of {len(axes)} axes has an encoding of {len(encoding.strides)} strides"
+            )
+        reach = sum(abs(step) * axis.longest for step, axis in zip(encoding.strides, axes, strict=True))
+        sizes = [n * encoding.dtype.itemsize for n in (math.prod(encoding.shape), *encoding.shape)]
+        if min(encoding.shape, default=1) < 0 or max(reach, *sizes) >= 1 << 62:
+            raise ManifestError(f"array '{path}' has an encoding of shape {encoding.shape}, strides {encoding.strides}")
+
+
+def group_tree(snapshot: Snapshot, arrays: Mapping[str, ManifestArray], url: str, /) -> ManifestGroup:
+    """Put the groups of a snapshot and its arrays, by path, together.
+
+    Raises
+    ------
+    MalformedFileError
+        One lies in no group, or two have one name.
+    """
+    members: dict[str, dict[str, ManifestArray]] = {path: {} for path in snapshot.groups}
+    children: dict[str, dict[str, str]] = {path: {} for path in snapshot.groups}
+    try:
+        for path, array in arrays.items():
+            folder, _, name = path.rpartition("/")
+            members[folder][name] = array
+        for path in snapshot.groups:
+            if path:
+                folder, _, name = path.rpartition("/")
+                children[folder][name] = path
+        return _subtree("", snapshot.groups, members, children, url)
+    except (KeyError, ManifestError) as error:
+        raise MalformedFileError(f"'{url}' has groups that form no tree: {error}; restore it", url=url) from error
+
+
+def _subtree(
+    path: str,
+    groups: Mapping[str, ManifestGroup],
+    members: Mapping[str, Mapping[str, ManifestArray]],
+    children: Mapping[str, Mapping[str, str]],
+    url: str,
+) -> ManifestGroup:
+    below = {name: _subtree(child, groups, members, children, url) for name, child in children[path].items()}
+    own = groups[path]
+    return replace(own, arrays=members[path], groups=below, url=own.url or url)

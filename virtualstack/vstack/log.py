@@ -1,0 +1,110 @@
+"""The snapshots of a store, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import overload
+
+import numpy as np
+
+from virtualstack.errors import StorageError
+from virtualstack.printable import printable
+from virtualstack.storage import ObjectStore
+from virtualstack.storage.concurrently import concurrently
+from virtualstack.vstack.format.history import LogEntry, listed_numbers, newest, read_entry
+from virtualstack.vstack.format.moments import text_of
+
+__all__ = ["Log", "log_of"]
+
+_SHOWN = 50  # in a repr
+_MOST_MISSING = 1000
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Log(Sequence[LogEntry]):
+    """Snapshots of a store, newest first.
+
+    Parameters
+    ----------
+    url
+        Of the store.
+    entries
+        One a snapshot.
+    """
+
+    url: str
+    entries: tuple[LogEntry, ...]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @overload
+    def __getitem__(self, index: int, /) -> LogEntry: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Log: ...
+    def __getitem__(self, index: int | slice, /) -> LogEntry | Log:
+        return Log(self.url, self.entries[index]) if isinstance(index, slice) else self.entries[index]
+
+    def lines(self) -> list[str]:
+        """Describe each snapshot in a line, and each thing that it changed in another."""
+        lines = [f"<{len(self)} snapshots of '{self.url}'>"]
+        for entry in self.entries:
+            message = "" if entry.message is None else f"  {_line(entry.message)}"
+            lines.append(f"{entry.number:>6}  {text_of(entry.time)}{message}")
+            lines += [f"        {_line(change)}" for change in entry.changes]
+        return lines
+
+    def __repr__(self) -> str:
+        lines = self[:_SHOWN].lines()
+        lines[0] = f"<{len(self)} snapshots of '{self.url}'>"
+        return "\n".join([*lines, *([f"   ... {len(self) - _SHOWN} more"] * (len(self) > _SHOWN))])
+
+
+def _line(text: str) -> str:
+    return printable(" ".join(text.splitlines()))
+
+
+def log_of(objects: ObjectStore, limit: int | None, /) -> Log:
+    """Read the log of a store; of the newest ``limit`` snapshots alone where it is given.
+
+    Raises
+    ------
+    StorageError
+        The store cannot be read.
+    """
+    if limit is not None and not isinstance(limit, int | np.integer):
+        raise TypeError(f"limit={limit!r}: give how many snapshots to show, or None for all")
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit={limit}: give how many snapshots to show, or None for all")
+    last = newest(objects)
+    if last is None or limit == 0:
+        return Log(objects.url.rstrip("/"), ())
+    numbers: Sequence[int] = range(last, -1 if limit is None else max(last - limit, -1), -1)
+    if limit is None:
+        numbers = _listed(objects) or numbers
+    entries = _read(objects, numbers)
+    if limit is not None and len(entries) < len(numbers):  # some were expired: others may be there behind them
+        entries = _read(objects, _listed(objects)[:limit]) or entries
+    return Log(objects.url.rstrip("/"), entries)
+
+
+def _read(objects: ObjectStore, numbers: Sequence[int]) -> tuple[LogEntry, ...]:
+    """Read entries; behind many numbers in a row that are not there, expired ones, nothing is looked for."""
+    entries: list[LogEntry] = []
+    for begin in range(0, len(numbers), _MOST_MISSING):
+        some = numbers[begin : begin + _MOST_MISSING]
+        found = concurrently(partial(read_entry, objects), some, urls=[objects.url])
+        there = [entry for entry in found if entry is not None]
+        if not there:
+            break
+        entries += there
+    return tuple(entries)
+
+
+def _listed(objects: ObjectStore) -> list[int]:
+    try:
+        return listed_numbers(objects)
+    except StorageError:  # a web server, which has no list: all numbers are asked for
+        return []

@@ -1,0 +1,137 @@
+"""Overwriting a region of a virtual array: new chunks in a file of their own, and the originals stay as they are."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import CodecError
+from virtualstack.errors import WriterError
+from virtualstack.location import Location, absolute_url
+from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkManifest, Fill, ManifestArray, PlainArray
+from virtualstack.manifests.paged import map_in_threads
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.vstack.touched import Patch
+from virtualstack.zarr.rewrite.encode import encode_chunk
+
+__all__ = ["overwrite"]
+
+_LEVEL = 3
+
+
+def overwrite(
+    array: ManifestArray,
+    name: str,
+    region: object,
+    values: Any,
+    to: str | os.PathLike[str],
+    /,
+    *,
+    raw: bool = False,
+    storage: StorageLike = None,
+) -> ManifestArray:
+    """Give an array with other values in a region; a manifest that is not in memory stays where it is.
+
+    New chunks are stored as those of the array are, if these are all stored alike and the values can be stored so
+    without loss, and else compressed with zstd. Chunks that the region covers in part are read and written whole.
+
+    Parameters
+    ----------
+    array, name
+        What is changed, and its name for messages.
+    region, values, raw
+        As in :meth:`~virtualstack.vstack.Repository.write`.
+    to
+        Path or URL of a new file, which takes the new chunks one after the other.
+    storage
+        As in :meth:`~virtualstack.storage.Storage.of`.
+
+    Raises
+    ------
+    ValueError, IndexError
+        The region is none of the array's.
+    WriterError
+        Values have another shape, or no place in the array; or there is a file already.
+    StorageError
+        Chunks cannot be read, or the file not be written.
+    """
+    patch = Patch.of(name, array, region, values, raw=raw)
+    if patch is None:
+        return array
+    reached = Storage.of(storage)
+    _, lines = patch.cells()
+    encodings, chunks = _encoded(array, patch.whole(lines, reached), [x - x[0] for x in lines])
+    manifest = _stored(chunks, encodings, array.manifest.tables.fill, absolute_url(to), reached)
+    box = [(int(x[0]), int(x[-1])) for x in lines]
+    cells = manifest.reshape(tuple(len(x) - 1 for x in lines))
+    return replace(array, manifest=_placed(array, cells, box, 0).manifest)
+
+
+def _encoded(
+    array: ManifestArray, whole: NDArray[Any], lines: list[NDArray[np.int64]]
+) -> tuple[list[ChunkEncoding], list[bytes]]:
+    """Encode values a cell at a time."""
+    runs = [list(itertools.pairwise(x.tolist())) for x in lines]
+    boxes: list[Any] = [tuple(slice(a, b) for a, b in cell) for cell in itertools.product(*runs)]
+    cells = [whole[(*box, ...)] for box in boxes]
+    plain = PlainArray.of_tables(array)
+    if plain is not None and plain.encoding is not None:
+        encoding = plain.encoding
+        try:
+            return [encoding] * len(cells), list(
+                map_in_threads(lambda cell: encode_chunk(_as_stored(cell, plain), encoding), cells)
+            )
+        except CodecError:  # has no encoder, or loses something
+            pass
+    text = (Codec("vlen-utf8"),) if whole.dtype.kind == "T" else ()
+    codecs = (*text, Codec.of("zstd", level=_LEVEL, checksum=True))
+    own = {cell.shape: ChunkEncoding.of(whole.dtype, cell.shape, codecs) for cell in cells}
+    encodings = [own[cell.shape] for cell in cells]
+    return encodings, list(map_in_threads(lambda pair: encode_chunk(*pair), list(zip(cells, encodings, strict=True))))
+
+
+def _as_stored(cell: NDArray[Any], plain: PlainArray) -> NDArray[Any]:
+    """Give a cell the axes of a stored chunk; what reaches past the array repeats its last values."""
+    beyond = [(0, n - found) for n, found in zip(plain.chunks, cell.shape, strict=True)]
+    if any(n for _, n in beyond):
+        cell = np.pad(cell, beyond, mode="edge")
+    return cell if plain.order is None else cell.transpose(plain.order)
+
+
+def _stored(
+    chunks: list[bytes], encodings: list[ChunkEncoding], fill: Fill, url: str, storage: Storage
+) -> ChunkManifest:
+    """Put chunks into a new file, one after the other, and give where they are."""
+    folder, _, key = url.rpartition("/")
+    data = b"".join(chunks)
+    if not storage.target(f"{folder}/").put_if_absent(key, data):
+        raise WriterError(
+            f"'{url}' is there already, and may be what other references need: name a new file",
+            feature="existing target",
+        )
+    rows = {encoding: row for row, encoding in enumerate(dict.fromkeys(encodings))}
+    entries = np.zeros(len(chunks), ENTRY)
+    entries["location"] = FIRST
+    entries["encoding"] = [rows[encoding] for encoding in encodings]
+    entries["length"] = lengths = np.array([len(chunk) for chunk in chunks], np.int64)
+    entries["offset"] = np.cumsum(lengths) - lengths
+    return ChunkManifest(entries=entries, fills=(fill,), encodings=tuple(rows), locations=(Location(url, len(data)),))
+
+
+def _placed(array: ManifestArray, new: ChunkManifest, box: list[tuple[int, int]], axis: int) -> ManifestArray:
+    """Put cells into an array: between what is before and behind them, an axis after the other."""
+    if axis == len(box):
+        return replace(array, manifest=new)
+    start, stop = box[axis]
+    before, within, behind = (
+        array[(slice(None),) * axis + (slice(a, b),)] for a, b in ((0, start), (start, stop), (stop, array.shape[axis]))
+    )
+    parts = [before, _placed(within, new, box, axis + 1), behind]
+    made: ManifestArray = np.concatenate([part for part in parts if part.shape[axis]], axis)  # type: ignore[assignment]
+    return made

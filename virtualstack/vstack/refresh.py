@@ -1,0 +1,445 @@
+"""Scanning again what has changed since it was indexed: new chunks come over the old ones, in one snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from virtualstack.combine.fitting import Fitting, fitted
+from virtualstack.combine.missing import with_missing_value
+from virtualstack.combine.nodes import bundled_in, with_inherited
+from virtualstack.combine.part import Part
+from virtualstack.dataset import loaded_variable, to_dataset, virtual_array
+from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, StorageError, UnknownFormatError
+from virtualstack.formats.base import Reader, ReadOptions
+from virtualstack.location import Location
+from virtualstack.manifests import (
+    EMPTY,
+    ENTRY,
+    INLINE,
+    MISSING,
+    ChunkAxis,
+    ChunkManifest,
+    ManifestArray,
+    ManifestGroup,
+)
+from virtualstack.manifests.boxes import boxes_of
+from virtualstack.manifests.overlay import Overlay
+from virtualstack.printable import printable
+from virtualstack.scanning import scan
+from virtualstack.scanning.workers import ExecutorLike
+from virtualstack.storage import Storage
+from virtualstack.verify import values_differ
+from virtualstack.vstack.cells import WRITE_AGAIN, Cells, cells_of_sources
+from virtualstack.vstack.format.history import archive_of
+from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.freshness import SourceProblem, stale_sources
+from virtualstack.vstack.order import check_order
+from virtualstack.vstack.shown import shown_in
+from virtualstack.vstack.stored import Stored
+
+__all__ = ["OnMissing", "Refreshed", "Rescan", "refresh"]
+
+type OnMissing = Literal["keep", "mask"]
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Refreshed:
+    """What :meth:`Repository.refresh` did.
+
+    Parameters
+    ----------
+    snapshot
+        That holds it: the one that there was, where there was nothing to do.
+    refreshed
+        URLs of the sources whose new chunks are in the store.
+    masked
+        URLs of missing sources whose chunks are MISSING now.
+    left
+        URLs of the sources that are as they were in the store, and why.
+    """
+
+    snapshot: Snapshot
+    refreshed: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    left: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing was left."""
+        return not self.left
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each source that was looked into."""
+        rows = [(url, "refreshed", "") for url in self.refreshed]
+        rows += [(url, "masked", "") for url in self.masked]
+        rows += [(url, "left", reason) for url, reason in self.left]
+        return pd.DataFrame(rows, columns=["url", "status", "reason"])
+
+    def __repr__(self) -> str:
+        done = [f"{len(self.refreshed)} refreshed", *([f"{len(self.masked)} masked"] if self.masked else [])]
+        lines = [f"snapshot {self.snapshot.number}: {', '.join(done)}, {len(self.left)} left"]
+        lines += [f"  left: {url}: {reason}" for url, reason in self.left[:_SHOWN]]
+        return printable("\n".join(lines + ["  ..."] * (len(self.left) > _SHOWN)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescan:
+    """How changed sources are scanned; see :meth:`Repository.refresh`."""
+
+    reader: str | Reader | None = None
+    executor: ExecutorLike = None
+    unpack: bool = False
+
+
+def refresh(
+    store: Stored, storage: Storage, how: Rescan, /, *, missing: OnMissing = "keep", message: str | None = None
+) -> Refreshed:
+    """Scan changed sources again; see :meth:`Repository.refresh`."""
+    if missing not in ("keep", "mask"):
+        raise ValueError(f"missing={missing!r}; it is 'keep' or 'mask'")
+    shown = shown_in(store.group, archive_of(store.snapshot, store.objects, store.permission))
+    stale = stale_sources(shown, storage)
+    told = {problem.url: problem for problem in stale.problems}
+    wanted = {x.url for x in stale.problems if x.status == "changed" or (x.status == "missing" and missing == "mask")}
+    storage = storage.only(store.permission)
+    segments = {number: frozenset(x for x in own if x.url in wanted) for number, own in stale.segments.items()}
+    cells: dict[str, dict[str, Cells]] = {url: {} for url in sorted(wanted)}
+    for (url, path), found in cells_of_sources(shown, {k: own for k, own in segments.items() if own}).items():
+        cells[url][path] = found
+    masked = [url for url in cells if told[url].status == "missing"]
+    overlays: dict[str, list[Overlay]] = {}
+    for url in masked:
+        for path, each in cells[url].items():
+            overlays.setdefault(path, []).extend(_masks(each))
+    refreshed: list[str] = []
+    left = [(x.url, x.reason) for x in stale.problems if x.url not in wanted]
+    changed = {url: each for url, each in cells.items() if told[url].status == "changed"}
+    nodes = with_inherited(store.group) if changed else {}
+    for url, group in _scanned(changed, storage, how):
+        was = told[url].recorded
+        made = group if isinstance(group, str) else _made(store, nodes, group, was, cells[url], storage, how)
+        if isinstance(made, str):
+            left.append((url, made))
+            continue
+        refreshed.append(url)
+        for path, over in made.items():
+            overlays.setdefault(path, []).extend(over)
+    snapshot = store.snapshot
+    if overlays:
+        said = message or _said(told, refreshed, masked)
+        snapshot = store.write(store.group, overlays=overlays, message=said)
+    return Refreshed(snapshot=snapshot, refreshed=tuple(refreshed), masked=tuple(masked), left=tuple(sorted(left)))
+
+
+def _said(told: Mapping[str, SourceProblem], refreshed: list[str], masked: list[str]) -> str:
+    parts = [f"refreshed {len(refreshed)} sources"] if refreshed else []
+    return ", ".join(parts + ([f"masked {len(masked)} missing sources"] if masked else []))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scanned:
+    """A source that was scanned.
+
+    Parameters
+    ----------
+    tree
+        Its groups; of a format without groups of its own, one for each kind of fields.
+    alone
+        The same as one dataset, where it makes one and paths in the store are none of the tree.
+    """
+
+    tree: ManifestGroup
+    alone: ManifestGroup | None = None
+
+    def group_of(self, path: str, stored: ManifestGroup, /) -> ManifestGroup:
+        """Find the group that has a variable: by its path in the store, else by its name, where one alone has it."""
+        own, _, name = path.rpartition("/")
+        nodes = dict(self.tree.walk())
+        if own in nodes and name in nodes[own].arrays:
+            return nodes[own]
+        having = [node for node in nodes.values() if name in node.arrays]
+        alone = None if own or self.alone is None else self.alone
+        if alone is not None and name in alone.arrays:
+            was_so = any(x.path == f"/{name}" for x in stored.refusals)  # of several fields the store has this one
+            if len(having) < 2 or was_so or not _stands_for_others(name, alone):
+                return alone
+        if len(having) != 1:
+            raise CombineError(f"variable '{name}' is in {len(having)} of its groups: {WRITE_AGAIN}")
+        return having[0]
+
+    def whole(self) -> dict[int, ManifestGroup]:
+        """Give the groups, by their identity, with the coordinates that they inherit."""
+        inherited = with_inherited(self.tree)
+        return {id(node): inherited[path] for path, node in self.tree.walk()}
+
+
+def _stands_for_others(name: str, group: ManifestGroup) -> bool:
+    """Tell whether a variable has one of several fields, so that its name does not say which."""
+    return any(x.path == f"/{name}" for x in group.refusals)
+
+
+def _scanned(
+    cells: Mapping[str, Mapping[str, Cells]], storage: Storage, how: Rescan
+) -> Iterator[tuple[str, _Scanned | str]]:
+    """Scan the sources of cells; give the groups of each, or why there are none."""
+
+    def scanned(urls: list[str], *, is_tree: bool | None) -> dict[str, ManifestGroup | str]:
+        if not urls:
+            return {}
+        options = ReadOptions(is_tree=is_tree)
+        found = scan(urls, reader=how.reader, storage=storage, executor=how.executor, on_error="skip", options=options)
+        groups: dict[str, ManifestGroup | str] = {url: _why(error) for url, error in found.errors}
+        return groups | dict(zip(found.urls, found.groups, strict=True))
+
+    trees = scanned(list(cells), is_tree=True)
+    elsewhere = [
+        url for url, tree in trees.items() if not isinstance(tree, str) and any(not _has(tree, x) for x in cells[url])
+    ]
+    datasets = scanned(elsewhere, is_tree=None)
+    for url in cells:
+        tree, alone = trees[url], datasets.get(url)
+        yield url, tree if isinstance(tree, str) else _Scanned(tree, None if isinstance(alone, str) else alone)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, UnknownFormatError):
+        return f"{error}. Chunks of zarr stores do not say what they hold: open the store that has it, and write that"
+    return str(error)
+
+
+def _has(group: ManifestGroup, path: str) -> bool:
+    own, _, name = path.rpartition("/")
+    return any(own == at and name in node.arrays for at, node in group.walk())
+
+
+def _masks(cells: Cells) -> Iterator[Overlay]:
+    """Give MISSING chunks for cells, which read as a missing value where the variable has one."""
+    fill = cells.array.manifest.tables.fill
+    with contextlib.suppress(CombineError):
+        array, missing = with_missing_value(cells.array, name=cells.array.name or "")
+        if array.dtype == cells.array.dtype:
+            fill = missing
+    for low, high in boxes_of(cells.mask()):
+        entries = np.zeros([b - a for a, b in zip(low, high, strict=True)], ENTRY)
+        entries["location"] = MISSING
+        begin = tuple(a + b for a, b in zip(low, cells.low, strict=True))
+        yield Overlay(ChunkManifest(entries=entries, fills=(fill,), encodings=()), begin)
+
+
+def _made(
+    store: Stored,
+    nodes: Mapping[str, ManifestGroup],
+    source: _Scanned,
+    was: Location,
+    cells: Mapping[str, Cells],
+    storage: Storage,
+    how: Rescan,
+) -> dict[str, list[Overlay]] | str:
+    """Give the new chunks of a source in the place of the old ones, or why they do not fit, or may not be read.
+
+    The nodes are the groups of the store by path, with the coordinates that they inherit.
+    """
+    made: dict[str, list[Overlay]] = {}
+    try:
+        whole = source.whole()
+        by_groups: dict[tuple[str, int], tuple[ManifestGroup, dict[str, Cells]]] = {}
+        for path, each in cells.items():
+            own, _, name = path.rpartition("/")
+            other = source.group_of(path, nodes[own])
+            by_groups.setdefault((own, id(other)), (other, {}))[1][name] = each
+        for (own, _), (other, each_name) in by_groups.items():
+            for name, over in _placed(nodes[own], whole.get(id(other), other), each_name, storage, how).items():
+                made[f"{own}/{name}"] = [_written_like(was, x) for x in over]
+        manifests = [over.manifest for each in made.values() for over in each]
+        found = {x.url for manifest in manifests if isinstance(manifest, ChunkManifest) for x in manifest.locations}
+        store.permission.check(sorted(found))  # others than the source itself, which a document of references names
+    except (CombineError, ReaderError, StorageError) as error:
+        return str(error)
+    return made
+
+
+def _written_like(was: Location, over: Overlay) -> Overlay:
+    """Give new chunks whose sources are relative to the store if the source was that they come from."""
+    manifest = over.manifest
+    if was.relative_to is None or not isinstance(manifest, ChunkManifest):
+        return over
+    locations = tuple(replace(x, relative_to=was.relative_to) for x in manifest.locations)
+    return replace(over, manifest=replace(manifest, locations=locations))
+
+
+def _placed(
+    stored: ManifestGroup, source: ManifestGroup, cells: Mapping[str, Cells], storage: Storage, how: Rescan
+) -> dict[str, list[Overlay]]:
+    """Give the new chunks of the variables of a group of a source.
+
+    Raises
+    ------
+    CombineError
+        They do not fit.
+    """
+    loaded = bundled_in(stored)
+    old = to_dataset(stored, storage=storage, loadable_variables=sorted(loaded))
+    new = to_dataset(
+        source, storage=storage, loadable_variables=sorted(loaded & source.arrays.keys()), unpack=how.unpack
+    )
+    new = _with_dims_of(old, new)
+    region = _region(cells, old, new)
+    for name in sorted((stored.arrays.keys() & source.arrays.keys()) - loaded - cells.keys()):
+        _check_inline(stored.arrays[name], source, region, storage, name)
+    new = new.drop_vars([name for name in new.variables if name not in cells and name not in loaded])
+    old = old[[name for name in new.variables if name in old.variables]]
+    fitting = Fitting.of(join="exact", options=None, storage=storage).with_remedy(WRITE_AGAIN)
+    made: dict[str, list[Overlay]] = {name: [] for name in cells}
+    for runs in itertools.product(*region.values()):
+        at = {dim: place for dim, (place, _) in zip(region, runs, strict=True)}
+        there = old.isel(at)
+        parts = [Part.of(x) for x in (there, new.isel({dim: own for dim, (_, own) in zip(region, runs, strict=True)}))]
+        part = fitted(parts[1], replace(parts[0], source=stored.url), fitting, but=())
+        _check_loaded(part, there, loaded)
+        labelled = there.indexes.keys() & part.indexes.keys()
+        for name, each in cells.items():
+            made[name] += _overlays(part.variables[name], there.variables[name].dims, each, at, labelled)
+    return made
+
+
+def _with_dims_of(old: xr.Dataset, new: xr.Dataset) -> xr.Dataset:
+    """Give variables the dimensions that they have got where files were joined along new ones."""
+    more = {
+        name: [dim for dim in old[name].dims if dim not in variable.dims and new.sizes.get(dim, 1) == 1]
+        for name, variable in new.variables.items()
+        if name in old.variables
+    }
+    return new.assign({name: new[name].expand_dims(dims) for name, dims in more.items() if dims})
+
+
+type _Runs = tuple[tuple[slice, slice], ...]
+"""Elements of the store along a dimension, and those of a source that belong there."""
+
+
+def _region(cells: Mapping[str, Cells], old: xr.Dataset, new: xr.Dataset) -> dict[str, _Runs]:
+    """Find the elements along each dimension that a source is about."""
+    region: dict[str, _Runs] = {}
+    for name, each in cells.items():
+        dims = each.array.dimension_names or ()
+        for dim, axis, numbers in zip(dims, each.array.grid.axes, each.numbers.T, strict=True):
+            runs = _runs(name, dim, axis, np.unique(numbers), old, new)
+            if region.setdefault(dim, runs) != runs:
+                raise CombineError(f"its variables are in different places along '{dim}': {WRITE_AGAIN}")
+    return region
+
+
+def _runs(name: str, dim: str, axis: ChunkAxis, numbers: NDArray[np.int64], old: xr.Dataset, new: xr.Dataset) -> _Runs:
+    """Find the elements along one dimension: those of some of its cells, and of EMPTY ones around them."""
+    n, lines = new.sizes[dim], axis.lines()
+    begin, end = int(lines[numbers[0]]), int(lines[numbers[-1] + 1])
+    if dim in old.indexes and dim in new.indexes:
+        at = old.indexes[dim].get_indexer_for(new.indexes[dim])
+        if n and len(at) == n and at[0] >= 0 and (np.diff(at) > 0).all() and np.isin(lines[numbers], at).all():
+            cuts = [0, *(np.flatnonzero(np.diff(at) > 1) + 1).tolist(), n]
+            return tuple((slice(int(at[a]), int(at[b - 1]) + 1), slice(a, b)) for a, b in itertools.pairwise(cuts))
+    if n == end - begin:
+        return ((slice(begin, end), slice(0, n)),)
+    if n == axis.length and n > end - begin:
+        return ((slice(0, n), slice(0, n)),)
+    shown = int(np.diff(lines)[numbers].sum())
+    raise CombineError(
+        f"variable '{name}' has {n} elements along '{dim}' now, and the store refers to {shown} of them: {WRITE_AGAIN}"
+    )
+
+
+def _check_loaded(part: Part, there: xr.Dataset, loaded: set[str]) -> None:
+    """Check that values that stand in the store are those of the source."""
+    for name in loaded & part.variables.keys() & set(map(str, there.variables)):
+        ours, theirs = there.variables[name], part.variables[name].transpose(*there.variables[name].dims)
+        difference = values_differ(np.asarray(ours.values), np.asarray(theirs.values))
+        if difference is not None:
+            raise CombineError(
+                f"variable '{name}', whose values stand in the store, has others now: {difference}; {WRITE_AGAIN}"
+            )
+
+
+def _check_inline(
+    array: ManifestArray, source: ManifestGroup, region: Mapping[str, _Runs], storage: Storage, name: str
+) -> None:
+    """Check that INLINE chunks where a source belongs, such as those of strings, hold its values."""
+    pieces = list(_inline_pieces(array, region))
+    if not pieces:
+        return
+    dims = array.dimension_names or ()
+    found = to_dataset(source, storage=storage, loadable_variables=[name])[name]
+    new = found.expand_dims([dim for dim in dims if dim not in found.dims])
+    sizes = {dim: sum(own.stop - own.start for _, own in runs) for dim, runs in region.items()}
+    if new.sizes != {dim: sizes.get(dim, n) for dim, n in zip(dims, array.shape, strict=True)}:
+        raise CombineError(
+            f"variable '{name}', whose values stand in the store, has sizes {dict(found.sizes)} now: {WRITE_AGAIN}"
+        )
+    new = new.transpose(*dims)
+    for at, own in pieces:
+        cut = replace(array[at], dimension_names=dims)
+        ours = loaded_variable(name, cut, storage, url=source.url).values
+        difference = values_differ(np.asarray(ours), np.asarray(new[own].values))
+        if difference is not None:
+            raise CombineError(
+                f"variable '{name}', whose values stand in the store, has others now: {difference}; {WRITE_AGAIN}"
+            )
+
+
+def _inline_pieces(
+    array: ManifestArray, region: Mapping[str, _Runs]
+) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Find the elements of INLINE chunks where a source belongs, and those of the source."""
+    axes, dims = array.grid.axes, array.dimension_names or ()
+    lines = [axis.lines() for axis in axes]
+    sides = [region.get(dim, ((slice(0, n), slice(0, n)),)) for dim, n in zip(dims, array.shape, strict=True)]
+    for runs in itertools.product(*sides):
+        spans = zip(axes, runs, strict=True)
+        box = tuple(slice(int(x.find(at.start)), int(x.find(at.stop - 1)) + 1) for x, (at, _) in spans)
+        there = array.manifest.read(box).entries["location"]
+        for low, high in boxes_of(np.asarray(there == INLINE)):
+            at, own = [], []
+            for edges, first, a, b, (side, its) in zip(lines, box, low, high, runs, strict=True):
+                begin = max(int(edges[first.start + a]), side.start)
+                end = min(int(edges[first.start + b]), side.stop)
+                at.append(slice(begin, end))
+                own.append(slice(its.start + begin - side.start, its.start + end - side.start))
+            yield tuple(at), tuple(own)
+
+
+def _overlays(
+    variable: xr.Variable, dims: tuple[object, ...], cells: Cells, region: Mapping[str, slice], labelled: Set[object]
+) -> Iterator[Overlay]:
+    """Give the new chunks for cells that refer to a source, and for EMPTY ones among them."""
+    array = virtual_array(variable.transpose(*dims))
+    if array is None:
+        raise CombineError(f"variable '{cells.array.name}' has no chunks of its own any more: {WRITE_AGAIN}")
+    spans = [_cells_between(axis, region[str(dim)]) for dim, axis in zip(dims, cells.array.grid.axes, strict=True)]
+    low = tuple(begin for begin, _ in spans)
+    if array.manifest.shape != tuple(end - begin for begin, end in spans):
+        raise ChunkAlignmentError(f"its chunks of variable '{cells.array.name}' are other ones now: {WRITE_AGAIN}")
+    there, manifest = cells.array.manifest.read(tuple(slice(begin, end) for begin, end in spans)), array.in_memory()
+    own = np.zeros(there.shape, np.bool_)
+    numbers = cells.numbers - np.array(low, np.int64)
+    own[tuple(numbers[((numbers >= 0) & (numbers < own.shape)).all(1)].T)] = True
+    check_order(there, manifest, own, array.grid, [i for i, dim in enumerate(dims) if dim not in labelled])
+    for first, last in boxes_of(own | (there.entries["location"] == EMPTY)):
+        box = tuple(slice(a, b) for a, b in zip(first, last, strict=True))
+        yield Overlay(manifest.read(box), tuple(a + b for a, b in zip(low, first, strict=True)))
+
+
+def _cells_between(axis: ChunkAxis, side: slice) -> tuple[int, int]:
+    lines: NDArray[np.int64] = axis.lines()
+    begin, end = np.searchsorted(lines, [side.start, side.stop]).tolist()
+    if lines[begin] != side.start or lines[end] != side.stop:
+        raise CombineError(f"its chunks begin or end within chunks of the store: {WRITE_AGAIN}")
+    return begin, end

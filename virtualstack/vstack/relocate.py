@@ -1,0 +1,152 @@
+"""Sources that lie elsewhere now: the beginnings of their locations change, and no reference does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from virtualstack.errors import ForbiddenLocationError, WriterError
+from virtualstack.location import absolute_url, split_url
+from virtualstack.storage import Allow, ObjectStore
+from virtualstack.storage.registry import OBJECT_STORES, WEB
+from virtualstack.storage.spelling import way_out
+from virtualstack.vstack.format.archive import Archive
+from virtualstack.vstack.format.history import archive_of
+from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.format.sources import PARENT, STORE, Prefixes, is_plain
+from virtualstack.vstack.reader import permission_of
+from virtualstack.vstack.write.commit import commit
+from virtualstack.vstack.write.edit import Edit
+
+__all__ = ["relocate"]
+
+_SHOWN = 20
+
+
+def relocate(
+    objects: ObjectStore,
+    snapshot: Snapshot,
+    folders: Mapping[str | os.PathLike[str], str | os.PathLike[str]],
+    allow: Allow,
+    /,
+    *,
+    message: str | None = None,
+) -> tuple[Snapshot, Allow]:
+    """Make the snapshot whose sources lie in other folders, and say what may be read then.
+
+    The new folders are named by the user, who allows them by that: see :meth:`Repository.relocate`.
+    """
+    if not isinstance(folders, Mapping):
+        raise TypeError(f"relocate() takes a mapping of old to new folders, not {folders!r}")
+    if not folders:
+        raise ValueError("relocate() takes a mapping of old to new folders, and this one is empty")
+    pairs = sorted(((_old(old), _new(new, objects)) for old, new in folders.items()), key=lambda x: -len(x[0]))
+    prefixes = Prefixes(store=objects.url, table=snapshot.prefixes, moved=snapshot.moved)
+    for old, new in pairs:
+        prefixes = prefixes.relocated(old, new)
+    given = [] if allow is None else [allow] if isinstance(allow, str | os.PathLike) else list(allow)
+    more: Allow = [*given, *(prefixes.root(new) for _, new in pairs)]
+    try:
+        permission = permission_of(objects.url, snapshot, allow)
+    except ForbiddenLocationError:  # of a store that was moved here: what it names then counts
+        permission = permission_of(objects.url, replace(snapshot, moved=prefixes.moved), more)
+    archive = archive_of(snapshot, objects, permission)
+    for i, (old, new) in enumerate(pairs):
+        later = [x for x, _ in pairs[i + 1 :] if new.startswith(x) or x.startswith(new)]
+        if later:
+            raise WriterError(
+                f"'{old}' would come to '{new}', and what lies in '{later[0]}' would be moved too: give one at a time, "
+                "in the order that is meant",
+                feature="relocation",
+            )
+        _check_used(old, archive)
+    said = message or "relocated " + ", ".join(f"'{old}' to '{new}'" for old, new in pairs)
+    return commit(objects, snapshot, Edit(moved=tuple(pairs)), permission, message=said), more
+
+
+def _old(folder: str | os.PathLike[str]) -> str:
+    found = _folder(folder)
+    if found.startswith(STORE):
+        raise WriterError(f"'{found}' lies in the store, and moves with it: it cannot be relocated", feature="location")
+    return found
+
+
+def _new(folder: str | os.PathLike[str], objects: ObjectStore) -> str:
+    found = _folder(folder)
+    if found.startswith(STORE):
+        raise WriterError(
+            f"'{found}' lies in the store, where no relocation could move it from again: give an absolute path or URL, "
+            "or '../data/' for a folder beside the store",
+            feature="location",
+        )
+    if found.startswith(PARENT):
+        if not is_plain(f"{found}x"):
+            raise WriterError(
+                f"'{found}' is no path that may be relative to the store, as '#', '?', '\\', '%' or a control "
+                "character makes another one of it elsewhere: give an absolute path, or rename the folder",
+                feature="location",
+            )
+    else:
+        objects.storage.check_known(found)
+        is_nowhere = found.startswith(tuple(f"{scheme}://" for scheme in (*OBJECT_STORES, *WEB)))
+        is_nowhere = is_nowhere and split_url(found)[0].endswith(":///")
+        why = "has no host or bucket" if is_nowhere else way_out(found)
+        if why is not None:
+            raise WriterError(f"'{found}' {why}: name another folder", feature="location")
+    return found
+
+
+def _folder(folder: str | os.PathLike[str]) -> str:
+    """Give the beginning of locations in a folder, as it is written: a URL, or relative to the store."""
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"relocate() takes URLs or paths of folders, not {folder!r}")
+    text = os.fsdecode(folder)
+    if not text.strip():
+        raise WriterError(f"{text!r} is no folder: give its URL or path", feature="location")
+    if f"{text}/".startswith((STORE, PARENT)):
+        found = text.rstrip("/") + "/"
+        if any(part in ("", ".", "..") for part in found.split("/")[1:-1]):
+            raise WriterError(
+                f"'{text}' leads out of the folder that holds the store: write '../data/' for a folder beside the "
+                "store, or give an absolute path or URL",
+                feature="location",
+            )
+        return found
+    found = absolute_url(text)
+    return found if found.endswith("/") else found + "/"
+
+
+def _check_used(old: str, archive: Archive) -> None:
+    """Check that sources lie in a folder; where prefixes do not tell, sources are read until one is found."""
+    prefixes = archive.prefixes
+    begins = [begin for begin in prefixes.begins() if not begin.startswith(STORE)]  # the store's own stay in it
+    if any(begin.startswith(old) for begin in begins):
+        return
+    if any(old.startswith(begin) for begin in begins) and any(x.startswith(old) for x in _written(archive)):
+        return
+    more = [f"{len(begins) - _SHOWN} more"] * (len(begins) > _SHOWN)
+    shown = ", ".join([f"'{begin}'" for begin in sorted(begins)[:_SHOWN]] + more) or "none"
+    relative = [x for x in begins if x.startswith(PARENT) and _meet(prefixes.root(x), old)]
+    remedy = (
+        f"'{relative[0]}' is relative to the store, and moves with it: to relocate it, name it so"
+        if relative
+        else "name one of these"
+    )
+    raise WriterError(
+        f"no source of '{archive.url}' lies in '{old}'. They lie in: {shown}; {remedy}",
+        feature="location",
+    )
+
+
+def _meet(a: str, b: str) -> bool:
+    return a.startswith(b) or b.startswith(a)
+
+
+def _written(archive: Archive) -> Iterator[str]:
+    """Give all sources as they are written."""
+    for number in range(archive.segments.n):
+        segment = archive.segment(number)
+        for page in range(segment.n_pages):
+            for row in archive.source_rows(segment, page):
+                yield archive.prefixes.written(row, segment.prefixes)

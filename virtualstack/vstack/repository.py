@@ -1,0 +1,460 @@
+"""A manifest store and its history."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import EllipsisType
+from typing import Any, Literal
+
+from virtualstack.combine.fitting import Fitting
+from virtualstack.combine.precedence import Prefer, check_prefer
+from virtualstack.combine.update import updated
+from virtualstack.formats.base import Reader
+from virtualstack.location import absolute_url
+from virtualstack.printable import printable
+from virtualstack.scanning.workers import ExecutorLike
+from virtualstack.storage import ObjectStore, Storage, StorageLike
+from virtualstack.storage.permission import Allow
+from virtualstack.vstack.compact import compact
+from virtualstack.vstack.diff import Diff, diff
+from virtualstack.vstack.expire import Expired, expire
+from virtualstack.vstack.format.archive import Permission
+from virtualstack.vstack.format.history import archive_of
+from virtualstack.vstack.format.moments import Moment, text_of
+from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.log import Log, log_of
+from virtualstack.vstack.parts import Part, groups_of
+from virtualstack.vstack.reader import At, open_snapshot, permission_of
+from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
+from virtualstack.vstack.relocate import relocate
+from virtualstack.vstack.stored import Stored
+from virtualstack.vstack.values import write
+from virtualstack.vstack.verify import StoreVerification, verify
+from virtualstack.vstack.write.commit import GRACE
+
+__all__ = ["Repository"]
+
+
+_SHOWN = 50  # variables in a repr
+_JOIN_REMEDY = (
+    "give it the store's labels with assign_coords where they mean the same; join='outer' adds labels that the store "
+    "lacks, join='left' leaves them out, and both leave what the file does not have as it is"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Repository:
+    """A manifest store at one of its snapshots; made by :meth:`open`.
+
+    Parameters
+    ----------
+    objects
+        Of the store.
+    snapshot
+        That is looked at, and that changes are made to.
+    allow
+        What it may read beyond what any store may.
+    """
+
+    objects: ObjectStore
+    snapshot: Snapshot
+    allow: Allow = ()
+
+    @classmethod
+    def open(
+        cls,
+        url: str | os.PathLike[str],
+        /,
+        *,
+        at: At | None = None,
+        allow: Allow = (),
+        storage: StorageLike = None,
+    ) -> Repository:
+        """Open a store at its newest snapshot, or at another one.
+
+        Parameters
+        ----------
+        url
+            Local path or URL of the store.
+        at
+            A snapshot by its number (``-1`` for the newest, ``-2`` for the one before it), or by a time at which it was
+            the newest: ISO 8601 or `numpy.datetime64`, in UTC where it has no time zone, or a `datetime` that has one.
+        allow
+            URLs of folders and files that chunks may be read from, beyond those that a store may name.
+        storage
+            See :func:`virtualstack.open_virtual_dataset`.
+
+        Raises
+        ------
+        SourceNotFoundError
+            There is no store, or no such snapshot.
+        """
+        objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.of(storage), allow)
+        return cls(objects, open_snapshot(objects, at), allow)
+
+    def __repr__(self) -> str:
+        snapshot = self.snapshot
+        named = [f"  {path.removeprefix('/')}: {node.header.sizes}" for path, node in snapshot.arrays.items()]
+        more = [f"  ... {len(named) - _SHOWN} more"] * (len(named) > _SHOWN)
+        first = f"<snapshot {snapshot.number} of '{self.objects.url.rstrip('/')}', {text_of(snapshot.time)}>"
+        return printable("\n".join([first, *named[:_SHOWN], *more]))
+
+    def relocate(
+        self,
+        folders: Mapping[str | os.PathLike[str], str | os.PathLike[str]],
+        /,
+        *,
+        message: str | None = None,
+    ) -> Repository:
+        """Say that sources lie in other folders now; no reference is read or written, however many there are.
+
+        Sources that are added later under an old folder are where they are added. Earlier snapshots look for sources
+        where they were.
+
+        Parameters
+        ----------
+        folders
+            Old folders and new ones, as URLs or local paths: ``{"file:///data/": "s3://bucket/"}``. Sources that are
+            written relative to the store move with it; ``"../data/"`` names them, and is a new place that does so.
+            What lies in the new ones may be read by the repository that this gives, whatever ``allow`` was; who opens
+            a store in a bucket whose sources are local gives them as ``allow``.
+        message
+            What the snapshot is, for its log.
+
+        Returns
+        -------
+        Repository
+            At the new snapshot.
+
+        Raises
+        ------
+        WriterError
+            No source lies in an old folder, or one move would undo another.
+        ConflictError
+            Another writer has relocated the same since this snapshot.
+        StorageError
+            The store cannot be written.
+        """
+        made, allow = relocate(self.objects, self.snapshot, folders, self.allow, message=message)
+        return replace(self, snapshot=made, allow=allow)
+
+    def write(
+        self,
+        name: str,
+        region: Mapping[str, slice | int] | Sequence[slice | int] | slice | int | EllipsisType,
+        values: Any,
+        /,
+        *,
+        raw: bool = False,
+        message: str | None = None,
+    ) -> Repository:
+        """Overwrite values of a variable; the files that it refers to, and earlier snapshots, stay as they are.
+
+        New chunks go into the store, compressed. Chunks that the region covers in part are read and written whole.
+
+        Parameters
+        ----------
+        name
+            Of the variable, ``"group/name"`` in a tree.
+        region
+            What is overwritten: ``{"time": slice(10, 20), "lat": 3}``, all of other dimensions, or a tuple of slices
+            and integers, or ``...``.
+        values
+            Of the region, as ``xr.open_dataset`` gives them, or one value. They are packed as the variable is:
+            numbers with a ``scale_factor`` are rounded to the nearest that it has, floats to their dtype, and what has
+            no place is an error.
+        raw
+            Whether they are stored numbers, not to be packed.
+        message
+            What the snapshot is, for its log.
+
+        Returns
+        -------
+        Repository
+            At the new snapshot.
+
+        Raises
+        ------
+        KeyError
+            There is no such variable.
+        ValueError, IndexError
+            The region is none of the variable's.
+        WriterError
+            Values have another shape, or no place in the variable.
+        ConflictError
+            Another writer has changed the same since this snapshot.
+        StorageError
+            Chunks around the region cannot be read or are MISSING, or the store cannot be written.
+        """
+        made = write(self._stored, name, region, values, self.objects.storage, raw=raw, message=message)
+        return replace(self, snapshot=made)
+
+    def update(
+        self,
+        parts: Part | Iterable[Part],
+        /,
+        *,
+        dim: str,
+        labels: Any = None,
+        join: Literal["exact", "left", "outer"] = "exact",
+        prefer: Prefer = None,
+        combine_options: Mapping[str, Any] | None = None,
+        message: str | None = None,
+        relative: bool = False,
+    ) -> Repository:
+        """Place files by their labels: new ones where they belong, in any order, others over those that are there.
+
+        The labels of all dimensions that a file has labels for tell its place. What a file does not have is left as it
+        is: absence never replaces presence. To replace values by nothing, use :meth:`write`.
+
+        A label that is there with the same source (URL, size and etag; of local files the time of the last
+        modification too, unless they were relocated or are written relative to the store) is left alone; where all
+        are, there is no new snapshot. A source that has changed replaces what the store has of it. Values that
+        :meth:`write` put into the store stay where the file is the one they were written over. No reference in the
+        store is written again.
+
+        Parameters
+        ----------
+        parts
+            Virtual datasets or trees, or URLs of files, which are opened.
+        dim
+            Dimension along which labels tell the place and are added; they ascend in the store, and in each part.
+        labels
+            More labels that should be there. Elements that no part has are MISSING, as are those of variables that a
+            part with new labels has not; at labels that are there such variables stay as they are.
+        join
+            What becomes of labels along other dimensions: they must be the store's (``"exact"``), those that the store
+            lacks are left out (``"left"``), or are added to it (``"outer"``). Combinations of labels that no file has
+            are MISSING, such as the steps of a forecast that have not come yet.
+        prefer
+            Which of two different sources is shown that have the same labels: what is there already (``"first"``),
+            what is placed later (``"last"``), or the file that was modified last (``"newest"``). A function is given
+            each file, with ``url``, ``last_modified`` and ``attributes``, and the one with the greater key is shown. By
+            default it is an error, so that a late original does not replace a file that was processed again.
+        combine_options
+            ``compat``, ``combine_attrs`` and ``fill_value`` as in :func:`virtualstack.open_virtual_mfdataset`.
+        message
+            What the snapshot is, for its log.
+        relative
+            Write the locations of sources in the folder that holds the store relative to it.
+
+        Returns
+        -------
+        Repository
+            At the new snapshot, or this one where nothing changes.
+
+        Raises
+        ------
+        CombineError
+            A part does not fit to what the store holds, or has labels that are there from another source; the message
+            has both.
+        ConflictError
+            Another writer has changed the same since this snapshot.
+        StorageError
+            A file cannot be read, or the store cannot be written.
+        """
+        storage = self.objects.storage
+        fitting = Fitting.of(join=join, options=combine_options, storage=storage).with_remedy(_JOIN_REMEDY)
+        check_prefer(prefer)
+        store = self._stored
+        groups = groups_of(parts, storage, is_tree=bool(store.group.groups))
+        made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
+        snapshot = store.write(made, overlays=overlays, message=message, relative=relative)
+        return replace(self, snapshot=snapshot)
+
+    @property
+    def _stored(self) -> Stored:
+        return Stored(self.objects, self.snapshot, self._permission)
+
+    @property
+    def _permission(self) -> Permission:
+        return permission_of(self.objects.url, self.snapshot, self.allow)
+
+    def log(self, limit: int | None = None) -> Log:
+        """Give the snapshots of the store, newest first: number, time, message, and what each changed.
+
+        Nothing but these is read.
+
+        Parameters
+        ----------
+        limit
+            How many of the newest; all by default.
+
+        Raises
+        ------
+        StorageError
+            The store cannot be read.
+        """
+        return log_of(self.objects, limit)
+
+    def diff(self, before: At, after: At | None = None, /) -> Diff:
+        """Say what a snapshot differs from another one in: variables, attributes, and boxes of elements.
+
+        Loaded variables are compared by their values, others by where their chunks were placed: a box that was
+        overwritten with the same references is one that differs. Rows of references are not read.
+
+        Parameters
+        ----------
+        before, after
+            Snapshots as for :meth:`open`; this one by default.
+
+        Raises
+        ------
+        SourceNotFoundError
+            There is no such snapshot.
+        StorageError
+            The store cannot be read.
+        """
+        a = open_snapshot(self.objects, before)
+        b = self.snapshot if after is None else open_snapshot(self.objects, after)
+        archives = archive_of(a, self.objects, self._permission), archive_of(b, self.objects, self._permission)
+        return diff(a, b, archives)
+
+    def expire(
+        self,
+        *,
+        keep: int | None = None,
+        older_than: timedelta | Moment | None = None,
+        grace: timedelta = timedelta(seconds=GRACE),
+        dry_run: bool = False,
+    ) -> Expired:
+        """Delete old snapshots, then what none uses that is left, and what writers left that were killed.
+
+        The newest snapshot stays, whatever is asked for, and so does one that was the newest within the grace period:
+        readers and writers may still be at work with it.
+
+        Parameters
+        ----------
+        keep
+            How many of the newest snapshots stay.
+        older_than
+            A duration, or a time (a text is in UTC where it has no time zone): what was the newest at any moment since
+            stays. Where ``keep`` is given too, what either of them keeps stays; where neither is, all snapshots do.
+        grace
+            For how long objects stay that no snapshot uses, and snapshots that were the newest: longer than writers
+            take from opening a store to the commit. A shorter one is safe only where nobody is at work.
+        dry_run
+            Whether to say what would be deleted, and delete nothing.
+
+        Returns
+        -------
+        Expired
+            Numbers of the snapshots and keys of the objects.
+
+        Raises
+        ------
+        MalformedFileError
+            The store is damaged; nothing was deleted.
+        StorageError
+            It cannot be read, listed or written.
+        """
+        return expire(self.objects, self._permission, keep=keep, older_than=older_than, grace=grace, dry_run=dry_run)
+
+    def compact(self, variables: str | Iterable[str] | None = None, /, *, message: str | None = None) -> Repository:
+        """Write what many commits wrote of a variable anew, in file order and in one place, in a new snapshot.
+
+        Values and references are the same, and reading many of them is faster. Earlier snapshots still use what was
+        written before, until :meth:`expire` deletes them. Other writers may append meanwhile.
+
+        Parameters
+        ----------
+        variables
+            Names, or paths such as ``"/group/name"``; all by default.
+        message
+            What the snapshot is, for its log.
+
+        Returns
+        -------
+        Repository
+            At the new snapshot; at this one where there was nothing to do.
+
+        Raises
+        ------
+        WriterError
+            There is no such variable.
+        ConflictError
+            Another writer has made one of them anew meanwhile, or relocated their sources.
+        StorageError
+            The store cannot be read or written.
+        """
+        made = compact(self.objects, self.snapshot, self._permission, variables, message=message)
+        return replace(self, snapshot=made)
+
+    def verify(self, *, sample: int | float = 0, seed: int | None = None) -> StoreVerification:
+        """Tell which sources have changed since they were indexed, are missing, or cannot be reached.
+
+        They are looked up in listings of object stores, a thousand a request, and one by one at web servers; none is
+        read. Sources that later changes of the store hide are no part of the snapshot, and are not told: rows of
+        references are read only of segments that have sources with problems and rows that are hidden.
+
+        Size and etag decide, and for local files, which have no etag, the time of the last modification, unless they
+        were relocated or are written relative to the store.
+
+        Parameters
+        ----------
+        sample
+            How many chunks, or which fraction of them (up to ``1.0``), are chosen at random, read, and compared with
+            what h5netcdf, netCDF4, scipy, eccodes or tifffile read from their sources. Cells without a source, and
+            those in sources that have changed, are left out of it.
+        seed
+            Of the choice.
+
+        Raises
+        ------
+        MissingDependencyError
+            There is no other library to compare with.
+        ForbiddenLocationError
+            A source lies where the store may not refer to; see ``allow``.
+        """
+        return verify(self.objects, self.snapshot, self._permission, sample=sample, seed=seed)
+
+    def refresh(
+        self,
+        *,
+        missing: OnMissing = "keep",
+        reader: str | Reader | None = None,
+        executor: ExecutorLike = None,
+        unpack: bool = False,
+        message: str | None = None,
+    ) -> Refreshed:
+        """Scan sources that have changed again, and put their new chunks in the place of the old ones.
+
+        All of them in one snapshot. A source whose new chunks do not fit is left as it is, and told: it has other
+        lengths, chunk lines, dtypes, or attributes that change values; or values of it that stand in the store itself,
+        such as coordinates, are others now. Chunks that were overwritten in the store stay overwritten. Earlier
+        snapshots refer to the sources as they were. References are read only of segments that hold changed sources.
+
+        Variables are those of the same names in the source, and elements those of the same labels, or where a dimension
+        has none of the same place. Where chunks lay in the store turned round or in another order than in the source
+        along a dimension without labels, it is left. What was renamed to the name of another variable, or shifted along
+        such a dimension, before it was written, must not be refreshed but written anew: that cannot be seen.
+
+        Parameters
+        ----------
+        missing
+            What becomes of sources that are not there any more: they are left (``"keep"``), or their chunks are
+            MISSING, which read as missing values, or where a variable has none as fill values (``"mask"``).
+        reader, executor
+            See :func:`virtualstack.scanning.scan`.
+        unpack
+            Whether the store was written from files that were opened with ``unpack=True``.
+        message
+            What the snapshot is, for its log.
+
+        Returns
+        -------
+        Refreshed
+            With the new snapshot, and the sources that were left.
+
+        Raises
+        ------
+        ConflictError
+            Another writer has changed the same since this snapshot.
+        StorageError
+            The store cannot be read or written.
+        """
+        how = Rescan(reader=reader, executor=executor, unpack=unpack)
+        return refresh(self._stored, self.objects.storage, how, missing=missing, message=message)

@@ -1,0 +1,262 @@
+"""A sample of the chunks of a store, compared with their sources as the format's own library reads them."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray import conventions
+
+from virtualstack.dataset import loaded_variable
+from virtualstack.errors import ManifestError, MissingDependencyError, ReaderError, VirtualStackError
+from virtualstack.formats.base import ReadOptions
+from virtualstack.location import Location
+from virtualstack.manifests import FIRST, ChunkAxis, ChunkEncoding, ManifestArray, ManifestGroup
+from virtualstack.scanning import scan
+from virtualstack.storage import Storage
+from virtualstack.storage.concurrently import concurrently
+from virtualstack.verify import open_independently, values_differ
+from virtualstack.vstack.format.manifest import StoredManifest
+from virtualstack.vstack.independent import as_opened, decoder_of
+
+__all__ = ["STATUSES", "SampledChunk", "compare_sample"]
+
+type _Status = Literal["equal", "different", "not compared"]
+
+STATUSES: tuple[_Status, ...] = ("equal", "different", "not compared")
+"""What may come of a comparison."""
+
+_MOST = 1 << 24  # chunks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledChunk:
+    """A chunk that was compared.
+
+    Parameters
+    ----------
+    variable
+        Path of the variable in the store.
+    cell
+        Of its chunk grid.
+    url
+        Of the source.
+    status
+        ``"equal"``; ``"different"``, where it cannot be read too; or ``"not compared"``, where nobody else reads it.
+    reason
+        What differs, or why it was not compared.
+    """
+
+    variable: str
+    cell: tuple[int, ...]
+    url: str
+    status: _Status
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """One stored chunk as a cell of an array shows it: its bytes, encoding and first element."""
+
+    path: str
+    array: ManifestArray
+    cell: tuple[int, ...]
+    location: Location
+    offset: int
+    length: int
+    encoding: ChunkEncoding
+    start: int
+
+    def box(self) -> tuple[slice, ...]:
+        """Give its elements in the array."""
+        return tuple(_span(axis, i) for axis, i in zip(self.array.grid.axes, self.cell, strict=True))
+
+    def positions(self) -> NDArray[np.int64]:
+        """Say of each element of the cell which one of the decoded chunk it is."""
+        lengths = [side.stop - side.start for side in self.box()]
+        found = np.full((1,) * len(lengths), self.start, np.int64)
+        for axis, (n, step) in enumerate(zip(lengths, self.encoding.strides, strict=True)):
+            found = found + (np.arange(n) * step).reshape((-1,) + (1,) * (len(lengths) - axis - 1))
+        return np.broadcast_to(found, lengths)
+
+
+def _span(axis: ChunkAxis, cell: int) -> slice:
+    if axis.edges is not None:
+        return slice(int(axis.edges[cell]), int(axis.edges[cell + 1]))
+    chunk = axis.chunk or 1
+    return slice(cell * chunk, min((cell + 1) * chunk, axis.length))
+
+
+def compare_sample(
+    group: ManifestGroup,
+    storage: Storage,
+    /,
+    *,
+    sample: int | float,
+    seed: int | None,
+    leaving_out: Collection[Location],
+    own: str,
+) -> tuple[SampledChunk, ...]:
+    """Compare chunks that are chosen at random; those without a source are left out, and those of some sources.
+
+    A chunk is compared with what its source holds in these bytes, whatever the store makes of it: which cells show it,
+    and in which order of its elements, is what was asked for when the store was written. Of values that were written
+    into the store, in the folder ``own``, no library knows; that they can be read is all that is seen.
+    """
+    by_url: dict[str, list[_Chunk]] = {}
+    for chunk in _chosen(group, sample, np.random.default_rng(seed)):
+        if chunk.location not in leaving_out:
+            by_url.setdefault(chunk.location.url, []).append(chunk)
+    found: list[SampledChunk] = []
+    for results in concurrently(lambda item: _compare(*item, storage, own), list(by_url.items()), by_url):
+        found += results
+    return tuple(found)
+
+
+def _chosen(group: ManifestGroup, sample: int | float, random: np.random.Generator) -> Iterator[_Chunk]:
+    arrays = {
+        f"{path}/{name}".lstrip("/"): array
+        for path, node in group.walk()
+        for name, array in node.arrays.items()
+        if isinstance(array.manifest, StoredManifest)
+    }
+    sizes = [math.prod(array.manifest.shape) for array in arrays.values()]
+    total = sum(sizes)
+    n = math.ceil(sample * total) if isinstance(sample, float) else min(sample, total)
+    if n > _MOST or total >= 1 << 62:
+        raise ManifestError(
+            f"sample={sample} of {total} chunks is {n}; at most {_MOST} are compared at once: ask for fewer"
+        )
+    counts = np.array(sizes, np.int64)
+    ends = np.cumsum(counts)
+    numbers = np.sort(random.choice(total, n, replace=False)) if n else np.zeros(0, np.int64)
+    for (path, array), end, count in zip(arrays.items(), ends.tolist(), counts.tolist(), strict=True):
+        own = numbers[(numbers >= end - count) & (numbers < end)] - (end - count)
+        if len(own):
+            shape = array.manifest.shape
+            yield from _chunks_at(path, array, np.unravel_index(own, shape) if shape else ())
+
+
+def _chunks_at(path: str, array: ManifestArray, cells: tuple[NDArray[np.intp], ...]) -> Iterator[_Chunk]:
+    """Give the chunks of some cells that lie in a source."""
+    picked = array.manifest.pick(cells)
+    starts = np.zeros(picked.shape, np.int64) if picked.starts is None else picked.starts
+    for i, (entry, start) in enumerate(
+        zip(picked.entries.reshape(-1).tolist(), starts.reshape(-1).tolist(), strict=True)
+    ):
+        code, row, offset, length = entry
+        if code >= FIRST:
+            cell = tuple(int(numbers[i]) for numbers in cells)
+            where, encoding = picked.locations[code - FIRST], picked.encodings[row]
+            yield _Chunk(path, array, cell, where, offset, length, encoding, start)
+
+
+def _compare(url: str, chunks: list[_Chunk], storage: Storage, own: str) -> list[SampledChunk]:
+    """Compare chunks of one source, which is scanned to find where they belong in it."""
+    source: ManifestGroup | None = None
+    if url.startswith(f"{own}/"):
+        reason = "its values were written into the store, and are in no file of another format"
+    else:
+        scanned = scan([url], storage=storage, on_error="skip", options=ReadOptions(is_tree=True))
+        reason = str(scanned.errors[0][1]) if scanned.errors else ""
+        source = None if reason else scanned[0]
+    with ExitStack() as stack:
+        opened: dict[str, xr.Dataset] = {}
+        decoder = None if source is None else decoder_of(storage.source(url))
+
+        def read(found: _Chunk) -> xr.Variable:
+            if decoder is not None:
+                whole = decoder(found.encoding, found.offset, found.length).reshape(-1)
+                return as_opened(found.array, whole[found.positions()])
+            group, _, name = found.path.rpartition("/")
+            if group not in opened:
+                options = {"concat_characters": False, "decode_times": False}  # these need more than a chunk
+                opened[group] = stack.enter_context(open_independently(url, group or None, storage, **options))
+            return opened[group].variables[name][found.box()]
+
+        return [_compared(chunk, source, reason, read, storage) for chunk in chunks]
+
+
+def _compared(
+    chunk: _Chunk, source: ManifestGroup | None, reason: str, read: Callable[[_Chunk], xr.Variable], storage: Storage
+) -> SampledChunk:
+    def result(status: _Status, why: str = "") -> SampledChunk:
+        return SampledChunk(variable=chunk.path, cell=chunk.cell, url=chunk.location.url, status=status, reason=why)
+
+    cut = chunk.array[chunk.box()]
+    names = chunk.array.dimension_names or tuple(f"axis{i}" for i in range(cut.ndim))
+    try:
+        named = replace(cut, dimension_names=names)
+        ours = loaded_variable(chunk.path, named, storage, url=chunk.location.url, decode_times=False).values
+    except VirtualStackError as error:
+        return result("different", f"it cannot be read: {error}")
+    if source is None:
+        return result("not compared", reason)
+    found = _same_chunk(chunk, source)
+    if found is None:
+        return result("not compared", "no variable of the source has a chunk there")
+    try:
+        variable = read(found)
+        if ours.dtype.kind in "mM":  # unpacked when the store was written
+            variable = conventions.decode_cf_variable(found.path, variable)
+        theirs = variable.values
+    except MissingDependencyError:
+        raise
+    except ReaderError as error:
+        return result("not compared", str(error))
+    except (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, struct.error) as error:
+        return result("not compared", f"the other library cannot read it: {error}")
+    whole = np.zeros(math.prod(found.encoding.shape), theirs.dtype)
+    is_known = np.zeros(whole.shape, np.bool_)
+    at, wanted = found.positions(), chunk.positions()
+    whole[at], is_known[at] = theirs, True
+    if theirs.shape != at.shape or not is_known[wanted].all():
+        return result("not compared", "it shows elements that no variable of the source has")
+    expected = whole[wanted]
+    if ours.dtype.kind in "iufc" and expected.dtype.kind in "iufcb":
+        expected = expected.astype(ours.dtype)
+    difference = values_differ(ours, expected)
+    return result("different", difference) if difference else result("equal")
+
+
+def _same_chunk(chunk: _Chunk, source: ManifestGroup) -> _Chunk | None:
+    """Find a stored chunk among those of its source.
+
+    Of several in the same bytes, such as the values and coordinates of a GRIB message, it is the one decoded alike.
+    """
+    codecs = chunk.encoding.decoding().codecs
+    first = None
+    for found in _same_chunks(chunk, source):
+        own = found.encoding.decoding().codecs
+        if codecs[len(codecs) - len(own) :] == own:  # those in front of them unpack or cast, once they are decoded
+            return found
+        first = first or found
+    return first
+
+
+def _same_chunks(chunk: _Chunk, source: ManifestGroup) -> Iterator[_Chunk]:
+    """Find chunks of a source in the bytes of a stored one, in the variable of its path first, then of its name."""
+    arrays: Mapping[str, ManifestArray] = {
+        f"{path}/{name}".lstrip("/"): array for path, node in source.walk() for name, array in node.arrays.items()
+    }
+    name = chunk.path.rpartition("/")[2]
+    for path, array in sorted(arrays.items(), key=lambda x: (x[0] != chunk.path, x[0].rpartition("/")[2] != name)):
+        manifest = array.in_memory()
+        entries = manifest.entries
+        is_it = (
+            (entries["location"] >= FIRST) & (entries["offset"] == chunk.offset) & (entries["length"] == chunk.length)
+        )
+        for cell in np.argwhere(is_it):
+            (found,) = _chunks_at(path, array, tuple(np.array([i]) for i in cell.tolist()))
+            is_as_large = math.prod(found.encoding.shape) == math.prod(
+                chunk.encoding.shape
+            )  # with or without axes of 1
+            if found.location.url == chunk.location.url and is_as_large:
+                yield found

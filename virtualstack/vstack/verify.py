@@ -1,0 +1,126 @@
+"""Checking a store against its sources: whether they are as they were, and whether chunks hold what they should."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from virtualstack.printable import printable
+from virtualstack.storage import ObjectStore
+from virtualstack.vstack.format.archive import Permission
+from virtualstack.vstack.format.history import archive_of, group_of
+from virtualstack.vstack.format.names import SEGMENTS
+from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.freshness import SourceProblem, stale_sources
+from virtualstack.vstack.sample import STATUSES, SampledChunk, compare_sample
+from virtualstack.vstack.shown import shown_in
+
+__all__ = ["StoreVerification", "verify"]
+
+_SHOWN = 10
+_COLUMNS = ["url", "status", "reason", "size", "etag", "modified", "size_now", "etag_now", "modified_now"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoreVerification:
+    """What :meth:`Repository.verify` found.
+
+    Parameters
+    ----------
+    url, snapshot
+        Of the store, and number of the snapshot.
+    n_sources
+        Sources that were looked up: all that a chunk of the snapshot may lie in, each version of a file by itself.
+    n_touched
+        Those of them with another time of modification, and the same size and etag.
+    n_unknown
+        Those of them that are there, and of which the store has neither size, etag nor time, as kerchunk references and
+        DMR++ documents do not say them: whether they have changed is not known.
+    problems
+        Those that are not as they were.
+    chunks
+        What comparing a sample of chunks gave.
+    """
+
+    url: str
+    snapshot: int
+    n_sources: int
+    n_touched: int = 0
+    n_unknown: int = 0
+    problems: tuple[SourceProblem, ...] = ()
+    chunks: tuple[SampledChunk, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether no source has changed, is missing or unreachable, and no chunk differs."""
+        return not self.problems and not any(chunk.status == "different" for chunk in self.chunks)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each source that is not as it was: its versions then and now."""
+        rows = []
+        for x in self.problems:
+            now = (None, None, None) if x.found is None else (x.found.size, x.found.etag, _time(x.found.last_modified))
+            was = (x.recorded.size, x.recorded.etag, _time(x.recorded.last_modified))
+            rows.append((x.url, x.status, x.reason, *was, *now))
+        return pd.DataFrame(rows, columns=_COLUMNS)
+
+    @property
+    def chunk_table(self) -> pd.DataFrame:
+        """A row for each chunk of the sample."""
+        columns = ["variable", "cell", "url", "status", "reason"]
+        return pd.DataFrame([(x.variable, x.cell, x.url, x.status, x.reason) for x in self.chunks], columns=columns)
+
+    def __repr__(self) -> str:
+        statuses = Counter(x.status for x in self.problems)
+        counts = [f"{n} {status}" for status, n in sorted(statuses.items())]
+        if self.n_unknown:
+            counts.append(f"{self.n_unknown} without size, etag and time in the store, which may have changed")
+        told = ", ".join(counts) or "all as they were indexed"
+        lines = [f"snapshot {self.snapshot} of '{self.url}': {self.n_sources} sources, {told}"]
+        if self.n_touched:
+            lines.append(f"  {self.n_touched} have another time of modification, and the same size and etag")
+        lines += [f"  {x.status}: {x.url}" for x in self.problems[:_SHOWN]]
+        lines += ["  ..."] * (len(self.problems) > _SHOWN)
+        if self.chunks:
+            results = [(x, sum(chunk.status == x for chunk in self.chunks)) for x in STATUSES]
+            told = ", ".join(f"{n} {status}" for status, n in results if n)
+            lines.append(f"  chunks compared with their sources: {told}")
+        odd = [x for x in self.chunks if x.status != "equal"]
+        lines += [f"  {x.status}: variable '{x.variable}', cell {x.cell}: {x.reason}" for x in odd[:_SHOWN]]
+        return printable("\n".join(lines))
+
+
+def _time(seconds: float | None) -> pd.Timestamp | None:
+    return None if seconds is None else pd.Timestamp(seconds, unit="s", tz="UTC")
+
+
+def verify(
+    objects: ObjectStore, snapshot: Snapshot, permission: Permission, /, *, sample: int | float, seed: int | None
+) -> StoreVerification:
+    """Look up the sources of a snapshot, and compare a sample of its chunks; see :meth:`Repository.verify`."""
+    sample = sample.item() if isinstance(sample, np.number) else sample
+    is_number = isinstance(sample, int | float) and not isinstance(sample, bool)
+    if not (is_number and sample >= 0) or (isinstance(sample, float) and sample > 1):
+        raise ValueError(f"sample={sample!r} is neither a number of chunks nor a fraction of them up to 1.0")
+    archive = archive_of(snapshot, objects, permission)
+    group = group_of(snapshot, archive)
+    stale = stale_sources(shown_in(group, archive), objects.storage)
+    bad = {problem.recorded for problem in stale.problems}
+    storage = objects.storage.only(permission)
+    return StoreVerification(
+        url=objects.url.rstrip("/"),
+        snapshot=snapshot.number,
+        n_sources=stale.n_sources,
+        n_touched=stale.n_touched,
+        n_unknown=stale.n_unknown,
+        problems=stale.problems,
+        chunks=(
+            compare_sample(group, storage, sample=sample, seed=seed, leaving_out=bad, own=objects.url + SEGMENTS)
+            if sample
+            else ()
+        ),
+    )

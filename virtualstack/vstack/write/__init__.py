@@ -1,0 +1,1 @@
+"""Groups become snapshots of a vstack."""

@@ -1,0 +1,210 @@
+"""Making an edit the newest snapshot of a store: at once, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError, WriterError
+from virtualstack.storage import ObjectStore, Target
+from virtualstack.storage.registry import OBJECT_STORES
+from virtualstack.storage.spelling import flaw
+from virtualstack.storage.trust import is_signed, sign
+from virtualstack.vstack.format.archive import Permission, Segment
+from virtualstack.vstack.format.frames import decoded_size
+from virtualstack.vstack.format.history import MAX_BUNDLE, archive_of, bundle_bytes, newest, read_snapshot
+from virtualstack.vstack.format.names import bundle_key, made_at, new_id, segment_folder, snapshot_key
+from virtualstack.vstack.format.snapshot import Bundle, Snapshot
+from virtualstack.vstack.format.sources import Prefixes
+from virtualstack.vstack.write.changes import changes_of
+from virtualstack.vstack.write.conflicts import check_together, rebased
+from virtualstack.vstack.write.edit import Edit, applied
+from virtualstack.vstack.write.view import write_view
+
+__all__ = ["EMPTY_STORE", "GRACE", "check_there", "commit"]
+
+GRACE = 86400.0
+"""Seconds for which expiry leaves alone, by default, what nothing points to yet, and snapshots that were the newest."""
+
+EMPTY_STORE = Snapshot(number=-1, time=0.0, groups={})
+"""What there is before the first commit."""
+
+
+def commit(
+    objects: ObjectStore, base: Snapshot, edit: Edit, permission: Permission, /, *, message: str | None = None
+) -> Snapshot:
+    """Make an edit of a snapshot the newest one.
+
+    The object of the snapshot is created only where there is none of its number, which is the commit. Where another
+    writer was faster, the edit is made of that one's snapshot, unless both change the same.
+
+    Raises
+    ------
+    ConflictError
+        Another writer has changed the same since ``base``, or what the edit points to was expired; nothing is
+        committed.
+    StorageError
+        The store cannot be written.
+    """
+    if not isinstance(message, str | None):
+        raise TypeError(f"message= takes a text, not {message!r}")
+    target = objects.target
+    if edit.segment is not None:
+        _check_kept(edit.segment, edit.keys, objects)
+    while True:
+        head = _head(objects, base)  # even where `base` was it: the number behind it may be free once more, by expiry
+        archive = archive_of(head, objects, permission)
+        if edit.is_empty and head is not base:
+            raise _nothing_to_do(objects, base)
+        change = edit if head is base else rebased(edit, base, head, archive)
+        made = applied(change, head, archive, target)
+        if head is not base:
+            check_together(made, change, base, head, archive)
+        made = _bundled(made, change, head, objects)
+        made = replace(made, signatures=_signatures(made, head, objects.url, permission))
+        now = _now(head.time)
+        made = replace(made, number=head.number + 1, time=now, message=message, changes=changes_of(head, made))
+        if _create(snapshot_key(made.number), _readable(made, objects.url), target):
+            break
+    write_view(objects, head, made, permission)
+    return made
+
+
+def _nothing_to_do(objects: ObjectStore, base: Snapshot) -> ConflictError:
+    return ConflictError(
+        f"this is '{objects.url.rstrip('/')}' as it was at snapshot {base.number}, which is not the newest any more, "
+        "and nothing of it was changed: to put it back, open it by its number, with "
+        f"reader=vs.readers.ManifestStore(at={base.number}), and write that"
+    )
+
+
+def _now(last: float) -> float:
+    """Give a moment after the last one, in whole microseconds, as texts and `datetime` have no finer ones."""
+    return max(round(time.time(), 6), round(last + 1e-6, 6), math.nextafter(last, math.inf))
+
+
+def _readable(made: Snapshot, url: str) -> bytes:
+    """Give the bytes of a snapshot; one that no reader takes would hide those before it."""
+    data = made.encode()
+    try:
+        Snapshot.decode(data, number=made.number, url=url + snapshot_key(made.number))
+    except MalformedFileError as error:
+        raise WriterError(f"'{url}' cannot hold this, and nothing was committed: {error.__cause__ or error}") from error
+    return data
+
+
+def _create(key: str, data: bytes, target: Target) -> bool:
+    """Create an object; whether it is there now, though an answer was lost and it was sent again."""
+    try:
+        if target.put_if_absent(key, data):
+            return True
+    except StorageError:
+        with contextlib.suppress(StorageError):
+            if target.get(key) == data:
+                return True
+        raise
+    try:
+        return target.get(key) == data
+    except SourceNotFoundError:
+        return False
+
+
+def _head(objects: ObjectStore, base: Snapshot) -> Snapshot:
+    """Give the newest snapshot: ``base`` itself where it is that one."""
+    number = newest(objects)
+    if base.number < 0 and number is None:
+        return base
+    if number is None or number < base.number:
+        raise StorageError(f"'{objects.url}' has lost its snapshots while it was written", url=objects.url)
+    if number == base.number:
+        return base
+    if base.number >= 0:
+        check_there(objects, base.number, base.time)
+    return read_snapshot(objects, number)
+
+
+def check_there(objects: ObjectStore, number: int, time: float, /) -> None:
+    """Check that a snapshot is there that a change points to objects of.
+
+    Raises
+    ------
+    ConflictError
+        It was expired, and its objects perhaps with it.
+    """
+    try:
+        is_there = read_snapshot(objects, number).time == time
+    except SourceNotFoundError:
+        is_there = False
+    if not is_there:
+        raise ConflictError(
+            f"snapshot {number} of '{objects.url.rstrip('/')}', which this change was made for, was expired since, and "
+            "nothing of it was committed: open the store again, and make the change there"
+        )
+
+
+def _check_kept(segment: Segment, keys: Sequence[str], objects: ObjectStore) -> None:
+    """Check that what was written long ago has not been taken for what a killed writer left."""
+    if time.time() - made_at(segment.name) < GRACE / 2:
+        return
+    kept = objects.target.list(segment_folder(segment.name))
+    if not set(keys) <= set(kept):
+        raise ConflictError(
+            f"what was written to '{objects.url.rstrip('/')}' was expired before it was committed, and nothing of it "
+            "was: write it again, and expire with a grace period that is longer than writers take"
+        )
+
+
+def _signatures(made: Snapshot, head: Snapshot, url: str, permission: Permission) -> tuple[str, ...]:
+    """Sign which places a snapshot names, where not all are buckets, and keep what others have signed so.
+
+    What others have named is not signed, unless all of it may be read: they would be trusted with it from now on.
+    """
+    prefixes = Prefixes(store=url, table=made.prefixes, moved=made.moved)
+    if all(map(_is_in_bucket, map(prefixes.root, prefixes.begins()))):
+        return ()
+    is_same = (made.prefixes, made.moved) == (head.prefixes, head.moved)
+    own = sign(prefixes.signed()) if _may_sign(made, head, url, permission) else None
+    return tuple(dict.fromkeys([*(head.signatures if is_same else ()), *([] if own is None else [own])]))
+
+
+def _is_in_bucket(url: str) -> bool:
+    """Whether anybody's store may name it; of web servers, which are on a private network is not known now."""
+    return url.partition("://")[0] in (*OBJECT_STORES, "memory") and flaw(f"{url}x") is None
+
+
+def _may_sign(made: Snapshot, head: Snapshot, url: str, permission: Permission) -> bool:
+    """Whether all places that a snapshot names were named on this account, or may be read whatever lies there."""
+    before = Prefixes(store=url, table=head.prefixes, moved=head.moved).signed()
+    if any(is_signed(before, signature) for signature in head.signatures):
+        return True
+    named = Prefixes(store=url, table=head.prefixes, moved=made.moved)
+    return all(permission.covers(named.root(begin)) for begin in named.begins())
+
+
+def _bundled(made: Snapshot, edit: Edit, head: Snapshot, objects: ObjectStore) -> Snapshot:
+    """Put all loaded variables together into one object."""
+    chunks = {path: change.chunk for path, change in edit.arrays.items() if change.chunk is not None}
+    kept = {path: node.bundled for path, node in made.arrays.items() if node.bundled is not None}
+    was = {path for path, node in head.arrays.items() if node.bundled is not None}
+    if not chunks and kept.keys() == was:
+        return made
+    old = bundle_bytes(head, objects) if kept else b""
+    for path, (offset, length) in kept.items():
+        chunks[path] = old[offset : offset + length]
+    if not chunks:
+        return replace(made, bundle=None)
+    arrays, offset = dict(made.arrays), 0
+    for path in sorted(chunks):
+        arrays[path] = replace(arrays[path], bundled=(offset, len(chunks[path])))
+        offset += len(chunks[path])
+    name, data = new_id(), b"".join(chunks[path] for path in sorted(chunks))
+    if max(len(data), sum(map(decoded_size, chunks.values()))) > MAX_BUNDLE:
+        raise WriterError(
+            f"'{objects.url}' would have more than {MAX_BUNDLE} bytes of loaded coordinates and small variables: write "
+            "some of them to another store"
+        )
+    objects.target.put(bundle_key(name), data)
+    return replace(made, arrays=arrays, bundle=Bundle.of(name, data))

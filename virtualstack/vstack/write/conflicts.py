@@ -1,0 +1,243 @@
+"""What two writers may change side by side: an edit of one snapshot becomes one of a newer one, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import ConflictError
+from virtualstack.manifests import ChunkManifest, ManifestGroup, same_value
+from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
+from virtualstack.vstack.format.archive import Archive
+from virtualstack.vstack.format.history import array_in, bundle_bytes
+from virtualstack.vstack.format.placements import Placements
+from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
+from virtualstack.vstack.write.edit import ArrayEdit, Edit, rows_since
+
+__all__ = ["check_together", "rebased"]
+
+
+def rebased(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> Edit:
+    """Give the edit of a newer snapshot that does what an edit of another one was to do.
+
+    Placements that both add are in different cells, and metadata that one of them changes are as that one wants.
+
+    Parameters
+    ----------
+    edit
+        Made for ``base``.
+    base, head
+        The snapshot that the writer saw, and the newest one.
+    archive
+        Of ``head``.
+
+    Raises
+    ------
+    ConflictError
+        Another writer has changed the same.
+    """
+    url = archive.url.rstrip("/")
+    _check_places(edit, base, head, archive)
+    for path in edit.removed:
+        if path in base.groups and not _same_group(base.groups[path], head.groups.get(path)):
+            raise _conflict(f"group '{path or '/'}'", url, head)
+    groups = {path: _merged(path, group, base.groups.get(path), head, url) for path, group in edit.groups.items()}
+    for path in edit.removed:
+        if path in base.arrays and not _is_same(base.arrays[path], head.arrays.get(path)):
+            raise _conflict(f"variable '{path}'", url, head)
+    arrays = {
+        path: _rebased(path, change, base.arrays.get(path), head, archive) for path, change in edit.arrays.items()
+    }
+    return replace(edit, arrays=arrays, groups=groups)
+
+
+def _check_places(edit: Edit, base: Snapshot, head: Snapshot, archive: Archive) -> None:
+    """Check that no source which an edit names or relocates lies where another writer relocated some from, or to.
+
+    What was read of ``base`` and is written anew, as compaction does, would be back where it was.
+    """
+    for old, new, _ in head.moved[len(base.moved) :]:
+        moves = any(_meet(x, place) for x, _ in edit.moved for place in (old, new))
+        names = any(_meet(x, old) for x in edit.prefixes) and any(x.startswith(old) for x in _sources(edit, archive))
+        if moves or names:
+            raise _conflict(f"the place of '{old}'", archive.url.rstrip("/"), head)
+
+
+def _meet(a: str, b: str) -> bool:
+    return a.startswith(b) or b.startswith(a)
+
+
+def _sources(edit: Edit, archive: Archive) -> Iterator[str]:
+    """Give the sources of an edit as they are written: a prefix may be that of other folders, too."""
+    if edit.segment is not None:
+        for page in range(edit.segment.n_pages):
+            for row in archive.source_rows(edit.segment, page):
+                yield edit.prefixes[row[0]] + row[1]
+
+
+def _rebased(path: str, change: ArrayEdit, old: ArrayNode | None, head: Snapshot, archive: Archive) -> ArrayEdit:
+    url, new = archive.url.rstrip("/"), head.arrays.get(path)
+    if (old is None and new is None) or (old is not None and _is_same(old, new)):
+        return change
+    if old is None or new is None or change.chunk is not None or not (change.keeps or change.merges):
+        raise _conflict(f"variable '{path}'", url, head)
+    theirs = rows_since(new, old.n_placed, archive) if _is_grown(old, new) else None
+    if theirs is None:
+        raise _conflict(f"variable '{path}'", url, head)
+    if not change.merges and any(_overlap(theirs, Placements(part.rows)) for part in change.parts):
+        raise _conflict(f"the same chunks of variable '{path}'", url, head)
+    if _same(old.header, new.header) or _same(change.header, new.header):
+        return change
+    if not _same(change.header, old.header):
+        raise _conflict(f"metadata of variable '{path}'", url, head)
+    return replace(change, header=new.header)
+
+
+def _conflict(what: str, url: str, head: Snapshot) -> ConflictError:
+    return ConflictError(
+        f"another writer has changed {what} of '{url}' (snapshot {head.number}) since this change was begun, and "
+        "nothing of it was committed: open the store again, and make the change there"
+    )
+
+
+def _same_group(a: ManifestGroup, b: ManifestGroup | None) -> bool:
+    return b is not None and same_group_header(a, b)
+
+
+def _merged(path: str, ours: ManifestGroup, base: ManifestGroup | None, head: Snapshot, url: str) -> ManifestGroup:
+    """Give a group with what two writers changed in it."""
+    theirs = head.groups.get(path)
+    if theirs is None and base is None:
+        return ours
+    if theirs is None or base is None:
+        if theirs is not None and same_group_header(ours, theirs):
+            return ours
+        raise _conflict(f"group '{path or '/'}'", url, head)
+    fields: dict[str, Any] = {}
+    for name in ("attributes", "dimensions"):
+        before, now, wanted = (getattr(group, name) for group in (base, theirs, ours))
+        changed = {key for key in before.keys() | wanted.keys() if not _same_item(key, before, wanted)}
+        for key in changed:
+            if not _same_item(key, before, now) and not _same_item(key, now, wanted):
+                raise _conflict(f"'{key}' of the {name} of group '{path or '/'}'", url, head)
+        kept = {key: value for key, value in now.items() if key not in changed}
+        fields[name] = kept | {key: value for key, value in wanted.items() if key in changed}
+    for name in ("coordinates", "unlimited", "not_text", "loaded"):
+        before, now, wanted = (getattr(group, name) for group in (base, theirs, ours))
+        fields[name] = (now - (before - wanted)) | (wanted - before)
+    known = tuple(x for x in theirs.refusals if x not in base.refusals or x in ours.refusals)
+    fields["refusals"] = known + tuple(x for x in ours.refusals if x not in base.refusals and x not in known)
+    return replace(ours, **fields)
+
+
+def _same_item(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return (key in a) == (key in b) and (key not in a or same_value(a[key], b[key]))
+
+
+def _is_same(before: ArrayNode, now: ArrayNode | None) -> bool:
+    """Whether nothing was changed but how chunks are described, as compaction does."""
+    return (
+        now is not None
+        and before.generation == now.generation
+        and before.n_placed == now.n_placed
+        and _same(before.header, now.header)
+    )
+
+
+def _is_grown(before: ArrayNode, now: ArrayNode) -> bool:
+    """Whether all cells are still where they were."""
+    if before.bundled is not None or now.bundled is not None or before.generation != now.generation:
+        return False
+    a, b = before.header, now.header
+    if a.dtype != b.dtype or a.dimension_names != b.dimension_names:
+        return False
+    return all(x.begins(y) for x, y in zip(a.grid.axes, b.grid.axes, strict=True))
+
+
+def _same(a: ArrayHeader, b: ArrayHeader) -> bool:
+    return a is b or (a.grid == b.grid and same_header(a, b))
+
+
+def _overlap(a: Placements, b: Placements) -> bool:
+    low = np.maximum(a.begins[:, None], b.begins)
+    high = np.minimum(a.ends[:, None], b.ends)
+    meets: NDArray[np.bool_] = (low < high).all(2)
+    return bool(meets.any())
+
+
+# -- what different variables have to do with each other --------------------------------------------------------
+
+
+def check_together(made: Snapshot, edit: Edit, base: Snapshot, head: Snapshot, archive: Archive, /) -> None:
+    """Check that what two writers changed in different variables makes one tree and one dataset.
+
+    Parameters
+    ----------
+    made
+        What the edit makes of ``head``.
+    edit, base, head, archive
+        As in :func:`rebased`.
+
+    Raises
+    ------
+    ConflictError
+        A variable lies in a group that another writer removed, one of its dimensions has another length now, or other
+        labels.
+    """
+    url = archive.url.rstrip("/")
+    for path in (*made.arrays, *made.groups):
+        if path and (_folder(path) not in made.groups or (path in made.arrays and path in made.groups)):
+            raise _conflict(f"the groups around '{path}'", url, head)
+    theirs = {path: node for path, node in head.arrays.items() if not _is_kept(path, node, base)}
+    for path in edit.arrays:
+        mine = dict(_dims(path, made.arrays[path]))
+        for other, node in theirs.items():
+            if other in edit.arrays or not _in_line(path, other):
+                continue
+            for dim, n in _dims(other, node):
+                if mine.get(dim, n) != n:
+                    raise _conflict(f"the length of dimension '{dim}' in group '{_folder(other) or '/'}'", url, head)
+            labels = other.rpartition("/")[2]
+            if labels in mine and other in base.arrays and not _is_longer(other, base, head, archive):
+                raise _conflict(f"the labels '{other}' of variable '{path}'", url, head)
+
+
+def _is_kept(path: str, node: ArrayNode, base: Snapshot) -> bool:
+    old = base.arrays.get(path)
+    return old is not None and _is_same(old, node)
+
+
+def _in_line(path: str, other: str) -> bool:
+    """Whether the group of one variable is that of another, or lies above or below it."""
+    a, b = f"{_folder(path)}/", f"{_folder(other)}/"
+    return a.startswith(b) or b.startswith(a)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _dims(path: str, node: ArrayNode) -> Iterator[tuple[str, int]]:
+    header = node.header
+    return zip(header.dimension_names or (), header.grid.array_shape, strict=header.dimension_names is not None)
+
+
+def _is_longer(path: str, base: Snapshot, head: Snapshot, archive: Archive) -> bool:
+    """Whether all labels are still where they were."""
+    old, new = base.arrays[path], head.arrays[path]
+    if old.bundled is None or new.bundled is None:
+        return _is_grown(old, new) and rows_since(new, old.n_placed, archive) is not None
+    a, b = old.header, new.header
+    if not _same(a, replace(b, grid=a.grid)) or len(a.grid.axes) != 1:
+        return False
+    before, now = (
+        array_in(snapshot, path, archive, bundle_bytes(snapshot, archive.objects)).manifest for snapshot in (base, head)
+    )
+    if not isinstance(before, ChunkManifest) or not isinstance(now, ChunkManifest):
+        return False
+    flat = all(x.encodings[0].strides == (1,) and not x.encodings[0].codecs for x in (before, now))
+    return flat and before.encodings[0].dtype == now.encodings[0].dtype and now.inline.startswith(before.inline)

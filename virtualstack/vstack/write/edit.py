@@ -1,0 +1,209 @@
+"""What a writer changes, and what becomes of a snapshot by it: computed again where another writer was faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from virtualstack.errors import ManifestError
+from virtualstack.manifests import ManifestGroup
+from virtualstack.manifests.serialised.headers import ArrayHeader
+from virtualstack.storage import Target
+from virtualstack.vstack.format.archive import Archive, Segment
+from virtualstack.vstack.format.documents import dump
+from virtualstack.vstack.format.names import new_id, page_key, values_key
+from virtualstack.vstack.format.placements import Placements, width
+from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
+from virtualstack.vstack.format.sources import Prefixes
+from virtualstack.vstack.format.tables import FULL, TAIL, PageRef, Table
+from virtualstack.vstack.write.placing import OWN, Part
+
+__all__ = ["ArrayEdit", "Edit", "applied", "rows_from", "rows_since"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayEdit:
+    """An array as it shall be.
+
+    Parameters
+    ----------
+    header
+        Of it; of its encodings and fills the first fill alone counts.
+    parts
+        Placements to add, over those that there are.
+    keeps
+        Whether those that there are stay.
+    merges
+        How many of the placements that were made, counted from the first, the parts say anew; those made after them
+        stay.
+    chunk
+        All its values as one compressed chunk for the bundle, in place of placements.
+    """
+
+    header: ArrayHeader
+    parts: Sequence[Part] = ()
+    keeps: bool = False
+    merges: int = 0
+    chunk: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """What a writer changes in a snapshot.
+
+    Parameters
+    ----------
+    arrays
+        By path.
+    groups
+        By path; without arrays and children.
+    removed
+        Paths of arrays and groups that are gone.
+    segment
+        That was written, and the prefixes that its sources count.
+    prefixes
+        The same.
+    n_values
+        Objects of values that were written to the segment before, which are its sources.
+    moved
+        Old and new beginning of the locations of sources, in order.
+    """
+
+    arrays: Mapping[str, ArrayEdit] = field(default_factory=dict)
+    groups: Mapping[str, ManifestGroup] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+    segment: Segment | None = None
+    prefixes: tuple[str, ...] = ()
+    n_values: int = 0
+    moved: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of all objects of the segment."""
+        if self.segment is None:
+            return []
+        return self.segment.keys() + [values_key(self.segment.name, part) for part in range(self.n_values)]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not (self.arrays or self.groups or self.removed or self.segment or self.moved)
+
+
+def applied(edit: Edit, head: Snapshot, archive: Archive, target: Target, /) -> Snapshot:
+    """Give the snapshot that an edit makes of another one; pages that become full are written.
+
+    The bundle is not looked at.
+    """
+    number = head.segments.n
+    segments = head.segments
+    prefixes = Prefixes(store=archive.url, table=head.prefixes, moved=head.moved)
+    for old, new in edit.moved:
+        prefixes = prefixes.relocated(old, new)
+    if edit.segment is not None:
+        prefixes, numbers = prefixes.numbers_of(edit.prefixes)
+        row = replace(edit.segment, prefixes=numbers).document()
+        segments = _with_rows(segments, [row], archive, target)
+    arrays = {path: node for path, node in head.arrays.items() if path not in edit.removed}
+    for path, change in edit.arrays.items():
+        arrays[path] = _changed(path, change, head.arrays.get(path), number, head.number + 1, archive, target)
+    groups = {path: group for path, group in head.groups.items() if path not in edit.removed}
+    return replace(
+        head,
+        arrays=arrays,
+        groups={**groups, **edit.groups},
+        segments=segments,
+        prefixes=prefixes.table,
+        moved=prefixes.moved,
+    )
+
+
+def _changed(
+    path: str, change: ArrayEdit, old: ArrayNode | None, own: int, number: int, archive: Archive, target: Target
+) -> ArrayNode:
+    header = change.header
+    if change.chunk is not None:
+        return ArrayNode(header=header, generation=number)
+    if not change.keeps and not change.merges:
+        old = None
+    table = Table() if old is None or change.merges else old.placements
+    encodings = [] if old is None else list(old.header.encodings)
+    fills = [header.fills[0]] if old is None else list(old.header.fills)
+    rows = []
+    for part in change.parts:
+        added = part.rows.copy()
+        added[:, 0] = np.where(added[:, 0] == OWN, own, added[:, 0])
+        added[:, 2] += _base(encodings, part.encodings)
+        added[:, 3] += _base(fills, part.fills)
+        rows.append(added)
+    new = np.concatenate(rows) if rows else np.zeros((0, width(len(header.grid.axes))), np.int64)
+    merged = (0, 0) if old is None else old.merged
+    if change.merges and old is not None:
+        later = rows_since(old, change.merges, archive)
+        if later is None:
+            raise ManifestError(f"{change.merges} placements cannot be merged: more were")
+        merged = (change.merges, len(new))
+        new = np.concatenate([new, later.table])
+    return ArrayNode(
+        header=replace(header, encodings=tuple(encodings), fills=tuple(fills)),
+        placements=_with_rows(table, new.tolist(), archive, target, ndim=len(header.grid.axes)),
+        generation=number if old is None else old.generation,
+        merged=merged,
+    )
+
+
+def rows_since(node: ArrayNode, n: int, archive: Archive, /) -> Placements | None:
+    """Give the placements of an array that were made after the first n; ``None`` where they were merged with these."""
+    merged, left = node.merged
+    if n < merged:
+        return None
+    return rows_from(node.placements, n - merged + left, len(node.header.grid.axes), archive)
+
+
+def rows_from(table: Table, n: int, ndim: int, archive: Archive, /) -> Placements:
+    """Give the placements of a table from the n-th on."""
+    rows: list[Sequence[int]] = []
+    first = 0
+    for page in table.pages:
+        if first + page.n > n:
+            rows += archive.page(page)[max(n - first, 0) :]
+        first += page.n
+    rows += table.tail[max(n - first, 0) :]
+    return Placements.of(rows, ndim, where=archive.url)
+
+
+def _base[T](table: list[T], items: Sequence[T]) -> int:
+    """Give where items stand in a table, one behind the other; they are added where they do not."""
+    n = len(items)
+    for base in range(len(table) - n + 1):
+        if table[base : base + n] == list(items):
+            return base
+    table += items
+    return len(table) - n
+
+
+def _with_rows(
+    table: Table, rows: Sequence[object], archive: Archive, target: Target, *, ndim: int | None = None
+) -> Table:
+    """Give a table with more rows; those that the snapshot has no place for go to pages."""
+    tail = [*table.tail, *rows]
+    pages = list(table.pages)
+    if len(tail) > TAIL:
+        if pages and pages[-1].n < FULL:
+            tail = [*archive.page(pages.pop()), *tail]
+        while len(tail) > TAIL:
+            pages.append(_put_page(tail[:FULL], target, ndim))
+            tail = tail[FULL:]
+    return Table(tuple(pages), tuple(tail))
+
+
+def _put_page(rows: Sequence[object], target: Target, ndim: int | None) -> PageRef:
+    name = new_id()
+    target.put(page_key(name), dump({"name": name, "rows": rows}))
+    if ndim is None:
+        return PageRef(name, len(rows))
+    placements = Placements(np.array(rows, np.int64).reshape(len(rows), width(ndim)))
+    low, high = placements.begins.min(0).tolist(), placements.ends.max(0).tolist()
+    return PageRef(name, len(rows), tuple(low), tuple(high))

@@ -1,0 +1,316 @@
+"""Arrays as placements: chunks that lie in the store already are pointed to, others become rows of a segment."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.manifests import (
+    FIRST,
+    INLINE,
+    ChunkEncoding,
+    ChunkManifest,
+    Fill,
+    Manifest,
+    ManifestArray,
+)
+from virtualstack.manifests.chunk_manifest import FEW, blocks
+from virtualstack.manifests.joined import JoinedManifest
+from virtualstack.manifests.rows import distinct_rows
+from virtualstack.manifests.stepped import SteppedManifest
+from virtualstack.manifests.view import ManifestView
+from virtualstack.vstack.format.archive import Permission
+from virtualstack.vstack.format.manifest import StoredManifest
+from virtualstack.vstack.format.placements import width
+from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW
+from virtualstack.vstack.format.snapshot import Snapshot
+from virtualstack.vstack.format.sources import Prefixes
+from virtualstack.vstack.write.segment import SegmentWriter
+
+__all__ = ["OWN", "Part", "Piece", "columns_of", "pieces_of", "place", "stored_in"]
+
+OWN = -1
+"""Number of a segment that gets one when it is committed."""
+
+_BLOCK = 1 << 19  # cells that are written at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A box of an array, and what shows it.
+
+    Parameters
+    ----------
+    manifest
+        Of the piece, or one that lies in the store.
+    begin
+        First cell of the piece in the array.
+    low, high
+        Of one that lies in the store: the box of it that is shown.
+    """
+
+    manifest: Manifest
+    begin: tuple[int, ...]
+    low: tuple[int, ...] | None = None
+    high: tuple[int, ...] | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it lies in the store."""
+        return self.low is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Placements whose codes count in tables of their own.
+
+    Parameters
+    ----------
+    rows
+        See :class:`~virtualstack.vstack.format.placements.Placements`; a segment :data:`OWN` is the one that
+        is written now.
+    encodings, fills
+        What codes point into.
+    """
+
+    rows: NDArray[np.int64]
+    encodings: tuple[ChunkEncoding, ...]
+    fills: tuple[Fill, ...]
+
+
+def stored_in(manifest: Manifest, url: str, /) -> Iterator[StoredManifest]:
+    """Give the manifests behind one that lie in the store at a URL; nothing is read."""
+    match manifest:
+        case JoinedManifest():
+            for part in manifest.parts:
+                yield from stored_in(part, url)
+        case ManifestView() | SteppedManifest():
+            yield from stored_in(manifest.base, url)
+        case StoredManifest() if manifest.url == url:
+            yield manifest
+
+
+def pieces_of(array: ManifestArray, url: str, /, *, base: Snapshot, permission: Permission) -> list[Piece]:
+    """Take an array apart into boxes that lie in the store at a URL, and others.
+
+    Of those that are written anew, sources of snapshots before ``base`` are where that one has them.
+    """
+    ndim = array.ndim
+    manifest = _as_of(array.manifest, url, base, permission)
+    return list(_pieces(manifest, url, (0,) * ndim, (0,) * ndim, manifest.shape))
+
+
+def _as_of(manifest: Manifest, url: str, base: Snapshot, permission: Permission) -> Manifest:
+    """Give a manifest with the relocations of a snapshot; those that it is made of may be of earlier ones."""
+    if all(x.token[1] >= base.number for x in stored_in(manifest, url)):
+        return manifest
+    match manifest:
+        case JoinedManifest():
+            return replace(manifest, parts=tuple(_as_of(part, url, base, permission) for part in manifest.parts))
+        case ManifestView() | SteppedManifest():
+            return replace(manifest, base=_as_of(manifest.base, url, base, permission))
+        case StoredManifest():
+            prefixes = Prefixes(store=url, table=base.prefixes, moved=base.moved)
+            return replace(manifest, archive=replace(manifest.archive, prefixes=prefixes, permission=permission))
+    return manifest
+
+
+def _pieces(
+    manifest: Manifest, url: str, begin: tuple[int, ...], low: tuple[int, ...], high: tuple[int, ...]
+) -> Iterator[Piece]:
+    """Give the pieces of a box of a manifest, whose first cell becomes ``begin``."""
+    if any(a >= b for a, b in zip(low, high, strict=True)):
+        return
+    match manifest:
+        case JoinedManifest():
+            axis, first = manifest.axis, 0
+            for part in manifest.parts:
+                n = part.shape[axis]
+                own_low, own_high = max(low[axis] - first, 0), min(high[axis] - first, n)
+                start = begin[axis] + max(first - low[axis], 0)
+                yield from _pieces(
+                    part, url, _with(begin, axis, start), _with(low, axis, own_low), _with(high, axis, own_high)
+                )
+                first += n
+            return
+        case ManifestView() if manifest.axes == tuple(range(len(manifest.begins))) and not any(manifest.firsts):
+            moved = [tuple(a + b for a, b in zip(corner, manifest.begins, strict=True)) for corner in (low, high)]
+            yield from _pieces(manifest.base, url, begin, moved[0], moved[1])
+            return
+        case StoredManifest() if manifest.url == url:
+            yield Piece(manifest, begin, low, high)
+            return
+    whole = low == (0,) * len(low) and high == manifest.shape
+    box = tuple(slice(a, b) for a, b in zip(low, high, strict=True))
+    yield Piece(manifest if whole else manifest.read(box), begin)
+
+
+def _with(values: tuple[int, ...], at: int, value: int) -> tuple[int, ...]:
+    return (*values[:at], value, *values[at + 1 :])
+
+
+def columns_of(pieces: Sequence[Piece], /) -> int:
+    """Give the columns that the rows of pieces need."""
+    manifests = [piece.manifest for piece in pieces if not piece.is_stored]
+    in_memory = [x for x in manifests if isinstance(x, ChunkManifest)]
+    if len(in_memory) < len(manifests) or any(x.starts is not None for x in in_memory):
+        return 5
+    return 4 if any(len(x.encodings) > 1 or len(x.fills) > 1 for x in in_memory) else 3
+
+
+def place(piece: Piece, segment: SegmentWriter, columns: int, /) -> Part:
+    """Give the placements of a piece; one that does not lie in the store becomes rows of a segment."""
+    return _placed_again(piece) if piece.is_stored else _written(piece, segment, columns)
+
+
+def _placed_again(piece: Piece) -> Part:
+    stored = piece.manifest
+    if not isinstance(stored, StoredManifest) or piece.low is None or piece.high is None:
+        raise TypeError("not a piece of the store")
+    found = stored.placements_in(piece.low, piece.high)
+    low, high = np.array(piece.low, np.int64), np.array(piece.high, np.int64)
+    rows = found.table.copy()
+    begins, ends = np.maximum(found.begins, low), np.minimum(found.ends, high)
+    rows[:, 1] += ((begins - found.begins) * found.strides).sum(1)
+    ndim = found.ndim
+    rows[:, 4 + ndim : 4 + 2 * ndim] = begins - low + np.array(piece.begin, np.int64)
+    rows[:, 4 + 2 * ndim :] = ends - begins
+    return Part(rows, stored.encodings, stored.fills)
+
+
+def _written(piece: Piece, segment: SegmentWriter, columns: int) -> Part:
+    manifest = piece.manifest
+    if isinstance(manifest, ChunkManifest) and len(manifest.encodings) + len(manifest.locations) > FEW:
+        manifest = manifest.compact()
+    shape, first = manifest.shape, segment.row
+    order = _order(manifest)
+    tables = _Tables(dict.fromkeys(manifest.tables.encodings), dict.fromkeys(manifest.tables.fills))
+    for box in blocks(tuple(shape[axis] for axis in order), _BLOCK):
+        own = tuple(box[order.index(axis)] for axis in range(len(shape)))
+        segment.add(_rows(manifest.read(own), order, segment, tables, columns))
+    strides = [0] * len(shape)
+    for i, axis in enumerate(order):
+        strides[axis] = math.prod(shape[other] for other in order[i + 1 :])
+    row = [OWN, first, 0, 0, *strides, *piece.begin, *shape]
+    return Part(np.array(row, np.int64).reshape(1, width(len(shape))), tuple(tables.encodings), tuple(tables.fills))
+
+
+@dataclass(slots=True)
+class _Tables:
+    """Encodings and fills in the order of their codes."""
+
+    encodings: dict[ChunkEncoding, None]
+    fills: dict[Fill, None]
+    _codes: dict[int, Any] = field(default_factory=dict)
+
+    def codes(self, manifest: ChunkManifest) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give the codes that encodings and fills of a manifest have here."""
+        return _number(self.encodings, manifest.encodings), _number(self.fills, manifest.fills)
+
+
+def _number[T](table: dict[T, None], items: Sequence[T]) -> NDArray[np.int64]:
+    for item in items:
+        table.setdefault(item)
+    numbers = {item: i for i, item in enumerate(table)}
+    return np.array([numbers[item] for item in items], np.int64)
+
+
+def _rows(
+    manifest: ChunkManifest, order: tuple[int, ...], segment: SegmentWriter, tables: _Tables, columns: int
+) -> NDArray[np.int64]:
+    """Give the rows of a box of cells, in the order of their axes."""
+    entries = np.ascontiguousarray(manifest.entries.transpose(order)).reshape(-1)
+    location = entries["location"]
+    rows = np.zeros((columns, len(entries)), np.int64)
+    used = np.zeros(len(manifest.locations) + FIRST, np.bool_)
+    used[location] = True
+    codes = np.zeros(len(used), np.int64)
+    codes[:FIRST] = EMPTY_ROW, MISSING_ROW, INLINE_ROW
+    which = np.flatnonzero(used[FIRST:])
+    codes[which + FIRST] = segment.numbers_of(manifest.locations[i] for i in which.tolist())
+    rows[0], rows[1], rows[2] = codes[location], entries["offset"], entries["length"]
+    if used[INLINE]:
+        _keep_inline(rows, manifest.inline, segment)
+    if columns > 3:
+        encodings, fills = tables.codes(manifest)
+        holes = location < INLINE
+        row = entries["encoding"]
+        rows[3] = fills[np.where(holes, row, 0)]
+        if len(encodings):
+            rows[3] = np.where(holes, rows[3], encodings[np.where(holes, 0, row)])
+    if columns > 4 and manifest.starts is not None:
+        rows[4] = manifest.starts.transpose(order).reshape(-1)
+    return rows
+
+
+def _keep_inline(rows: NDArray[np.int64], inline: bytes, segment: SegmentWriter) -> None:
+    """Copy inline chunks to the heap of a segment, in runs of a bounded size; each stretch of bytes once a run."""
+    at = np.flatnonzero(rows[0] == INLINE_ROW)
+    first, back = distinct_rows(rows[1:3, at])
+    offsets, lengths = rows[1:3, at[first]]
+    new = np.zeros(len(offsets), np.int64)
+    run = np.cumsum(lengths) // _INLINE_RUN
+    for number in np.unique(run).tolist():
+        mine = np.flatnonzero(run == number)
+        begins, ends = offsets[mine].tolist(), (offsets + lengths)[mine].tolist()
+        chunks = b"".join([inline[begin:end] for begin, end in zip(begins, ends, strict=True)])
+        new[mine] = segment.keep(np.frombuffer(chunks, np.uint8), lengths[mine])
+    rows[1, at] = new[back.reshape(-1)]
+
+
+_INLINE_RUN = 16 << 20
+
+
+def _order(manifest: Manifest) -> tuple[int, ...]:
+    """Give the axes from the slowest to the fastest as chunks lie in their files, as far as a sample tells.
+
+    Rows in this order compress best: a chunk follows the one before it.
+    """
+    shape = manifest.shape
+    long = [axis for axis, n in enumerate(shape) if n > 1]
+    if len(long) < 2:
+        return tuple(range(len(shape)))
+    sides = _sample_sides([shape[axis] for axis in long])
+    box = [slice(0, min(n, 1)) for n in shape]
+    for axis, n in zip(long, sides, strict=True):
+        box[axis] = slice(0, n)
+    entries = manifest.read(tuple(box)).entries.reshape(sides)
+    best = min(_permutations(len(long)), key=lambda order: _breaks(entries.transpose(order)))
+    at = iter(long[i] for i in best)
+    return tuple(next(at) if axis in long else axis for axis in range(len(shape)))
+
+
+_SAMPLE = 1 << 14
+
+
+def _sample_sides(shape: Sequence[int]) -> list[int]:
+    """Cut a box to at most some cells, the longest sides first."""
+    sides = list(shape)
+    while math.prod(sides) > _SAMPLE:
+        longest = sides.index(max(sides))
+        sides[longest] = max(sides[longest] // 2, 2)
+        if max(sides) == 2:
+            break
+    return sides
+
+
+def _permutations(n: int) -> list[tuple[int, ...]]:
+    """Give orders of axes, C order first; of more than four axes these and the reverse alone."""
+    return list(itertools.permutations(range(n))) if n <= 4 else [tuple(range(n)), tuple(range(n))[::-1]]
+
+
+def _breaks(entries: NDArray[np.void]) -> int:
+    """Count the cells that do not follow the one before."""
+    flat = np.ascontiguousarray(entries).reshape(-1)
+    before, after = flat[:-1], flat[1:]
+    follows = (before["location"] == after["location"]) & (
+        (before["offset"] + before["length"] == after["offset"]) | (before["location"] < INLINE)
+    )
+    is_near = (before["location"] == after["location"]) & (after["offset"] > before["offset"])
+    return int(2 * len(follows) - np.count_nonzero(follows) - np.count_nonzero(is_near))

@@ -1,0 +1,169 @@
+"""One segment as it is written: rows, sources and inline chunks, page by page."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from virtualstack.location import Location
+from virtualstack.storage import Target
+from virtualstack.storage.local import with_fingerprint
+from virtualstack.storage.puts import Puts
+from virtualstack.vstack.format.archive import CHECKSUM, HEAP_PART, Segment
+from virtualstack.vstack.format.documents import dump
+from virtualstack.vstack.format.names import heap_key, heap_seed, new_id, refs_key, shard_mark, sources_key
+from virtualstack.vstack.format.rows import (
+    SHARD,
+    encode_page,
+    encode_shard,
+    page_rows,
+    refs_document,
+)
+from virtualstack.vstack.format.sources import FEW_SOURCES, SOURCES_PAGE, Prefixes, SourcePage, SourceRow
+
+__all__ = ["SegmentWriter"]
+
+_HEAP = 64 << 20  # bytes of a part of the heap
+
+
+class SegmentWriter:
+    """Writes rows as they come; nothing of it is seen before a snapshot names the segment.
+
+    Parameters
+    ----------
+    target
+        Of the store.
+    columns
+        Of its rows: 3 of source, offset and length; 4 with the encoding; 5 with the start.
+    n_rows
+        How many there will be.
+    name
+        Of the segment, where objects of it are there already; a new one by default.
+    """
+
+    def __init__(self, target: Target, *, columns: int, n_rows: int, name: str | None = None) -> None:
+        self.name = name or new_id()
+        self.row = 0
+        self._puts = Puts(target)
+        self._columns = columns
+        self._n_rows = n_rows
+        self._page = page_rows(n_rows)
+        self._n_pages = min(-(-n_rows // self._page), SHARD)
+        self._waiting: list[NDArray[np.int64]] = []
+        self._n_waiting = 0
+        self._pages: list[bytes] = []
+        self._shards: list[int] = []
+        self._sources: dict[Location, int] = {}
+        self._heap: list[bytes] = []
+        self._heap_size = 0
+        self._heap_parts: list[int] = []
+
+    def numbers_of(self, locations: Iterable[Location], /) -> list[int]:
+        """Give the numbers of sources, entered where they are new."""
+        sources = self._sources
+        return [sources.setdefault(location, len(sources)) for location in locations]
+
+    @property
+    def sources(self) -> Collection[Location]:
+        """What was entered so far."""
+        return self._sources.keys()
+
+    def keep(self, chunks: NDArray[np.uint8], lengths: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """Put chunks, one behind the other, into the heap, each with its checksum; give their offsets there."""
+        n = chunks.size + CHECKSUM * len(lengths)
+        if self._heap_size and self._heap_size + n > _HEAP:
+            self._put_heap()
+        part = len(self._heap_parts)
+        ends, seed, view = np.cumsum(lengths), heap_seed(self.name, part), memoryview(chunks)
+        begins = ends - lengths
+        sums = [zlib.crc32(view[a:b], seed) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+        before = CHECKSUM * np.arange(len(lengths))
+        is_sum = np.zeros(n, np.bool_)
+        is_sum[(ends + before)[:, None] + np.arange(CHECKSUM)] = True
+        data = np.empty(n, np.uint8)
+        data[is_sum] = np.array(sums, "<u4").view(np.uint8)
+        data[~is_sum] = chunks
+        offsets = part * HEAP_PART + self._heap_size + begins + before
+        self._heap.append(data.tobytes())
+        self._heap_size += n
+        return offsets
+
+    def _put_heap(self) -> None:
+        self._puts.put(heap_key(self.name, len(self._heap_parts)), b"".join(self._heap))
+        self._heap_parts.append(self._heap_size)
+        self._heap, self._heap_size = [], 0
+
+    def add(self, rows: NDArray[np.int64], /) -> None:
+        """Add rows: shape ``(columns, n)``, offsets absolute."""
+        self._waiting.append(rows)
+        self._n_waiting += rows.shape[1]
+        self.row += rows.shape[1]
+        if self._n_waiting >= self._page:
+            rows = np.concatenate(self._waiting, 1)
+            whole = self._n_waiting // self._page * self._page
+            for begin in range(0, whole, self._page):
+                self._add_page(rows[:, begin : begin + self._page])
+            self._waiting, self._n_waiting = [rows[:, whole:]], rows.shape[1] - whole
+
+    def _add_page(self, rows: NDArray[np.int64]) -> None:
+        self._pages.append(encode_page(rows, self._page))
+        if len(self._pages) == self._n_pages:
+            self._put_shard()
+
+    def _put_shard(self) -> None:
+        shard = encode_shard(self._pages, self._n_pages, shard_mark(self.name, len(self._shards)))
+        self._puts.put(refs_key(self.name, len(self._shards)), shard)
+        self._shards.append(len(shard))
+        self._pages = []
+
+    def close(self, prefixes: Prefixes, /, *, relative: bool) -> tuple[Segment, tuple[str, ...]]:
+        """Write what is left.
+
+        Parameters
+        ----------
+        prefixes, relative
+            See :meth:`Prefixes.rows`.
+
+        Returns
+        -------
+        tuple
+            The segment, and the prefixes whose numbers it counts, which it does not know yet.
+        """
+        if self._n_waiting:
+            self._add_page(np.concatenate(self._waiting, 1))
+        if self._pages:
+            self._put_shard()
+        if self._heap_size:
+            self._put_heap()
+        if self._shards:
+            self._puts.put(refs_key(self.name), orjson.dumps(refs_document(self._columns, self._n_rows)))
+        sources = [x if _is_kept(x, prefixes.store) else with_fingerprint(x) for x in self._sources]
+        chosen, rows = prefixes.rows(sources, relative=relative)
+        few = SourcePage(tuple(rows)) if len(rows) <= FEW_SOURCES else None
+        if few is None:
+            self._put_sources(rows)
+        self._puts.close()
+        segment = Segment(
+            name=self.name,
+            rows=self._n_rows,
+            columns=self._columns,
+            shards=tuple(self._shards),
+            n_sources=len(rows),
+            sources=few,
+            heap=tuple(self._heap_parts),
+        )
+        return segment, chosen
+
+    def _put_sources(self, rows: Sequence[SourceRow]) -> None:
+        for page, begin in enumerate(range(0, len(rows), SOURCES_PAGE)):
+            document = SourcePage(tuple(rows[begin : begin + SOURCES_PAGE])).document()
+            self._puts.put(sources_key(self.name, page), dump({"segment": self.name, "page": page, **document}))
+
+
+def _is_kept(source: Location, store: str) -> bool:
+    """Tell whether the store has the fingerprint of a source, so that its file is not asked for again."""
+    return source.fingerprint is not None and (source.last_modified is not None or source.relative_to == store)

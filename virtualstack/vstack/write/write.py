@@ -1,0 +1,233 @@
+"""A group becomes the newest snapshot of a store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from virtualstack.errors import ConflictError, SourceNotFoundError
+from virtualstack.manifests import INLINE, ChunkManifest, ManifestArray, ManifestGroup
+from virtualstack.manifests.overlay import Overlay
+from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
+from virtualstack.storage import ObjectStore
+from virtualstack.vstack.format.archive import Permission
+from virtualstack.vstack.format.history import MAX_BUNDLE, bundle_bytes, bundle_chunk, token_of
+from virtualstack.vstack.format.manifest import StoredManifest
+from virtualstack.vstack.format.names import SEGMENTS
+from virtualstack.vstack.format.snapshot import Snapshot, check_names
+from virtualstack.vstack.format.sources import Prefixes
+from virtualstack.vstack.write.commit import check_there, commit
+from virtualstack.vstack.write.edit import ArrayEdit, Edit
+from virtualstack.vstack.write.placing import Piece, columns_of, pieces_of, place
+from virtualstack.vstack.write.segment import SegmentWriter
+
+__all__ = ["edit_of", "is_bundled", "write_group"]
+
+_SMALL = 1 << 16
+"""Bytes of a loaded variable that is bundled though it is no dimension coordinate."""
+
+_MOST = 1 << 28
+"""Bytes of one that is not bundled though it is."""
+
+
+def write_group(
+    objects: ObjectStore,
+    base: Snapshot,
+    group: ManifestGroup,
+    permission: Permission,
+    /,
+    *,
+    overlays: Mapping[str, Sequence[Overlay]] | None = None,
+    message: str | None = None,
+    relative: bool = False,
+    segment: str | None = None,
+    always: bool = True,
+) -> Snapshot:
+    """Make a group the newest snapshot of a store.
+
+    What lies in the store already is pointed to, and not written again. Memory does not grow with the number of
+    references of manifests that are not in memory themselves.
+
+    Parameters
+    ----------
+    objects
+        Of the store.
+    base
+        Snapshot that the group was made for.
+    group
+        Everything that the new snapshot holds.
+    permission
+        What the store may read.
+    overlays
+        By path of an array of the group, chunks that come over its own.
+    message
+        Of the commit.
+    relative
+        Whether locations in the folder that holds the store are written relative to it.
+    segment
+        Name of the segment that is written, where objects of it are there already.
+    always
+        Whether there is a new snapshot though nothing changes.
+
+    Raises
+    ------
+    ConflictError
+        Another writer has changed the same since ``base``.
+    WriterError
+        An attribute has no form in the store.
+    StorageError
+        The store cannot be written.
+    """
+    edit = edit_of(objects, base, group, permission, overlays or {}, relative=relative, segment=segment)
+    if edit.is_empty and not always:
+        return base
+    return commit(objects, base, edit, permission, message=message)
+
+
+def is_bundled(path: str, array: ManifestArray, /) -> bool:
+    """Tell whether all values of an array stand in the bundle of a snapshot: loaded coordinates, and what is small.
+
+    Readers refuse a bundle in which a chunk has no bytes or others than its encoding says, and with it the store.
+    """
+    manifest = array.manifest
+    if not isinstance(manifest, ChunkManifest) or manifest.entries.size != 1 or manifest.starts is not None:
+        return False
+    entry = manifest.entries.reshape(-1)[0]
+    if entry["location"] != INLINE or not entry["length"] or len(manifest.encodings) != 1:
+        return False
+    if not manifest.inline_fits():
+        return False
+    is_index = array.dimension_names == (path.rpartition("/")[2],)
+    return len(manifest.inline) <= (_MOST if is_index else _SMALL)
+
+
+def edit_of(
+    objects: ObjectStore,
+    base: Snapshot,
+    group: ManifestGroup,
+    permission: Permission,
+    overlays: Mapping[str, Sequence[Overlay]],
+    /,
+    *,
+    relative: bool,
+    segment: str | None = None,
+) -> Edit:
+    """Write what a group has beyond a snapshot, and say what it changes in it."""
+    check_names(group)
+    groups = {path: _alone(node) for path, node in group.walk()}
+    arrays = {
+        f"{path}/{name}": replace(array, name=name)
+        for path, node in group.walk()
+        for name, array in node.arrays.items()
+    }
+    edits: dict[str, ArrayEdit] = {}
+    pieces: dict[str, list[Piece]] = {}
+    bundle = bundle_bytes(base, objects)
+    bundled = _that_fit(arrays)
+    for path, array in arrays.items():
+        if path in bundled:
+            change = _bundled(path, array, base, bundle)
+            if change is not None:
+                edits[path] = change
+        else:
+            over = [Piece(x.manifest, x.begin) for x in overlays.get(path, ()) if 0 not in x.manifest.shape]
+            pieces[path] = [*pieces_of(array, objects.url, base=base, permission=permission), *over]
+    _check_there(pieces, base, objects)
+    own = [piece for each in pieces.values() for piece in each if not piece.is_stored]
+    columns = columns_of(own)
+    n_rows = sum(math.prod(piece.manifest.shape) for piece in own)
+    writer = SegmentWriter(objects.target, columns=columns, n_rows=n_rows, name=segment)
+    for path, each in pieces.items():
+        keeps = bool(each) and _is_all_of(each[0], path, base)
+        if len(each) == keeps and _is_same(path, arrays[path], base):
+            continue
+        parts = [place(piece, writer, columns) for piece in (each[1:] if keeps else each)]
+        edits[path] = ArrayEdit(header=ArrayHeader.of(arrays[path]), parts=parts, keeps=keeps)
+    removed = frozenset(base.groups.keys() - groups.keys() | base.arrays.keys() - arrays.keys())
+    changed = {
+        path: node
+        for path, node in groups.items()
+        if path not in base.groups or not same_group_header(base.groups[path], node)
+    }
+    if not own:
+        return Edit(arrays=edits, groups=changed, removed=removed)
+    _check_values(writer, objects)
+    prefixes = Prefixes(store=objects.url, table=base.prefixes, moved=base.moved)
+    written, chosen = writer.close(prefixes, relative=relative)
+    n_values = 0 if segment is None else written.n_sources
+    return Edit(arrays=edits, groups=changed, removed=removed, segment=written, prefixes=chosen, n_values=n_values)
+
+
+def _that_fit(arrays: Mapping[str, ManifestArray]) -> set[str]:
+    """Give the paths of the arrays that are bundled: the smallest first, as long as a bundle takes them."""
+    sizes = {path: _nbytes(array) for path, array in arrays.items() if is_bundled(path, array)}
+    smallest = sorted(sizes, key=lambda path: sizes[path])
+    return {
+        path
+        for path, total in zip(smallest, accumulate(sizes[x] for x in smallest), strict=True)
+        if total <= MAX_BUNDLE
+    }
+
+
+def _nbytes(array: ManifestArray) -> int:
+    return len(array.in_memory().inline)
+
+
+def _check_there(pieces: Mapping[str, Sequence[Piece]], base: Snapshot, objects: ObjectStore) -> None:
+    """Check that what lies in the store already was not expired since it was opened."""
+    stored = [x.manifest for each in pieces.values() for x in each if isinstance(x.manifest, StoredManifest)]
+    for number, time in {x.token[1:3] for x in stored if x.url == objects.url} - {(base.number, base.time)}:
+        check_there(objects, number, time)
+
+
+def _check_values(writer: SegmentWriter, objects: ObjectStore) -> None:
+    """Check that values which lie in the store, and are put back out of an earlier snapshot, were not expired."""
+    urls = [x.url for x in writer.sources if x.url.startswith(f"{objects.url}{SEGMENTS}/")]
+    for url, found in zip(urls, objects.storage.look_up(urls), strict=True):
+        if isinstance(found, SourceNotFoundError):
+            raise ConflictError(
+                f"values that this change puts back, '{url}', were expired since they were opened, and nothing of it "
+                "was committed: open the store again, and make the change there"
+            ) from found
+
+
+def _alone(group: ManifestGroup) -> ManifestGroup:
+    """Give a group without arrays and children; what a reader refused, and was left out, is noted."""
+    refusals = tuple(replace(x, kind="noted") if x.kind == "refused" else x for x in group.refusals)
+    return replace(group, arrays={}, groups={}, refusals=refusals)
+
+
+def _bundled(path: str, array: ManifestArray, base: Snapshot, bundle: bytes) -> ArrayEdit | None:
+    """Give the edit of a loaded variable; ``None`` where it is there already."""
+    manifest = array.in_memory()
+    entry = manifest.entries.reshape(-1)[0]
+    raw = manifest.inline[int(entry["offset"]) : int(entry["offset"]) + int(entry["length"])]
+    chunk = bundle_chunk(raw, array.itemsize)
+    old = base.arrays.get(path)
+    header = ArrayHeader.of(array)
+    if old is not None and old.bundled is not None and _same(old.header, header):
+        offset, length = old.bundled
+        if bundle[offset : offset + length] == chunk and old.header.encodings == header.encodings:
+            return None
+    return ArrayEdit(header=header, chunk=chunk)
+
+
+def _is_all_of(piece: Piece, path: str, base: Snapshot) -> bool:
+    """Whether a piece is the whole array of a snapshot, in its place."""
+    stored, node = piece.manifest, base.arrays.get(path)
+    if not isinstance(stored, StoredManifest) or node is None or node.bundled is not None:
+        return False
+    zeros = (0,) * len(stored.shape)
+    is_whole = piece.begin == zeros and piece.low == zeros and piece.high == stored.shape
+    return is_whole and stored.token == token_of(stored.url, base, path) and stored.placements == node.placements
+
+
+def _is_same(path: str, array: ManifestArray, base: Snapshot) -> bool:
+    node = base.arrays.get(path)
+    return node is not None and node.bundled is None and _same(node.header, ArrayHeader.of(array))
+
+
+def _same(a: ArrayHeader, b: ArrayHeader) -> bool:
+    return a.grid == b.grid and same_header(a, b)

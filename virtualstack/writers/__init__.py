@@ -1,1 +1,0 @@
-"""Groups of virtual arrays become references in a target."""

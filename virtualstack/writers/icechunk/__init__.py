@@ -1,1 +1,0 @@
-"""Groups become references in an Icechunk repository."""

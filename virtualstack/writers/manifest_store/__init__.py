@@ -1,1 +1,0 @@
-"""Groups become snapshots of a manifest store."""

@@ -1,0 +1,272 @@
+"""A zarr store in a zip archive: a document or chunk is a member, which is stored as it is."""
+
+from __future__ import annotations
+
+import itertools
+import lzma
+import zipfile
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import MalformedFileError, StorageError, UnsupportedFeatureError
+from virtualstack.location import Location, MemberChecksums
+from virtualstack.storage import ByteRange, Bytes, Source
+from virtualstack.storage.file import SourceFile
+from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.objects import Objects
+
+__all__ = ["DOCUMENTS", "Archive", "MemberObjects"]
+
+DOCUMENTS = "zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"
+
+_TAIL = 256 * 1024  # bytes at the end that are read with one request: the index of a few thousand members
+_HEADER = 30  # bytes of a local header in front of name and extra field
+_MAGIC = b"PK\x03\x04"
+_END = 22  # bytes of the last record, in front of the comment
+_END_MAGIC = b"PK\x05\x06"
+_SEE_ZIP64 = 0xFFFF
+_MOST = 1 << 28  # bytes of the index, that of some million members; and of all documents that are read
+_IS_ENCRYPTED, _HAS_DESCRIPTOR, _IS_UTF8 = 0x1, 0x8, 0x800
+
+
+class Archive:
+    """The members of a zip archive, by name.
+
+    Where several members have one name, it is the last that counts. A store may lie in the archive itself, or in the
+    one folder that it has.
+
+    Parameters
+    ----------
+    source
+        The archive; its index takes one request, where it has fewer than some thousand members.
+
+    Raises
+    ------
+    MalformedFileError
+        It is no zip archive, or damaged.
+    """
+
+    def __init__(self, source: Source, /) -> None:
+        self.source = source
+        url = source.location.url
+        try:
+            tail = _WithTail(source)
+            self._zip = zipfile.ZipFile(SourceFile(tail, block_size=0))
+        except MalformedFileError:
+            raise
+        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+            raise MalformedFileError(f"'{url}' is no zip archive: {error}; fetch it again", url=url) from error
+        listed = self._zip.infolist()
+        if any(max(x.header_offset, x.compress_size) > source.size or x.header_offset < 0 for x in listed):
+            raise MalformedFileError(f"'{url}' lists members beyond its end: it is damaged; fetch it again", url=url)
+        if (promised := self._count(tail)) not in (None, len(listed)):
+            raise MalformedFileError(
+                f"'{url}' lists {len(listed)} members, and its last record says {promised}: it is damaged; "
+                "fetch it again",
+                url=url,
+            )
+        self._ends = sorted({*(member.header_offset for member in listed), self._zip.start_dir})
+        self._members = {member.filename: member for member in listed if not member.is_dir()}
+        self._names = sorted(self._members)
+        self._location = replace(source.location, checksums=_checksums(listed))
+        folders = {name.partition("/")[0] for name in self._names}
+        is_in_folder = len(folders) == 1 and not folders & {*DOCUMENTS, ""}
+        self._root = f"{folders.pop()}/" if is_in_folder else ""
+        self._room = _MOST
+
+    def _count(self, tail: _WithTail) -> int | None:
+        """Return the number of members in the last record, or ``None`` where it is not there or has no room for it.
+
+        zipfile does not compare it: a length in the index that is wrong may hide all members behind it.
+        """
+        length = _END + len(self._zip.comment)
+        record = tail.read(tail.size - length, length)
+        count = int.from_bytes(record[10:12], "little")
+        return count if record.startswith(_END_MAGIC) and count != _SEE_ZIP64 else None
+
+    def document(self, key: str, /) -> bytes | None:
+        """Read a whole member, which may be compressed; ``None`` where there is none.
+
+        Raises
+        ------
+        MalformedFileError
+            It is damaged or encrypted, or it and those that were read before have more than 256 MiB.
+        """
+        member = self._members.get(self._root + key)
+        if member is None:
+            return None
+        what = f"'{member.filename}' in '{self.source.location.url}'"
+        self._room -= member.file_size
+        if self._room < 0:
+            raise MalformedFileError(
+                f"{what} has {member.file_size} bytes, and all metadata there more than {_MOST}: pack fewer "
+                "arrays into one archive, or unpack it"
+            )
+        try:
+            return self._zip.read(member)
+        except StorageError:
+            raise
+        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeError, EOFError, ValueError) as error:
+            raise MalformedFileError(f"{what} cannot be read: {error}; pack the store anew") from error
+        except MemoryError as error:  # of LZMA, which takes what its header says
+            raise MalformedFileError(
+                f"{what} cannot be read: it takes more memory than there is; pack the store anew"
+            ) from error
+
+    def folders(self, path: str, /) -> list[str]:
+        """List the folders in a folder."""
+        start, names = self._below(path)
+        return sorted({name for name, slash, _ in (x[len(start) :].partition("/") for x in names) if slash and name})
+
+    def below(self, path: str, /) -> MemberObjects:
+        """Give the members below an array.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            One of them is compressed or encrypted by zip.
+        """
+        start, names = self._below(path)
+        members = [self._members[name] for name in names if name.rpartition("/")[2] not in DOCUMENTS]
+        for member in members:
+            if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _IS_ENCRYPTED:
+                raise UnsupportedFeatureError(
+                    f"'{member.filename}' in '{self.source.location.url}' is compressed or encrypted by zip, so that "
+                    "its bytes are not those of a chunk: pack the store without compression (zip -0)",
+                    url=self.source.location.url,
+                    variable=path,
+                    feature="compressed member",
+                )
+        starts, is_header = self._starts(members)
+        return MemberObjects(
+            source=self.source,
+            location=self._location,
+            keys=tuple(member.filename[len(start) :] for member in members),
+            starts=starts,
+            lengths=np.array([member.compress_size for member in members], np.int64),
+            is_header=is_header,
+        )
+
+    def _below(self, path: str) -> tuple[str, list[str]]:
+        start = self._root + (f"{path}/" if path else "")
+        names = itertools.islice(self._names, bisect_left(self._names, start), None)
+        return start, list(itertools.takewhile(lambda name: name.startswith(start), names))
+
+    def _starts(self, members: Sequence[zipfile.ZipInfo]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Give where members begin, and which of these are places of their headers.
+
+        A header has an extra field of a length that the index does not tell. But where nothing is left between what the
+        index does tell and the next member, there is none.
+        """
+        starts, is_header = np.zeros(len(members), np.int64), np.zeros(len(members), np.bool_)
+        for i, member in enumerate(members):
+            name = member.orig_filename.encode("utf-8" if member.flag_bits & _IS_UTF8 else "cp437")
+            begin = member.header_offset + _HEADER + len(name)
+            following = bisect_right(self._ends, member.header_offset)
+            end = self._ends[following] if following < len(self._ends) else -1
+            is_header[i] = begin + member.compress_size != end or bool(member.flag_bits & _HAS_DESCRIPTOR)
+            starts[i] = member.header_offset if is_header[i] else begin
+        return starts, is_header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberObjects:
+    """The members below one array.
+
+    Parameters
+    ----------
+    source
+        The archive.
+    location
+        Of the archive, with the checksums of its members.
+    keys
+        Relative to the array.
+    starts
+        Where each member begins in the archive, or its header.
+    lengths
+        Of each member, in bytes.
+    is_header
+        Which of ``starts`` are those of headers.
+    """
+
+    source: Source
+    location: Location
+    keys: tuple[str, ...]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    is_header: NDArray[np.bool_]
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether there is a list: the index of the archive is one."""
+        return True
+
+    def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> Objects:
+        """Give the members; headers are read where that is needed.
+
+        Raises
+        ------
+        MalformedFileError
+            There is no header where the index says.
+        StorageError
+            It cannot be read.
+        """
+        starts, at = self.starts.copy(), np.flatnonzero(self.is_header)
+        headers = self.source.read_ranges(np.stack([starts[at], np.full(at.size, _HEADER)], 1))
+        for i, header in zip(at.tolist(), headers, strict=True):
+            if bytes(header[:4]) != _MAGIC:
+                url = self.source.location.url
+                raise MalformedFileError(
+                    f"'{url}' has no '{self.keys[i]}' where its index says: fetch it again", url=url
+                )
+            name, extra = np.frombuffer(header, "<u2", 2, 26).tolist()
+            starts[i] += _HEADER + name + extra
+        n = len(self.keys)
+        return Objects(
+            keys=self.keys,
+            rows=np.zeros(n, np.int64),
+            offsets=starts,
+            lengths=self.lengths,
+            locations=(self.location,) if n else (),
+        )
+
+
+def _checksums(members: Sequence[zipfile.ZipInfo]) -> MemberChecksums:
+    """Return the checksums of members that are stored as they are."""
+    stored = [x for x in members if x.compress_type == zipfile.ZIP_STORED and not x.flag_bits & _IS_ENCRYPTED]
+    stored.sort(key=lambda x: x.header_offset)
+    return MemberChecksums(
+        starts=np.array([x.header_offset for x in stored], np.int64),
+        lengths=np.array([x.compress_size for x in stored], np.int64),
+        crcs=np.array([x.CRC for x in stored], np.uint32),
+    )
+
+
+class _WithTail:
+    """A source whose end is at hand."""
+
+    def __init__(self, source: Source) -> None:
+        self.location: Location = source.location
+        self.size = source.size
+        self._source = source
+        self._start = max(0, source.size - _TAIL)
+        self._tail = source.read(self._start, source.size - self._start)
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        if length > _MOST:  # a file with holes has any number of bytes
+            url = self.location.url
+            raise MalformedFileError(
+                f"'{url}' has an index of {length} bytes, and at most {_MOST} are read: pack its arrays into several "
+                "archives, or unpack it",
+                url=url,
+            )
+        at = offset - self._start
+        return self._tail[at : at + length] if at >= 0 else self._source.read(offset, length)
+
+    def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
+        return [self.read(int(offset), int(length)) for offset, length in ranges]

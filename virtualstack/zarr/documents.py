@@ -1,0 +1,398 @@
+"""Arrays and groups as zarr v3 sees them: metadata documents, and which chunks are there in which form."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numcodecs.vlen import VLenUTF8
+from numpy.typing import NDArray
+from xarray.backends.zarr import FillValueCoder
+from zarr.dtype import NullTerminatedBytes, RawBytes, Struct, ZDType, parse_dtype
+from zarr.errors import UnknownCodecError
+from zarr.registry import get_codec_class
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import n_array_codecs, split_elementwise, stored_dtype
+from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, WriterError
+from virtualstack.manifests import (
+    EMPTY,
+    MISSING,
+    ChunkEncoding,
+    ChunkManifest,
+    ManifestArray,
+    ManifestGroup,
+    PlainArray,
+    unnamed_coordinates,
+    value_changing,
+)
+from virtualstack.reading.uniform import UniformArray
+from virtualstack.zarr.chunk_key_encoding import ManifestKeys
+from virtualstack.zarr.metadata.attributes import json_attributes
+
+__all__ = [
+    "ServedArray",
+    "attributes_document",
+    "codec_documents",
+    "decoded_document",
+    "dump_document",
+    "encode_chunk",
+    "fill_attribute",
+    "group_document",
+    "serve",
+    "stored_document",
+    "virtual_document",
+    "why_refused",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ServedArray:
+    """An array as zarr sees it.
+
+    Parameters
+    ----------
+    document
+        ``zarr.json``.
+    present
+        Which chunks are there; shape of the chunk grid.
+    plain
+        The form in which stored chunks are zarr's chunks, or ``None`` where they are served decoded.
+    uniform
+        The form in which chunks are decoded, or ``None`` where they are served as they are.
+    """
+
+    document: Mapping[str, Any]
+    present: NDArray[np.bool_]
+    plain: PlainArray | None = None
+    uniform: UniformArray | None = None
+
+
+def serve(array: ManifestArray, /, *, name: str, missing: Literal["fill", "raise"] = "fill") -> ServedArray:
+    """Find the form of an array for zarr: its chunks as they are stored where zarr understands them, else decoded.
+
+    Those of a manifest that is not in memory are served decoded, and all of them are said to be there: whether they
+    are is known when they are read.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Zarr has no data type for its values.
+    """
+    dtype, zdtype = _dtypes(array, name)
+    is_known = isinstance(array.manifest, ChunkManifest)
+    plain = PlainArray.of(array) if is_known else None
+    if isinstance(plain, PlainArray) and (codecs := _plain_codecs(plain, dtype)) is not None:
+        code = plain.manifest.entries["location"]
+        present = code != EMPTY if missing == "raise" else (code != EMPTY) & (code != MISSING)
+        return ServedArray(document=_document(array, zdtype, plain.chunks, codecs), present=present, plain=plain)
+    uniform = UniformArray.of(array)
+    return ServedArray(
+        document=_document(array, zdtype, uniform.chunks, _decoded_codecs(dtype)),
+        present=uniform.present(missing=missing) if is_known else np.broadcast_to(np.True_, uniform.grid.shape),
+        uniform=uniform,
+    )
+
+
+def decoded_document(
+    array: ManifestArray, /, *, name: str, chunks: tuple[int, ...], compressors: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Give ``zarr.json`` of an array whose chunks are those of :func:`encode_chunk`, compressed.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Zarr has no data type for its values.
+    """
+    dtype, zdtype = _dtypes(array, name)
+    return _document(array, zdtype, chunks, [*_decoded_codecs(dtype), *map(dict, compressors)])
+
+
+def virtual_document(array: ManifestArray, /, *, name: str) -> dict[str, Any]:
+    """Give ``zarr.json`` of an array whose chunks are not under keys of zarr; no entry of its manifest is looked at.
+
+    Chunks and codecs are those of the source where all chunks have them, as far as the tables tell, and the codecs are
+    zarr's or ours; else the chunks are those of :class:`~virtualstack.reading.uniform.UniformArray`.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Zarr has no data type for its values.
+    """
+    dtype, zdtype = _dtypes(array, name)
+    plain = PlainArray.of_tables(array)
+    codecs = _plain_codecs(plain, dtype) if plain is not None and _are_ours(plain.codecs()) else None
+    if plain is None or codecs is None:
+        document = _document(array, zdtype, UniformArray.of(array).chunks, _decoded_codecs(dtype))
+    else:
+        document = _document(array, zdtype, plain.chunks, codecs)
+    return {**document, "chunk_key_encoding": {"name": ManifestKeys.name}}
+
+
+def stored_document(
+    array: ManifestArray, /, *, name: str, chunks: tuple[int, ...], codecs: list[dict[str, Any]] | None
+) -> dict[str, Any]:
+    """Give ``zarr.json`` of an array whose chunks lie as they are stored under keys of zarr.
+
+    Parameters
+    ----------
+    array
+        Its entries are not looked at.
+    name
+        For messages.
+    chunks
+        In elements.
+    codecs
+        Of :func:`codec_documents`; ``None`` where there is no chunk.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Zarr has no data type for its values.
+    """
+    dtype, zdtype = _dtypes(array, name)
+    return _document(array, zdtype, chunks, _decoded_codecs(dtype) if codecs is None else codecs)
+
+
+def encode_chunk(values: NDArray[Any], /) -> bytes:
+    """Give a chunk as the ``bytes`` codec, or ``vlen-utf8``, writes it."""
+    if values.dtype.kind == "T":
+        return bytes(VLenUTF8().encode(values.astype(object)))
+    return np.ascontiguousarray(values, _packed(values.dtype).newbyteorder("<")).tobytes()
+
+
+def why_refused(array: ManifestArray, /, *, name: str) -> str | None:
+    """Say why zarr cannot have an array: no data type for its values, or no such name; ``None`` where it can."""
+    if name.rpartition("/")[2] == "zarr.json":
+        return f"variable '{name}' has the name of zarr's metadata: rename it, or read it with vds.virtual.open()"
+    if "\\" in name or name.rpartition("/")[2] in (".", ".."):
+        return f"variable '{name}' has a name that zarr takes for a path: rename it, or read it with vds.virtual.open()"
+    if _is_known(array.dtype):
+        return None
+    try:
+        _dtypes(array, name)
+    except UnsupportedFeatureError as error:
+        return str(error)
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _is_known(dtype: np.dtype[Any]) -> bool:
+    try:
+        _zarr_dtype(_packed(dtype), name="")
+    except UnsupportedFeatureError:
+        return False
+    return True
+
+
+def _dtypes(array: ManifestArray, name: str) -> tuple[np.dtype[Any], ZDType[Any, Any]]:
+    """Give the dtype of the values as zarr has it, as numpy's and as its own."""
+    dtype = _packed(array.dtype)
+    return dtype, _zarr_dtype(dtype, name=name)
+
+
+def _packed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Give a structured dtype without gaps between its fields; zarr has none."""
+    if dtype.names is None or dtype.fields is None:
+        return dtype
+    return np.dtype([(name, _packed(dtype.fields[name][0])) for name in dtype.names])
+
+
+def _zarr_dtype(dtype: np.dtype[Any], *, name: str) -> ZDType[Any, Any]:
+    try:
+        if dtype.kind == "V" and not dtype.itemsize:
+            raise ValueError("it has no bytes")
+        return parse_dtype(dtype, zarr_format=3)
+    except (ValueError, TypeError) as error:
+        raise UnsupportedFeatureError(
+            f"variable '{name}' has dtype '{dtype}', for which zarr has no data type: {error}. Read it with "
+            "vds.virtual.open()",
+            variable=name,
+            feature=str(dtype),
+        ) from error
+
+
+def _data_type(zdtype: ZDType[Any, Any]) -> Any:
+    """Write a data type; those that are not in the specification yet by hand, since zarr would warn."""
+    if isinstance(zdtype, NullTerminatedBytes):
+        return {"name": "null_terminated_bytes", "configuration": {"length_bytes": zdtype.length}}
+    if isinstance(zdtype, RawBytes):
+        return {"name": "raw_bytes", "configuration": {"length_bytes": zdtype.length}}
+    if isinstance(zdtype, Struct):
+        fields = [{"name": name, "data_type": _data_type(kind)} for name, kind in zdtype.fields]
+        return {"name": "struct", "configuration": {"fields": fields}}
+    return zdtype.to_json(zarr_format=3)
+
+
+def _bytes_codec(dtype: np.dtype[Any], endian: str) -> dict[str, Any]:
+    if dtype.newbyteorder("<") == dtype.newbyteorder(">"):
+        return {"name": "bytes"}
+    return {"name": "bytes", "configuration": {"endian": endian}}
+
+
+def _decoded_codecs(dtype: np.dtype[Any]) -> list[dict[str, Any]]:
+    """Give the codecs of :func:`encode_chunk`."""
+    return [{"name": "vlen-utf8"}] if dtype.kind == "T" else [_bytes_codec(dtype, "little")]
+
+
+def _are_ours(codecs: Sequence[Codec]) -> bool:
+    """Whether all codecs come with zarr or virtualstack: whoever opens the array has those."""
+    try:
+        return all(get_codec_class(x.name).__module__.partition(".")[0] in ("zarr", "virtualstack") for x in codecs)
+    except (UnknownCodecError, ImportError):
+        return False
+
+
+def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any]] | None:
+    """Give the codecs of zarr metadata, or ``None`` where zarr would not decode the chunks as `reading` does."""
+    if plain.encoding is None:
+        return _decoded_codecs(dtype)
+    return _codecs_of(plain.encoding, plain.chunks, plain.codecs(), dtype)
+
+
+def codec_documents(
+    encoding: ChunkEncoding, chunks: tuple[int, ...], order: tuple[int, ...] | None, /
+) -> list[dict[str, Any]] | None:
+    """Give the codecs of zarr metadata for chunks of an encoding, as :class:`PlainArray` describes them.
+
+    ``None`` where zarr would not decode them as they are decoded here.
+    """
+    codecs = encoding.codecs if order is None else (Codec.of("transpose", order=list(order)), *encoding.codecs)
+    stored = encoding.dtype
+    return _codecs_of(encoding, chunks, codecs, _packed(stored if stored.kind == "T" else stored.newbyteorder("=")))
+
+
+def _codecs_of(
+    encoding: ChunkEncoding, chunks: tuple[int, ...], codecs: tuple[Codec, ...], dtype: np.dtype[Any]
+) -> list[dict[str, Any]] | None:
+    stored = encoding.dtype
+    if dtype.kind != "T" and stored not in (dtype, dtype.newbyteorder(">")):
+        return None
+    if dtype.kind in "mM" and split_elementwise(codecs, stored).steps:
+        return None  # numbers beyond the edge of the array need not be dates, and zarr would decode them
+    try:
+        first = stored_dtype(codecs, stored, chunks)
+        n_first, is_listed = n_array_codecs(codecs, stored, chunks)
+        for codec in codecs:
+            get_codec_class(codec.name)
+    except (UnknownCodecError, UnsupportedFeatureError, MissingDependencyError):
+        return None  # decoding it ourselves tells what is missing, when it is read
+    if not _shuffles_as_in_zarr(codecs, encoding.size * first.itemsize):
+        return None
+    documents = [codec.to_json() for codec in codecs]
+    if not is_listed:
+        is_big = dtype.kind != "T" and first != first.newbyteorder("=")
+        documents.insert(n_first, _bytes_codec(first, "big" if is_big else "little"))
+    return documents
+
+
+def _shuffles_as_in_zarr(codecs: Sequence[Codec], nbytes: int) -> bool:
+    """Whether every shuffle has whole elements: HDF5's leaves the rest as it is, that of numcodecs raises."""
+    for codec in codecs:
+        if codec.name == "numcodecs.shuffle" and nbytes % int(codec.options().get("elementsize", 4)):
+            return False
+        if codec.name == "numcodecs.fletcher32":
+            nbytes += 4
+    return True
+
+
+def _document(
+    array: ManifestArray, zdtype: ZDType[Any, Any], chunks: tuple[int, ...], codecs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    fill = array.manifest.tables.fill
+    dtype = zdtype.to_native_dtype()
+    value = np.array(fill.value, array.dtype).astype(dtype)[()] if dtype.names else fill.value
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(array.shape),
+        "data_type": _data_type(zdtype),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": zdtype.to_json_scalar(value, zarr_format=3),
+        "codecs": codecs,
+        "attributes": attributes_document(array),
+        "storage_transformers": [],
+    }
+    if array.dimension_names is not None:
+        document["dimension_names"] = list(array.dimension_names)
+    return document
+
+
+def attributes_document(array: ManifestArray, /) -> dict[str, Any]:
+    """Give the attributes of an array; those that change values from its ``cf``."""
+    return _attributes({**array.attributes, **array.cf}, array.dtype)
+
+
+def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None) -> dict[str, Any]:
+    """Write attributes as xarray reads them from zarr v3; what JSON cannot hold becomes text."""
+    written: dict[str, Any] = {}
+    for name, value in attributes.items():
+        if name == "_FillValue" and dtype is not None:
+            if (coded := fill_attribute(value, dtype)) is not None:
+                written[name] = coded
+            continue
+        try:
+            written |= json_attributes({name: value}, variable="")
+        except WriterError:
+            written[name] = str(value)
+    return written
+
+
+def fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Write ``_FillValue`` as xarray does; ``None`` where xarray could not read it back, or it equals no value."""
+    array = np.asarray(value)
+    if array.size != 1:
+        return None
+    try:
+        scalar: Any = array.reshape(())[()]
+        coded = FillValueCoder.encode(int(scalar) if dtype.kind in "iu" else scalar, dtype)
+        decoded = FillValueCoder.decode(coded, dtype)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return coded if decoded == scalar or (decoded != decoded and scalar != scalar) else None
+
+
+def group_document(group: ManifestGroup, /) -> dict[str, Any]:
+    """Give ``zarr.json`` of a group; coordinates that no variable names are named as xarray does it."""
+    attributes = _attributes(group.attributes, None)
+    present = str(attributes.get("coordinates", "")).split()
+    if extra := [name for name in unnamed_coordinates(group) if " " not in name]:
+        attributes["coordinates"] = " ".join([*present, *(name for name in extra if name not in present)])
+    return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+
+
+def dump_document(document: Mapping[str, Any], /) -> bytes:
+    """Write a document as JSON that every parser takes: NaN and infinities among the attributes are text, as fills are.
+
+    Those that change values stay as they are, since as text they would change them in another way, and strict parsers
+    refuse the document; but a NaN in ``missing_value`` changes nothing, and is left out.
+    """
+    attributes = dict(document["attributes"])
+    if isinstance(missing := attributes.get("missing_value"), float | list):
+        kept = [x for x in (missing if isinstance(missing, list) else [missing]) if x == x]
+        attributes["missing_value"] = kept if isinstance(missing, list) else kept[0] if kept else None
+        if not kept:
+            del attributes["missing_value"]
+    try:
+        return json.dumps({**document, "attributes": attributes}, allow_nan=False).encode()
+    except ValueError:  # some are not finite
+        changing = value_changing(attributes)
+    written = {name: value if name in changing else _finite(value) for name, value in attributes.items()}
+    return json.dumps({**document, "attributes": written}).encode()
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case list():
+            return [_finite(x) for x in value]
+        case dict():
+            return {key: _finite(x) for key, x in value.items()}
+    return value

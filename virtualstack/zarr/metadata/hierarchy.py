@@ -1,0 +1,181 @@
+"""Zarr metadata by key, and chunks by array, as a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.manifests import Manifest, ManifestArray, ManifestGroup, Refusal
+from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.metadata.attributes import with_dtypes
+from virtualstack.zarr.metadata.version2 import is_nczarr, parse_zarr2
+from virtualstack.zarr.metadata.version3 import check_group, parse_zarr3
+
+__all__ = ["NAMELESS", "ReadChunks", "array_paths", "build_group"]
+
+type ReadChunks = Callable[[str, ArrayMetadata], tuple[Manifest, int]]
+"""Gives the chunks of the array at a path, and how many references lie outside of its grid."""
+
+_MOST_DEPTH = 200
+NAMELESS = "data"
+"""Name of a variable that is an array without a group around it."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A group under construction."""
+
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    arrays: dict[str, ManifestArray] = field(default_factory=dict)
+    groups: dict[str, _Node] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def at(self, path: str) -> _Node:
+        node = self
+        for part in filter(None, path.split("/")):
+            node = node.groups.setdefault(part, _Node())
+        return node
+
+
+def array_paths(metadata: Mapping[str, Any], /) -> list[str]:
+    """Name the arrays that zarr metadata of either version describes; the root is ``""``."""
+    paths = {_parent(key) for key in metadata if _leaf(key) == ".zarray"}
+    paths |= {_parent(key) for key, value in metadata.items() if _leaf(key) == "zarr.json" and _kind(value) == "array"}
+    return sorted(paths)
+
+
+def _parent(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def _kind(value: object) -> object:
+    return value.get("node_type") if isinstance(value, Mapping) else None
+
+
+def build_group(
+    metadata: Mapping[str, Any],
+    read: ReadChunks,
+    /,
+    *,
+    where: str,
+    url: str | None = None,
+    wanted: Callable[[str], bool] = lambda path: True,
+    masks_fill_value: bool = True,
+    refusals: Iterable[Refusal] = (),
+    rectilinear: bool = False,
+    sharded: bool = False,
+) -> ManifestGroup:
+    """Make the group that zarr metadata describes.
+
+    An array with a feature that has no form here becomes a refusal of its group.
+
+    Parameters
+    ----------
+    metadata
+        Parsed, by key.
+    read
+        Gives the chunks of an array.
+    where
+        The file, for messages.
+    url
+        Of the group.
+    wanted
+        Whether an array is looked at, by its path.
+    masks_fill_value
+        See :func:`~virtualstack.zarr.metadata.version2.parse_zarr2`.
+    refusals
+        Of the root, found by the caller.
+    rectilinear
+        Whether ``read`` places chunks on rectilinear grids.
+    sharded
+        Whether ``read`` looks chunks up in shards.
+
+    Raises
+    ------
+    MalformedFileError
+        Metadata or references contradict themselves.
+    """
+    root = _Node(refusals=list(refusals))
+    for key in metadata:
+        if key.count("/") > _MOST_DEPTH:
+            raise MalformedFileError(f"'{key[:100]}...' of '{where}' lies in more than {_MOST_DEPTH} groups")
+        if _leaf(key) == "zarr.json" and _kind(metadata[key]) not in ("array", "group"):
+            raise MalformedFileError(
+                f"'{key}' of '{where}' has node_type {_kind(metadata[key])!r}; 'array' or 'group' is asked for"
+            )
+    arrays = dict.fromkeys(array_paths(metadata))
+    for key in sorted(metadata):
+        path = _parent(key)
+        if path not in arrays and _leaf(key) in (".zgroup", ".zattrs", "zarr.json"):
+            if _leaf(key) == "zarr.json":
+                check_group(_object(metadata[key], f"{key}' of '{where}"), f"{key}' of '{where}")
+            attributes = metadata[key] if _leaf(key) == ".zattrs" else _group_attributes(metadata[key])
+            node = root.at(path)
+            given = _object(attributes, f"{key}' of '{where}")
+            node.attributes = {**node.attributes, **{x: value for x, value in given.items() if not is_nczarr(x)}}
+            if _leaf(key) != ".zattrs" and isinstance(metadata[key], Mapping):  # they come after it
+                node.attributes = with_dtypes(node.attributes, metadata[key])
+    for path in filter(wanted, arrays):
+        node, name = root.at(_parent(path)), _leaf(path) or NAMELESS
+        at = f"{path}' of '{where}"
+        try:
+            if not path and len(arrays) > 1:
+                raise UnsupportedFeatureError(
+                    f"'{where}' is an array with others below it", feature="array at the root"
+                )
+            described = _describe(path, metadata, at, masks_fill_value, rectilinear, sharded)
+            manifest, n_outside = read(path, described)
+        except UnsupportedFeatureError as error:
+            node.refusals.append(Refusal(path=f"/{path}", reason=str(error)))
+            continue
+        node.arrays[name] = described.array(manifest, path=path or NAMELESS)
+        if n_outside:
+            reason = f"{n_outside} references lie outside of its grid of {manifest.shape} chunks"
+            node.refusals.append(Refusal(path=f"/{path}", reason=reason, kind="noted"))
+    try:
+        return _finish(root, url)
+    except ManifestError as error:
+        raise MalformedFileError(f"'{where}' contradicts itself: {error}", url=url) from error
+
+
+def _describe(
+    path: str, metadata: Mapping[str, Any], at: str, masks_fill_value: bool, rectilinear: bool, sharded: bool
+) -> ArrayMetadata:
+    prefix = f"{path}/" if path else ""
+    if f"{prefix}.zarray" in metadata:
+        zarray, zattrs = metadata[f"{prefix}.zarray"], metadata.get(f"{prefix}.zattrs", {})
+        return parse_zarr2(_object(zarray, at), _object(zattrs, at), where=at, masks_fill_value=masks_fill_value)
+    return parse_zarr3(_object(metadata[f"{prefix}zarr.json"], at), where=at, rectilinear=rectilinear, sharded=sharded)
+
+
+def _object(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise MalformedFileError(f"'{where}' has metadata {value!r}; an object is asked for: write the references anew")
+    return value
+
+
+def _group_attributes(value: object) -> object:
+    return value.get("attributes", {}) if isinstance(value, Mapping) else value
+
+
+def _finish(node: _Node, url: str | None) -> ManifestGroup:
+    attributes = dict(node.attributes)
+    names = str(attributes.get("coordinates", "")).split()
+    if names and node.arrays.keys() >= set(names):
+        del attributes["coordinates"]  # as xarray reads it: it stands for no attribute of the source
+    for array in node.arrays.values():
+        names += str(array.attributes.get("coordinates", "")).split()
+    return ManifestGroup(
+        arrays=node.arrays,
+        groups={name: _finish(child, url) for name, child in node.groups.items()},
+        attributes=attributes,
+        coordinates=frozenset(names) & node.arrays.keys(),
+        refusals=tuple(node.refusals),
+        url=url,
+    )

@@ -1,0 +1,219 @@
+"""What absent chunks read as, where the target's fill value is taken for missing data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numcodecs
+import numpy as np
+
+from virtualstack.errors import ManifestError, WriterError
+from virtualstack.manifests import INLINE, Box, ChunkManifest, Fill, Manifest, PlainArray
+from virtualstack.manifests.manifest import Cells, Tables
+from virtualstack.zarr.metadata.version2_codecs import encode_zarr2
+
+__all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
+
+type FillBudget = int
+"""Bytes of fill chunks that a variable may put into the references."""
+
+_MAX_DECODED = 1 << 28
+_SAMPLE = 4096  # elements that show whether a chunk of any length holds a value
+
+
+def choose_fill(
+    own: Fill, attributes: Mapping[str, Any], dtype: np.dtype[Any], /, *, has_holes: bool
+) -> tuple[Fill | None, bool]:
+    """Choose ``fill_value`` of zarr v2 metadata, and whether holes must be written out.
+
+    xarray takes the ``fill_value`` of zarr v2 for the ``_FillValue`` attribute: it masks values that equal it. So it
+    can be set only where that is what the source says, or changes nothing:
+
+    ===================== ================ =========================== ===========
+    ``_FillValue`` is     holes            ``fill_value``              holes
+    ===================== ================ =========================== ===========
+    F                     none             F
+    F                     read as F        F                           left out
+    F                     read as D        null (F stays an attribute) written out
+    not there             none             null
+    not there             read as NaN      NaN                         left out
+    not there             read as D        D if ``missing_value`` is D left out
+    not there             read as D        null                        written out
+    ===================== ================ =========================== ===========
+
+    Null means that absent chunks have no defined value.
+
+    Parameters
+    ----------
+    own
+        What all holes read as.
+    attributes
+        As the target will have them.
+    dtype
+        Native dtype of the values.
+    has_holes
+        Whether there are any.
+
+    Returns
+    -------
+    tuple
+        The fill value, ``None`` for null; and whether holes must be written out.
+    """
+    if "_FillValue" in attributes:
+        declared = _exact(attributes["_FillValue"], dtype)
+        if declared is not None and (not has_holes or declared == own):
+            return declared, False
+        return None, has_holes
+    if not has_holes:
+        return None, False
+    if dtype.kind == "f" and math.isnan(own.value):
+        return own, False
+    missing = [_exact(x, dtype) for x in np.ravel(attributes.get("missing_value", ()))]
+    return (own, False) if own in missing else (None, True)
+
+
+def _exact(value: Any, dtype: np.dtype[Any]) -> Fill | None:
+    """Give the value as a fill of the dtype, or ``None`` where it has no exact place in it."""
+    if isinstance(value, (list, np.ndarray)):
+        items = np.ravel(np.asarray(value))
+        if items.size != 1:
+            return None
+        value = items[0]
+    if dtype.kind == "T":
+        return Fill.of(value, dtype) if isinstance(value, str) else None
+    try:
+        with np.errstate(all="ignore"):
+            fill = Fill.of(value, dtype)
+        is_nan = fill.value != fill.value and value != value
+        return fill if dtype.kind not in "iufcb" or is_nan or fill.value == value else None
+    except (ManifestError, TypeError):
+        return None
+
+
+def encode_fill_chunk(
+    plain: PlainArray,
+    stored: np.dtype[Any],
+    filters: Sequence[Mapping[str, Any]] | None,
+    compressor: Mapping[str, Any] | None,
+    /,
+    *,
+    variable: str,
+) -> bytes:
+    """Give the stored bytes of a chunk full of the fill value; decoded again to see that they hold it.
+
+    Raises
+    ------
+    WriterError
+        A codec cannot encode, or the chunk is larger than 256 MiB.
+    """
+    size, value = math.prod(plain.chunks), plain.manifest.fill.value
+    configs = [dict(config) for config in (*(filters or ()), *([compressor] if compressor else ()))]
+    if size * stored.itemsize > _MAX_DECODED:
+        raise _refuse(variable, f"one such chunk has {size * stored.itemsize} bytes, more than {_MAX_DECODED}")
+    chunk = np.full(size, value, object if stored.kind == "T" else stored)
+    try:
+        encoded = encode_zarr2(chunk, filters, compressor)
+        back: Any = encoded
+        for config in reversed(configs):
+            back = numcodecs.get_codec(dict(config)).decode(back)
+    except (ValueError, TypeError, NotImplementedError, RuntimeError, AttributeError, ImportError) as error:
+        names = " + ".join(config["id"] for config in configs)
+        raise _refuse(variable, f"'{names}' does not encode such a chunk: {error}") from error
+    is_same = (
+        list(back) == list(chunk) if chunk.dtype == object else np.ascontiguousarray(back).tobytes() == chunk.tobytes()
+    )
+    if not is_same:
+        raise _refuse(variable, f"{[config['id'] for config in configs]} do not give the fill value back")
+    return encoded
+
+
+def can_hold_fill(
+    plain: PlainArray,
+    stored: np.dtype[Any],
+    filters: Sequence[Mapping[str, Any]] | None,
+    compressor: Mapping[str, Any] | None,
+    /,
+) -> bool:
+    """Tell whether there are stored bytes of a chunk full of the fill value; tried with a short one."""
+    size = math.prod(plain.chunks)
+    if size * stored.itemsize > _MAX_DECODED:
+        return False
+    try:
+        encode_fill_chunk(replace(plain, chunks=(min(size, _SAMPLE),)), stored, filters, compressor, variable="")
+    except WriterError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _InlinedHoles:
+    """A manifest that is not in memory, with its holes filled by one INLINE chunk."""
+
+    base: Manifest
+    chunk: bytes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.base.shape
+
+    @property
+    def url(self) -> str | None:
+        return self.base.url
+
+    @property
+    def tables(self) -> Tables:
+        return self.base.tables
+
+    def read(self, box: Box, /) -> ChunkManifest:
+        return _inlined(self.base.read(box), self.chunk)
+
+    def pick(self, cells: Cells, /) -> ChunkManifest:
+        return _inlined(self.base.pick(cells), self.chunk)
+
+    def summary(self) -> None:
+        return None
+
+
+def inline_holes(manifest: Manifest, chunk: bytes, /) -> Manifest:
+    """Give the manifest with all holes filled by one INLINE chunk, which stands in the heap once."""
+    if not isinstance(manifest, ChunkManifest):
+        return _InlinedHoles(manifest, chunk)
+    return _inlined(manifest, chunk)
+
+
+def _inlined(manifest: ChunkManifest, chunk: bytes) -> ChunkManifest:
+    entries = manifest.entries.copy()
+    holes = manifest.holes
+    entries["location"][holes] = INLINE
+    entries["encoding"][holes] = 0
+    entries["offset"][holes] = len(manifest.inline)
+    entries["length"][holes] = len(chunk)
+    return replace(manifest, entries=entries, inline=manifest.inline + chunk)
+
+
+def check_budget(n_holes: int, n_copies: int, nbytes: int, budget: FillBudget, /, *, variable: str) -> None:
+    """Raise :class:`~virtualstack.errors.WriterError` where copies of a fill chunk of ``nbytes`` exceed it."""
+    nbytes *= n_copies
+    if nbytes > budget:
+        others = ", or write parquet references, which hold equal chunks once" if n_copies > 1 else ""
+        raise _refuse(
+            variable,
+            f"its {n_holes} take {nbytes} bytes, more than {budget}",
+            f"Allow fill_budget={nbytes}{others}",
+        )
+
+
+def _refuse(
+    variable: str,
+    reason: str,
+    remedy: str = "Leave the variable out, or give its values by vds.virtual.open() or ManifestStore",
+) -> WriterError:
+    return WriterError(
+        f"variable '{variable}' has absent chunks whose fill value is no '_FillValue', and kerchunk references would "
+        f"mask it: such chunks must be written out, but {reason}. {remedy}",
+        variable=variable,
+        feature="absent chunks",
+    )

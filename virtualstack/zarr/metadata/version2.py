@@ -1,0 +1,294 @@
+"""Arrays and groups as zarr v2 metadata, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import MalformedFileError, WriterError
+from virtualstack.manifests import (
+    ChunkManifest,
+    Manifest,
+    ManifestArray,
+    ManifestGroup,
+    PlainArray,
+    unnamed_coordinates,
+)
+from virtualstack.zarr.metadata.array import ArrayMetadata, lengths_of, ordered_encoding
+from virtualstack.zarr.metadata.attributes import (
+    extra_of,
+    json_attributes,
+    restore_cf,
+    with_dtypes,
+)
+from virtualstack.zarr.metadata.holes import (
+    FillBudget,
+    can_hold_fill,
+    check_budget,
+    choose_fill,
+    encode_fill_chunk,
+    inline_holes,
+)
+from virtualstack.zarr.metadata.version2_codecs import codecs_from_zarr2, codecs_to_zarr2
+from virtualstack.zarr.metadata.version2_values import dtype_from_zarr2, dtype_to_zarr2, fill_from_zarr2, fill_to_zarr2
+
+__all__ = [
+    "DIMENSIONS",
+    "Zarr2Hierarchy",
+    "group_attributes",
+    "hierarchy_of",
+    "is_nczarr",
+    "parse_zarr2",
+    "takes_holes",
+    "takes_holes_of",
+]
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""Attribute that holds the names of dimensions, as xarray writes it to zarr v2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zarr2Hierarchy:
+    """A group as zarr v2 has it.
+
+    Parameters
+    ----------
+    metadata
+        JSON values by key, such as ``"science/wind/.zarray"``.
+    manifests
+        Chunks of each array by its path; all of one encoding.
+    """
+
+    metadata: Mapping[str, Mapping[str, Any]]
+    manifests: Mapping[str, Manifest]
+
+
+def hierarchy_of(
+    group: ManifestGroup, /, *, fill_budget: FillBudget = 1 << 24, shares_chunks: bool = False
+) -> Zarr2Hierarchy:
+    """Describe a group, and all below it, by zarr v2 metadata.
+
+    Declared dimensions that no array has, and refusals, have no place in zarr and are left out.
+
+    Parameters
+    ----------
+    group
+        All its arrays must be plain; those whose manifest is not in memory are best counted
+        (:meth:`~virtualstack.manifests.ManifestArray.counted`), or it is read as a whole to see that.
+    fill_budget
+        Bytes of fill chunks that a variable may take where its absent chunks must be written out.
+    shares_chunks
+        Whether the serialised form holds equal inline chunks once.
+
+    Raises
+    ------
+    WriterError
+        zarr v2 cannot express an array, naming it and the feature.
+    """
+    metadata: dict[str, Mapping[str, Any]] = {}
+    manifests: dict[str, Manifest] = {}
+    for path, node in group.walk():
+        prefix = f"{path[1:]}/" if path else ""
+        metadata[f"{prefix}.zgroup"] = {"zarr_format": 2} | extra_of(node.attributes)
+        metadata[f"{prefix}.zattrs"] = group_attributes(node, path or "/")
+        for name, array in node.arrays.items():
+            key = prefix + name
+            _check_name(name, key)
+            zarray, zattrs, manifests[key] = _array(array, key, fill_budget, shares_chunks)
+            metadata[f"{key}/.zarray"], metadata[f"{key}/.zattrs"] = zarray, zattrs
+        for name in node.groups:
+            _check_name(name, prefix + name)
+    return Zarr2Hierarchy(metadata=metadata, manifests=manifests)
+
+
+def _check_name(name: str, key: str) -> None:
+    if name in ("", ".", "..") or "/" in name or "\\" in name or name.startswith(".z"):
+        raise WriterError(
+            f"'{name}' cannot be a name in zarr: names have no '/' or '\\', are not empty, '.' or '..', and do not "
+            "begin with '.z'; rename the variable",
+            variable=key,
+            feature="name",
+        )
+
+
+def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
+    """Give the attributes of a group as JSON values; they name coordinates that nothing else names.
+
+    Raises
+    ------
+    WriterError
+        One has no JSON form.
+    """
+    attributes = json_attributes(group.attributes, variable=path)
+    extra = unnamed_coordinates(group)
+    if extra and all(" " not in name for name in extra):
+        # CF has no such attribute of groups, but xarray writes and reads it for coordinates that no variable names.
+        attributes["coordinates"] = " ".join([*str(attributes.get("coordinates", "")).split(), *extra])
+    return attributes
+
+
+def takes_holes(array: ManifestArray, /) -> bool:
+    """Tell whether the holes of a plain array can be left out, or written out in its encoding; reads nothing."""
+    plain = PlainArray.of(array)
+    return isinstance(plain, str) or takes_holes_of(array, plain)
+
+
+def takes_holes_of(array: ManifestArray, plain: PlainArray, /) -> bool:
+    """Tell the same of an array whose plain form is known."""
+    if not plain.n_holes:
+        return True
+    try:
+        stored, filters, compressor = _stored_form(array, plain, "")
+        raw = restore_cf(array.attributes, array.cf, variable="")
+        _, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=True)
+    except WriterError:  # for another reason, which `hierarchy_of` says
+        return True
+    return not is_written_out or can_hold_fill(plain, stored, filters, compressor)
+
+
+def _array(
+    array: ManifestArray, variable: str, fill_budget: FillBudget, shares_chunks: bool
+) -> tuple[dict[str, Any], dict[str, Any], Manifest]:
+    plain = PlainArray.of(array)
+    if isinstance(plain, str):
+        raise WriterError(
+            f"variable '{variable}' cannot be written as kerchunk references: {plain}. "
+            "vds.virtual.open() gives its values; leave the variable out, or join only files that are stored alike",
+            variable=variable,
+            feature=plain,
+        )
+    stored, filters, compressor = _stored_form(array, plain, variable)
+    raw = restore_cf(array.attributes, array.cf, variable=variable)
+    extra = extra_of(raw, array.dtype)
+    fill, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=plain.n_holes > 0)
+    if fill is not None:
+        raw.pop("_FillValue", None)
+    attributes = json_attributes(raw, variable=variable)
+    attributes[DIMENSIONS] = list(array.dimension_names or ())
+    manifest = plain.manifest if isinstance(array.manifest, ChunkManifest) else array.manifest
+    if is_written_out:
+        chunk = encode_fill_chunk(plain, stored, filters, compressor, variable=variable)
+        n_copies = 1 if shares_chunks else plain.n_holes
+        check_budget(plain.n_holes, n_copies, len(chunk), fill_budget, variable=variable)
+        manifest = inline_holes(manifest, chunk)
+    zarray = {
+        "zarr_format": 2,
+        "shape": list(array.shape),
+        "chunks": list(plain.chunks),
+        "dtype": dtype_to_zarr2(stored, variable=variable),
+        "order": _order(plain, variable),
+        "compressor": compressor,
+        "filters": filters,
+        "fill_value": None if fill is None else fill_to_zarr2(fill, stored),
+        "dimension_separator": ".",
+    }
+    return zarray | extra, attributes, manifest  # readers of zarr v2 ignore keys that they do not know
+
+
+def _stored_form(
+    array: ManifestArray, plain: PlainArray, variable: str
+) -> tuple[np.dtype[Any], list[dict[str, Any]] | None, dict[str, Any] | None]:
+    """Give the dtype of stored chunks, their filters and compressor."""
+    stored = array.dtype if plain.encoding is None else plain.encoding.dtype
+    codecs = plain.encoding.codecs if plain.encoding else (Codec("vlen-utf8"),) if stored.kind == "T" else ()
+    if stored.kind == "T" and not codecs:
+        raise WriterError(
+            f"variable '{variable}' has strings, but no codec that makes bytes of them ('vlen-utf8')",
+            variable=variable,
+            feature=str(stored),
+        )
+    return stored, *codecs_to_zarr2(codecs, variable=variable)
+
+
+def _order(plain: PlainArray, variable: str) -> str:
+    if plain.order is None:
+        return "C"
+    # Axes of one element a chunk may stand anywhere.
+    order = [axis for axis in plain.order if plain.chunks[axis] > 1]
+    if order == sorted(order, reverse=True):
+        return "F"
+    raise WriterError(
+        f"variable '{variable}' has chunks stored with axes in the order {plain.order}; zarr v2 metadata knows C and "
+        "Fortran order only. Transpose the variable to the order of its file, or use vds.virtual.open()",
+        variable=variable,
+        feature="transpose",
+    )
+
+
+def parse_zarr2(
+    zarray: Mapping[str, Any], zattrs: Mapping[str, Any], /, *, where: str, masks_fill_value: bool = True
+) -> ArrayMetadata:
+    """Read ``.zarray`` and ``.zattrs``.
+
+    Parameters
+    ----------
+    zarray, zattrs
+        As parsed.
+    where
+        File and array, for messages.
+    masks_fill_value
+        Whether a ``fill_value`` also is the attribute ``_FillValue``, as xarray reads zarr v2.
+
+    Raises
+    ------
+    MalformedFileError
+        Something is not as zarr v2 asks.
+    UnsupportedFeatureError
+        A dtype that has no form here.
+    """
+    if zarray.get("zarr_format", 2) != 2:
+        raise MalformedFileError(f"'{where}' has zarr_format {zarray['zarr_format']!r} in .zarray; 2 is asked for")
+    shape, chunks = (
+        lengths_of(zarray, "shape", least=0, where=where),
+        lengths_of(zarray, "chunks", least=1, where=where),
+    )
+    order, separator = zarray.get("order", "C"), zarray.get("dimension_separator", ".")
+    if len(shape) != len(chunks) or order not in ("C", "F") or separator not in (".", "/"):
+        raise MalformedFileError(
+            f"'{where}' has shape {shape}, chunks {chunks}, order {order!r} and separator {separator!r}: as many "
+            "chunks as axes, order 'C' or 'F', and '.' or '/' are asked for"
+        )
+    codecs = codecs_from_zarr2(zarray.get("filters"), zarray.get("compressor"), where=where, chunks=chunks)
+    dtype = dtype_from_zarr2(zarray.get("dtype"), codecs, where=where)
+    fill = fill_from_zarr2(zarray.get("fill_value"), dtype, where=where)
+    attributes = {name: value for name, value in zattrs.items() if name != DIMENSIONS and not is_nczarr(name)}
+    if masks_fill_value and zarray.get("fill_value") is not None:
+        attributes["_FillValue"] = fill.value
+    attributes = with_dtypes(attributes, zarray)
+    reverse = tuple(range(len(shape)))[::-1] if order == "F" and len(shape) > 1 else None
+    return ArrayMetadata(
+        shape=shape,
+        chunks=chunks,
+        encoding=ordered_encoding(dtype, chunks, codecs, reverse),
+        fill=fill,
+        dimension_names=_dimension_names(zattrs.get(DIMENSIONS, _nczarr_names(zarray, zattrs)), len(shape), where),
+        attributes=attributes,
+        separator=separator,
+    )
+
+
+def is_nczarr(name: str, /) -> bool:
+    """Tell whether an attribute, or key of ``.zarray``, is what netCDF's own zarr (NCZarr) keeps its model in."""
+    return name.lower().startswith("_nczarr") or name == "_NCProperties"
+
+
+def _nczarr_names(zarray: Mapping[str, Any], zattrs: Mapping[str, Any]) -> list[str] | None:
+    """Give the names of dimensions as NCZarr has them: paths such as ``"/group/x"``; keys differ between versions."""
+    for key, value in (*zarray.items(), *zattrs.items()):
+        if is_nczarr(key) and isinstance(value, Mapping):
+            for references in (value.get("dimrefs"), value.get("dimension_references")):
+                if isinstance(references, list) and all(isinstance(x, str) for x in references):
+                    return [x.rpartition("/")[2] for x in references]
+    return None
+
+
+def _dimension_names(value: object, ndim: int, where: str) -> tuple[str | None, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != ndim or not all(isinstance(name, str | None) for name in value):
+        raise MalformedFileError(f"'{where}' has {DIMENSIONS} {value!r}; {ndim} names are asked for")
+    return tuple(value)

@@ -1,0 +1,326 @@
+"""zarr v3 metadata of an array, as it stands in references; reading only."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from zarr.dtype import data_type_registry
+
+from virtualstack.codecs.metadata import Codec
+from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
+from virtualstack.manifests import Fill
+from virtualstack.zarr.metadata.array import ArrayMetadata, check_itemsize, lengths_of, ordered_encoding
+from virtualstack.zarr.metadata.attributes import with_dtypes
+from virtualstack.zarr.metadata.shards import Shards
+
+__all__ = ["check_group", "parse_zarr3"]
+
+
+_MOST_EDGES = 1 << 26
+"""Chunks along one axis of a rectilinear grid: few bytes may say any number of them."""
+
+_SHARDING = "sharding_indexed"
+
+_MEMBERS = frozenset(
+    (
+        *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs"),
+        *("attributes", "dimension_names", "storage_transformers"),
+    )
+)
+"""Members of ``zarr.json`` that the specification has."""
+
+_GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidated_metadata"))
+
+_MOST_SHAPES = 1 << 12
+"""Chunk shapes of one array."""
+
+
+def parse_zarr3(
+    data: Mapping[str, Any], /, *, where: str, rectilinear: bool = False, sharded: bool = False
+) -> ArrayMetadata:
+    """Read ``zarr.json`` of an array.
+
+    Parameters
+    ----------
+    data
+        As parsed.
+    where
+        File and array, for messages.
+    rectilinear
+        Whether the caller places chunks on a rectilinear grid.
+    sharded
+        Whether the caller looks chunks up in shards.
+
+    Raises
+    ------
+    MalformedFileError
+        Something is not as zarr v3 asks.
+    UnsupportedFeatureError
+        Sharding, or a grid that is not regular, where the caller does not take it; a data type without a form here.
+    """
+    _check_members(data, where)
+    shape = lengths_of(data, "shape", least=0, where=where)
+    grid = _named(data.get("chunk_grid"), "chunk_grid", where)
+    if grid[0] != "regular" and not (rectilinear and grid[0] == "rectilinear"):
+        raise _unsupported(where, f"chunk grid '{grid[0]}'")
+    edges = None if grid[0] == "regular" else _edges(grid[1], shape, where)
+    if edges is None:
+        chunks = lengths_of(grid[1], "chunk_shape", least=1, where=where)
+    else:
+        chunks = tuple(int(x.max(initial=1)) for x in edges)
+    if len(shape) != len(chunks):
+        raise MalformedFileError(
+            f"'{where}' has shape {shape} and chunks {chunks}; as many chunks as axes are asked for"
+        )
+    native, fill = _dtype_and_fill(data, where)
+    listed = _listed(data.get("codecs"), where)
+    shards = None
+    if sharded and len(listed) == 1 and listed[0][0] == _SHARDING:
+        chunks, listed, shards = _shards(listed[0][1], shape, chunks, edges, where)
+        edges = None
+    dtype, codecs, order = _codecs(listed, native, len(shape), where)
+    prefix, separator = _keys(data, where)
+    return ArrayMetadata(
+        shape=shape,
+        chunks=chunks,
+        encoding=ordered_encoding(dtype, chunks, codecs, order),
+        fill=fill,
+        dimension_names=_names(data.get("dimension_names"), len(shape), where),
+        attributes=with_dtypes(_attributes(_object(data.get("attributes"), where), native, where), data),
+        key_prefix=prefix,
+        separator=separator,
+        edges=edges,
+        order=None if edges is None else order,
+        shards=shards,
+    )
+
+
+def _check_members(data: Mapping[str, Any], where: str) -> None:
+    """Refuse what changes how the array is read, and is not known here."""
+    if data.get("zarr_format", 3) != 3:
+        raise MalformedFileError(f"'{where}' has zarr_format {data['zarr_format']!r} in zarr.json; 3 is asked for")
+    if data.get("storage_transformers"):
+        raise _unsupported(where, f"storage transformers {str(data['storage_transformers'])[:100]}")
+    _refuse_unknown(data, _MEMBERS, where)
+
+
+def check_group(data: Mapping[str, Any], where: str, /) -> None:
+    """Refuse ``zarr.json`` of a group with members that the specification does not have, as zarr does.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        There is one, which does not say that it need not be understood.
+    """
+    _refuse_unknown(data, _GROUP_MEMBERS, where)
+
+
+def _refuse_unknown(data: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    for name in data.keys() - known:
+        if not isinstance(data[name], Mapping) or data[name].get("must_understand") is not False:
+            raise _unsupported(where, f"member '{name}' in its metadata, without \"must_understand\": false")
+
+
+def _object(attributes: object, where: str) -> Mapping[str, Any]:
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise MalformedFileError(f"'{where}' has attributes {str(attributes)[:100]}; an object is asked for")
+    return attributes or {}
+
+
+def _shards(
+    options: Mapping[str, Any],
+    shape: tuple[int, ...],
+    outer: tuple[int, ...],
+    edges: tuple[NDArray[np.int64], ...] | None,
+    where: str,
+) -> tuple[tuple[int, ...], list[tuple[str, dict[str, Any]]], Shards]:
+    """Read the configuration of ``sharding_indexed``: lengths of chunks in shards, their codecs, and the shards."""
+    chunks = lengths_of(options, "chunk_shape", least=1, where=where)
+    counts = [-(-n // length) for n, length in zip(shape, outer, strict=True)]
+    if edges is None and max(counts, default=0) > _MOST_EDGES:
+        raise _unsupported(where, f"grid of more than {_MOST_EDGES} shards along one axis")
+    if edges is None:
+        edges = tuple(np.full(count, length, np.int64) for count, length in zip(counts, outer, strict=True))
+    if len(chunks) != len(shape) or any((x % n).any() for x, n in zip(edges, chunks, strict=True)):
+        raise MalformedFileError(
+            f"'{where}' has shards of {outer} with chunks of {chunks}; lengths that divide those are asked for"
+        )
+    names = [(name, config.get("endian")) for name, config in _listed(options.get("index_codecs"), where)]
+    if names[:1] != [("bytes", "little")] or names[1:] not in ([], [("crc32c", None)]):
+        raise _unsupported(where, f"index of shards with the codecs {options.get('index_codecs')!r}")
+    location = options.get("index_location", "end")
+    if location not in ("start", "end"):
+        raise MalformedFileError(f"'{where}' has index_location {location!r}; 'start' or 'end' is asked for")
+    shards = Shards(
+        edges=tuple(_within(x, length) // n for x, length, n in zip(edges, shape, chunks, strict=True)),
+        grid=tuple(-(-length // n) for length, n in zip(shape, chunks, strict=True)),
+        is_index_first=location == "start",
+        is_checked=len(names) == 2,
+    )
+    return chunks, _listed(options.get("codecs"), where), shards
+
+
+def _within(edges: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Leave out what begins beyond the end of an axis."""
+    return edges[: int(np.searchsorted(np.cumsum(edges), length)) + 1] if length else edges[:0]
+
+
+def _edges(grid: Mapping[str, Any], shape: Sequence[int], where: str) -> tuple[NDArray[np.int64], ...]:
+    """Read the chunk lengths of a rectilinear grid, one array an axis."""
+    listed = grid.get("chunk_shapes")
+    if grid.get("kind") != "inline" or not isinstance(listed, list) or len(listed) != len(shape):
+        raise MalformedFileError(
+            f"'{where}' has a rectilinear grid of kind {grid.get('kind')!r} with chunk_shapes {str(listed)[:100]}; "
+            f"kind 'inline' and {len(shape)} items are asked for"
+        )
+    edges = tuple(_axis_edges(item, length, where) for item, length in zip(listed, shape, strict=True))
+    if math.prod(np.unique(x).size for x in edges) > _MOST_SHAPES:
+        raise _unsupported(where, f"grid of chunks in more than {_MOST_SHAPES} shapes")
+    return edges
+
+
+def _axis_edges(item: object, length: int, where: str) -> NDArray[np.int64]:
+    runs: list[tuple[int, int]] = []
+    if _is_count(item):
+        runs.append((item, -(-length // item)))
+    elif isinstance(item, list):
+        for part in item:
+            if _is_count(part):
+                runs.append((part, 1))
+            elif isinstance(part, list) and len(part) == 2 and all(map(_is_count, part)):
+                runs.append((part[0], part[1]))
+    n_items = len(item) if isinstance(item, list) else 1
+    if not item or len(runs) != n_items or sum(n * count for n, count in runs) < length:
+        raise MalformedFileError(
+            f"'{where}' has chunk lengths {str(item)[:100]} along an axis of {length} elements; whole numbers, or "
+            "pairs of length and count, that reach its end are asked for"
+        )
+    if sum(count for _, count in runs) > _MOST_EDGES:
+        raise _unsupported(where, f"rectilinear grid of more than {_MOST_EDGES} chunks along one axis")
+    return np.repeat(*np.array(runs, np.int64).T)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << 63
+
+
+def _named(value: object, what: str, where: str) -> tuple[str, dict[str, Any]]:
+    """Give name and configuration of an extension point, such as a codec."""
+    if isinstance(value, str):
+        return value, {}
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return value["name"], dict(value.get("configuration") or {})
+    raise MalformedFileError(f"'{where}' has {what} {value!r}; a name, or an object with a name, is asked for")
+
+
+def _unsupported(where: str, feature: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"'{where}' has the {feature}, which has no form in references here; load it from its source", feature=feature
+    )
+
+
+def _dtype_and_fill(data: Mapping[str, Any], where: str) -> tuple[np.dtype[Any], Fill]:
+    spec = data.get("data_type")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # zarr warns of data types that are not in the specification yet
+            kind = data_type_registry.match_json(cast(Any, spec), zarr_format=3)
+            dtype: np.dtype[Any] = kind.to_native_dtype()
+            check_itemsize(dtype, where=where)
+            value = kind.from_json_scalar(data.get("fill_value"), zarr_format=3)
+        if dtype.hasobject and dtype.kind != "T":
+            raise _unsupported(where, f"data type {spec!r}")
+        return dtype.newbyteorder("=") if dtype.kind != "T" else dtype, Fill.of(value, dtype)
+    except (ValueError, TypeError, KeyError, OverflowError, ManifestError) as error:
+        raise MalformedFileError(
+            f"'{where}' has data type {spec!r} and fill value {data.get('fill_value')!r}: {error}"
+        ) from error
+
+
+def _listed(listed: object, where: str) -> list[tuple[str, dict[str, Any]]]:
+    """Give names and configurations of codecs."""
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        raise MalformedFileError(f"'{where}' has codecs {listed!r}; a list is asked for")
+    return [_named(value, "codec", where) for value in listed]
+
+
+def _codecs(
+    listed: Sequence[tuple[str, dict[str, Any]]], native: np.dtype[Any], ndim: int, where: str
+) -> tuple[np.dtype[Any], tuple[Codec, ...], tuple[int, ...] | None]:
+    dtype, order, codecs = native, None, []
+    for position, (name, options) in enumerate(listed):
+        if name == _SHARDING:
+            raise _unsupported(where, f"codec '{_SHARDING}'")
+        if name == "bytes":
+            if options.get("endian") not in (None, "little", "big"):
+                raise MalformedFileError(f"'{where}' has endian {options['endian']!r}; 'little' or 'big' is asked for")
+            if native.kind != "T" and options.get("endian") == "big":
+                dtype = native.newbyteorder(">")
+        elif name == "transpose" and position == 0:
+            order = _transpose(options.get("order"), ndim, where)
+        else:
+            codecs.append(Codec.of(name, **options))
+    return dtype, tuple(codecs), order
+
+
+def _transpose(order: object, ndim: int, where: str) -> tuple[int, ...]:
+    if not isinstance(order, list) or sorted(order) != list(range(ndim)):
+        raise MalformedFileError(f"'{where}' has transpose order {order!r}, which is no permutation of {ndim} axes")
+    return tuple(order)
+
+
+def _keys(data: Mapping[str, Any], where: str) -> tuple[str, str]:
+    name, options = _named(data.get("chunk_key_encoding") or "default", "chunk_key_encoding", where)
+    separator = options.get("separator", "/" if name == "default" else ".")
+    if name not in ("default", "v2") or separator not in (".", "/"):
+        raise _unsupported(where, f"chunk key encoding '{name}' with separator {separator!r}")
+    return (f"c{separator}" if name == "default" else ""), separator
+
+
+def _names(value: object, ndim: int, where: str) -> tuple[str | None, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != ndim or not all(isinstance(x, str | None) for x in value):
+        raise MalformedFileError(f"'{where}' has dimension_names {value!r}; {ndim} names, or null, are asked for")
+    return tuple(value)
+
+
+def _attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str) -> dict[str, Any]:
+    """Give attributes with ``_FillValue`` as a value: xarray writes it to zarr v3 as base64 of a double."""
+    value = attributes.get("_FillValue")
+    if isinstance(value, int) and dtype.kind in "iu":
+        return {**attributes, "_FillValue": _typed(value, dtype)}
+    if value is None or not isinstance(value, (str, list)) or dtype.kind not in "fcS":
+        return dict(attributes)
+    try:
+        if dtype.kind == "S":
+            decoded: Any = base64.b64decode(cast(str, value), validate=True)
+        else:
+            parts = [_double(x) for x in (value if isinstance(value, list) else [value])]
+            decoded = complex(*parts) if dtype.kind == "c" else parts[0]
+    except (binascii.Error, struct.error, TypeError, ValueError, IndexError) as error:
+        raise MalformedFileError(f"'{where}' has _FillValue {value!r}, which is no base64 of a double") from error
+    return {**attributes, "_FillValue": decoded if dtype.kind == "S" else _typed(decoded, dtype)}
+
+
+def _typed(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Give a number in the dtype of the values, where it has a place there."""
+    try:
+        with np.errstate(all="ignore"):
+            typed = dtype.type(value)
+    except OverflowError:
+        return value
+    return typed if typed == value or value != value else value
+
+
+def _double(text: str) -> float:
+    number = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}.get(text)
+    return float(struct.unpack("<d", base64.b64decode(text, validate=True))[0]) if number is None else number

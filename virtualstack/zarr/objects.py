@@ -1,0 +1,207 @@
+"""The chunks of a zarr array, as objects of a store are found to hold them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from virtualstack.errors import MalformedFileError, ReaderError
+from virtualstack.location import Location
+from virtualstack.manifests import ENTRY, FIRST, ChunkManifest
+from virtualstack.manifests.manifest import check_count
+from virtualstack.storage import Storage
+from virtualstack.storage.concurrently import concurrently
+from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.metadata.chunk_keys import cells_of_keys
+
+__all__ = ["Members", "ObjectChunks", "Objects"]
+
+_FEW = 64  # requests side by side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objects:
+    """Objects below one array; columns of equal length.
+
+    Parameters
+    ----------
+    keys
+        Relative to the array; also of what is no chunk.
+    rows
+        Row of ``locations``.
+    offsets, lengths
+        Of the object at its location, in bytes.
+    locations
+        Files.
+    """
+
+    keys: Sequence[str]
+    rows: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    locations: Sequence[Location]
+
+
+class Members(Protocol):
+    """Says which objects are below one array; it pickles, and is used from many threads."""
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether there is a list of them; else each is asked for."""
+
+    def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> Objects:
+        """Look them up.
+
+        Parameters
+        ----------
+        metadata
+            Of the array.
+        cells
+            Where there is no list: those of the grid of objects, in C order, that are asked for; all by default.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectChunks:
+    """The chunks of one array, in one page.
+
+    Where there is no list of objects, and there may be more than a few, that page is empty: entries are completed, with
+    what a request for each of their objects tells.
+
+    Parameters
+    ----------
+    members
+        Objects below the array.
+    path
+        Of the array.
+    metadata
+        Of the array.
+    storage
+        How shards are reached.
+    where
+        URL of the store.
+    """
+
+    members: Members
+    path: str
+    metadata: ArrayMetadata
+    storage: Storage
+    where: str
+
+    def read(self, page: int, /) -> ChunkManifest:
+        """Look chunks up: those without an object are EMPTY.
+
+        Raises
+        ------
+        MalformedFileError
+            A shard is damaged.
+        StorageError
+            What there is cannot be listed or read.
+        """
+        n_cells = math.prod(self.metadata.grid.shape)
+        if self._is_asked:
+            return self._manifest(np.broadcast_to(np.zeros((), ENTRY), n_cells), ())
+        check_count(n_cells, self.where)
+        cells, found, locations = self._look_up(None)
+        entries = np.zeros(n_cells, ENTRY)
+        entries[cells] = found
+        return self._manifest(entries, locations)
+
+    def complete(self, entries: ChunkManifest, rows: NDArray[np.int64], /) -> ChunkManifest:
+        """Ask for the objects of some cells, where the page does not have them; errors are those of :meth:`read`."""
+        if not self._is_asked:
+            return entries
+        wanted, which = np.unique(rows, return_inverse=True)
+        shards = self.metadata.shards
+        cells, found, locations = self._look_up(wanted if shards is None else np.unique(shards.holding(wanted)))
+        at = np.minimum(np.searchsorted(wanted, cells), wanted.size - 1)
+        is_wanted = wanted[at] == cells  # of a shard, other chunks are found, too
+        table = np.zeros(wanted.size, ENTRY)
+        table[at[is_wanted]] = found[is_wanted]
+        return self._manifest(table[which].reshape(rows.shape), locations)
+
+    @property
+    def _is_asked(self) -> bool:
+        return math.prod(self.metadata.object_grid) > _FEW and not self.members.is_listed
+
+    def _look_up(self, objects: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[Any], Sequence[Location]]:
+        """Give the cells of chunks that there are, their entries, and the locations that these name."""
+        metadata, where = self.metadata, f"{self.path}' of '{self.where}"
+        try:
+            found = self.members.find(metadata, objects)
+            cells, at = _chunk_cells(found.keys, metadata, where)
+            rows, offsets, lengths = found.rows[at], found.offsets[at], found.lengths[at]
+            if metadata.shards is not None and at.size:
+                ranges = metadata.shards.index_ranges(cells, lengths, where=where)
+                ranges[:, 0] += offsets
+                indexes = self._indexes(found.locations, rows, ranges)
+                cells, shard, inner, lengths = metadata.shards.places(cells, lengths, indexes, where=where)
+                rows, offsets = rows[shard], offsets[shard] + inner
+        except ReaderError as error:
+            error.url = error.url or self.where
+            raise
+        entries = np.zeros(cells.size, ENTRY)
+        entries["location"], entries["offset"], entries["length"] = rows + FIRST, offsets, lengths
+        entries["encoding"] = metadata.encoding_rows().flat[cells]
+        return cells, entries, found.locations
+
+    def _manifest(self, entries: NDArray[Any], locations: Sequence[Location]) -> ChunkManifest:
+        return ChunkManifest(
+            entries=entries,
+            fills=(self.metadata.fill,),
+            encodings=self.metadata.encodings(),
+            locations=tuple(locations),
+        )
+
+    def _indexes(
+        self,
+        locations: Sequence[Location],
+        rows: NDArray[np.int64],
+        ranges: NDArray[np.int64],
+    ) -> list[bytes | memoryview]:
+        """Read the indexes of shards."""
+        order = np.argsort(rows, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(rows[order])) + 1)
+
+        def read(group: NDArray[np.int64]) -> list[bytes | memoryview]:
+            location = locations[int(rows[group[0]])]
+            return self.storage.source(location.url, expected=location).read_ranges(ranges[group])
+
+        indexes: list[bytes | memoryview] = [b""] * rows.size
+        urls = [locations[int(rows[group[0]])].url for group in groups]
+        for group, parts in zip(groups, concurrently(read, groups, urls), strict=True):
+            for i, part in zip(group.tolist(), parts, strict=True):
+                indexes[i] = part
+        return indexes
+
+
+def _chunk_cells(
+    keys: Sequence[str], metadata: ArrayMetadata, where: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give the cells that keys name, and their rows; keys that are no chunk of the grid are left out, as zarr does."""
+    names = pa.array(keys, pa.large_string())
+    at = np.flatnonzero(pc.match_substring_regex(names, _expression(metadata)).to_numpy(zero_copy_only=False))
+    try:
+        cells = cells_of_keys(names.take(pa.array(at)), "", metadata, where=where)
+    except MalformedFileError:  # a number of 2^63 or more: names no chunk either
+        short = [i for i in at.tolist() if max(map(len, re.findall("[0-9]+", keys[i])), default=0) < 19]
+        at = np.array(short, np.int64)
+        cells = cells_of_keys(names.take(pa.array(at)), "", metadata, where=where)
+    inside = cells >= 0
+    return cells[inside], at[inside]
+
+
+def _expression(metadata: ArrayMetadata) -> str:
+    number, ndim = "(0|[1-9][0-9]*)", len(metadata.shape)
+    prefix, separator = re.escape(metadata.key_prefix), re.escape(metadata.separator)
+    if not ndim:
+        return f"^{re.escape(metadata.key_prefix.rstrip(metadata.separator) or '0')}$"
+    return f"^{prefix}{separator.join([number] * ndim)}$"

@@ -1,0 +1,211 @@
+"""Zarr stores of version 2 and 3 become groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from virtualstack.errors import MalformedFileError, ReaderError, SourceNotFoundError, StorageError
+from virtualstack.formats.base import ReadOptions
+from virtualstack.manifests import Manifest, ManifestGroup
+from virtualstack.storage import Storage
+from virtualstack.storage.concurrently import concurrently
+from virtualstack.storage.source import DirectoryError
+from virtualstack.storage.target import UnlistableError
+from virtualstack.zarr.archive import Archive
+from virtualstack.zarr.folder import Folder
+from virtualstack.zarr.metadata.array import ArrayMetadata
+from virtualstack.zarr.metadata.hierarchy import build_group
+from virtualstack.zarr.metadata.json_text import parse_json
+from virtualstack.zarr.metadata.one_page import one_page
+from virtualstack.zarr.objects import Members, ObjectChunks
+
+__all__ = ["Zarr"]
+
+_ZIP = ".zip"
+_ZIP_MAGIC = b"PK\x03\x04", b"PK\x05\x06"
+_MOST_DEPTH = 64
+_MOST_NODES = 100_000
+_MANIFEST_KEYS = "virtualstack.manifest"
+
+
+class _Store(Protocol):
+    """What a store is kept in."""
+
+    def document(self, key: str, /) -> bytes | None: ...
+
+    def folders(self, path: str, /) -> Sequence[str]: ...
+
+    def below(self, path: str, /) -> Members: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zarr:
+    """Reads a zarr store of version 2 or 3, in a folder or in a zip archive whose members are not compressed.
+
+    The chunks of a variable, and the indexes of its shards, are looked up when they are asked for: chunks in shards are
+    chunks here. Web servers have no lists: chunks, or shards, are asked for one by one, and all of them at once only
+    where an array has few.
+
+    Parameters
+    ----------
+    consolidated
+        Whether metadata are those that were consolidated. ``None``: where there are such.
+    masks_fill_value
+        Whether the ``fill_value`` of zarr v2 metadata also is the attribute ``_FillValue``, so that equal values are
+        missing: xarray reads it so.
+    """
+
+    name: ClassVar[str] = "zarr"
+
+    consolidated: bool | None = None
+    masks_fill_value: bool = True
+
+    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        """Describe a store; chunks are not looked up.
+
+        Raises
+        ------
+        SourceNotFoundError
+            There is no store.
+        MalformedFileError
+            It is no store, or its metadata contradict themselves.
+        StorageError
+            It cannot be had; or a web server has it, and its metadata are not consolidated.
+        """
+        url = url.rstrip("/")
+        try:
+            return self._read(url, storage, options)
+        except ReaderError as error:
+            error.url = error.url or url
+            raise
+
+    def _read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        store: _Store = Folder(url=url, storage=storage)
+        metadata = {} if url.endswith(_ZIP) else self._metadata(store, url)
+        if not metadata:
+            store = _archive(url, storage)
+            metadata = self._metadata(store, url)
+        if not metadata:
+            raise MalformedFileError(f"'{url}' is a zip archive without a zarr store in it: unpack it first", url=url)
+        _refuse_manifest_store(metadata, url)
+        lasting = Storage(storage.given, storage.remembered)  # without what is kept for this one reading
+
+        def read(path: str, described: ArrayMetadata) -> tuple[Manifest, int]:
+            members = store.below(path)
+            if isinstance(members, Folder):
+                members = Folder(url=members.url, storage=lasting)
+            chunks = ObjectChunks(members=members, path=path, metadata=described, storage=lasting, where=url)
+            return one_page(chunks, described, path=path, where=url), 0
+
+        return build_group(
+            metadata,
+            read,
+            where=url,
+            url=url,
+            wanted=options.wants,
+            masks_fill_value=self.masks_fill_value,
+            rectilinear=True,
+            sharded=True,
+        )
+
+    def _metadata(self, store: _Store, url: str) -> dict[str, Any]:
+        """Give metadata, parsed, by key; none where there is no store."""
+        root = _document(store, "zarr.json", url)
+        consolidated: object
+        if root is not None:
+            found = {"zarr.json": root}
+            consolidated = root.get("consolidated_metadata")
+        else:
+            found = {}
+            consolidated = None if self.consolidated is False else _document(store, ".zmetadata", url)
+        if isinstance(consolidated, Mapping) and self.consolidated is not False:
+            if "record_size" in consolidated:
+                raise MalformedFileError(f"'{url}' is a set of kerchunk references: reader='kerchunk'", url=url)
+            entries = consolidated.get("metadata")
+            if not isinstance(entries, Mapping):
+                raise MalformedFileError(f"'{url}' has consolidated metadata without 'metadata': consolidate it anew")
+            if root is None:
+                return dict(entries)
+            return {**{f"{path}/zarr.json": value for path, value in entries.items() if path}, **found}
+        if self.consolidated:
+            raise MalformedFileError(f"'{url}' has no consolidated metadata: open it with consolidated=None")
+        try:
+            _walk(store, url, "", found, iter(range(_MOST_NODES)), is_v3=root is not None)
+        except UnlistableError as error:
+            raise StorageError(
+                f"'{url}' is on a web server, which has no list of what is in a group, and its metadata are not "
+                "consolidated: consolidate them (zarr.consolidate_metadata), or open its arrays one by one",
+                url=url,
+            ) from error
+        return found
+
+
+def _archive(url: str, storage: Storage) -> Archive:
+    try:
+        source = storage.source(url)
+    except DirectoryError as error:
+        raise SourceNotFoundError(
+            f"'{url}' is no zarr store: it has no 'zarr.json', '.zgroup', '.zarray' or '.zmetadata'; check the URL",
+            url=url,
+        ) from error
+    if source.read(0, min(4, source.size)) not in _ZIP_MAGIC:
+        raise MalformedFileError(f"'{url}' is neither a folder that is a zarr store, nor a zip archive of one", url=url)
+    return Archive(source)
+
+
+def _walk(store: _Store, url: str, path: str, found: dict[str, Any], budget: Iterator[int], *, is_v3: bool) -> None:
+    """Find the metadata of a node, unless it is there, and of all below it; each takes one of a budget."""
+    if path.count("/") >= _MOST_DEPTH:
+        raise MalformedFileError(f"'{url}' has groups in more than {_MOST_DEPTH} levels, perhaps by a link: '{path}'")
+    if next(budget, None) is None:
+        raise MalformedFileError(
+            f"'{url}' has more than {_MOST_NODES} groups and arrays, perhaps by links: '{path[:200]}'; consolidate its "
+            "metadata, or open its groups one by one"
+        )
+    prefix = f"{path}/" if path else ""
+    if is_v3:
+        document = found.get(f"{prefix}zarr.json") or _document(store, f"{prefix}zarr.json", url)
+        if document is None:
+            return
+        found[f"{prefix}zarr.json"] = document
+        is_group = document.get("node_type") != "array"
+    else:
+        array = _document(store, f"{prefix}.zarray", url)
+        group = None if array is not None else _document(store, f"{prefix}.zgroup", url)
+        if array is None and group is None:
+            return
+        is_group = array is None
+        found[f"{prefix}{'.zgroup' if is_group else '.zarray'}"] = group if array is None else array
+        attributes = _document(store, f"{prefix}.zattrs", url)
+        if attributes is not None:
+            found[f"{prefix}.zattrs"] = attributes
+    if not is_group:
+        return
+    below = [prefix + name for name in store.folders(path)]
+    parts: list[dict[str, Any]] = [{} for _ in below]
+
+    def walk(item: tuple[str, dict[str, Any]]) -> None:
+        _walk(store, url, item[0], item[1], budget, is_v3=is_v3)
+
+    list(concurrently(walk, list(zip(below, parts, strict=True)), [url]))
+    for part in parts:
+        found.update(part)
+
+
+def _document(store: _Store, key: str, url: str) -> dict[str, Any] | None:
+    data = store.document(key)
+    if data is None:
+        return None
+    value = parse_json(data, where=f"{key}' of '{url}")  # orjson refuses NaN, and rounds numbers from 2^64
+    if not isinstance(value, dict):
+        raise MalformedFileError(f"'{key}' of '{url}' is {str(value)[:100]}; an object is asked for")
+    return value
+
+
+def _refuse_manifest_store(metadata: Mapping[str, Any], url: str) -> None:
+    for document in metadata.values():
+        keys = document.get("chunk_key_encoding") if isinstance(document, Mapping) else None
+        if isinstance(keys, Mapping) and keys.get("name") == _MANIFEST_KEYS:
+            raise MalformedFileError(f"'{url}' is a manifest store of virtualstack: reader='manifest_store'", url=url)

@@ -1,0 +1,127 @@
+"""Values to the stored bytes of one chunk: the inverse of decoding, and checked by it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.cast import CAST, cast_dtypes
+from virtualstack.codecs.cf import Packing, packing_of
+from virtualstack.codecs.cf_times import line_of
+from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.pipeline import CodecError, Elementwise, decode, split_elementwise
+from virtualstack.manifests import ChunkEncoding
+from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2, encode_zarr2
+
+__all__ = ["can_encode", "encode_chunk"]
+
+_NANOSECONDS = {
+    "days": 86_400_000_000_000,
+    "hours": 3_600_000_000_000,
+    "minutes": 60_000_000_000,
+    "seconds": 1_000_000_000,
+    "milliseconds": 1_000_000,
+    "microseconds": 1_000,
+    "nanoseconds": 1,
+}
+
+
+_REFUSALS = CodecError, ValueError, TypeError, NotImplementedError, RuntimeError, AttributeError, ImportError
+
+
+def encode_chunk(values: NDArray[np.generic], encoding: ChunkEncoding, /) -> bytes:
+    """Give the bytes that decode to the values, bit by bit; they are decoded again to see that they do.
+
+    Parameters
+    ----------
+    values
+        A whole chunk in native byte order, its axes in the order of storage, of as many elements as ``encoding.shape``.
+    encoding
+        Codecs that cast or unpack each value stand in front; packed numbers are found for the values.
+
+    Raises
+    ------
+    CodecError
+        A codec has no encoder or loses something, or there is no packed number for a value.
+    """
+    values = np.ascontiguousarray(values).reshape(encoding.shape)
+    try:
+        front = split_elementwise(encoding.codecs, encoding.dtype)
+        stored = _stored_numbers(values, encoding.codecs[: len(encoding.codecs) - len(front.codecs)])
+        raw = _encoded(stored, front)
+        back = decode(raw, encoding.codecs, encoding.dtype, encoding.shape)
+    except _REFUSALS as error:
+        raise CodecError(f"values cannot be stored as {_names(encoding)}: {error}") from error
+    if not _are_same(values, back):
+        raise CodecError(f"values cannot be stored as {_names(encoding)}: they would read back as others")
+    return raw
+
+
+def can_encode(encoding: ChunkEncoding, /) -> bool:
+    """Tell whether all codecs have an encoder: some are only read."""
+    try:
+        front = split_elementwise(encoding.codecs, encoding.dtype)
+        _encoded(np.zeros(1, front.stored), front)
+    except _REFUSALS:
+        return False
+    return True
+
+
+def _encoded(stored: NDArray[np.generic], front: Elementwise) -> bytes:
+    filters, compressor = codecs_to_zarr2(front.codecs, variable="")
+    values = stored.astype(object if front.stored.kind == "T" else front.stored).reshape(-1)
+    return encode_zarr2(values, filters, compressor)
+
+
+def _names(encoding: ChunkEncoding) -> str:
+    return " + ".join(codec.name for codec in encoding.codecs) or "uncompressed"
+
+
+def _are_same(values: NDArray[np.generic], back: NDArray[np.generic]) -> bool:
+    if values.dtype.kind == "T":
+        return bool(np.array_equal(values, back))
+    return back.astype(values.dtype).tobytes() == values.tobytes()
+
+
+def _stored_numbers(values: NDArray[np.generic], codecs: tuple[Codec, ...]) -> NDArray[np.generic]:
+    """Undo the codecs that make each value of one stored number."""
+    for codec in codecs:
+        dtypes = cast_dtypes(codec) if codec.name == CAST else None
+        with np.errstate(all="ignore"):
+            values = _packed(values, packing_of(codec)) if dtypes is None else values.astype(dtypes[0])
+    return values
+
+
+def _packed(values: NDArray[np.generic], packing: Packing) -> NDArray[np.generic]:
+    """Find the numbers nearest to those that decode to the values; whether they do is seen by decoding."""
+    stored = packing.stored.newbyteorder("=")
+    numbers, missing = _numbers(values, packing)
+    if packing.offset is not None:
+        numbers = numbers - packing.offset
+    if packing.scale is not None:
+        numbers = numbers / packing.scale
+    if stored.kind in "iu":
+        whole = np.rint(numbers) if numbers.dtype.kind == "f" else numbers
+        found = whole.astype(packing.unsigned or stored).view(stored)
+    else:
+        found = numbers.astype(stored)
+    declared = [x for key in ("_FillValue", "missing_value") for x in np.ravel(packing.attributes.get(key, ()))]
+    if declared:
+        found = np.where(missing, np.asarray(declared[0]).astype(stored), found)
+    return found
+
+
+def _numbers(values: NDArray[np.generic], packing: Packing) -> tuple[NDArray[np.generic], NDArray[np.bool_]]:
+    """Give values as numbers in their units, and which are missing."""
+    if packing.dtype.kind not in "mM":
+        return values.astype(np.float64) if values.dtype.kind == "f" else values, values != values
+    origin, step = 0, _NANOSECONDS.get(str(packing.units), 1)
+    if packing.dtype.kind == "M":
+        line = line_of(str(packing.units), packing.calendar)
+        if line is None:
+            raise ValueError(f"dates in '{packing.units}' have no numbers that are sure")
+        origin, step = line
+    resolution = "M8[ns]" if packing.dtype.kind == "M" else "m8[ns]"
+    nanoseconds = values.astype(resolution).view(np.int64) - origin
+    units, rest = np.divmod(nanoseconds, step)
+    return units + rest / step if rest.any() else units, np.isnat(values)

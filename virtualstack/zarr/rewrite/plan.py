@@ -1,0 +1,426 @@
+"""Which chunks of an array a target takes as they lie, and which must be encoded anew, counted before any is read.
+
+Knows no format: a target says which encodings it has a form for. Its chunks are equal (a regular grid), with one
+encoding, whole from their first element on, and absent ones have one fill value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.codecs.cf import CF
+from virtualstack.codecs.metadata import Codec, decoding_part
+from virtualstack.codecs.pipeline import CodecError, split_elementwise
+from virtualstack.manifests import (
+    INLINE,
+    ChunkAxis,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    repack,
+)
+from virtualstack.manifests.plain import longest_cells, match_axes
+from virtualstack.manifests.rows import distinct_rows
+from virtualstack.zarr.rewrite.encode import can_encode, encode_chunk
+from virtualstack.zarr.rewrite.matching import count_overlaps, match_chunks
+from virtualstack.zarr.rewrite.split import split_uncompressed
+
+__all__ = ["RewritePlan", "Takes", "plan_anew", "plan_rewrite"]
+
+type Takes = Callable[[ChunkEncoding, tuple[int, ...], tuple[int, ...] | None], bool]
+"""Whether a target has a form for an encoding, given the chunk shape on array axes, and the order of storage if not C.
+
+What unpacks values by CF attributes is left out of the encoding: targets have attributes for it.
+"""
+
+type TakesHoles = Callable[[ManifestArray], bool]
+"""Whether a target can express the holes of an array with one encoding: left out, or as chunks of that encoding."""
+
+_CANDIDATES = 8
+_MOST_CELLS = 64
+"""Chunks that a target may have, as a multiple of the array's cells: a tiny odd chunk is no measure for all."""
+_LARGEST = 64 << 20
+_MOST_PARTS = 1 << 20
+"""Chunks that very large ones are cut into: few bytes may say that there are more than memory has places for."""
+_MARGIN = 1.1, 64
+"""What an estimate may be too small by: a part of it, and bytes of each chunk for headers and checksums."""
+_OVERHEAD = 1.01, 600
+"""What no compressor adds more than: a part of what it is given, and bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RewritePlan:
+    """The form of an array that costs least.
+
+    Parameters
+    ----------
+    array
+        That was planned.
+    takes
+        What the target can express.
+    grid
+        Of the target's chunks; regular.
+    chunks
+        Shape of the target's chunks in elements; may exceed the array.
+    order
+        Of axes in a stored chunk, or ``None`` for C order.
+    manifest
+        Chunks that stay, and holes, over the target's grid, with one encoding at most.
+    encoding
+        Of all chunks.
+    cells
+        Chunks of the target that must be encoded anew: flat indexes, ascending.
+    n_missing
+        Parts of MISSING chunks that these show.
+    stored
+        Bytes that the variable has stored now.
+    nbytes
+        Bytes that they will take, about: as many as chunks that stay, or as what they show takes now, whichever is
+        more; exact where chunks are uncompressed.
+    enough
+        The same, but chunks that are compressed in another way now count as uncompressed.
+    is_sure
+        Whether the encoding holds any values: they need not be packed, or cast, as others are.
+    """
+
+    array: ManifestArray
+    takes: Takes
+    grid: ChunkGrid
+    chunks: tuple[int, ...]
+    order: tuple[int, ...] | None
+    manifest: ChunkManifest
+    encoding: ChunkEncoding
+    cells: NDArray[np.int64]
+    n_missing: int
+    stored: int
+    nbytes: int = 0
+    enough: int = 0
+    is_sure: bool = True
+
+    @property
+    def n_chunks(self) -> int:
+        """Chunks of the target's grid."""
+        return math.prod(self.grid.shape)
+
+    @property
+    def n_elements(self) -> int:
+        """Elements that are encoded anew."""
+        return len(self.cells) * math.prod(self.chunks)
+
+    def part(self, nbytes: int, /) -> str:
+        """Write bytes as a budget is given, rounded up: as a part of the stored ones, ``"0.3%"``, if there are any."""
+        percent = 100 * nbytes / self.stored if self.stored else 0.0
+        if not percent:
+            return f"{nbytes} B"
+        unit = 10.0 ** (math.floor(math.log10(percent)) - 1)
+        return f"{math.ceil(percent / unit * (1 - 1e-12)) * unit:.10g}%"
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes that one encoded chunk takes at the most; unknown for strings, and then what it takes on average."""
+        front = split_elementwise(self.encoding.codecs, self.encoding.dtype)
+        if front.stored.kind == "T":
+            return -(-self.nbytes // max(len(self.cells), 1))
+        decoded = self.encoding.size * front.stored.itemsize
+        return math.ceil(decoded * _OVERHEAD[0]) + _OVERHEAD[1] if front.codecs else decoded
+
+    def budget(self) -> str:
+        """Write a budget that does: somewhat more than was planned, where that is an estimate."""
+        part, each = _MARGIN
+        enough = math.ceil(self.enough * part) + each * len(self.cells)
+        return self.part(max(min(enough, self.most_bytes * len(self.cells)), self.nbytes))
+
+    def remedy(self) -> str:
+        """Say which budget does, and which one is sure to where the values may not fit."""
+        said = f"allow rewrite='{self.budget()}'"
+        if self.is_sure:
+            return said
+        said += ", if the packing or dtype of the others holds their values"
+        anew = plan_anew(self.array, takes=self.takes)
+        return said if anew is None else f"{said}, else rewrite='{anew.budget()}' to encode {anew} anew"
+
+    def __str__(self) -> str:
+        part = f"{self.part(self.nbytes)} of " if self.stored else ""
+        return (
+            f"{len(self.cells):,} of {self.n_chunks:,} chunks (about {self.nbytes:,} bytes, {part}{self.stored:,} "
+            "stored ones)"
+        )
+
+
+def plan_rewrite(array: ManifestArray, /, *, takes: Takes, takes_holes: TakesHoles) -> RewritePlan:
+    """Find the form of an array that costs least: as its chunks are, or with uncompressed ones cut into smaller ones.
+
+    Reads nothing; see :func:`_cheapest`.
+
+    Parameters
+    ----------
+    array
+        Any virtual array; best after :func:`~virtualstack.manifests.repack`.
+    takes, takes_holes
+        What the target can express.
+    """
+    array = _compact(array)
+    plan = _cheapest(array, takes, takes_holes)
+    if len(plan.cells) and (split := split_uncompressed(array)) is not None:
+        plan = min(plan, _cheapest(_compact(split), takes, takes_holes), key=lambda x: x.n_elements)
+    return _estimated(plan)
+
+
+def plan_anew(array: ManifestArray, /, *, takes: Takes) -> RewritePlan | None:
+    """Plan to encode all chunks as their values are, unpacked; ``None`` where that cannot be done."""
+    plan = _anew(_compact(array), takes)
+    if plan.n_missing or not takes(plan.encoding, plan.chunks, plan.order):
+        return None
+    return _estimated(plan)
+
+
+def _compact(array: ManifestArray) -> ManifestArray:
+    return replace(array, manifest=array.in_memory().compact())
+
+
+def _cheapest(array: ManifestArray, takes: Takes, takes_holes: TakesHoles) -> RewritePlan:
+    """Choose chunk shape, encoding and fill value so that the fewest elements are encoded anew.
+
+    The chunk shapes and encodings that occur are tried, the most frequent ones first; where a target takes none of
+    them, or the stored chunks are much longer than what the array shows of them, all are encoded by zlib.
+    """
+    manifest = array.in_memory()
+    holes = manifest.holes
+    most_cells = _MOST_CELLS * max(manifest.entries.size, 1024)
+    counts = np.bincount(manifest.entries["encoding"][~holes], minlength=len(manifest.encodings))
+    longest = longest_cells(manifest, array.grid)
+    best: RewritePlan | None = None
+    seen: set[tuple[Any, ...]] = set()
+    for row in np.argsort(-counts, kind="stable").tolist():
+        if len(seen) == _CANDIDATES or (best is not None and not len(best.cells)):
+            break
+        encoding = manifest.encodings[row]
+        match = match_axes(encoding, longest[row].tolist())
+        if match is None:
+            continue
+        chunks, order = match
+        if math.prod(-(-n // c) for n, c in zip(array.shape, chunks, strict=True)) > most_cells:
+            continue
+        plain = _without_packing(encoding)
+        is_packed = plain is not encoding
+        if not (is_packed or _native(encoding.dtype) == array.dtype) or not takes(plain, chunks, order):
+            continue
+        encoding = encoding.with_strides(step if n > 1 else 0 for step, n in zip(encoding.strides, chunks, strict=True))
+        compatible = np.array([_is_alike(x, encoding, chunks) for x in manifest.encodings], np.bool_)
+        key = (chunks, order, compatible.tobytes())
+        if key in seen:
+            continue
+        seen.add(key)
+        plan = _plan(array, manifest, takes, encoding, chunks, order, compatible)
+        if (len(plan.cells) and not can_encode(plan.encoding)) or not _is_sound(plan, is_packed, takes_holes):
+            continue
+        if best is None or plan.n_elements < best.n_elements:
+            best = plan
+    if best is not None and best.n_elements <= math.prod(array.shape):
+        return best
+    anew = _anew(array, takes)
+    if best is None or (anew.n_elements < best.n_elements and takes(anew.encoding, anew.chunks, None)):
+        return anew
+    return best
+
+
+def _is_sound(plan: RewritePlan, is_packed: bool, takes_holes: TakesHoles) -> bool:
+    """Whether the packing can become attributes (holes read as what some number unpacks to), and holes have a form.
+
+    Those in chunks that are encoded anew need a place in the encoding, too.
+    """
+    if not all(_has_place(fill, plan.encoding) for fill in _fills_anew(plan)):
+        return False
+    entries = plan.manifest.entries.copy()
+    entries.reshape(-1)["location"][plan.cells] = INLINE
+    manifest = replace(plan.manifest, entries=entries)
+    if not is_packed and not manifest.holes.any():
+        return True
+    made = repack(replace(plan.array, manifest=manifest, grid=plan.grid))
+    return all(x is _without_packing(x) for x in made.in_memory().encodings) and takes_holes(made)
+
+
+def _fills_anew(plan: RewritePlan) -> list[Fill]:
+    """Give what holes read as that are shown by chunks to be encoded anew."""
+    manifest = plan.array.in_memory()
+    if not len(plan.cells) or not manifest.holes.any():
+        return []
+    rows = np.unique(manifest.entries["encoding"][_shown_anew(plan) & manifest.holes])
+    return [manifest.fills[row] for row in rows.tolist()]
+
+
+def _has_place(fill: Fill, encoding: ChunkEncoding) -> bool:
+    """Whether some stored number is cast, or unpacked, to a value."""
+    try:
+        encode_chunk(
+            np.full(1, fill.value, _native(encoding.dtype)), ChunkEncoding.of(encoding.dtype, (1,), _steps(encoding))
+        )
+    except CodecError:
+        return False
+    return True
+
+
+def _shown_anew(plan: RewritePlan) -> NDArray[np.bool_]:
+    """Tell which cells of the array are shown by chunks to be encoded anew."""
+    is_anew = np.zeros(plan.grid.shape, np.bool_)
+    is_anew.reshape(-1)[plan.cells] = True
+    shown: NDArray[np.bool_] = count_overlaps(is_anew, plan.grid, plan.array.grid) > 0
+    return shown
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
+
+
+def _without_packing(encoding: ChunkEncoding) -> ChunkEncoding:
+    """Leave out the codec that unpacks, where there is one."""
+    if not encoding.codecs or encoding.codecs[0].name != CF:
+        return encoding
+    stored = np.dtype(encoding.codecs[0].options()["data_type"])
+    return replace(encoding, dtype=stored, codecs=encoding.codecs[1:])
+
+
+def _main_fill(manifest: ChunkManifest) -> int:
+    """Give the row of the fill that most holes have, the array's own where there are as many."""
+    return int(np.bincount(manifest.entries["encoding"][manifest.holes], minlength=1).argmax())
+
+
+def _count_bytes(entries: NDArray[Any], *, is_cut: bool) -> int:
+    """Count the bytes of stored chunks, of one that is cut in several cells once."""
+    if is_cut:
+        entries = entries.reshape(-1)
+        entries = entries[distinct_rows([entries[name] for name in ("location", "offset", "length")])[0]]
+    return int(entries["length"].sum())
+
+
+def _is_alike(encoding: ChunkEncoding, main: ChunkEncoding, chunks: Sequence[int]) -> bool:
+    """Whether a chunk of one encoding decodes to the same values with another, seen in whole chunks."""
+    a, b = encoding.decoding(), main.decoding()
+    if a.dtype != b.dtype or a.codecs != b.codecs:
+        return False
+    if a.shape != b.shape:  # axes of one element make no difference, but to codecs that count axes
+        long = [[n for n in x.shape if n != 1] for x in (a, b)]
+        if long[0] != long[1] or any(codec.name == "transpose" for codec in a.codecs):
+            return False
+    return all(n == 1 or x == y for x, y, n in zip(a.strides, b.strides, chunks, strict=True))
+
+
+def _plan(
+    array: ManifestArray,
+    manifest: ChunkManifest,
+    takes: Takes,
+    encoding: ChunkEncoding,
+    chunks: tuple[int, ...],
+    order: tuple[int, ...] | None,
+    compatible: NDArray[np.bool_],
+) -> RewritePlan:
+    fill = _main_fill(manifest)
+    entries, is_anew, n_missing = match_chunks(manifest, array.grid, chunks, encoding, compatible, fill)
+    kept = ChunkManifest(
+        entries=entries,
+        fills=(manifest.fills[fill],),
+        encodings=(encoding,),
+        locations=manifest.locations,
+        inline=manifest.inline,
+    )
+    return RewritePlan(
+        array=array,
+        takes=takes,
+        grid=ChunkGrid.regular(array.shape, chunks),
+        chunks=chunks,
+        order=order,
+        manifest=kept,
+        encoding=encoding,
+        cells=np.flatnonzero(is_anew),
+        n_missing=n_missing,
+        stored=_count_bytes(manifest.entries, is_cut=manifest.starts is not None),
+    )
+
+
+def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
+    """Encode all chunks, in the shape that most elements have, or in smaller ones where these are very large."""
+    manifest = array.in_memory()
+    itemsize = max(array.dtype.itemsize, 1)
+    chunks = [_most_elements(axis) for axis in array.grid.axes]
+    largest = max(_LARGEST, math.prod(array.shape) * itemsize // _MOST_PARTS)
+    for i, n in enumerate(chunks):
+        if (nbytes := math.prod(chunks) * itemsize) > largest:
+            chunks[i] = -(-n // min(-(-nbytes // largest), n))
+    codecs = (Codec.of("numcodecs.shuffle", elementsize=itemsize),) if itemsize > 1 else ()
+    codecs = (Codec("vlen-utf8"),) if array.dtype.kind == "T" else (*codecs, Codec.of("numcodecs.zlib", level=1))
+    encoding = ChunkEncoding.of(array.dtype, chunks, codecs)
+    return _plan(array, manifest, takes, encoding, tuple(chunks), None, np.zeros(len(manifest.encodings), np.bool_))
+
+
+def _most_elements(axis: ChunkAxis) -> int:
+    if axis.chunk is not None:
+        return axis.chunk
+    lengths, counts = np.unique(axis.lengths(), return_counts=True)
+    return int(lengths[(lengths * counts).argmax()])
+
+
+# -- what it takes --------------------------------------------------------------------------------------------
+
+
+def _estimated(plan: RewritePlan) -> RewritePlan:
+    """Count the bytes that chunks encoded anew will take.
+
+    Two measures are known: chunks that stay, of those that the array shows whole; and what is shown in the chunks to
+    be encoded, as it is stored now, or uncompressed where it is stored in another dtype (or, to be sure, by other
+    codecs). The larger one counts.
+    """
+    if not len(plan.cells):
+        return plan
+    array, manifest = plan.array, plan.array.in_memory()
+    front = split_elementwise(plan.encoding.codecs, plan.encoding.dtype)
+    fronts = [split_elementwise(x.codecs, x.dtype) for x in manifest.encodings]
+    shown = _shown_anew(plan) & ~manifest.holes
+    is_sure = not front.steps or all(
+        _steps(manifest.encodings[row]) == _steps(plan.encoding)
+        for row in np.unique(manifest.entries["encoding"][shown])
+    )
+    if not front.codecs:
+        nbytes = plan.most_bytes * len(plan.cells)
+        return replace(plan, nbytes=nbytes, enough=nbytes, is_sure=is_sure)
+    lengths = (axis.lengths() for axis in array.grid.axes)
+    sizes: NDArray[np.int64] = reduce(np.multiply.outer, lengths, np.ones((), np.int64))
+    n_shown = int(np.sum(sizes, where=shown))
+    kept = _mean_kept(plan, manifest)
+
+    def expected(is_measure: list[bool]) -> int:
+        is_known = shown & np.isin(manifest.entries["encoding"], np.flatnonzero(is_measure))
+        now = _count_bytes(manifest.entries[is_known], is_cut=manifest.starts is not None)
+        now += int(np.sum(sizes, where=shown & ~is_known)) * front.stored.itemsize
+        return math.ceil(max(kept, now / n_shown * plan.encoding.size if n_shown else 0.0) * len(plan.cells))
+
+    has_dtype = [_native(x.stored) == _native(front.stored) for x in fronts]
+    codecs = decoding_part(front.codecs)
+    has_codecs = [same and decoding_part(x.codecs) == codecs for same, x in zip(has_dtype, fronts, strict=True)]
+    nbytes = expected(has_dtype)
+    enough = nbytes if has_codecs == has_dtype else max(nbytes, expected(has_codecs))
+    return replace(plan, nbytes=nbytes, enough=enough, is_sure=is_sure)
+
+
+def _steps(encoding: ChunkEncoding) -> tuple[Codec, ...]:
+    """Give the codecs that cast or unpack each value."""
+    behind = split_elementwise(encoding.codecs, encoding.dtype).codecs
+    return encoding.codecs[: len(encoding.codecs) - len(behind)]
+
+
+def _mean_kept(plan: RewritePlan, manifest: ChunkManifest) -> float:
+    """Give the mean bytes of chunks encoded alike, of those shown whole if there are any."""
+    alike = [row for row, x in enumerate(manifest.encodings) if _is_alike(x, plan.encoding, plan.chunks)]
+    is_alike = ~manifest.holes & np.isin(manifest.entries["encoding"], alike)
+    whole = (axis.lengths() == n for axis, n in zip(plan.array.grid.axes, plan.chunks, strict=True))
+    is_whole = is_alike & reduce(np.logical_and.outer, whole, np.True_)
+    lengths = manifest.entries["length"][is_whole if is_whole.any() else is_alike]
+    return float(lengths.mean()) if lengths.size else 0.0

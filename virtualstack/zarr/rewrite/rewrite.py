@@ -1,0 +1,195 @@
+"""Chunks that a target cannot take as they lie, encoded anew within a budget."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from virtualstack.codecs.pipeline import CodecError
+from virtualstack.errors import WriterError
+from virtualstack.manifests import INLINE, ManifestArray
+from virtualstack.reading import read_array
+from virtualstack.sizes import byte_count
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.zarr.rewrite.encode import encode_chunk
+from virtualstack.zarr.rewrite.plan import RewritePlan, plan_anew
+
+__all__ = ["Budget", "check_missing", "rewrite"]
+
+_THREADS = 8
+_IN_MEMORY = 1 << 30
+"""Bytes of decoded chunks that are encoded at a time; one is, whatever it takes."""
+_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How much of a variable may be encoded anew.
+
+    Parameters
+    ----------
+    nbytes
+        Bytes of encoded chunks, or ``None``.
+    fraction
+        Of the bytes that the variable has stored, or ``None``.
+    """
+
+    nbytes: int | None = None
+    fraction: float | None = None
+
+    @classmethod
+    def of(cls, rewrite: Budget | str | float, /) -> Budget:
+        """Read what a user gives as ``rewrite=``.
+
+        >>> Budget.of("1%"), Budget.of("64 KiB")
+        (Budget(nbytes=None, fraction=0.01), Budget(nbytes=65536, fraction=None))
+
+        Parameters
+        ----------
+        rewrite
+            ``"1%"`` or ``0.01`` of the stored bytes, or bytes as a whole number or such as ``"64 MiB"``.
+
+        Raises
+        ------
+        ValueError
+            It is none.
+        """
+        if isinstance(rewrite, Budget):
+            return rewrite
+        if isinstance(rewrite, float | np.floating) or (isinstance(rewrite, str) and rewrite.strip().endswith("%")):
+            try:
+                fraction = rewrite if isinstance(rewrite, float | np.floating) else float(rewrite.strip()[:-1]) / 100
+            except ValueError:
+                fraction = -1.0
+            if 0 <= fraction <= (1 if isinstance(rewrite, float | np.floating) else 1e9):
+                return cls(fraction=fraction)
+        elif not isinstance(rewrite, bool):
+            return cls(nbytes=byte_count(rewrite, option="rewrite"))
+        raise ValueError(f"rewrite={rewrite!r}; it is such as '1%', 0.01, 65536 (bytes) or '64 MiB'")
+
+    def limit(self, stored: int, /) -> int:
+        """Give the bytes that a variable of so many stored bytes may take."""
+        return math.floor((self.fraction or 0) * stored * (1 + 1e-9)) if self.nbytes is None else self.nbytes
+
+
+def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> ManifestArray:
+    """Carry a plan out: chunks that a target cannot take become INLINE ones; each is read, encoded and checked.
+
+    Where values turn out to have no place in the plan's encoding, because others are packed or cast, all chunks are
+    encoded as their values are, if the limit allows.
+
+    Parameters
+    ----------
+    plan
+        Of :func:`~virtualstack.zarr.rewrite.plan.plan_rewrite`.
+    limit
+        Bytes that encoded chunks may take, counted before and after encoding.
+    storage
+        How sources are reached.
+
+    Returns
+    -------
+    ManifestArray
+        With one encoding and a regular grid.
+
+    Raises
+    ------
+    WriterError
+        They take more bytes, show MISSING chunks, or a chunk cannot be encoded without loss.
+    StorageError
+        Values cannot be read.
+    """
+    check_missing(plan)
+    if plan.nbytes > limit:
+        raise _over_budget(plan, plan.nbytes, plan.remedy(), limit)
+    try:
+        return _carried_out(plan, limit, Storage.of(storage))
+    except CodecError as error:
+        remedy, name = "", plan.array.name or ""
+        anew = plan_anew(plan.array, takes=plan.takes)
+        if anew is not None and anew.encoding != plan.encoding:
+            if anew.nbytes <= limit:
+                return rewrite(anew, limit, storage)
+            remedy = f"allow rewrite='{anew.budget()}' to encode {anew} anew, or "
+        raise WriterError(
+            f"variable '{name}' has {plan} that must be encoded anew, as most of its chunks are, and {error}; {remedy}"
+            "read it by vds.virtual.open() or ManifestStore, which take it as it is",
+            variable=name,
+            feature="rewrite",
+        ) from error
+
+
+def check_missing(plan: RewritePlan, /) -> None:
+    """Refuse to encode MISSING chunks.
+
+    Raises
+    ------
+    WriterError
+        Chunks that must be encoded anew show some.
+    """
+    if plan.n_missing:
+        name = plan.array.name or ""
+        raise WriterError(
+            f"variable '{name}' has {plan} that must be encoded anew and show MISSING ones ({plan.n_missing} parts), "
+            "which could not be told from values then; restore their sources, or leave the variable out",
+            variable=name,
+            feature="MISSING chunks",
+        )
+
+
+def _carried_out(plan: RewritePlan, limit: int, storage: Storage) -> ManifestArray:
+    entries = plan.manifest.entries.copy()
+    heap, spans = [plan.manifest.inline], dict[bytes, tuple[int, int]]()
+    end, total, done = len(plan.manifest.inline), 0, 0
+    flat = entries.reshape(-1)
+    decoded = plan.encoding.size * max(plan.encoding.dtype.itemsize, 1)
+    n_threads = max(1, min(_THREADS, _IN_MEMORY // max(decoded, 1)))
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="virtualstack-rewrite") as pool:
+        try:
+            for cells in np.split(plan.cells, range(_BATCH, len(plan.cells), _BATCH)):
+                made = pool.map(lambda cell: _encoded(plan, cell, storage), cells.tolist())
+                for cell, raw in zip(cells.tolist(), made, strict=True):
+                    if raw not in spans:
+                        spans[raw] = (end, len(raw))
+                        heap.append(raw)
+                        end += len(raw)
+                    total, done = total + len(raw), done + 1
+                    flat[cell] = (INLINE, 0, *spans[raw])
+                if total > limit:
+                    rest = len(plan.cells) - done
+                    most = total + rest * max(plan.most_bytes, -(-total // done))
+                    remedy = f"allow rewrite='{plan.part(most)}', which is the most it can be"
+                    raise _over_budget(plan, total + -(-total * rest // done), remedy, limit)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    manifest = replace(plan.manifest, entries=entries, inline=b"".join(heap))
+    return replace(plan.array, manifest=manifest, grid=plan.grid)
+
+
+def _encoded(plan: RewritePlan, cell: int, storage: Storage) -> bytes:
+    """Read the values of one chunk and encode them; what reaches past the array repeats its last values."""
+    index = np.unravel_index(cell, plan.grid.shape) if plan.grid.shape else ()
+    key = tuple(
+        slice(int(i) * n, min((int(i) + 1) * n, length))
+        for i, n, length in zip(index, plan.chunks, plan.array.shape, strict=True)
+    )
+    values = read_array(plan.array, key, storage)
+    beyond = [(0, n - found) for n, found in zip(plan.chunks, values.shape, strict=True)]
+    if any(n for _, n in beyond):
+        values = np.pad(values, beyond, mode="edge")
+    if plan.order is not None:
+        values = values.transpose(plan.order)
+    return encode_chunk(values, plan.encoding)
+
+
+def _over_budget(plan: RewritePlan, nbytes: int, remedy: str, limit: int) -> WriterError:
+    name = plan.array.name or ""
+    return WriterError(
+        f"variable '{name}' has {plan} that must be encoded anew; this takes about {nbytes:,} bytes, more than the "
+        f"{limit:,} allowed: {remedy}, or read it by vds.virtual.open() or ManifestStore, which take it as it is",
+        variable=name,
+        feature="rewrite",
+    )

@@ -1,0 +1,400 @@
+"""A zarr store over a group: raw values for everything that speaks zarr v3."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal, NoReturn
+from weakref import WeakValueDictionary
+
+import numpy as np
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+
+from virtualstack.cache import ByteCache
+from virtualstack.errors import StorageError
+from virtualstack.forks import in_forked_children
+from virtualstack.location import Location
+from virtualstack.manifests import FIRST, INLINE, MISSING, ManifestArray, ManifestGroup, PlainArray
+from virtualstack.reading import check_missing
+from virtualstack.reading.uniform import UniformArray
+from virtualstack.storage import Bytes, Source, Storage, StorageLike, WatchfulSource
+from virtualstack.zarr.documents import (
+    ServedArray,
+    attributes_document,
+    encode_chunk,
+    group_document,
+    serve,
+    why_refused,
+)
+
+__all__ = ["ManifestStore"]
+
+CACHE = 128 << 20
+"""Bytes of decoded chunks that a store keeps."""
+
+type _Node = ManifestGroup | ManifestArray
+
+_STORES: WeakValueDictionary[int, ManifestStore] = WeakValueDictionary()
+
+
+class ManifestStore(Store):
+    """A read-only zarr v3 store of the raw values of a group.
+
+    Chunks of plain arrays are handed on as they are stored, with their codecs in the metadata. All other arrays
+    (several codecs, cut chunks, other lengths) are served decoded, as one array of equal chunks; decoded chunks are
+    kept in a cache. EMPTY chunks are absent, as zarr has it. Usable from any thread and event loop; it pickles.
+
+    Arrays of a dtype that zarr does not have stand in `refused` and are not listed; opening one raises.
+
+    Parameters
+    ----------
+    group
+        Of any reader.
+    storage
+        How sources are reached; see :meth:`~virtualstack.storage.Storage.of`.
+    missing
+        What MISSING chunks are: absent, that is their fill value, or an error.
+    """
+
+    supports_writes: bool = False
+    supports_deletes: bool = False
+    supports_listing: bool = True
+    supports_consolidated_metadata: bool = False
+
+    def __init__(
+        self, group: ManifestGroup, storage: StorageLike = None, *, missing: Literal["fill", "raise"] = "fill"
+    ) -> None:
+        super().__init__(read_only=True)
+        if not isinstance(group, ManifestGroup):
+            raise TypeError(
+                f"ManifestStore takes a group, such as vds.virtual.to_group() or one of vs.scan(), not a "
+                f"{type(group).__name__}: open URLs with vs.open_virtual_dataset"
+            )
+        self.group = group
+        self.storage = Storage.of(storage)
+        check_missing(missing)
+        self.missing: Literal["fill", "raise"] = missing
+        self._lock = threading.RLock()
+        self._served: dict[str, ServedArray] = {}
+        self._documents: dict[str, bytes] = {}
+        self._sources: dict[Location, Source] = {}
+        self._cache: ByteCache[bytes] = ByteCache(CACHE)
+        _STORES[id(self)] = self
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Paths of the variables that are not served, and why: zarr has no dtype for them, or the reader refused."""
+        found: dict[str, str] = {}
+        for path, group in self.group.walk():
+            found |= {x.path.lstrip("/"): x.reason for x in group.refusals if x.kind == "refused"}
+            for name, array in group.arrays.items():
+                if (reason := why_refused(array, name=name)) is not None:
+                    found[f"{path}/{name}".lstrip("/")] = reason
+        return found
+
+    def with_read_only(self, read_only: bool = False) -> ManifestStore:
+        """Give the same store.
+
+        Raises
+        ------
+        ValueError
+            A writeable one is asked for.
+        """
+        if not read_only:
+            raise ValueError("a ManifestStore is read-only: open it with mode='r'")
+        return type(self)(self.group, self.storage, missing=self.missing)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ManifestStore)
+            and self.missing == other.missing
+            and self.storage == other.storage
+            and _same_group(self.group, other.group)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"group": self.group, "storage": self.storage, "missing": self.missing}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["group"], state["storage"], missing=state["missing"])  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return f"ManifestStore({self.group!r})"
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Give the value of a key or a range of it, or ``None`` where the key is absent.
+
+        Raises
+        ------
+        StorageError
+            The bytes behind a chunk could not be had, or do not decode.
+        UnsupportedFeatureError
+            Metadata of an array that zarr has no data type for.
+        """
+        self._is_open = True
+        found = await asyncio.to_thread(self._get, key, byte_range)
+        return None if found is None else prototype.buffer.from_bytes(found)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Give values of keys or ranges of them, in the order asked for."""
+        return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
+
+    async def exists(self, key: str) -> bool:
+        """Tell whether a key has a value; no chunk is read."""
+        return await asyncio.to_thread(self._exists, key)
+
+    async def getsize(self, key: str) -> int:
+        """Give the bytes of a value.
+
+        Raises
+        ------
+        FileNotFoundError
+            The key is absent.
+        """
+        size = await asyncio.to_thread(self._size, key)
+        if size is None:
+            raise FileNotFoundError(key)
+        return size
+
+    def _get(self, key: str, byte_range: ByteRequest | None) -> Bytes | None:
+        path, node, rest = self._find(key)
+        if rest == ["zarr.json"]:
+            return _cut(self._document(path, node), byte_range)
+        place = self._chunk(path, node, rest)
+        if place is None:
+            return None
+        served, cell = place
+        if served.plain is not None:
+            return self._stored_chunk(served.plain, path, cell, byte_range)
+        if served.uniform is not None:
+            make = partial(_decoded_chunk, served.uniform, cell, self.storage, self.missing)
+            return _cut(self._cache.get((path, cell), make), byte_range)
+        return None
+
+    def _exists(self, key: str) -> bool:
+        path, node, rest = self._find(key)
+        if rest == ["zarr.json"]:
+            return isinstance(node, ManifestGroup) or why_refused(node, name=path) is None
+        return self._chunk(path, node, rest) is not None
+
+    def _size(self, key: str) -> int | None:
+        path, node, rest = self._find(key)
+        place = self._chunk(path, node, rest)
+        if place is not None and place[0].plain is not None:
+            return int(place[0].plain.manifest.entries[place[1]]["length"])
+        value = self._get(key, None)
+        return None if value is None else len(value)
+
+    def _find(self, key: str) -> tuple[str, _Node, list[str]]:
+        """Split a key into the node it lies in and what is left of it."""
+        node: _Node = self.group
+        parts = [part for part in key.split("/") if part]
+        for depth, part in enumerate(parts):
+            if depth == len(parts) - 1 and part == "zarr.json":  # the metadata, whatever an array is called
+                return "/".join(parts[:depth]), node, parts[depth:]
+            if isinstance(node, ManifestGroup) and part in node.arrays:
+                node = node.arrays[part]
+            elif isinstance(node, ManifestGroup) and part in node.groups:
+                node = node.groups[part]
+            else:
+                return "/".join(parts[:depth]), node, parts[depth:]
+        return "/".join(parts), node, []
+
+    def _chunk(self, path: str, node: _Node, rest: list[str]) -> tuple[ServedArray, tuple[int, ...]] | None:
+        """Give the chunk that a key means, where it is there."""
+        if isinstance(node, ManifestGroup) or rest[:1] != ["c"] or len(rest) != node.ndim + 1:
+            return None
+        cell = _numbers(rest[1:])
+        if cell is None:
+            return None
+        served = self._serve(path, node)
+        if any(i >= n for i, n in zip(cell, served.present.shape, strict=True)):
+            return None
+        return (served, cell) if served.present[cell] else None
+
+    def _serve(self, path: str, array: ManifestArray) -> ServedArray:
+        with self._lock:
+            if path not in self._served:
+                self._served[path] = serve(array, name=path, missing=self.missing)
+            return self._served[path]
+
+    def _document(self, path: str, node: _Node) -> bytes:
+        with self._lock:
+            if path not in self._documents:
+                document = group_document(node) if isinstance(node, ManifestGroup) else self._serve(path, node).document
+                self._documents[path] = json.dumps(document).encode()
+            return self._documents[path]
+
+    def _stored_chunk(
+        self, plain: PlainArray, path: str, cell: tuple[int, ...], byte_range: ByteRequest | None
+    ) -> Bytes:
+        entry = plain.manifest.entries[cell]
+        code, offset, length = int(entry["location"]), int(entry["offset"]), int(entry["length"])
+        if code == MISSING:
+            raise StorageError(
+                f"chunk {cell} of variable '{path}' is MISSING: the source should hold it and does not; restore the "
+                "source, or make the store with missing='fill'",
+                variable=path,
+                cell=cell,
+            )
+        start, stop = _span(byte_range, length)
+        if code == INLINE:
+            return memoryview(plain.manifest.inline)[offset + start : offset + stop]
+        try:
+            return self._source(plain.manifest.locations[code - FIRST]).read(offset + start, stop - start)
+        except StorageError as error:
+            raise error.of_chunk(path, cell, offset=offset, length=length) from error
+
+    def _source(self, location: Location) -> Source:
+        source = self._sources.get(location)
+        if source is None:
+            source = self.storage.source(location.url, expected=location)
+            if isinstance(source, WatchfulSource) and source.is_watchful:  # others find a change when opened
+                if len(self._sources) >= _MANY_SOURCES:
+                    self._sources = {}
+                self._sources[location] = source
+        return source
+
+    # -- listing ----------------------------------------------------------------------------------------------
+
+    async def list(self) -> AsyncIterator[str]:
+        """Give all keys that have a value."""
+        async for key in self.list_prefix(""):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """Give all keys that have a value and begin with ``prefix``."""
+        for path, node in self._nodes():
+            root = f"{path}/" if path else ""
+            if not root.startswith(prefix) and not prefix.startswith(root):
+                continue
+            if f"{root}zarr.json".startswith(prefix):
+                yield f"{root}zarr.json"
+            if isinstance(node, ManifestArray):
+                for key in await asyncio.to_thread(self._chunk_keys, path, node):
+                    if key.startswith(prefix):
+                        yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """Give the names right below ``prefix``."""
+        for name in await asyncio.to_thread(self._names, prefix):
+            yield name
+
+    def _nodes(self) -> Iterator[tuple[str, _Node]]:
+        """Give all nodes but those that are refused, parents first, with their paths."""
+        for path, group in self.group.walk():
+            yield path.strip("/"), group
+            for name, array in group.arrays.items():
+                if why_refused(array, name=name) is None:
+                    yield f"{path}/{name}".strip("/"), array
+
+    def _chunk_keys(self, path: str, array: ManifestArray) -> Sequence[str]:
+        present = self._serve(path, array).present
+        if not present.ndim:
+            return [f"{path}/c"] if present else []
+        return ["/".join((path, "c", *map(str, cell))) for cell in np.argwhere(present).tolist()]
+
+    def _names(self, prefix: str) -> Sequence[str]:
+        path, node, rest = self._find(prefix)
+        if isinstance(node, ManifestGroup):
+            arrays = [name for name, array in node.arrays.items() if why_refused(array, name=name) is None]
+            return [] if rest else ["zarr.json", *arrays, *node.groups]
+        if why_refused(node, name=path) is not None:
+            return []
+        present = self._serve(path, node).present
+        if not rest:
+            return ["zarr.json", "c"] if present.any() else ["zarr.json"]
+        cell = _numbers(rest[1:])
+        if rest[0] != "c" or cell is None or len(cell) >= present.ndim:
+            return []
+        if any(i >= n for i, n in zip(cell, present.shape, strict=False)):
+            return []
+        inner = present[cell]
+        return [str(i) for i in np.flatnonzero(inner.reshape(inner.shape[0], -1).any(1)).tolist()]
+
+    # -- writing, which there is none of ----------------------------------------------------------------------
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Refuse."""
+        self._refuse()
+
+    async def delete(self, key: str) -> None:
+        """Refuse."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ValueError("a ManifestStore is read-only: write the values to a store of their own")
+
+
+_MANY_SOURCES = 1024
+_MOST_DIGITS = 19  # of a number of chunks that can be counted
+
+
+def _numbers(parts: Sequence[str]) -> tuple[int, ...] | None:
+    """Read the numbers of a chunk; ``None`` where zarr would write them in another way, or they are none."""
+    if not all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts):
+        return None
+    numbers = tuple(map(int, parts))
+    return numbers if [*map(str, numbers)] == [*parts] else None
+
+
+@in_forked_children
+def _unlock_all() -> None:  # who had the locks is not there
+    for store in _STORES.values():
+        store._lock = threading.RLock()
+
+
+def _span(byte_range: ByteRequest | None, length: int) -> tuple[int, int]:
+    """Give the begin and end of a range in a value of ``length`` bytes."""
+    match byte_range:
+        case None:
+            return 0, length
+        case RangeByteRequest(start, end) if start >= 0 and end >= 0:
+            start, end = min(start, length), min(end, length)
+            return start, max(start, end)
+        case OffsetByteRequest(offset) if offset >= 0:
+            return min(offset, length), length
+        case SuffixByteRequest(suffix) if suffix >= 0:
+            return max(length - suffix, 0), length
+    raise ValueError(f"{byte_range!r} is no byte range of zarr, which are not below zero")
+
+
+def _cut(value: bytes, byte_range: ByteRequest | None) -> Bytes:
+    start, stop = _span(byte_range, len(value))
+    return value if stop - start == len(value) else memoryview(value)[start:stop]
+
+
+def _decoded_chunk(
+    uniform: UniformArray, cell: tuple[int, ...], storage: Storage, missing: Literal["fill", "raise"]
+) -> bytes:
+    return encode_chunk(uniform.read(cell, storage, missing=missing))
+
+
+def _same_group(a: ManifestGroup, b: ManifestGroup) -> bool:
+    if a is b:
+        return True
+    if a.arrays.keys() != b.arrays.keys() or a.groups.keys() != b.groups.keys():
+        return False
+    if json.dumps(group_document(a)) != json.dumps(group_document(b)):
+        return False
+    return all(_same_array(x, b.arrays[name]) for name, x in a.arrays.items()) and all(
+        _same_group(x, b.groups[name]) for name, x in a.groups.items()
+    )
+
+
+def _same_array(a: ManifestArray, b: ManifestArray) -> bool:
+    return (
+        a.dimension_names == b.dimension_names
+        and json.dumps(attributes_document(a)) == json.dumps(attributes_document(b))
+        and a.equals(b)
+    )
