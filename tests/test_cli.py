@@ -777,7 +777,7 @@ def test_readers_says_what_is_not_installed(monkeypatch, capsys):
 def run(*arguments, **options):
     """Run the command in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-c", "import sys; from virtualstack.cli import main; sys.exit(main())", *arguments],
+        [sys.executable, "-c", "import sys; from virtualstack.cli.command import main; sys.exit(main())", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -843,7 +843,7 @@ def test_a_wish_to_stop_exits_with_130(files, capsys, monkeypatch):
 
 def test_a_reader_of_our_output_that_leaves_is_no_error():
     """As in ``virtualstack readers | head -1``."""
-    program = "import sys; from virtualstack.cli import main; sys.exit(main(['readers']))"
+    program = "import sys; from virtualstack.cli.command import main; sys.exit(main(['readers']))"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         err = process.stderr.read()
@@ -864,7 +864,7 @@ def test_build_says_which_groups_are_left_out(tmp_path, capsys):
 
 # -- output that goes nowhere -----------------------------------------------------------------------------------
 
-COMMAND = f"{sys.executable} -c 'import sys; from virtualstack.cli import main; sys.exit(main())'"
+COMMAND = f"{sys.executable} -c 'import sys; from virtualstack.cli.command import main; sys.exit(main())'"
 
 
 def in_shell(command):

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from virtualstack.cli import main
+from virtualstack.cli.command import main
 
 
 def write(path, start):

@@ -179,7 +179,12 @@ HERE = "import virtualstack"
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(HERE, ""), (HERE, "import pyproj, eccodes"), ("import pyproj", HERE), ("from virtualstack.cli import main", "")],
+    [
+        (HERE, ""),
+        (HERE, "import pyproj, eccodes"),
+        ("import pyproj", HERE),
+        ("from virtualstack.cli.command import main", ""),
+    ],
 )
 def test_a_process_with_every_extra_ends_well(first, second):
     """Though eccodes and pyproj are both loaded, by whomever: pyproj was first."""

@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from virtualstack.cli import main
+from virtualstack.cli.command import main
 from virtualstack.cli.options import with_options
 from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError, WriterError
 

@@ -4,9 +4,13 @@ The import registers ``vds.virtual`` with xarray. Everything else is imported wh
 """
 
 import importlib
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from virtualstack import accessor as _accessor  # noqa: F401 - registers vds.virtual
+if Path(*getattr(sys, "argv", [])[:1]).stem != "virtualstack":
+    # Registers ``vds.virtual``. The command does so itself, once it can be interrupted: this imports xarray.
+    importlib.import_module("virtualstack.accessor")
 
 if TYPE_CHECKING:
     from virtualstack import errors, readers

@@ -16,7 +16,7 @@ import zarr
 
 import virtualstack as vs
 from tests.servers import RangeServer
-from virtualstack.cli import main
+from virtualstack.cli.command import main
 from virtualstack.errors import ForbiddenLocationError
 from virtualstack.kerchunk.reader import read_references
 from virtualstack.storage import Storage

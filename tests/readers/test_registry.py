@@ -9,7 +9,7 @@ import pytest
 
 import virtualstack.readers
 from tests.data.make_hdf5 import make
-from virtualstack.cli import main
+from virtualstack.cli.command import main
 from virtualstack.errors import (
     MalformedFileError,
     MissingDependencyError,

@@ -22,7 +22,7 @@ from numcodecs import blosc
 import virtualstack as vs
 from tests.repository.archive import days, join
 from tests.servers import RangeServer
-from virtualstack.cli import main
+from virtualstack.cli.command import main
 from virtualstack.errors import (
     ChunkDecodeError,
     ForbiddenLocationError,

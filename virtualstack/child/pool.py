@@ -34,11 +34,16 @@ _MAX_IDLE = 2
 """Children that are kept for later."""
 
 _START = """
-import sys
-sys.path[:] = sys.argv[1:]
+import sys, types
+package = sys.modules["virtualstack"] = types.ModuleType("virtualstack")
+package.__path__ = [sys.argv[1]]
+sys.path[:] = sys.argv[2:]
 from virtualstack.child.serve import serve
 serve()
 """
+"""Starts a child without the package's ``__init__``, which imports xarray: that would take a second."""
+
+_PACKAGE = Path(__file__).parents[1]
 
 _keys = itertools.count()
 
@@ -65,7 +70,7 @@ def run_in_child(function: str, /, *arguments: Any, seconds: float = MAX_SECONDS
     Parameters
     ----------
     function
-        Its module and name. A module of ``virtualstack_child`` is imported fast; one of virtualstack takes a second.
+        Its module and name. The module is imported in the child, so it should import little.
     *arguments
         Of the function; these and what it returns or raises are pickled.
     seconds
@@ -215,7 +220,7 @@ class _Child:
         self._answers, answers = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, *_paths()],
+                [sys.executable, "-P", "-c", _START, str(_PACKAGE), *_paths()],
                 stdin=theirs,
                 stdout=answers,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
@@ -320,7 +325,7 @@ class _Child:
 
 def _paths() -> list[str]:
     """Return where this process looks for modules; the current folder only where this package is in it."""
-    here = str(Path(__file__).parents[1])
+    here = str(_PACKAGE.parent)
     current = [here] if here == str(Path.cwd()) else []
     paths = [x for given in sys.path if isinstance(given, str) for x in ([given] if given else current)]
     return paths if here in paths else [*paths, here]

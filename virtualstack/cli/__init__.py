@@ -1,5 +1,1 @@
-"""The command ``virtualstack``: one module a family of commands."""
-
-from virtualstack.cli.command import main
-
-__all__ = ["main"]
+"""The command ``virtualstack``: one module a family of commands. It begins in `virtualstack.cli.start`."""

@@ -9,9 +9,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import virtualstack.cli.start
-from virtualstack import __version__
-from virtualstack.cli import build, convert, inspect, readers, store, survey
+from virtualstack import __version__, accessor  # noqa: F401 - registers vds.virtual
+from virtualstack.cli import build, convert, inspect, readers, start, store, survey
 from virtualstack.cli.options import with_options
 from virtualstack.cli.output import OutputError, say, show, show_warning
 from virtualstack.errors import VirtualStackError
@@ -60,10 +59,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (VirtualStackError, KeyboardInterrupt) as error:
         if options.debug:
             raise
-        if isinstance(error, KeyboardInterrupt) or virtualstack.cli.start.was_interrupted():
-            virtualstack.cli.start.take()
+        if isinstance(error, KeyboardInterrupt) or start.was_interrupted():
+            start.take()
             say("error", "interrupted")
-            return virtualstack.cli.start.INTERRUPTED
+            return start.INTERRUPTED
         say("error", with_options(str(error), options))
         return 1
 

@@ -1,6 +1,6 @@
 """The command ``virtualstack``, which Ctrl-C ends at any moment with one line and exit status 130.
 
-A module beside the package, not in it: importing the package takes a second, in which Ctrl-C must not show a traceback.
+Nothing but this module is imported until Ctrl-C is taken care of: importing xarray takes a second.
 
 Python raises `KeyboardInterrupt` between any two steps, and loses it where nobody can take it: in ``__del__``, in
 callbacks of libraries, in some functions of C libraries. So the interrupt is noted, and raised again until it is taken.
@@ -41,7 +41,7 @@ def main() -> int:
         try:
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else whoever started it ignores it
                 _watch()
-            from virtualstack.cli import main as run
+            from virtualstack.cli.command import main as run
 
             status = run()
         finally:

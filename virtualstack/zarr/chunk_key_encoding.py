@@ -1,7 +1,6 @@
 """The chunk key encoding of virtual arrays in a manifest store, for zarr: there are no keys, and it says so.
 
-A module beside the package, not in it: zarr loads every chunk key encoding that is installed when it opens its first
-array, and importing the package takes longer than that. Nothing but zarr is imported here.
+zarr loads all installed chunk key encodings when it opens its first array, so nothing but zarr is imported here.
 """
 
 from __future__ import annotations
