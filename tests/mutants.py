@@ -73,7 +73,7 @@ def make_subjects(folder: Path) -> None:
     """Write what is damaged: small files of the corpus where there is one, generated ones, and references to some."""
     from tests.corpus.report import CORPUS
     from tests.data.make_hdf5 import BUILDERS, make
-    from tests.readers.test_tiff_damage import SEEDS
+    from tests.formats.tiff.test_damage import SEEDS
 
     for kind in ("netcdf3", "hdf5", "grib", "tiff"):
         for path in sorted(x for x in (CORPUS / kind).glob("*") if x.is_file() and x.stat().st_size <= MAX_FILE_BYTES):
@@ -295,7 +295,7 @@ def as_the_library(subject: Subject, path: Path) -> tuple[str, str]:
     import hdf5plugin  # noqa: F401 - filters that h5py asks for
 
     from tests.corpus.report import judge
-    from tests.readers.netcdf3_comparison import values_of
+    from tests.formats.netcdf3.comparison import values_of
     from virtualstack.testing.readers import difference
 
     if subject.format == "netcdf3":

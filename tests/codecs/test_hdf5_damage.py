@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+from tests.codecs.hdf5_pipelines import filters_of
 from tests.codecs.test_hdf5_filters import FILTERS, create, values
-from tests.hdf5_pipelines import filters_of
 from virtualstack.codecs.bounded import bounded_decoder
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode

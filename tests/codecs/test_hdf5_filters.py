@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from tests.hdf5_pipelines import filters_of
+from tests.codecs.hdf5_pipelines import filters_of
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.formats.hdf5.filters import codecs_of, obstacle, passed
 

@@ -10,7 +10,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from tests.hdf5_pipelines import filters_of
+from tests.codecs.hdf5_pipelines import filters_of
 from virtualstack.codecs.hdf5.bits import PADDING, gather, unpack
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import decode

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.readers.netcdf3_comparison import compare_with_netcdf4
+from tests.formats.netcdf3.comparison import compare_with_netcdf4
 from virtualstack.location import absolute_url
 from virtualstack.readers import NetCDF3, ReadOptions
 from virtualstack.storage import Storage

@@ -10,7 +10,7 @@ import tifffile
 import xarray as xr
 
 import virtualstack as vs
-from tests.like_rioxarray import check_place_and_attributes
+from tests.formats.tiff.like_rioxarray import check_place_and_attributes
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "tiff"
 FILES = sorted(path.name for path in CORPUS.glob("*"))

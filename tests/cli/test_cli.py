@@ -1,0 +1,905 @@
+"""The command line: what it prints, writes and exits with."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import h5py
+import netCDF4
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from virtualstack import __version__, sample
+from virtualstack.cli import build, inspect, readers
+from virtualstack.cli.command import main
+from virtualstack.errors import MissingDependencyError, SourceNotFoundError
+from virtualstack.sample import sample_files
+from virtualstack.verify import verify_against_files
+
+
+def write(path, start, n=2, *, dims=("time", "x"), unlimited=("time",)):
+    """Write one netCDF-4 file of a series; values differ from file to file."""
+    with netCDF4.Dataset(path, "w") as file:
+        for dim, length in zip(dims, (n, 4), strict=True):
+            file.createDimension(dim, None if dim in unlimited else length)
+        time = file.createVariable(dims[0], "f8", dims[:1])
+        time.units = "days since 2000-01-01"
+        time[:] = np.arange(start, start + n)
+        t = file.createVariable("t", "f4", dims, zlib=True, chunksizes=(1, 4))
+        t[:] = np.arange(4 * n).reshape(n, 4) + start
+        file.createVariable("mask", "i1", dims[1:])[:] = [0, 1, 1, 0]
+    return str(path)
+
+
+JOINED = {"combine": "nested", "concat_dim": "time", "data_vars": "minimal", "coords": "minimal", "compat": "override"}
+
+
+@pytest.fixture
+def files(tmp_path):
+    return [write(tmp_path / f"f{i}.nc", 2 * i) for i in range(3)]
+
+
+def error_of(capsys):
+    """Give the one line on stderr, without the name of the program."""
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, err
+    assert err.startswith("virtualstack: error: ")
+    return err.removeprefix("virtualstack: error: ").rstrip()
+
+
+# -- build ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["json", "parq", "vstack", "icechunk"])
+def test_build_writes_a_cube_and_shows_it(files, tmp_path, capsys, suffix):
+    """The unlimited dimension is found; values equal those of the files."""
+    output = str(tmp_path / f"refs.{suffix}")
+    assert main(["build", *files, "-o", output]) == 0
+    seen = capsys.readouterr()
+    assert "<xarray.Dataset>" in seen.out
+    assert re.search(r"time: 6", seen.out)
+    assert f"{output}: 7 references to 3 files" in seen.out
+    assert seen.err == ""
+    with xr.open_dataset(output, engine="virtualstack") as cube:
+        np.testing.assert_array_equal(cube["t"][:, 0], [0, 4, 2, 6, 4, 8])
+
+
+def test_verify_says_that_all_is_equal(files, tmp_path, capsys):
+    """Every variable, in every file."""
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    assert capsys.readouterr().out.endswith("verified: 3 variables equal in 3 files\n")
+
+
+def test_verify_fails_where_a_value_differs(files, tmp_path, capsys, monkeypatch):
+    """Exit status 1, and the variable, file and values on stderr."""
+
+    def verify_wrong(cube, *args, **options):
+        return verify_against_files(cube.assign(t=cube["t"].where(cube["t"] != 9, 0)), *args, **options)
+
+    monkeypatch.setattr(build, "verify_against_files", verify_wrong)
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]) == 1
+    seen = capsys.readouterr()
+    assert seen.out.endswith("verified: 2 variables equal in 3 files, 1 differ\n")
+    assert re.search(
+        r"^virtualstack: error: variable 't', compared with 'file://.*f1\.nc': 1 of 8 values differ, the first at "
+        r"\(1, 3\): 0\.0 in the cube, 9\.0 in the file$",
+        seen.err,
+        re.MULTILINE,
+    )
+
+
+def test_build_makes_a_new_snapshot_of_a_store_that_is_there(files, tmp_path, capsys):
+    """Earlier ones stay; values are compared in the newest."""
+    output = str(tmp_path / "cube.vstack")
+    assert main(["build", *files[:2], "-o", output]) == 0
+    assert main(["build", *files, "-o", output, "--verify", "--rewrite", "1%", "--overwrite"]) == 0
+    assert "verified: " in capsys.readouterr().out
+    for at, n in ((0, 4), (1, 6)):
+        with xr.open_dataset(output, engine="virtualstack", at=at) as cube:
+            assert cube.sizes["time"] == n
+
+
+def test_build_orders_files_by_their_labels(files, tmp_path, capsys):
+    """Names such as apr, feb, jan tell no order, and an axis that does not ascend cannot be sliced."""
+    given, output = [files[2], files[0], files[1]], str(tmp_path / "refs.json")
+    assert main(["build", *given, "-o", output, "--verify"]) == 0
+    assert "3 variables equal in 3 files" in capsys.readouterr().out
+    with (
+        xr.open_dataset(output, engine="virtualstack") as cube,
+        xr.open_mfdataset(files, **JOINED) as expected,
+    ):
+        np.testing.assert_array_equal(cube.t, expected.t)
+        assert cube.indexes["time"].is_monotonic_increasing
+    assert main(["build", *given, "-o", output, "--in-order", "--overwrite", "--verify"]) == 0
+    with xr.open_dataset(output, engine="virtualstack") as cube:
+        assert cube.time.dt.day.values.tolist() == [5, 6, 1, 2, 3, 4]
+
+
+def test_build_refuses_labels_that_are_there_twice(files, tmp_path, capsys):
+    """Two copies of one day gave an axis with duplicates."""
+    copy = tmp_path / "copy.nc"
+    copy.write_bytes(Path(files[0]).read_bytes())
+    assert main(["build", *files, str(copy), "-o", str(tmp_path / "refs.json")]) == 1
+    assert "copy.nc" in error_of(capsys)
+    assert not (tmp_path / "refs.json").exists()
+
+
+@pytest.mark.parametrize("name", ["a.vstack", "a.json", "a.parq", "a.icechunk", "a.json.zst"])
+def test_build_replaces_nothing_unasked(name, files, tmp_path, capsys):
+    """A second build put a store of one day in the place of four, without a word."""
+    output = str(tmp_path / name)
+    assert main(["build", *files, "-o", output]) == 0
+    capsys.readouterr()
+    assert main(["build", files[0], "-o", output]) == 1
+    assert "is there already. Replace it with --overwrite," in error_of(capsys)
+    with xr.open_dataset(output, engine="virtualstack") as cube:
+        assert cube.sizes["time"] == 6
+    assert main(["build", files[0], "-o", output, "--overwrite"]) == 0
+    with xr.open_dataset(output, engine="virtualstack") as cube:
+        assert cube.sizes["time"] == 2
+
+
+@pytest.mark.parametrize("name", ["a.vstack", "a.json"])
+def test_build_adds_to_what_is_there(name, files, tmp_path, capsys):
+    """The remedy that the message names adds other days, and refuses days that are there."""
+    output = str(tmp_path / name)
+    assert main(["build", *files[:2], "-o", output]) == 0
+    assert main(["build", files[2], "-o", output, "--append", "time"]) == 0
+    with (
+        xr.open_dataset(output, engine="virtualstack") as cube,
+        xr.open_mfdataset(files, **JOINED) as expected,
+    ):
+        np.testing.assert_array_equal(cube.t, expected.t)
+    capsys.readouterr()
+    assert main(["build", files[2], "-o", output, "--append", "time"]) == 1
+    assert "'time'" in error_of(capsys)
+
+
+def test_build_does_not_take_its_output_for_an_input(files, tmp_path, capsys):
+    """A pattern may match the store that is to be written."""
+    output = str(tmp_path / "f.vstack")
+    assert main(["build", files[0], "-o", output]) == 0
+    capsys.readouterr()
+    for option in ([], ["--overwrite"], ["--append", "time"]):
+        assert main(["build", str(tmp_path / "f*"), "-o", output, *option]) == 1
+        assert "is the output and one of the files to be joined" in error_of(capsys)
+
+
+def test_build_writes_stores_of_local_files_to_buckets(files, s3_server, monkeypatch, capsys):
+    """They are read as given there, though stores in buckets name no local files on their own; a second time too."""
+    for name in ("access_key_id", "secret_access_key"):
+        monkeypatch.setenv(f"AWS_{name.upper()}", s3_server.options[name])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    for given, options in ((files[:2], []), (files, ["--overwrite"])):
+        assert main(["build", *given, "-o", "s3://bucket/built/cube.vstack", "--verify", *options]) == 0
+        seen = capsys.readouterr()
+        assert f"time: {2 * len(given)}" in seen.out
+        assert "verified: " in seen.out
+        assert seen.err == ""
+
+
+def test_build_rewrites_within_a_budget(tmp_path, capsys):
+    """Files of an odd length in longer chunks, which kerchunk cannot take."""
+    files = []
+    for i in range(3):
+        files.append(tmp_path / f"{i}.nc")
+        with netCDF4.Dataset(files[-1], "w") as file:
+            file.createDimension("time", None)
+            file.createDimension("x", 4000)
+            file.createVariable("time", "f8", ("time",))[:] = np.arange(25 if i < 2 else 20) + 25 * i
+            t = file.createVariable("t", "f8", ("time", "x"), zlib=True, chunksizes=(10, 4000))
+            t[:] = np.random.default_rng(i).random((25 if i < 2 else 20, 4000))
+    build = ["build", *map(str, files), "-o", str(tmp_path / "refs.json"), "--verify"]
+    assert main(build) == 1
+    named = re.search(r"'t' cannot be written .* 3 of 7 chunks .* allow --rewrite ([0-9]+%)", error_of(capsys))
+    assert main([*build, "--rewrite", named[1]]) == 0
+    assert "verified: 2 variables equal in 3 files" in capsys.readouterr().out
+
+
+def pack(path, start, scale):
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createVariable("time", "f8", ("time",))[:] = [start]
+        t = file.createVariable("t", "i2", ("time",))
+        t.scale_factor = scale
+        t.set_auto_maskandscale(False)
+        t[:] = start + 1
+    return str(path)
+
+
+@pytest.mark.parametrize("which", ["all", "differing"])
+def test_build_unpacks_what_files_pack_differently(which, tmp_path, capsys):
+    """Without, it is refused with that remedy."""
+    files = [pack(tmp_path / f"{i}.nc", i, 0.5 * (i + 1)) for i in range(2)]
+    build = ["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]
+    assert main(build) == 1
+    assert "scale_factor" in error_of(capsys)
+    assert main([*build, "--unpack", which]) == 0
+    assert "verified: 2 variables equal in 2 files" in capsys.readouterr().out
+
+
+def test_build_joins_coordinates_that_differ(tmp_path, capsys):
+    """Within a tolerance, or the outer ones; these are not those of a file, and so not compared with it."""
+    files = []
+    for i in range(2):
+        files.append(str(tmp_path / f"{i}.nc"))
+        data = xr.Dataset({"t": (("time", "x"), np.full((1, 2), i + 1.0))}, {"time": [i], "x": [0.0, 1 + i * 1e-9]})
+        data.to_netcdf(files[-1], unlimited_dims=["time"])
+    output = str(tmp_path / "refs.json")
+    assert main(["build", *files, "-o", output]) == 1
+    assert "'x'" in error_of(capsys)
+    assert main(["build", *files, "-o", output, "--tolerance", "1e-6"]) == 0
+    assert re.search(r"x: 2\b", capsys.readouterr().out)
+    assert main(["build", *files, "-o", output, "--join", "outer", "--overwrite"]) == 0
+    assert re.search(r"x: 3\b", capsys.readouterr().out)
+    with xr.open_dataset(output, engine="virtualstack") as cube, xr.open_mfdataset(files, join="outer") as expected:
+        np.testing.assert_array_equal(cube["t"], expected["t"])
+    assert main(["build", *files, "-o", output, "--join", "outer", "--verify", "--overwrite"]) == 1
+    assert error_of(capsys).startswith("--verify compares with files as they are, not with --join outer")
+
+
+def test_build_leaves_out_files_that_cannot_be_opened(files, tmp_path, capsys):
+    """With a warning each, those that cannot be decoded too; where none is left, that is an error."""
+    (tmp_path / "bad.nc").write_bytes(b"CDF\x01")
+    with netCDF4.Dataset(tmp_path / "odd.nc", "w") as file:
+        file.createDimension("time", None)
+        file.createVariable("time", "f8", ("time",)).setncatts({"units": "days since 2000-01-01", "calendar": "lunar"})
+        file["time"][:] = [1]
+    bad = [str(tmp_path / "bad.nc"), str(tmp_path / "odd.nc")]
+    build = ["build", *bad, *files, "-o", str(tmp_path / "refs.json"), "--verify"]
+    assert main(build) == 1
+    assert "bad.nc" in error_of(capsys)
+    assert main([*build, "--on-error", "skip"]) == 0
+    seen = capsys.readouterr()
+    assert [line.split("': ")[0].rsplit("/", 1)[1] for line in seen.err.splitlines()] == ["bad.nc", "odd.nc"]
+    assert seen.err.count("virtualstack: warning: left out ") == 2
+    assert "verified: 3 variables equal in 3 files" in seen.out
+    assert main(["build", *bad, "-o", str(tmp_path / "none.json"), "--on-error", "skip"]) == 1
+    assert "bad.nc" in error_of(capsys)
+    assert not (tmp_path / "none.json").exists()
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_build_reads_by_workers_and_from_a_cache(executor, files, tmp_path, capsys):
+    """The cube is the same."""
+    options = ["--executor", executor, "--cache", str(tmp_path / "cache"), "--verify", "--overwrite"]
+    for _ in range(2):
+        assert main(["build", *files, "-o", str(tmp_path / "refs.json"), *options]) == 0
+        assert "3 variables equal in 3 files" in capsys.readouterr().out
+    assert any((tmp_path / "cache").iterdir())
+
+
+def test_build_makes_one_index_of_grib_files(tmp_path, capsys):
+    """Runs are stacked along time, though each file has its time alone; what cannot be compared is said before."""
+    pytest.importorskip("cfgrib")
+    from tests.data.make_grib import message
+    from tests.data.make_grib import write as write_grib
+
+    values = np.arange(2 * 2 * 24.0).reshape(2, 2, 4, 6)
+    for day, run in enumerate(values):
+        keys = {"shortName": "t", "dataDate": 20200101 + day}
+        fields = [message(keys | {"step": 6 * n}, values=field) for n, field in enumerate(run)]
+        write_grib(tmp_path / f"{day}.grib2", fields)
+    output, pattern = str(tmp_path / "cube.vstack"), str(tmp_path / "*.grib2")
+    assert main(["build", pattern, "--verify", "-o", output]) == 1
+    assert "--verify compares with netCDF and HDF5 files, not with" in error_of(capsys)
+    assert not (tmp_path / "cube.vstack").exists()
+    assert main(["build", pattern, "-o", output]) == 0
+    with xr.open_dataset(output, engine="virtualstack") as cube:
+        assert cube.t.dims == ("time", "step", "latitude", "longitude")
+        np.testing.assert_allclose(cube.t.values, values, atol=1e-3)
+    one = str(tmp_path / "one.json")
+    assert main(["build", str(tmp_path / "0.grib2"), "-o", one]) == 0
+    with xr.open_dataset(one, engine="virtualstack") as cube:
+        np.testing.assert_allclose(cube.t.values, values[0], atol=1e-3)
+
+
+def test_patterns_are_in_natural_order(tmp_path, capsys):
+    """9 before 10, whatever the order of letters."""
+    for i in (9, 10, 11):
+        write(tmp_path / f"n{i}.nc", 2 * i)
+    assert main(["build", str(tmp_path / "n*.nc"), "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    with xr.open_dataset(tmp_path / "refs.json", engine="virtualstack") as cube:
+        assert cube.indexes["time"].is_monotonic_increasing
+
+
+def test_build_takes_one_file(files, tmp_path, capsys):
+    """There is nothing to join then."""
+    assert main(["build", files[0], "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    assert "3 references to 1 file\n" in capsys.readouterr().out
+
+
+def test_build_expands_globs_that_the_shell_left(files, tmp_path, capsys):
+    """In the order of names."""
+    assert main(["build", str(tmp_path / "f?.nc"), "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    assert "3 variables equal in 3 files" in capsys.readouterr().out
+
+
+def test_build_expands_relative_globs_and_file_urls(files, tmp_path, capsys, monkeypatch):
+    """Both are local paths."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["build", "f[01].nc", f"file://{tmp_path}/f[2].nc", "-o", "refs.json", "--verify"]) == 0
+    assert "3 variables equal in 3 files" in capsys.readouterr().out
+
+
+def test_a_name_with_brackets_is_that_file_if_it_is_there(tmp_path, capsys):
+    """And no pattern."""
+    write(tmp_path / "f[0].nc", 0)
+    assert main(["build", str(tmp_path / "f[0].nc"), "-o", str(tmp_path / "refs.json")]) == 0
+
+
+def test_a_glob_without_a_match_is_an_error(tmp_path, capsys):
+    """It is named."""
+    assert main(["build", str(tmp_path / "*.nc"), "-o", "refs.json"]) == 1
+    assert re.search(r"^nothing matches '.*/\*\.nc'; ", error_of(capsys))
+
+
+def test_a_file_that_is_given_twice_is_an_error(files, tmp_path, capsys):
+    """Its data would be there twice."""
+    assert main(["build", files[0], str(tmp_path / "*.nc"), "-o", "refs.json"]) == 1
+    assert re.search(r"f0\.nc' is given 2 times; give each file once$", error_of(capsys))
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path, capsys):
+    """One line, exit status 1."""
+    assert main(["build", str(tmp_path / "gone.nc"), "-o", "refs.json"]) == 1
+    assert "gone.nc" in error_of(capsys)
+
+
+def test_several_files_without_an_unlimited_dimension_need_a_dim(tmp_path, capsys):
+    """The error lists what there is; with it, the cube is built."""
+    files = [write(tmp_path / f"f{i}.nc", 2 * i, unlimited=()) for i in range(2)]
+    output = str(tmp_path / "refs.json")
+    assert main(["build", *files, "-o", output]) == 1
+    assert re.search(r"2 files have no unlimited dimension .* --concat-dim .*\['time', 'x'\]", error_of(capsys))
+    assert main(["build", *files, "-o", output, "--concat-dim", "time", "--verify"]) == 0
+    assert "3 variables equal in 2 files" in capsys.readouterr().out
+
+
+def test_several_unlimited_dimensions_are_named(tmp_path, capsys):
+    """None is guessed."""
+    files = [write(tmp_path / f"f{i}.nc", 2 * i, unlimited=("time", "x")) for i in range(2)]
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json")]) == 1
+    assert "have 2 unlimited dimensions ['time', 'x'] in common" in error_of(capsys)
+
+
+def test_a_dim_that_is_not_there_is_an_error(files, tmp_path, capsys):
+    """Also where there is one file."""
+    assert main(["build", files[0], "-o", str(tmp_path / "refs.json"), "--concat-dim", "day"]) == 1
+    assert "has no dimension 'day' to join along" in error_of(capsys)
+
+
+def test_files_that_do_not_fit_are_an_error(files, tmp_path, capsys):
+    """What clashes is said in one line."""
+    with netCDF4.Dataset(files[1], "a") as file:
+        file["mask"][0] = 7
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json")]) == 1
+    assert "variable 'mask'" in error_of(capsys)
+    assert not (tmp_path / "refs.json").exists()
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--drop-variable", "mask", "--verify"]) == 0
+    assert "2 variables equal in 3 files" in capsys.readouterr().out
+
+
+def test_a_group_is_built(tmp_path, capsys):
+    """The root is left out, and the comparison is with the group."""
+    for i in range(2):
+        with netCDF4.Dataset(tmp_path / f"g{i}.nc", "w") as file:
+            group = file.createGroup("inner")
+            group.createDimension("n", None)
+            group.createVariable("v", "i4", ("n",), chunksizes=(1,))[:] = [i, i + 1]
+    arguments = ["build", str(tmp_path / "g*.nc"), "-o", str(tmp_path / "refs.json"), "--group", "inner", "--verify"]
+    assert main(arguments) == 1
+    assert "has no labels along 'n' that tell its place" in error_of(capsys)
+    arguments.append("--in-order")
+    assert main(arguments) == 0
+    assert "1 variable equal in 2 files" in capsys.readouterr().out
+
+
+def test_a_group_without_variables_is_an_error(tmp_path, capsys):
+    """Nothing would be written and nothing compared, and both would look well."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["inner/v"] = [1, 2]
+    assert main(["build", str(tmp_path / "a.h5"), "-o", str(tmp_path / "refs.json"), "--verify"]) == 1
+    assert re.search(r"there are no variables to reference in '/' of '.*a\.h5'; .*--group", error_of(capsys))
+
+
+@pytest.mark.parametrize(("dim", "reason"), [("x", "refs.json' is written, but"), ("t", "a.nc'")])
+def test_times_that_xarray_cannot_decode_are_an_error(tmp_path, capsys, dim, reason):
+    """As they would be in the source; a coordinate is decoded when it is opened."""
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension(dim, 2)
+        times = file.createVariable("t", "f8", (dim,))
+        times.setncatts({"units": "days since 2000-01-01", "calendar": "lunar"})
+        times[:] = [1, 2]
+    assert main(["build", str(tmp_path / "a.nc"), "-o", str(tmp_path / "refs.json")]) == 1
+    assert re.search(rf"{re.escape(reason)} cannot be decoded: .*'lunar'", error_of(capsys))
+
+
+def test_files_of_other_lengths_are_an_error(files, tmp_path, capsys):
+    """Along another dimension than that which they are joined along."""
+    with netCDF4.Dataset(tmp_path / "long.nc", "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 5)
+        file.createVariable("time", "f8", ("time",))[:] = [9]
+        file.createVariable("t", "f4", ("time", "x"), chunksizes=(1, 4))[:] = 1
+    options = ["-o", str(tmp_path / "refs.json"), "--drop-variable", "mask", "--in-order"]
+    assert main(["build", files[0], str(tmp_path / "long.nc"), *options]) == 1
+    assert re.search(r"'x'.*4.*5", error_of(capsys))
+
+
+def test_files_without_a_dimension_in_common_are_an_error(tmp_path, capsys):
+    """There is nothing to choose from."""
+    for dim in "ab":
+        with h5py.File(tmp_path / f"{dim}.h5", "w") as file:
+            file[dim] = [1, 2]
+            file[dim].make_scale(dim)
+    assert main(["build", str(tmp_path / "*.h5"), "-o", str(tmp_path / "refs.json")]) == 1
+    assert error_of(capsys) == "the 2 files have no dimension in common to join them along"
+
+
+def test_references_cannot_be_compared_as_files(files, tmp_path, capsys):
+    """The error says what can."""
+    first, second = str(tmp_path / "1.json"), str(tmp_path / "2.json")
+    assert main(["build", files[0], "-o", first]) == 0
+    assert main(["build", first, "-o", second]) == 0
+    capsys.readouterr()
+    assert main(["build", first, "-o", second, "--verify", "--overwrite"]) == 1
+    assert "netCDF and HDF5 files can be compared" in error_of(capsys)
+
+
+@pytest.fixture
+def large_text(tmp_path):
+    """A file with a variable that has no byte-range form and is too large to inline."""
+    with h5py.File(tmp_path / "text.h5", "w") as file:
+        file["v"] = np.arange(3)
+        file["text"] = np.array(["x" * 40] * 40_000, object)
+    return str(tmp_path / "text.h5")
+
+
+@pytest.mark.parametrize("how", [[], ["--unsupported", "raise"]])
+def test_a_variable_that_cannot_be_referenced_is_an_error(large_text, tmp_path, capsys, how):
+    """It is named, with what can be done."""
+    assert main(["build", large_text, "-o", str(tmp_path / "refs.json"), *how]) == 1
+    assert re.search(r"'/text'.*--drop-variable text or --unsupported skip", error_of(capsys))
+
+
+def test_texts_in_pieces_are_subject_to_unsupported(tmp_path, capsys):
+    """As any variable that has no byte-range form."""
+    path, output = str(tmp_path / "a.nc"), str(tmp_path / "refs.json")
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("t", 2)
+        file.createDimension("k", 1 << 20)
+        file.createVariable("v", "f4", ("t",))[:] = [1, 2]
+        file.createVariable("long", "S1", ("t", "k"), chunksizes=(1, 1 << 19))
+    assert main(["build", path, "-o", output, "--overwrite"]) == 1
+    assert "--inline-limit 2097152" in error_of(capsys)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        assert main(["build", path, "-o", output, "--overwrite", "--unsupported", "skip"]) == 0
+    assert "left out: variable '/long'" in capsys.readouterr().err
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("t", 2)
+        file.createDimension("k", 4)
+        file.createVariable("short", "S1", ("t", "k"), chunksizes=(1, 2))
+    assert main(["build", path, "-o", output, "--overwrite"]) == 0
+    assert main(["build", path, "-o", output, "--overwrite", "--unsupported", "raise"]) == 1
+    assert "'/short'" in error_of(capsys)
+
+
+def test_a_variable_can_be_skipped_with_a_warning(large_text, tmp_path, capsys):
+    """The comparison then leaves it out too."""
+    output = str(tmp_path / "refs.json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        assert main(["build", large_text, "-o", output, "--unsupported", "skip", "--verify"]) == 0
+    seen = capsys.readouterr()
+    assert seen.err.startswith("virtualstack: warning: ")
+    assert "'/text'" in seen.err
+    assert "1 variable equal in 1 file" in seen.out
+
+
+def test_another_reader_can_be_asked_for(files, capsys):
+    """One that does not exist is named with those that do."""
+    assert main(["build", files[0], "-o", "refs.json", "--reader", "hdf6"]) == 1
+    assert "there is no reader 'hdf6'; there are 'hdf5'" in error_of(capsys)
+
+
+def test_a_terminal_gets_a_progress_bar(files, tmp_path, capsys, monkeypatch):
+    """On stderr; an error stands on its own line."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["build", *files, "-o", str(tmp_path / "refs.json"), "--verify"]) == 0
+    seen = capsys.readouterr()
+    assert "scan" not in seen.out
+    assert f"\rscan [{'#' * 10}{'.' * 20}] 1/3\r" in seen.err
+    assert f"\rverify [{'#' * 30}] 3/3\n" in seen.err
+    assert main(["build", files[0], str(tmp_path / "gone.nc"), "-o", "refs.json"]) == 1
+    assert "\r\x1b[Kvirtualstack: error: " in capsys.readouterr().err
+
+
+# -- samples ----------------------------------------------------------------------------------------------------
+
+
+def test_the_sample_is_built_and_compared(tmp_path, capsys):
+    """Three months of NEMO: what the README does."""
+    pytest.importorskip("iris_sample_data", reason="needs iris-sample-data, the extra 'sample'")
+    assert main(["build", "sample:nemo", "-o", str(tmp_path / "nemo.parq"), "--verify"]) == 1
+    assert "both begin at" in error_of(capsys)
+    assert main(["build", "sample:nemo", "-o", str(tmp_path / "nemo.parq"), "--verify", "--in-order"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"time_counter: 3\b", out)
+    assert "verified: 8 variables equal in 3 files" in out
+
+
+def test_an_unknown_sample_is_an_error(capsys):
+    """Those that there are, are listed."""
+    assert main(["build", "sample:moon", "-o", "refs.json"]) == 1
+    assert error_of(capsys) == "there is no sample 'moon'; there are ['nemo']"
+
+
+def test_a_sample_without_its_package_names_the_extra(monkeypatch):
+    """And ends with the pip command."""
+    monkeypatch.setitem(sys.modules, "iris_sample_data", None)
+    with pytest.raises(MissingDependencyError, match=r"^'sample:nemo' needs .* 'virtualstack\[sample\]'$"):
+        sample_files("sample:nemo")
+
+
+def test_a_package_without_the_files_is_an_error(monkeypatch):
+    """Another version of it may have them elsewhere."""
+    pytest.importorskip("iris_sample_data", reason="needs iris-sample-data, the extra 'sample'")
+    monkeypatch.setattr(sample, "SAMPLES", {"nemo": "NEMO/none.nc"})
+    with pytest.raises(SourceNotFoundError, match=r"iris-sample-data has no 'NEMO/none\.nc'; install another version"):
+        sample_files("sample:nemo")
+
+
+def test_a_path_is_no_sample():
+    """It is left to others."""
+    assert sample_files("a.nc") is None
+
+
+# -- convert ----------------------------------------------------------------------------------------------------
+
+
+def test_convert_writes_another_form(files, tmp_path, capsys):
+    """And back; the snapshot of a store can be chosen."""
+    refs, store, back = (str(tmp_path / name) for name in ("refs.json", "cube.vstack", "back.json"))
+    assert main(["build", *files, "-o", refs]) == 0
+    capsys.readouterr()
+    assert main(["convert", refs, store, "-m", "from kerchunk"]) == 0
+    assert capsys.readouterr().out == f"{store}: 3 variables of {refs}\n"
+    assert main(["convert", files[0], store]) == 0
+    assert main(["convert", store, back, "--at", "0"]) == 0
+    assert json.loads(Path(back).read_text()) == json.loads(Path(refs).read_text())
+
+
+def test_convert_says_what_belongs_to_no_array(files, tmp_path, capsys):
+    """It has no place in other forms."""
+    refs = tmp_path / "refs.json"
+    refs.write_text(json.dumps({".zgroup": '{"zarr_format": 2}', "stray/0": ["a.nc", 0, 1]}))
+    assert main(["convert", str(refs), str(tmp_path / "cube.vstack")]) == 0
+    assert capsys.readouterr().err == "virtualstack: note: '/stray': 1 references belong to no array\n"
+
+
+def test_convert_takes_a_snapshot_of_stores_alone(files, tmp_path, capsys):
+    """A reader of something else is not left aside."""
+    store, refs = str(tmp_path / "a.vstack"), str(tmp_path / "a.json")
+    assert main(["convert", files[0], store]) == 0
+    assert main(["convert", store, refs, "--at", "0", "--reader", "kerchunk"]) == 1
+    assert "not for --reader kerchunk" in capsys.readouterr().err
+    assert main(["convert", store, refs, "--at", "0", "--reader", "manifest_store"]) == 0
+
+
+def test_convert_of_nothing_is_an_error(tmp_path, capsys):
+    """And leaves no target."""
+    store = tmp_path / "cube.vstack"
+    assert main(["convert", str(tmp_path / "gone.json"), str(store)]) == 1
+    assert "gone.json" in error_of(capsys)
+    assert not store.exists()
+
+
+# -- inspect ----------------------------------------------------------------------------------------------------
+
+
+def table(out):
+    """Read the first table: rows by their first column, each a dict by heading."""
+    lines = out.split("\n\n")[0].splitlines()
+    spans = [(m.group(), m.start()) for m in re.finditer(r"\S+", lines[0])]
+    assert len({len(re.split(r"  +", line.strip())) for line in lines}) == 1, out
+    names = [name for name, _ in spans]
+    rows = [dict(zip(names, re.split(r"  +", line.strip()), strict=True)) for line in lines[1:]]
+    return {row["variable"]: row for row in rows}
+
+
+def test_inspect_shows_variables_and_where_their_bytes_are(files, capsys):
+    """Offsets are those that h5py reports."""
+    assert main(["inspect", files[0]]) == 0
+    out = capsys.readouterr().out
+    row = table(out)["t"]
+    with h5py.File(files[0]) as file:
+        chunks = [file["t"].id.get_chunk_info(i) for i in range(2)]
+    first, last = min(c.byte_offset for c in chunks), max(c.byte_offset + c.size for c in chunks)
+    assert row == {
+        "variable": "t",
+        "dims": "time=2 x=4",
+        "dtype": "float32",
+        "chunk": "1 x 4",
+        "codecs": row["codecs"],
+        "refs": "2",
+        "INLINE": "0",
+        "EMPTY": "0",
+        "MISSING": "0",
+        "bytes": str(sum(c.size for c in chunks)),
+        "at": f"{first}-{last}",
+        "source": "1",
+    }
+    assert "zlib" in row["codecs"]
+    assert re.search(r"\n  1  file://\S*f0\.nc  [\d,]+ bytes\n$", out)
+
+
+def test_inspect_shows_inlined_and_empty_chunks(tmp_path, capsys):
+    """Each kind has its column."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset("holes", (6,), "i4", chunks=(2,))
+        data[:2] = 1
+        file["text"] = np.array(["a", "bc"], object)
+        file["scalar"] = 1.5
+    assert main(["inspect", str(tmp_path / "a.h5")]) == 0
+    out = capsys.readouterr().out
+    rows = table(out)
+    assert (rows["holes"]["refs"], rows["holes"]["EMPTY"]) == ("1", "2")
+    assert (rows["text"]["INLINE"], rows["text"]["at"], rows["text"]["source"]) == ("1", "-", "-")
+    assert rows["scalar"]["dims"] == "scalar"
+    assert re.search(r"not taken over as references\n  /text +inlined +\S", out)
+
+
+def test_inspect_shows_references_to_many_files(files, tmp_path, capsys):
+    """Sources are numbered, runs of numbers drawn together."""
+    main(["build", *files, "-o", str(tmp_path / "refs.json")])
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path / "refs.json")]) == 0
+    out = capsys.readouterr().out
+    assert table(out)["t"]["source"] == "1-3"
+    assert table(out)["mask"]["source"] == "1"
+    assert len(re.findall(r"\n  \d  file://", out)) == 3
+
+
+def test_inspect_shows_groups_or_one_of_them(tmp_path, capsys):
+    """Variables stand with their path."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["v"] = 1
+        file["a/b/w"] = 2
+    main(["inspect", str(tmp_path / "a.h5")])
+    assert set(table(capsys.readouterr().out)) == {"v", "/a/b/w"}
+    main(["inspect", str(tmp_path / "a.h5"), "--group", "a"])
+    assert set(table(capsys.readouterr().out)) == {"/a/b/w"}
+    assert main(["inspect", str(tmp_path / "a.h5"), "--group", "z"]) == 1
+    assert "'z'" in error_of(capsys)
+
+
+def test_runs_of_numbers_are_drawn_together():
+    """As people write them."""
+    assert inspect._ranges([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
+
+
+# -- survey -----------------------------------------------------------------------------------------------------
+
+
+def test_survey_shows_what_files_share(files, tmp_path, capsys):
+    """In the order of their dimension, whatever the order given."""
+    assert main(["survey", str(tmp_path / "*.nc")]) == 0
+    seen = capsys.readouterr()
+    assert seen.out.startswith("3 files, along 'time'; 0 failed\n")
+    assert "era 1: 2000-01-01 to 2000-01-06, 3 files\n" in seen.out
+    assert seen.err == ""
+
+
+def test_survey_goes_on_after_a_bad_file_and_exits_with_1(files, tmp_path, capsys):
+    """The file is named with the reason."""
+    assert main(["survey", *files, str(tmp_path / "gone.nc")]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("3 files, along 'time'; 1 failed\n")
+    assert re.search(r"failed\n  file://.*gone\.nc: SourceNotFoundError: ", out)
+
+
+def test_survey_reads_lists(files, tmp_path, capsys, monkeypatch):
+    """Of a file, or of stdin, one name a line."""
+    (tmp_path / "list.txt").write_text("\n".join(files[:2]) + "\n\n")
+    assert main(["survey", f"@{tmp_path}/list.txt", files[2]]) == 0
+    assert capsys.readouterr().out.startswith("3 files")
+    monkeypatch.setattr("sys.stdin", io.StringIO(files[0]))
+    assert main(["survey", "@-"]) == 0
+    assert capsys.readouterr().out.startswith("1 file,")
+    assert main(["survey", f"@{tmp_path}/gone.txt"]) == 1
+    assert re.search(r"^the list '.*gone\.txt' cannot be read: ", error_of(capsys))
+
+
+def test_survey_goes_on_after_a_name_that_is_none(files, tmp_path, capsys):
+    """In a list, too; patterns in it are expanded."""
+    (tmp_path / "list.txt").write_text(f"ftp://host/a.nc\n{tmp_path}/f*.nc\n")
+    assert main(["survey", f"@{tmp_path}/list.txt", "--executor", "threads"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("3 files, along 'time'; 1 failed\n")
+    assert "ftp://host/a.nc: StorageError: " in out
+
+
+def test_survey_writes_a_table(files, tmp_path, capsys):
+    """One line a file."""
+    assert main(["survey", *files, "--table", str(tmp_path / "files.csv"), "--cache", str(tmp_path / "cache")]) == 0
+    table = pd.read_csv(tmp_path / "files.csv")
+    assert table["url"].tolist() == [f"file://{path}" for path in files]
+    assert table["steps"].tolist() == [2, 2, 2]
+    assert any((tmp_path / "cache").iterdir())
+    assert main(["survey", *files, "--table", str(tmp_path)]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_survey_takes_a_dimension_and_shows_all(files, tmp_path, capsys):
+    """An unknown one is an error; all lines on request."""
+    assert main(["survey", *files, "--dim", "y"]) == 1
+    assert error_of(capsys) == "no file has a dimension 'y'; they have ['time', 'x']"
+    gone = [str(tmp_path / f"gone{i}.nc") for i in range(20)]
+    main(["survey", *gone])
+    assert "... and 8 more" in capsys.readouterr().out
+    main(["survey", *gone, "--all"])
+    assert "more" not in capsys.readouterr().out
+
+
+# -- readers ----------------------------------------------------------------------------------------------------
+
+
+def test_readers_lists_formats_and_what_they_need(capsys):
+    """Aligned, one a line."""
+    assert main(["readers"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.split(r"  +", lines[0]) == ["name", "format", "suffixes", "pip extra", "installed"]
+    assert any(re.match(r"hdf5 +HDF5 / netCDF-4 +\.nc .*- +yes$", line) for line in lines)
+
+
+def test_readers_says_what_is_not_installed(monkeypatch, capsys):
+    """The extra stands beside it."""
+
+    def missing(row, **_):
+        raise MissingDependencyError("reading HDF5", extra="hdf5")
+
+    monkeypatch.setattr(readers, "load_reader", missing)
+    main(["readers"])
+    assert re.search(r"^hdf5 .* no$", capsys.readouterr().out, re.MULTILINE)
+
+
+# -- what every command does ------------------------------------------------------------------------------------
+
+
+def run(*arguments, **options):
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", "import sys; from virtualstack.cli.command import main; sys.exit(main())", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        **options,
+    )
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    """And nothing else is done."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"virtualstack {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["biuld"], "invalid choice: 'biuld'"),
+        (["build", "-o", "refs.json"], "the following arguments are required: FILE"),
+        (["build", "a.nc"], "the following arguments are required: -o/--output"),
+        (
+            ["build", "a.nc", "-o", "refs.zarr"],
+            "'refs.zarr' ends in none of .vstack, .icechunk, .json, .json.gz, .json.zst, .parq, .parquet",
+        ),
+        (["build", "a.nc", "-o", "refs.json", "--unsupported", "drop"], "invalid choice: 'drop'"),
+        (["build", "a.nc", "-o", "refs.json", "--rewrite", "much"], "rewrite='much'"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments, reason, capsys):
+    """And says what is wrong."""
+    assert main(arguments) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_an_error_is_one_line_without_a_traceback(tmp_path):
+    """Exit status 1, nothing on stdout."""
+    found = run("inspect", str(tmp_path))
+    assert found.returncode == 1
+    assert found.stdout == ""
+    assert re.fullmatch(r"virtualstack: error: .*\n", found.stderr)
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "inspect"], ["inspect", "--debug"]])
+def test_debug_shows_the_traceback(arguments, tmp_path, capsys):
+    """Before the command and after it."""
+    with pytest.raises(SourceNotFoundError):
+        main([*arguments, str(tmp_path / "gone.nc")])
+
+
+def test_a_wish_to_stop_exits_with_130(files, capsys, monkeypatch):
+    """Without a traceback, unless it is asked for."""
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(build, "open_each", stop)
+    assert main(["build", files[0], "-o", "refs.json"]) == 130
+    assert error_of(capsys) == "interrupted"
+    with pytest.raises(KeyboardInterrupt):
+        main(["--debug", "build", files[0], "-o", "refs.json"])
+
+
+def test_a_reader_of_our_output_that_leaves_is_no_error():
+    """As in ``virtualstack readers | head -1``."""
+    program = "import sys; from virtualstack.cli.command import main; sys.exit(main(['readers']))"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait(timeout=120) == 141
+    assert err == b""
+
+
+def test_build_says_which_groups_are_left_out(tmp_path, capsys):
+    """A cube is of one group; the others are not lost silently."""
+    path = tmp_path / "groups.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 2)
+        file.createVariable("v", "f4", ("x",))[:] = [1, 2]
+        file.createGroup("deep").createVariable("w", "f4", ("x",))[:] = [3, 4]
+    assert main(["build", str(path), "-o", str(tmp_path / "refs.json")]) == 0
+    assert "groups ['deep'] below '/' are left out; --group" in capsys.readouterr().err
+
+
+# -- output that goes nowhere -----------------------------------------------------------------------------------
+
+COMMAND = f"{sys.executable} -c 'import sys; from virtualstack.cli.command import main; sys.exit(main())'"
+
+
+def in_shell(command):
+    return subprocess.run(["sh", "-c", command.replace("virtualstack", COMMAND, 1)], capture_output=True, text=True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is one of Linux")
+@pytest.mark.parametrize("arguments", ["readers", "--help", "inspect {}", "survey {}", "build {} -o {}.json"])
+def test_a_full_stdout_is_one_line_on_stderr(arguments, files):
+    done = in_shell(f"virtualstack {arguments.replace('{}', files[0])} >/dev/full")
+    assert done.stderr == "virtualstack: error: stdout cannot be written: [Errno 28] No space left on device\n"
+    assert done.returncode == 1
+
+
+def test_an_error_is_one_line_though_stdout_is_full_too(tmp_path):
+    done = in_shell(f"virtualstack inspect {tmp_path}/gone.nc >/dev/full")
+    assert done.returncode == 1
+    assert done.stderr.startswith("virtualstack: error: there is no file at ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_closed_stream_is_one_line_on_stderr_or_nothing(files):
+    done = in_shell(f"virtualstack inspect {files[0]} >&-")
+    assert (done.returncode, done.stderr) == (1, "virtualstack: error: stdout is closed, and nothing can be shown\n")
+    done = in_shell("virtualstack survey @- <&-")
+    assert (done.returncode, done.stderr) == (1, "virtualstack: error: the list '-' cannot be read: stdin is closed\n")
+    done = in_shell("virtualstack inspect /gone.nc 2>&-")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_an_error_of_the_system_elsewhere_is_not_taken_for_one_of_stdout(monkeypatch):
+    def fail(options):
+        raise OSError("elsewhere")
+
+    monkeypatch.setattr(readers, "_readers", fail)
+    with pytest.raises(OSError, match="elsewhere"):
+        main(["readers"])

@@ -1,0 +1,304 @@
+"""What is written to Icechunk, opened by xarray and zarr beside xarray on the source."""
+
+import os
+import sys
+from dataclasses import replace
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import virtualstack as vs
+from tests.kerchunk.test_writer_oracle import CASES
+from virtualstack.errors import MissingDependencyError, WriterError
+from virtualstack.manifests import MISSING
+
+icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
+
+from tests.icechunk.repositories import netcdf, repository  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*not part of the Zarr format 3 spec"),
+    pytest.mark.filterwarnings("ignore:.*in the Zarr version 3 spec"),
+    pytest.mark.filterwarnings("ignore::xarray.SerializationWarning"),
+]
+
+
+@pytest.fixture
+def session(tmp_path):
+    return repository(None, tmp_path).writable_session("main")
+
+
+def opened(session, **options):
+    return xr.open_zarr(session.store, consolidated=False, chunks=None, **options)
+
+
+def source(path):
+    return xr.open_dataset(path, engine="h5netcdf")
+
+
+def joined(paths):
+    """What plain xarray makes of files one behind the other in time."""
+    parts = [source(path) for path in paths]
+    return xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="override", join="exact")
+
+
+def assert_same(got, expected):
+    """Equal values, dtypes, names and attributes."""
+    xr.testing.assert_identical(got.load(), expected.load())
+    for name, variable in expected.variables.items():
+        assert got[name].dtype == variable.dtype
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda name: name.replace(" ", "_"))
+def test_zarr_gives_what_xarray_gives_on_the_source(case, tmp_path, session):
+    """Decoded values, dtypes and attributes equal those of the source, whatever the fill values and holes."""
+    path = tmp_path / "a file #1.nc"
+    CASES[case](path)
+    vs.open_virtual_dataset(path).virtual.to_icechunk(session.store)
+    with source(path) as expected:
+        assert_same(opened(session), expected)
+    with xr.open_dataset(path, engine="h5netcdf", decode_cf=False) as expected:
+        np.testing.assert_array_equal(opened(session, decode_cf=False)["v"].values, expected["v"].values)
+
+
+def test_loaded_variables_are_chunks_and_others_references(tmp_path, session):
+    """Coordinates and the like lie in the repository, one array in its file."""
+    vds = vs.open_virtual_dataset(
+        netcdf(tmp_path / "a.nc", zlib=True, shuffle=True), loadable_variables=["time", "crs"]
+    )
+    vds.virtual.to_icechunk(session.store)
+    kinds = {
+        name: {int(kind) for batch in session.store.array_chunk_iterator(f"/{name}") for kind in batch[1]}
+        for name in vds.variables
+    }
+    assert kinds == {"time": {3}, "x": {2}, "t": {2}, "mask": {2}, "crs": {3}}
+    assert set(session.all_virtual_chunk_locations()) == {f"file://{tmp_path}/a.nc"}
+    session.commit("a")
+    with source(tmp_path / "a.nc") as expected:
+        assert_same(opened(session), expected)
+
+
+# -- trees, groups and modes ----------------------------------------------------------------------------------
+
+
+def tree_file(path):
+    with netCDF4.Dataset(path, "w") as file:
+        file.title = "a tree"
+        for name in ("a", "a/b"):
+            group = file.createGroup(name)
+            group.createDimension("x", 5)
+            group.createVariable("x", "i4", ("x",))[:] = np.arange(5)
+            group.createVariable("v", "f4", ("x",))[:] = np.arange(5) / 2
+            group.level = name
+    return path
+
+
+def test_trees_become_groups(tmp_path, session):
+    vs.open_virtual_datatree(tree_file(tmp_path / "a.nc")).virtual.to_icechunk(session.store, group="cube/one")
+    got = xr.open_datatree(session.store, engine="zarr", group="cube/one", consolidated=False, chunks=None)
+    with xr.open_datatree(tmp_path / "a.nc", engine="h5netcdf") as expected:
+        xr.testing.assert_identical(got.load(), expected.load())
+    assert sorted(zarr.open_group(session.store, mode="r").members(max_depth=None))[0][0] == "cube"
+
+
+def test_what_is_there_is_replaced_only_with_mode_w(tmp_path, session):
+    """mode="w" replaces a group and all below it; "w-" nothing, and groups beside one another do not touch."""
+    one, two = (vs.open_virtual_dataset(netcdf(tmp_path / f"{i}.nc", start=i)) for i in (1, 2))
+    one.virtual.to_icechunk(session.store)
+    two.virtual.to_icechunk(session.store, group="below")
+    status = repr(session.status())
+    for group in (None, "below"):
+        with pytest.raises(WriterError, match="mode='w'") as caught:
+            two.virtual.to_icechunk(session.store, group=group)
+        assert caught.value.feature == "existing group"
+    with pytest.raises(WriterError, match="no group can be below it"):
+        two.virtual.to_icechunk(session.store, group="t/inner")
+    assert repr(session.status()) == status
+    two[["t"]].virtual.to_icechunk(session.store, group="below", mode="w")
+    assert set(opened(session, group="below").variables) == {"t", "time", "x"}
+    with source(tmp_path / "1.nc") as expected:
+        assert_same(opened(session), expected)
+    two.virtual.to_icechunk(session.store, mode="w")
+    with source(tmp_path / "2.nc") as expected:
+        assert_same(opened(session), expected)
+    assert list(zarr.open_group(session.store, mode="r").group_keys()) == []
+
+
+# -- what is refused, before anything is written --------------------------------------------------------------
+
+
+def refused(vds, session, **options):
+    """Give the error of writing, which must have changed nothing."""
+    before = session.has_uncommitted_changes, repr(session.status())
+    with pytest.raises(WriterError) as caught:
+        vds.virtual.to_icechunk(session.store, **options)
+    assert (session.has_uncommitted_changes, repr(session.status())) == before
+    return caught.value
+
+
+def test_places_without_a_container_are_named(tmp_path):
+    """The error names the prefix that is missing, and what to do; what it says to do helps."""
+    folder = tmp_path / "da ta"
+    folder.mkdir()
+    vds = vs.open_virtual_dataset(netcdf(folder / "a.nc"))
+    session = repository(None).writable_session("main")
+    error = refused(vds, session)
+    prefix = f"file://{tmp_path}/"  # Icechunk reads nothing in containers whose prefix is percent-encoded
+    assert error.feature == f"virtual chunk container for '{prefix}'"
+    assert f"VirtualChunkContainer('{prefix}', icechunk.local_filesystem_store(" in str(error)
+    assert error.variable in ("t", "mask", "x", "crs")
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(
+        icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(prefix.removeprefix("file://")))
+    )
+    access = {prefix: icechunk.credentials.LocalFileSystemAccess}
+    other = icechunk.Repository.create(icechunk.in_memory_storage(), config, access).writable_session("main")
+    vds.virtual.to_icechunk(other.store)
+    expected = xr.open_dataset(folder / "a.nc")
+    xr.testing.assert_identical(xr.open_zarr(other.store, consolidated=False, chunks=None).load(), expected.load())
+
+
+def test_containers_that_icechunk_does_not_read_are_none(tmp_path):
+    """Those whose prefix is percent-encoded."""
+    (tmp_path / "da ta").mkdir()
+    vds = vs.open_virtual_dataset(netcdf(tmp_path / "da ta" / "a.nc"))
+    prefix = f"file://{tmp_path}/da%20ta/"
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(
+        icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(f"{tmp_path}/da ta/"))
+    )
+    session = icechunk.Repository.create(icechunk.in_memory_storage(), config).writable_session("main")
+    assert refused(vds, session).feature == f"virtual chunk container for 'file://{tmp_path}/'"
+
+
+def test_sessions_that_only_read_are_refused(tmp_path):
+    vds = vs.open_virtual_dataset(netcdf(tmp_path / "a.nc"))
+    session = repository(None, tmp_path).readonly_session("main")
+    with pytest.raises(WriterError, match="writable_session"):
+        vds.virtual.to_icechunk(session.store)
+    with pytest.raises(TypeError, match=r"session\.store"):
+        vds.virtual.to_icechunk(str(tmp_path))
+
+
+def test_icechunk_is_named_where_it_is_not_installed(tmp_path, monkeypatch):
+    vds = vs.open_virtual_dataset(netcdf(tmp_path / "a.nc"))
+    monkeypatch.setitem(sys.modules, "icechunk", None)
+    with pytest.raises(MissingDependencyError, match=r"virtualstack\[icechunk\]"):
+        vds.virtual.to_icechunk(object())
+
+
+def test_missing_chunks_are_refused_or_read_as_the_fill_value(tmp_path, session):
+    """What should be there and is not is an error, or filled where that is asked for."""
+    vds = vs.open_virtual_dataset(netcdf(tmp_path / "a.nc", fill=np.float32(-1)))
+    array = vds["t"].data
+    entries = array.manifest.entries.copy()
+    entries[1] = (MISSING, 0, 0, 0)
+    vds["t"] = vds["t"].copy(data=replace(array, manifest=replace(array.manifest, entries=entries)))
+    error = refused(vds, session)
+    assert (error.feature, error.variable) == ("MISSING chunks", "t")
+    assert "2 MISSING chunks" in str(error)
+    vds.virtual.to_icechunk(session.store, missing="fill")
+    got = opened(session)["t"].values
+    assert np.isnan(got[2:]).all()
+    with source(tmp_path / "a.nc") as expected:
+        np.testing.assert_array_equal(got[:2], expected["t"].values[:2])
+    with pytest.raises(ValueError, match="missing="):
+        vds.virtual.to_icechunk(session.store, missing="drop")
+
+
+def test_packing_that_json_cannot_hold_is_refused(tmp_path, session):
+    path = netcdf(tmp_path / "a.nc", dtype="i2", attrs={"scale_factor": np.nan})
+    assert refused(vs.open_virtual_dataset(path), session).feature == "NaN"
+
+
+# -- chunks that differ ---------------------------------------------------------------------------------------
+
+
+def test_chunks_of_different_lengths_are_a_rectilinear_grid(tmp_path, session):
+    """Months of 3, 4 and 2 days in one chunk each need no byte: zarr reads them where it is told that it may."""
+    lengths, starts = (3, 4, 2), (0, 3, 7)
+    paths = [
+        netcdf(tmp_path / f"{s}.nc", start=s, n=n, chunk=n, zlib=True) for s, n in zip(starts, lengths, strict=True)
+    ]
+    vds = vs.open_virtual_mfdataset(paths, combine="by_coords")
+    vds.virtual.to_icechunk(session.store, inline_limit=0)
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        grid = zarr.open_array(session.store, path="t", mode="r").metadata.chunk_grid.to_dict()
+        assert list(grid["configuration"]["chunk_shapes"]) == [[3, 4, 2], [3], [[2, 2]]]
+        with joined(paths) as expected:
+            xr.testing.assert_equal(opened(session).load(), expected.load())
+    with pytest.raises(Exception, match="rectilinear_chunks"):
+        opened(session)
+
+
+def test_strings_in_chunks_of_different_lengths(tmp_path, session):
+    """Those of several files."""
+    texts = [["a", "bé"], ["c", "", "ddd"], ["e"]]
+    for n, text in enumerate(texts):
+        xr.Dataset({"s": ("x", np.array(text, object))}).to_netcdf(tmp_path / f"{n}.nc", engine="netcdf4")
+    paths = [tmp_path / f"{n}.nc" for n in range(3)]
+    vs.open_virtual_mfdataset(paths, combine="nested", concat_dim="x").virtual.to_icechunk(session.store)
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        assert opened(session)["s"].values.tolist() == [x for text in texts for x in text]
+
+
+def test_encodings_that_differ_are_rewritten_or_refused_with_numbers(tmp_path, session):
+    """One file of four is compressed in another way: its chunks are encoded as the others are, within a budget."""
+    paths = [
+        netcdf(tmp_path / f"{i}.nc", start=4 * i, **({"zlib": True, "shuffle": True} if i != 2 else {}))
+        for i in range(4)
+    ]
+    vds = vs.open_virtual_mfdataset(paths, combine="by_coords")
+    error = refused(vds, session, inline_limit=0)
+    assert "4 of 16 chunks" in str(error)
+    assert "rewrite=" in str(error)
+    assert refused(vds, session, inline_limit=0, rewrite=1).feature == "rewrite"
+    vds.virtual.to_icechunk(session.store, inline_limit=0, rewrite="100%")
+    with joined(paths) as expected:
+        xr.testing.assert_equal(opened(session).load(), expected.load())
+    kinds = [int(kind) for batch in session.store.array_chunk_iterator("/t") for kind in batch[1]]
+    assert (kinds.count(2), kinds.count(3)) == (12, 4)
+
+
+def test_small_variables_that_differ_are_stored_whole(tmp_path, session):
+    paths = [netcdf(tmp_path / f"{i}.nc", start=4 * i, zlib=bool(i)) for i in range(2)]
+    vds = vs.open_virtual_mfdataset(paths, combine="by_coords")
+    vds.virtual.to_icechunk(session.store)
+    with joined(paths) as expected:
+        xr.testing.assert_equal(opened(session).load(), expected.load())
+
+
+# -- files that change ----------------------------------------------------------------------------------------
+
+
+def test_files_that_changed_are_not_read(tmp_path, session):
+    """Each of two files has its own time: Icechunk refuses the one that changed, and reads the other."""
+    paths = [netcdf(tmp_path / f"{i}.nc", start=4 * i) for i in range(2)]
+    for i, path in enumerate(paths):
+        os.utime(path, (1000 + 100 * i, 1000.25 + 100 * i))
+    vds = vs.open_virtual_mfdataset(paths, combine="by_coords")
+    vds.virtual.to_icechunk(session.store)
+    xr.testing.assert_equal(opened(session).t.load(), vds.virtual.open().t.load())
+    os.utime(paths[0], (1050, 1050))
+    got = opened(session).t
+    assert got[4:].values.shape == (4, 3, 4)
+    with pytest.raises(Exception, match="checksum of the object"):
+        got[:4].load()
+
+
+def test_scattered_chunks_keep_the_time_of_their_file(tmp_path, session):
+    """Chunks of two files in turn are no boxes, and are handed over one by one."""
+    paths = [netcdf(tmp_path / f"{i}.nc", start=20 * i, n=20, chunk=1) for i in range(2)]
+    os.utime(paths[0], (1000, 1000))
+    joined = vs.open_virtual_mfdataset(paths, combine="by_coords")
+    order = np.random.default_rng(1).permutation(40)
+    mixed = joined.isel(time=np.r_[order, order])[["t"]]
+    mixed.virtual.to_icechunk(session.store)
+    xr.testing.assert_equal(opened(session).t.load(), mixed.virtual.open().t.load())
+    os.utime(paths[0], (1050, 1050))
+    with pytest.raises(Exception, match="checksum of the object"):
+        opened(session).t[int(np.flatnonzero(order < 20)[0])].load()
+    assert opened(session).t[int(np.flatnonzero(order >= 20)[0])].load().size == 12

@@ -1,0 +1,179 @@
+"""``to_kerchunk(..., append_dim=)``: equal to what is built at once, or refused before anything is written."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.vstack.growing import dataset, joined, virtual, write
+from virtualstack.errors import CombineError, SourceNotFoundError, UnsupportedFeatureError, WriterError
+from virtualstack.kerchunk import parquet
+
+pytestmark = pytest.mark.filterwarnings("ignore:The 'fastparquet' engine")
+FORMS = ["refs.json", "refs.parq"]
+
+
+def files(folder):
+    return {
+        str(x.relative_to(folder)): (x.stat().st_ino, x.read_bytes()) for x in Path(folder).rglob("*") if x.is_file()
+    }
+
+
+@pytest.fixture(params=FORMS)
+def target(request, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return str(folder / request.param)
+
+
+def check(target, wanted):
+    """Compare values, coordinates and attributes, by this engine and by kerchunk's."""
+    for options in ({}, {"reader": "kerchunk"}):
+        xr.testing.assert_identical(xr.open_dataset(target, engine="virtualstack", **options).load(), wanted)
+    pytest.importorskip("kerchunk")
+    other = xr.open_dataset(target, engine="kerchunk").load()
+    for name in wanted.variables:
+        np.testing.assert_array_equal(other[name], wanted[name])
+
+
+def test_files_are_appended(tmp_path, target):
+    """One after the other; the references are those of all at once."""
+    parts, plain = [], []
+    for i in range(4):
+        path = write(tmp_path / f"{i}.nc", dataset(range(4 * i, 4 * i + 4), seed=i))
+        parts.append(virtual(path))
+        plain.append(xr.load_dataset(path))
+        parts[-1].virtual.to_kerchunk(target, **({"append_dim": "time"} if i else {}))
+        check(target, plain[0] if not i else joined(*plain))
+    once = str(Path(target).with_name("once" + Path(target).name))
+    joined(*parts).virtual.to_kerchunk(once)
+    for path, group in vs.open_virtual_dataset(target).virtual.to_group().walk():
+        other = dict(vs.open_virtual_dataset(once).virtual.to_group().walk())[path]
+        for name, array in group.arrays.items():
+            assert (array == other.arrays[name]).all(), name
+
+
+def test_compressed_references(tmp_path):
+    """They are written anew, compressed."""
+    target = tmp_path / "refs.json.zst"
+    for i in range(2):
+        part = virtual(write(tmp_path / f"{i}.nc", dataset(range(4 * i, 4 * i + 4), seed=i)))
+        part.virtual.to_kerchunk(target, **({"append_dim": "time"} if i else {}))
+    assert target.read_bytes()[:4] == b"\x28\xb5\x2f\xfd"
+    wanted = joined(*(xr.load_dataset(tmp_path / f"{i}.nc") for i in range(2)))
+    xr.testing.assert_identical(xr.open_dataset(str(target), engine="virtualstack").load(), wanted)
+
+
+def test_uneven_lengths_are_refused_before_anything_is_written(tmp_path, target):
+    """A chunk that is not full would stand in the middle; encoding it anew is allowed for, where it is asked for."""
+    virtual(write(tmp_path / "0.nc", dataset(range(5)))).virtual.to_kerchunk(target)
+    part = virtual(write(tmp_path / "1.nc", dataset(range(5, 9), seed=1)))
+    before = files(tmp_path / "out")
+    with pytest.raises(WriterError, match="cannot be written as kerchunk references"):
+        part.virtual.to_kerchunk(target, append_dim="time", inline_limit=0)
+    assert files(tmp_path / "out") == before
+    part.virtual.to_kerchunk(target, append_dim="time", rewrite=1.0)
+    check(target, joined(*(xr.load_dataset(tmp_path / f"{i}.nc") for i in range(2))))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x.assign(t=x.t.astype("f8")), "dtype"),
+        (lambda x: x.drop_vars("rain"), "rain"),
+        (lambda x: x.assign(mask=x.mask + 1), "mask"),
+        (lambda x: x.assign_coords(lat=x.lat + 1), "lat"),
+        (lambda x: x.isel(time=slice(None, None, -1)), "do not ascend"),
+        (lambda x: x.assign_coords(time=x.time - np.timedelta64(99, "D")), "begin at"),
+        (lambda x: x.assign(more=x.mask), "more"),
+        (lambda x: x.isel(time=0), "time"),
+        (lambda x: x.rename(time="when"), "when|time"),
+    ],
+)
+def test_what_does_not_fit(tmp_path, target, change, message):
+    """Nothing changes."""
+    virtual(write(tmp_path / "0.nc", dataset(range(4)))).virtual.to_kerchunk(target)
+    before = files(tmp_path / "out")
+    other = change(dataset(range(4, 8), seed=1))
+    other["rain" if "rain" in other else "t"].encoding |= {"dtype": "i2"} if "rain" in other else {}
+    part = virtual(write(tmp_path / "1.nc", other))
+    with pytest.raises(CombineError, match=message):
+        part.virtual.to_kerchunk(target, append_dim="time")
+    assert files(tmp_path / "out") == before
+
+
+def test_other_packing(tmp_path, target):
+    """Numbers that mean something else."""
+    virtual(write(tmp_path / "0.nc", dataset(range(4)))).virtual.to_kerchunk(target)
+    other = dataset(range(4, 8), seed=1)
+    other["rain"].encoding = {"dtype": "i2", "scale_factor": 0.25, "_FillValue": -1}
+    before = files(tmp_path / "out")
+    with pytest.raises(CombineError, match="scale_factor"):
+        virtual(write(tmp_path / "1.nc", other)).virtual.to_kerchunk(target, append_dim="time")
+    assert files(tmp_path / "out") == before
+
+
+def test_record_files_stay(tmp_path, monkeypatch):
+    """Those of chunks in front of what is added are the same files."""
+    monkeypatch.setattr(
+        parquet.parquet_files, "__kwdefaults__", {**parquet.parquet_files.__kwdefaults__, "record_size": 5}
+    )
+    target = str(tmp_path / "out" / "refs.parq")
+    (tmp_path / "out").mkdir()
+    virtual(write(tmp_path / "0.nc", dataset(range(6)))).virtual.to_kerchunk(target)
+    before = files(target)
+    virtual(write(tmp_path / "1.nc", dataset(range(6, 10), seed=1))).virtual.to_kerchunk(target, append_dim="time")
+    after = files(target)
+    n_chunks = 3 * 2 * 2
+    for record in range(n_chunks // 5):
+        assert after[f"t/refs.{record}.parq"] == before[f"t/refs.{record}.parq"]
+    assert after["mask/refs.0.parq"] == before["mask/refs.0.parq"]
+    assert after[f"t/refs.{n_chunks // 5}.parq"] != before[f"t/refs.{n_chunks // 5}.parq"]
+
+
+def test_trees(tmp_path, target):
+    """Each group."""
+    paths = [write(tmp_path / f"{i}.nc", dataset(range(4 * i, 4 * i + 4), seed=i)) for i in range(2)]
+    trees = [xr.DataTree.from_dict({"/a": virtual(path), "/b/c": virtual(path)}) for path in paths]
+    trees[0].virtual.to_kerchunk(target)
+    trees[1].virtual.to_kerchunk(target, append_dim="time")
+    wanted = joined(*map(xr.load_dataset, paths))
+    tree = xr.open_datatree(target, engine="virtualstack")
+    for path in ("/a", "/b/c"):
+        xr.testing.assert_identical(tree[path].to_dataset().load(), wanted)
+
+
+def test_remote_references(tmp_path):
+    """Files that stay are not put again."""
+    url = "memory://appended/refs.parq"
+    for i in range(3):
+        part = virtual(write(tmp_path / f"{i}.nc", dataset(range(4 * i, 4 * i + 4), seed=i)))
+        part.virtual.to_kerchunk(url, **({"append_dim": "time"} if i else {}))
+    wanted = joined(*(xr.load_dataset(tmp_path / f"{i}.nc") for i in range(3)))
+    xr.testing.assert_identical(xr.open_dataset(url, engine="virtualstack").load(), wanted)
+
+
+def test_options(tmp_path, target):
+    """Those that add nothing, and references that are not there or would lose something."""
+    part = virtual(write(tmp_path / "0.nc", dataset(range(4))))
+    with pytest.raises(ValueError, match="say how append_dim= adds"):
+        part.virtual.to_kerchunk(target, join="left")
+    with pytest.raises(WriterError, match="references in a file"):
+        part.virtual.to_kerchunk(append_dim="time")
+    with pytest.raises(SourceNotFoundError):
+        part.virtual.to_kerchunk(target, append_dim="time")
+    part.virtual.to_kerchunk(target)
+    if target.endswith(".json"):
+        text = Path(target).read_text()
+        Path(target).write_text(
+            text.replace(
+                '"refs":{',
+                '"refs":{"odd/.zarray":"{\\"zarr_format\\":2,\\"shape\\":[1],'
+                '\\"chunks\\":[1],\\"dtype\\":\\"|O\\",\\"fill_value\\":null,\\"compressor\\":null,\\"filters\\":null,\\"order\\":\\"C\\"}",',
+            )
+        )
+        more = virtual(write(tmp_path / "1.nc", dataset(range(4, 8), seed=1)))
+        with pytest.raises(UnsupportedFeatureError, match="odd', which cannot be written again"):
+            more.virtual.to_kerchunk(target, append_dim="time")

@@ -1,0 +1,227 @@
+"""A server that fails now and then: the scan completes, names the bad files, and the next one touches those alone."""
+
+import itertools
+import random
+import time
+from collections import Counter
+
+import h5py
+import numpy as np
+import pytest
+
+import virtualstack as vs
+from tests.latency_server import LatencyServer
+from tests.scanning.groups import assert_same, make
+from tests.servers import RangeServer
+from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.scanning import retries as retries_module
+from virtualstack.scanning.retries import asking_again, with_retries
+from virtualstack.storage import Storage, passing
+from virtualstack.storage.passing import may_pass
+
+N = 80
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files of which most take more than one request, and the bad ones."""
+    folder = tmp_path_factory.mktemp("archive")
+    for i in range(N):
+        path = make(folder / f"f{i:03}.h5", i)
+        if i % 4:
+            with h5py.File(path, "a") as file:
+                file["y"] = np.random.default_rng(i).normal(size=10_000)
+                file.create_dataset("z", data=np.arange(9), chunks=(3,))
+    (folder / "f010.h5").write_bytes((folder / "f010.h5").read_bytes()[:700])
+    (folder / "f020.h5").unlink()
+    return folder
+
+
+SOON = {"retry_timeout": 5}
+
+
+class Faulty:
+    """5 % are busy, 1 % are cut short, 2 % take long; one file is never served, one always cut, one forbidden."""
+
+    def __init__(self):
+        self.always = {"f030.h5": 503, "f040.h5": "cut", "f050.h5": 403}
+        hundred = [503] * 5 + ["cut"] + [0.5] * 2 + [None] * 92
+        random.Random(3).shuffle(hundred)
+        self.drawn = itertools.cycle(hundred)
+        self.is_calm = False
+        self.seen = Counter()
+
+    def __call__(self, path):
+        if path in self.always or self.is_calm:
+            return self.always.get(path)
+        fault = next(self.drawn)
+        self.seen[fault] += 1
+        return fault
+
+
+BAD = {
+    "f010.h5": "MalformedFileError",
+    "f020.h5": "SourceNotFoundError",
+    "f030.h5": "StorageError",
+    "f040.h5": "StorageError",
+    "f050.h5": "StorageError",
+}
+
+
+def requests_by_file(server):
+    return Counter(path.split("/")[1] for _, path, *_ in server.log)
+
+
+@pytest.mark.parametrize("recheck", [False, True])
+def test_a_faulty_server(folder, tmp_path, recheck):
+    names = [f"f{i:03}.h5" for i in range(N)]
+    with RangeServer(folder, fault=Faulty()) as server:
+        urls = [server.url(name) for name in names]
+        result = vs.scan(urls, on_error="skip", cache=tmp_path / "cache", storage={server.root: SOON})
+        found = {url.rpartition("/")[2]: error for url, error, _ in result.failures.to_numpy()}
+        assert found == BAD
+        assert list(result.urls) == [url for url in urls if url.rpartition("/")[2] not in BAD]
+        first = requests_by_file(server)
+        assert all(server.fault.seen[fault] for fault in (503, "cut", 0.5))
+        assert sum(first[name] > 2 for name in names if name not in BAD) >= 3  # asked again, and they came
+
+        server.fault.is_calm = True
+        server.reset()
+        again = vs.scan(urls, on_error="skip", cache=tmp_path / "cache", recheck=recheck, storage={server.root: SOON})
+        seen = requests_by_file(server)
+        assert {name for name, n in seen.items() if n > 1 or not recheck} >= {"f030.h5", "f040.h5"}
+        if recheck:
+            assert all(seen[name] == 1 for name in names if name not in BAD)
+        else:
+            assert seen.keys() == BAD.keys()
+        assert again.failures.error.tolist() == result.failures.error.tolist()
+        for a, b in zip(result, again, strict=True):
+            assert_same(a, b)
+        for url, group in zip(result.urls[:8], result, strict=False):
+            assert_same(vs.scan([url])[0], group)
+
+
+# -- how often is asked again -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+@pytest.mark.parametrize("fault", [503, 429, "cut"])
+def test_a_request_is_repeated_as_often_as_said(folder, retries, fault):
+    """By obstore alone, and not again by the scan."""
+    with RangeServer(folder, fault=lambda path: fault) as server, pytest.raises(StorageError):
+        vs.scan([server.url("f001.h5")], retries=retries)
+    assert server.n_requests == 1 + retries
+
+
+def test_a_short_answer_is_repeated_by_the_scan(folder):
+    """Obstore takes it for an answer."""
+    with RangeServer(folder, mode="short_range") as server:
+        with pytest.raises(StorageError, match="Requested"):
+            vs.scan([server.url("f001.h5")], retries=2)
+        assert server.n_requests == 3
+        server.reset()
+        changed = []
+
+        def mend(path):
+            changed.append(path)
+            server.mode = "short_range" if len(changed) < 3 else "normal"
+
+        server.fault = mend
+        assert len(vs.scan([server.url("f001.h5")])) == 1
+
+
+@pytest.mark.parametrize(("fault", "error"), [(404, SourceNotFoundError), (403, StorageError), (401, StorageError)])
+def test_what_stays_so_is_asked_once(folder, fault, error):
+    with RangeServer(folder, fault=lambda path: fault) as server, pytest.raises(error):
+        vs.scan([server.url("f001.h5")])
+    assert server.n_requests == (3 if fault == 404 else 1)  # it looks for a folder of that name, too
+
+
+def test_a_damaged_file_is_asked_for_once(folder):
+    with RangeServer(folder) as server, pytest.raises(MalformedFileError, match=r"f010\.h5"):
+        vs.scan([server.url("f010.h5")])
+    assert server.n_requests == 1
+
+
+def test_options_of_storage_say_it_first(folder):
+    with RangeServer(folder, fault=lambda path: 503) as server, pytest.raises(StorageError):
+        vs.scan([server.url("f001.h5")], retries=9, storage={server.root: {"max_retries": 1}})
+    assert server.n_requests == 2
+
+
+def test_many_retries_get_the_time_that_they_take():
+    url, other = "https://host/a.nc", "s3://bucket/a.nc"
+    storage = Storage.of({"s3://bucket/": {"region": "x", "retry_timeout": 7}})
+    patient = with_retries(storage, [url, other, "file:///a.nc", "memory://a"], 50)
+    assert patient.find(url)[1] == {"max_retries": 50, "retry_timeout": 150.0}
+    assert patient.find(other)[1] == {"max_retries": 50, "retry_timeout": 7, "region": "x"}
+    assert patient.find("file:///a.nc")[1] is None
+    assert storage.find(url)[1] is None
+
+
+def test_a_fsspec_filesystem_is_asked_again(folder):
+    fsspec = pytest.importorskip("fsspec")
+    faults = iter([None, 503, 503])  # of the first request fsspec says that there is no such file
+    with RangeServer(folder, fault=lambda path: next(faults, None)) as server:
+        filesystem = fsspec.filesystem("http", skip_instance_cache=True)
+        assert len(vs.scan([server.url("f001.h5")], storage={server.root: filesystem})) == 1
+
+
+def test_pauses_grow(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(retries_module.random, "uniform", lambda low, high: (low + high) / 2)
+
+    def read():
+        raise StorageError("'a': 5 bytes were asked for, but 4 came")
+
+    with pytest.raises(StorageError, match="but 4 came"):
+        asking_again(read, 9)
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+
+
+def raised_from(cause, message="it failed"):
+    error = StorageError(message)
+    error.__cause__ = cause
+    return error
+
+
+class Answered(Exception):
+    def __init__(self, status):
+        super().__init__()
+        self.status = status
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (raised_from(TimeoutError()), True),
+        (raised_from(ConnectionResetError()), True),
+        (raised_from(Answered(503)), True),
+        (raised_from(Answered(400)), False),
+        (raised_from(OSError(passing.errno.ESTALE, "stale")), True),
+        (raised_from(OSError(passing.errno.ENOSPC, "full")), False),
+        (raised_from(None), False),
+        (SourceNotFoundError("Requested 1..2, got 1..1"), False),
+    ],
+)
+def test_which_errors_may_pass(error, expected):
+    assert may_pass(error) == expected
+
+
+def test_what_obstore_repeated_is_not_repeated(folder):
+    """Though what it raises was a time-out or a broken connection first."""
+    with RangeServer(folder, mode="hang") as server, pytest.raises(StorageError) as caught:
+        Storage.of({server.root: {"read_timeout": "0.2s", "max_retries": 0}}).source(server.url("f001.h5"))
+    assert not may_pass(caught.value)
+
+
+# -- many at a time -----------------------------------------------------------------------------------------------
+
+
+def test_remote_files_are_read_many_at_a_time(folder):
+    names = [f"f{i:03}.h5" for i in range(N) if f"f{i:03}.h5" not in BAD]
+    with LatencyServer(folder, latency=0.1) as server:
+        result = vs.scan([server.url(name) for name in names])
+        assert server.traffic().most_at_once > 20
+    assert len(result) == len(names)

@@ -1,0 +1,346 @@
+"""``to_manifest_store(..., append_dim=)``: everything is checked, one segment is written, nothing old is touched."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.vstack.growing import check, dataset, joined, n_snapshots, objects, values, virtual, write
+from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceNotFoundError
+from virtualstack.vstack.format.archive import Archive
+from virtualstack.vstack.stored import Stored
+
+
+@pytest.fixture
+def url(tmp_path):
+    return str(tmp_path / "x.vstack")
+
+
+@pytest.fixture
+def first(tmp_path, url):
+    """A store of five days, in chunks of two."""
+    path = write(tmp_path / "0.nc", dataset(range(5)))
+    virtual(path).virtual.to_manifest_store(url)
+    return xr.load_dataset(path)
+
+
+def append(url, part, **options):
+    part.virtual.to_manifest_store(url, append_dim="time", **options)
+
+
+def test_files_of_uneven_lengths_are_appended(tmp_path, url):
+    """Behind a last chunk that is not full, too; and each earlier snapshot stays as it was."""
+    rng = np.random.default_rng(5)
+    wanted, day = [], 0
+    for i in range(12):
+        n = int(rng.integers(1, 6))
+        made = dataset(range(day, day + n), seed=i)
+        path = write(tmp_path / f"{i}.nc", made, t={"chunksizes": [int(rng.integers(1, 4)), 3, 4]})
+        day += n + int(rng.integers(0, 3))
+        with xr.open_dataset(path) as plain:
+            part = plain.load()
+        wanted.append(part if not wanted else joined(wanted[-1], part))
+        if i:
+            append(url, virtual(path))
+        else:
+            virtual(path).virtual.to_manifest_store(url)
+    assert n_snapshots(url) == 12
+    for at, expected in enumerate(wanted):
+        check(url, expected, at)
+
+
+def test_parts_of_files_are_appended(tmp_path, url, first):
+    """That begin and end within chunks, have steps, and dimensions in another order."""
+    path = write(tmp_path / "1.nc", dataset(range(6, 16), seed=1))
+    part, plain = virtual(path), xr.load_dataset(path)
+    wanted = first
+    for days in (slice(1, 4), slice(5, 10, 2)):
+        append(url, part.isel(time=days).transpose("lon", ...))
+        wanted = joined(wanted, plain.isel(time=days))
+        check(url, wanted)
+    assert n_snapshots(url) == 3
+
+
+def test_nothing_old_is_written_again(tmp_path, url, first):
+    """One segment, one bundle and one snapshot come; no object changes."""
+    before = objects(url)
+    append(url, virtual(write(tmp_path / "1.nc", dataset([9], seed=1))))
+    after = objects(url)
+    assert all(after[name] == data for name, data in before.items())
+    new = sorted({name.split("/")[1] for name in after.keys() - before.keys()})
+    assert new == ["bundles", "segments", "snapshots"]
+
+
+def test_no_rows_of_the_store_are_read(tmp_path, url, first, monkeypatch):
+    """Of variables that are appended to: their pages may be many."""
+    part = virtual(write(tmp_path / "1.nc", dataset([9], seed=1).drop_vars("mask")))
+
+    def refuse(*_):
+        raise AssertionError("a page is read")
+
+    monkeypatch.setattr(Archive, "rows", refuse)
+    stored = vs.open_virtual_dataset(url).drop_vars("mask")
+    stored.virtual.to_manifest_store(url, mode="w")
+    append(url, part)
+
+
+def test_other_units_of_time_come_out_right(tmp_path, url, first):
+    """Coordinates are values: hours do not fit into whole days, so that the stored units change."""
+    other = dataset([7.25, 7.5], seed=1)
+    path = write(tmp_path / "1.nc", other, time={"units": "hours since 1970-01-01", "dtype": "i8"})
+    append(url, virtual(path))
+    with xr.open_dataset(path) as plain:
+        expected = joined(first, plain.load())
+    check(url, expected)
+
+
+def test_labels_that_do_not_ascend_are_refused(tmp_path, url, first):
+    """Unless told otherwise; and nothing is written."""
+    before = objects(url)
+    late = virtual(write(tmp_path / "1.nc", dataset([4, 6], seed=1)))
+    with pytest.raises(CombineError, match=r"labels of 'time' to be appended begin at .* end at .*ordered=False"):
+        append(url, late)
+    twisted = virtual(write(tmp_path / "2.nc", dataset([9, 8], seed=1)))
+    with pytest.raises(CombineError, match="do not ascend themselves"):
+        append(url, twisted)
+    assert objects(url) == before
+    append(url, late, ordered=False)
+    assert values(url).sizes["time"] == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda x: x.assign(t=x["t"].astype("f8")), r"'t' has dtype = 'float32' .* and 'float64'"),
+        (
+            lambda x: x.assign_coords(lat=x["lat"] + 0.5),
+            "coordinate 'lat' differs .*; give .*assign_coords.* join='left'",
+        ),
+        (lambda x: x.drop_vars("rain"), r"has variable 'rain' and .* has not: join='outer'"),
+        (lambda x: x.assign(snow=x["t"]), r"has variable 'snow' and .* has not: join='outer'"),
+        (lambda x: x.assign(mask=x["mask"] + 1), "variable 'mask' has not the dimension .* differs"),
+        (lambda x: x.isel(time=0), r"has no dimension 'time' to append.*expand_dims"),
+        (lambda x: x.assign(rain=x["rain"].isel(lat=0)), "'rain' has dimensions"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, url, first, change, match):
+    """By an error that names both; nothing is written."""
+    made = dataset([9, 10], seed=1)
+    path = write(tmp_path / "1.nc", change(made))
+    before = objects(url)
+    with pytest.raises(CombineError, match=match):
+        append(url, virtual(path))
+    assert objects(url) == before
+
+
+def test_other_packing_is_refused(tmp_path, url, first):
+    """By the attribute that differs and both values."""
+    path = write(tmp_path / "1.nc", dataset([9], seed=1), rain={"scale_factor": 0.25})
+    with pytest.raises(CombineError, match=r"'rain' has scale_factor = .*0\.5.* and .*0\.25"):
+        append(url, virtual(path))
+
+
+def test_other_units_are_refused(tmp_path, url, first):
+    """Unless told whose hold."""
+    part = virtual(write(tmp_path / "1.nc", dataset([9], seed=1, units="degC")))
+    with pytest.raises(CombineError, match="attribute 'units' of variable 't' is 'K'"):
+        append(url, part)
+    append(url, part, combine_options={"combine_attrs": "override"})
+    assert values(url)["t"].attrs == first["t"].attrs
+
+
+def test_chunks_that_can_be_cut_are(tmp_path, url, first):
+    """Where the store's end, on other axes."""
+    path = write(tmp_path / "1.nc", dataset([9, 10], seed=1), t={"chunksizes": [1, 6, 8]})
+    append(url, virtual(path))
+    with xr.open_dataset(path) as plain:
+        check(url, joined(first, plain.load()))
+
+
+def test_chunks_that_cannot_be_cut_are_refused(tmp_path, url, first):
+    """By name, with what could be done."""
+    path = write(tmp_path / "1.nc", dataset([9, 10], seed=1), t={"chunksizes": [1, 2, 4]})
+    before = objects(url)
+    with pytest.raises(ChunkAlignmentError, match=r"'t' end at element 2 of 'lat'.*mode='w'"):
+        append(url, virtual(path))
+    assert objects(url) == before
+
+
+def test_variables_that_are_not_in_all_are_missing_on_request(tmp_path, url, first):
+    """In the store or in what is appended."""
+    made = dataset([9, 10], seed=1).drop_vars("rain")
+    made["wind"] = ("time", np.array([1.0, 2.0]))
+    path = write(tmp_path / "1.nc", made)
+    append(url, virtual(path), join="outer")
+    found = values(url)
+    with xr.open_dataset(path) as plain:
+        part = plain.load()
+    wanted = xr.concat([first, part], "time", data_vars="minimal", join="exact", compat="override", coords="minimal")
+    xr.testing.assert_equal(found, wanted)
+    with xr.open_dataset(url, engine="virtualstack", missing="raise") as opened:
+        with pytest.raises(vs.errors.StorageError, match="MISSING"):
+            opened["rain"].isel(time=-1).load()
+        with pytest.raises(vs.errors.StorageError, match="MISSING"):
+            opened["wind"].isel(time=0).load()
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_labels_of_another_kind_are_refused(tmp_path, url, ordered):
+    """Dates of another calendar, or bytes behind text, which have no order among them."""
+
+    def file(name, labels):
+        xr.Dataset({"v": ("time", np.arange(2.0))}, {"time": labels}).to_netcdf(tmp_path / name, engine="netcdf4")
+        return virtual(str(tmp_path / name))
+
+    def dates(calendar):
+        return xr.date_range("2001-01-01", periods=2, calendar=calendar, use_cftime=True)
+
+    kinds = [(dates("noleap"), dates("360_day")), (np.array(["a", "b"], object), np.array([b"c", b"d"]))]
+    for i, (first, second) in enumerate(kinds):
+        file(f"{i}.nc", first).virtual.to_manifest_store(f"{url}{i}")
+        with pytest.raises(CombineError, match="labels of 'time' are of several kinds and have no order"):
+            append(f"{url}{i}", file("other.nc", second), ordered=ordered)
+        assert n_snapshots(f"{url}{i}") == 1
+
+
+def test_numbers_without_a_missing_value_need_one(tmp_path, url):
+    """No dtype of a store changes."""
+    first, second = dataset([0, 1]), dataset([2], seed=1)
+    first["count"] = ("time", np.array([1, 2], "i4"))
+    virtual(write(tmp_path / "0.nc", first)).virtual.to_manifest_store(url)
+    part = virtual(write(tmp_path / "1.nc", second))
+    with pytest.raises(CombineError, match=r"'count' has elements .*{'fill_value': {'count': 0}}"):
+        append(url, part, join="outer")
+    append(url, part, join="outer", combine_options={"fill_value": {"count": -7}})
+    np.testing.assert_array_equal(values(url)["count"], [1, 2, -7])
+
+
+def test_what_differs_can_be_left_as_the_store_has_it(tmp_path, url, first):
+    """As the error says."""
+    made = dataset([9], seed=1)
+    made["mask"] = made["mask"] + 1
+    part = virtual(write(tmp_path / "1.nc", made))
+    with pytest.raises(CombineError, match=r"'mask' .* first's with combine_options={'compat': 'override'}"):
+        append(url, part)
+    append(url, part, combine_options={"compat": "override"})
+    np.testing.assert_array_equal(values(url)["mask"], first["mask"])
+
+
+def test_labels_of_other_dimensions_can_be_the_stores(tmp_path, url, first):
+    """What lacks some is missing there."""
+    made = dataset([9], seed=1)
+    part = virtual(write(tmp_path / "1.nc", made)).isel(lat=slice(0, 3))
+    with pytest.raises(CombineError, match="coordinate 'lat' differs"):
+        append(url, part)
+    append(url, part, join="left", combine_options={"compat": "override"})
+    found = values(url).isel(time=-1)
+    assert bool(found["t"].isel(lat=slice(3, None)).isnull().all())
+    np.testing.assert_array_equal(found["t"].isel(lat=slice(0, 3)), made["t"].isel(time=0, lat=slice(0, 3)))
+
+
+def test_loaded_variables_grow(tmp_path, url):
+    """Small ones in the bundle, others by the part that is new; packed ones as the store packs them."""
+    names = ["time", "lat", "lon", "rain"]
+    paths = [write(tmp_path / f"{i}.nc", dataset(range(4 * i, 4 * i + 4), seed=i)) for i in range(3)]
+    virtual(paths[0], loadable_variables=names).virtual.to_manifest_store(url)
+    append(url, virtual(paths[1], loadable_variables=names))
+    append(url, virtual(paths[2]))
+    parts = [xr.load_dataset(path) for path in paths]
+    check(url, joined(*parts))
+    assert not isinstance(vs.open_virtual_dataset(url)["rain"].variable._data, vs.ManifestArray)
+
+
+def test_large_loaded_variables_grow_by_what_is_new(tmp_path, url):
+    """Not the whole of them is written again."""
+    paths = []
+    for i in range(3):
+        made = dataset(range(i, i + 1), seed=i).drop_vars(["rain", "t"])
+        made["bulk"] = (("time", "n"), np.random.default_rng(i).random((1, 20_000)))
+        paths.append(write(tmp_path / f"{i}.nc", made, bulk={"zlib": False, "chunksizes": [1, 20_000]}))
+    names = ["time", "lat", "lon", "bulk"]
+    virtual(paths[0], loadable_variables=names).virtual.to_manifest_store(url)
+    append(url, virtual(paths[1], loadable_variables=names))
+    before = objects(url)
+    append(url, virtual(paths[2], loadable_variables=names))
+    written = sum(len(data) for name, data in objects(url).items() if name not in before)
+    assert written < 20_000 * 8 * 1.2
+    check(url, joined(*(xr.load_dataset(path) for path in paths)))
+
+
+def test_trees_are_appended_group_by_group(tmp_path, url):
+    """Groups without the dimension must be the same."""
+
+    def tree(i):
+        path = tmp_path / f"{i}.nc"
+        xr.DataTree.from_dict(
+            {
+                "/": dataset(range(2 * i, 2 * i + 2), seed=i).drop_vars(["rain", "mask"]),
+                "/more": dataset(range(2 * i, 2 * i + 2), seed=10 + i)[["rain"]].drop_vars(["time", "lat"]),
+                "/fixed": xr.Dataset({"area": ("cell", np.arange(3.0))}),
+            }
+        ).to_netcdf(path, engine="netcdf4")
+        return path
+
+    paths = [tree(0), tree(1)]
+    vs.open_virtual_datatree(paths[0]).virtual.to_manifest_store(url)
+    vs.open_virtual_datatree(paths[1]).virtual.to_manifest_store(url, append_dim="time")
+    found = xr.open_datatree(url, engine="virtualstack")
+    for path in ("/", "/more"):
+        parts = [xr.open_datatree(p)[path].to_dataset().load() for p in paths]
+        xr.testing.assert_equal(found[path].to_dataset().load(), joined(*parts))
+    np.testing.assert_array_equal(found["fixed/area"], np.arange(3.0))
+
+
+def test_trees_with_other_groups_are_refused(tmp_path, url, first):
+    """By the group that is not in both."""
+    part = virtual(write(tmp_path / "1.nc", dataset([9], seed=1)))
+    tree = xr.DataTree.from_dict({"/": part, "/odd": part})
+    with pytest.raises(CombineError, match="group '/odd' is in"):
+        tree.virtual.to_manifest_store(url, append_dim="time")
+
+
+def test_two_who_append_do_not_both_succeed(tmp_path, url, first, monkeypatch):
+    """The one who comes late would stand in the same place."""
+    parts = [virtual(write(tmp_path / f"{i}.nc", dataset([9 + i], seed=i))) for i in (1, 2)]
+    write_group = Stored.write
+
+    def late(self, *args, **options):
+        monkeypatch.setattr(Stored, "write", write_group)
+        append(url, parts[1])
+        return write_group(self, *args, **options)
+
+    monkeypatch.setattr(Stored, "write", late)
+    with pytest.raises(ConflictError, match="open the store again"):
+        append(url, parts[0])
+    assert values(url).sizes["time"] == 6
+
+
+def test_there_must_be_a_store(tmp_path, url):
+    """To append to; and a dimension in it."""
+    part = virtual(write(tmp_path / "1.nc", dataset([9], seed=1)))
+    with pytest.raises(SourceNotFoundError, match="no manifest store"):
+        append(url, part)
+    part.virtual.to_manifest_store(url)
+    with pytest.raises(CombineError, match="has no dimension 'step' to append to; it has"):
+        part.virtual.to_manifest_store(url, append_dim="step")
+    with pytest.raises(ValueError, match="append_dim='time' and region=None each add to the store"):
+        part.virtual.to_manifest_store(url, append_dim="time", mode="w")
+    with pytest.raises(ValueError, match="join='inner'"):
+        append(url, part, join="inner")
+    with pytest.raises(ValueError, match="combine_options has"):
+        append(url, part, combine_options={"coords": "all"})
+
+
+@pytest.mark.parametrize("mode", ["a", "r+", "x", None])
+def test_other_modes_do_not_replace_what_is_there(url, first, mode):
+    """Such as the one by which zarr appends."""
+    with pytest.raises(ValueError, match=r"mode=.*; it is 'w-' for a new store, or 'w' to replace .* append_dim="):
+        virtual(url).isel(time=slice(0, 1)).virtual.to_manifest_store(url, mode=mode)
+    check(url, first)
+
+
+@pytest.mark.parametrize("dim", [["time"], 3])
+def test_a_dimension_is_named(url, first, dim):
+    """A list of one is none."""
+    with pytest.raises(CombineError, match=r"has no dimension .* to append to; it has"):
+        virtual(url).virtual.to_manifest_store(url, append_dim=dim)

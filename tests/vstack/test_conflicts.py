@@ -1,0 +1,158 @@
+"""Two writers: changes that do not touch each other both hold, and others are told."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.vstack.growing import dataset, values, virtual, write
+from virtualstack.combine.append import appended
+from virtualstack.combine.fitting import Fitting
+from virtualstack.errors import ConflictError
+from virtualstack.storage import ObjectStore, Storage
+from virtualstack.vstack.stored import Stored
+
+
+@pytest.fixture
+def url(tmp_path):
+    url = str(tmp_path / "x.vstack")
+    virtual(write(tmp_path / "0.nc", dataset(range(4)))).virtual.to_manifest_store(url)
+    return url
+
+
+def stored(url):
+    """Give the store as one writer sees it from now on."""
+    return Stored.newest(ObjectStore(f"file://{url}/", Storage.of(None)))
+
+
+def with_attribute(store, name, **attributes):
+    array = store.group.arrays[name]
+    changed = replace(array, attributes={**array.attributes, **attributes})
+    return replace(store.group, arrays={**store.group.arrays, name: changed})
+
+
+def longer(store, path):
+    """Give what a store holds with a file behind it."""
+    part = virtual(path).virtual.to_group()
+    fitting = Fitting.of(join="exact", options=None, storage=Storage.of(None))
+    return appended(store.group, part, "time", fitting, ordered=True)
+
+
+def with_variable(store, name, n):
+    ds = xr.Dataset({name: ("time", np.arange(float(n)))})
+    array = ds.virtual.to_group().arrays[name]
+    return replace(store.group, arrays={**store.group.arrays, name: array})
+
+
+def test_an_attribute_that_another_one_set_is_not_lost(url):
+    """When values of the same variable are written."""
+    mine = vs.Repository.open(url)
+    theirs = stored(url)
+    theirs.write(with_attribute(theirs, "t", note="checked"))
+    mine.write("t", {"time": 0}, 1.0)
+    found = values(url)["t"]
+    assert found.attrs["note"] == "checked"
+    assert float(found[0].max()) == 1
+
+
+def test_an_attribute_is_set_while_values_are_written(url):
+    """Both hold."""
+    mine = stored(url)
+    vs.Repository.open(url).write("t", {"time": slice(0, 2)}, 1.0)
+    mine.write(with_attribute(mine, "t", note="checked"))
+    found = values(url)["t"]
+    assert found.attrs["note"] == "checked"
+    assert float(found[:2].max()) == 1
+
+
+def test_dimensions_keep_one_length(tmp_path, url):
+    """A variable of the old length that came meanwhile does not fit to what has grown; nor the other way round."""
+    path = write(tmp_path / "1.nc", dataset([9], seed=1))
+    mine, theirs = stored(url), stored(url)
+    theirs.write(with_variable(theirs, "w", 4))
+    with pytest.raises(ConflictError, match="the length of dimension 'time' in group '/'"):
+        mine.write(longer(mine, path))
+    mine, theirs = stored(url), stored(url)
+    theirs.write(replace(theirs.group, arrays={k: x for k, x in theirs.group.arrays.items() if k != "w"}))
+    mine, theirs = stored(url), stored(url)
+    theirs.write(longer(theirs, path))
+    with pytest.raises(ConflictError, match="the length of dimension 'time' in group '/'"):
+        mine.write(with_variable(mine, "w", 4))
+    assert values(url).sizes["time"] == 5
+
+
+def test_a_variable_needs_its_group(tmp_path):
+    """One that was removed meanwhile."""
+    url = str(tmp_path / "y.vstack")
+    ds = xr.Dataset({"v": ("x", np.arange(3.0))})
+    xr.DataTree.from_dict({"/": ds, "/a": ds}).virtual.to_manifest_store(url)
+    mine, theirs = stored(url), stored(url)
+    theirs.write(replace(theirs.group, groups={}))
+    below = replace(mine.group.groups["a"], arrays={**mine.group.groups["a"].arrays, "w": mine.group.arrays["v"]})
+    with pytest.raises(ConflictError, match="the groups around '/a"):
+        mine.write(replace(mine.group, groups={"a": below}))
+    assert list(xr.open_datatree(url, engine="virtualstack").children) == []
+
+
+def test_variables_that_have_nothing_in_common_both_come(url):
+    """In either order."""
+    mine, theirs = stored(url), stored(url)
+    theirs.write(with_variable(theirs, "w", 4))
+    mine.write(with_variable(mine, "u", 4))
+    assert {"u", "w"} <= set(values(url).variables)
+
+
+def test_what_is_written_anew_does_not_lie_where_it_was(tmp_path, url):
+    """Compaction would name the folder once more that another writer says the files have left; so would a refresh."""
+    virtual(write(tmp_path / "1.nc", dataset([9], seed=1))).virtual.to_manifest_store(url, append_dim="time")
+    expected = values(url)
+    mine, theirs, other = (vs.Repository.open(url) for _ in range(3))
+    shutil.copytree(tmp_path, tmp_path / "new", ignore=shutil.ignore_patterns("*.vstack"))
+    theirs.relocate({tmp_path: tmp_path / "new"})
+    with pytest.raises(ConflictError, match=f"the place of 'file://{tmp_path}/'"):
+        mine.compact()
+    write(tmp_path / "1.nc", dataset([9], seed=2).assign_attrs(note="longer" * 1000))
+    with pytest.raises(ConflictError, match=f"the place of 'file://{tmp_path}/'"):
+        other.refresh()
+    xr.testing.assert_identical(values(url), expected)
+    vs.Repository.open(url).compact()
+    xr.testing.assert_identical(values(url), expected)
+
+
+@pytest.mark.parametrize(("mine", "is_apart"), [(("a", "d"), False), (("c", "d"), False), (("b", "d"), True)])
+def test_two_relocations(tmp_path, mine, is_apart):
+    """Of different folders both hold; of one, or of where files came to meanwhile, the second one is told."""
+    url = tmp_path / "x.vstack"
+    for i, name in enumerate("abc"):
+        (tmp_path / name).mkdir()
+        options = {"append_dim": "time"} if i else {}
+        path = write(tmp_path / name / "0.nc", dataset(range(4 * i, 4 * i + 4)))
+        virtual(path).virtual.to_manifest_store(url, **options)
+    first, second = vs.Repository.open(url), vs.Repository.open(url)
+    first.relocate({tmp_path / "a": tmp_path / "c"})
+    move = {tmp_path / mine[0]: tmp_path / mine[1]}
+    if is_apart:
+        assert second.relocate(move).snapshot.number == 4
+    else:
+        with pytest.raises(ConflictError, match="another writer has changed the place of"):
+            second.relocate(move)
+
+
+@pytest.mark.parametrize("n", [1, 20])
+def test_files_that_are_added_beside_a_folder_that_is_relocated(n, tmp_path):
+    """Both hold, though a prefix of the store is that of all folders."""
+    url = tmp_path / "x.vstack"
+    for i, name in enumerate("abbb"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        options = {"append_dim": "time"} if i else {}
+        virtual(write(tmp_path / name / f"{i}.nc", dataset([i]))).virtual.to_manifest_store(url, **options)
+    first, second = vs.Repository.open(url), vs.Repository.open(url)
+    shutil.copytree(tmp_path / "a", tmp_path / "c")
+    first.relocate({tmp_path / "a": tmp_path / "c"})
+    added = [virtual(write(tmp_path / "b" / f"{i}.nc", dataset([i]))) for i in range(4, 4 + n)]
+    second.update(added, dim="time")
+    assert values(url).sizes["time"] == 4 + n
+    assert vs.Repository.open(url).verify().is_good

@@ -1,0 +1,214 @@
+"""What two snapshots differ in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.amount import examples
+from tests.vstack.stores import (
+    Change,
+    added,
+    appended,
+    create,
+    labels,
+    opened,
+    removed,
+    values_of,
+    virtual,
+    written,
+)
+from virtualstack.errors import SourceNotFoundError
+from virtualstack.manifests import ManifestGroup, inline_array
+from virtualstack.manifests.boxes import merged
+from virtualstack.vstack import Repository
+from virtualstack.vstack.format.names import snapshot_key
+
+
+@pytest.fixture
+def url(tmp_path):
+    create(tmp_path / "x.vstack", {"v": virtual(tmp_path, range(4)), "time": labels(range(4))}, title="a")
+    return tmp_path / "x.vstack"
+
+
+def overwrite(url, tmp_path, first, *values):
+    Change(url, lambda group: group, overlays=written("v", first, virtual(tmp_path, values))).commit()
+
+
+def test_nothing(url):
+    """A snapshot and itself."""
+    found = Repository.open(url).diff(0)
+    assert not found
+    assert repr(found).endswith("\n  no difference")
+
+
+def test_variables_come_and_go(url, tmp_path):
+    """And groups."""
+    Change(url, lambda group: added(w=virtual(tmp_path, range(4), "w"))(removed("v")(group))).commit()
+    below = ManifestGroup(arrays={"u": virtual(tmp_path, [1], "u")})
+    Change(url, lambda group: replace(group, groups={"g": below})).commit()
+    found = Repository.open(url).diff(0)
+    assert (found.added, found.removed, found.changed) == (("g", "g/u", "w"), ("v",), {})
+    back = Repository.open(url).diff(2, 0)
+    assert (back.added, back.removed) == (("v",), ("g", "g/u", "w"))
+    assert "  + g/u" in repr(found)
+    assert "  - v" in repr(found)
+
+
+def test_attributes(url):
+    """Of variables and groups, values before and after."""
+
+    def change(group):
+        time = labels(range(4), units="hours since 2000-01-01")
+        time = replace(time, attributes={**time.attributes, "n": np.arange(2)})
+        return replace(group, attributes={"title": "b"}, arrays={**group.arrays, "time": time})
+
+    Change(url, change).commit()
+    changed = Repository.open(url).diff(0).changed
+    assert changed["/"].attributes == {"title": ("a", "b")}
+    assert changed["time"].attributes["units"] == ("days since 2000-01-01", "hours since 2000-01-01")
+    assert changed["time"].attributes["n"][0] is None
+    assert not changed["time"].overwritten
+
+
+def test_an_append_and_an_overwrite(url, tmp_path):
+    """In boxes of elements by dimension, which `isel` takes."""
+    Change(url, appended(range(7), v=virtual(tmp_path, [4, 5, 6]))).commit()
+    overwrite(url, tmp_path, 1, 10, 11)
+    found = Repository.open(url).diff(0)
+    v, time = found.changed["v"], found.changed["time"]
+    assert v.appended == ({"time": slice(4, 7), "x": slice(0, 4)},)
+    assert v.overwritten == ({"time": slice(1, 3), "x": slice(0, 4)},)
+    assert v.properties == {"shape": ((4, 4), (7, 4))}
+    assert time.appended == ({"time": slice(4, 7)},)
+    assert time.overwritten == ()
+    assert "      overwritten: time 1:3, x 0:4" in repr(found)
+    assert Repository.open(url).diff(1).changed.keys() == {"v"}
+
+
+def test_loaded_values(url):
+    """The box that holds all that differ; as bytes, so that NaN is itself."""
+    values = np.array([0.0, np.nan, 2.0, 3.0])
+    for n, last in enumerate((3.0, 5.0)):
+        values = np.array([n, np.nan, 2.0, last])
+        Change(url, added(lat=inline_array(values, name="lat", dims=("lat",), attributes={}))).commit()
+    assert Repository.open(url).diff(1).changed["lat"].overwritten == ({"lat": slice(0, 4)},)
+    values = np.array([1, np.nan, 2.0, 7.0])
+    Change(url, added(lat=inline_array(values, name="lat", dims=("lat",), attributes={}))).commit()
+    assert Repository.open(url).diff(2).changed["lat"].overwritten == ({"lat": slice(3, 4)},)
+
+
+def test_loaded_texts_and_single_values(url):
+    """Of no numbers, and no axes."""
+    for n in range(2):
+        names = np.array(["a", "b", "cd"[n]], np.dtypes.StringDType())
+        one = inline_array(np.array(n), name="one", dims=(), attributes={})
+        names = inline_array(names, name="names", dims=("names",), attributes={})
+        Change(url, added(names=names, one=one)).commit()
+    changed = Repository.open(url).diff(1).changed
+    assert changed["names"].overwritten == ({"names": slice(2, 3)},)
+    assert changed["one"].overwritten == ({},)
+    assert "overwritten: the value" in repr(Repository.open(url).diff(1))
+
+
+def test_a_variable_that_is_made_anew(url, tmp_path):
+    """With the same chunks, its boxes differ; with others, there are none to compare."""
+    Change(url, added(v=virtual(tmp_path, range(4)))).commit()
+    assert Repository.open(url).diff(0).changed["v"].overwritten == ({"time": slice(0, 4), "x": slice(0, 4)},)
+    Change(url, added(v=virtual(tmp_path, range(4), chunk=3))).commit()
+    changed = Repository.open(url).diff(1).changed["v"]
+    assert changed.anew
+    assert changed.properties == {"chunks": ((1, 4), (3, 4))}
+
+
+def test_what_was_put_together_anew(url, tmp_path):
+    """Chunks that are pointed to again are the same ones."""
+    new = virtual(tmp_path, [10])
+
+    def change(group):
+        v = group.arrays["v"]
+        joined = np.concatenate([v[:2], new, v[3:]], 0)
+        joined = replace(joined, name="v", dimension_names=v.dimension_names, attributes={})
+        return replace(group, arrays={**group.arrays, "v": joined})
+
+    Change(url, change).commit()
+    assert values_of(url) == [0, 1, 10, 3]
+    (box,) = Repository.open(url).diff(0).changed["v"].overwritten
+    assert box["time"].start <= 2
+    assert box["time"].stop >= 3
+
+
+def test_a_compaction_is_no_difference(url, tmp_path):
+    """What was changed before and after it is told, as long as the snapshots between are there."""
+    overwrite(url, tmp_path, 0, 10)
+    overwrite(url, tmp_path, 2, 12)
+    Repository.open(url).compact()
+    assert not Repository.open(url).diff(2)
+    overwrite(url, tmp_path, 3, 13)
+    assert Repository.open(url).diff(2).changed["v"].overwritten == ({"time": slice(3, 4), "x": slice(0, 4)},)
+    rows = [box["time"] for box in Repository.open(url).diff(0).changed["v"].overwritten]
+    assert rows == [slice(0, 1), slice(2, 4)]
+    assert [box["time"] for box in Repository.open(url).diff(4, 0).changed["v"].overwritten] == rows
+    (url / snapshot_key(2)).unlink()
+    changed = Repository.open(url).diff(0).changed["v"]
+    assert changed.anew
+    assert changed.overwritten == ()
+
+
+def test_relocations(url, tmp_path):
+    """Old and new places."""
+    Repository.open(url).relocate({str(tmp_path): "s3://bucket/x"})
+    found = Repository.open(url, allow="s3://bucket/").diff(0)
+    assert found.relocated == ((f"file://{tmp_path}/", "s3://bucket/x/"),)
+    assert "is now s3://bucket/x/" in repr(found)
+
+
+def test_a_snapshot_that_is_not_there(url):
+    with pytest.raises(SourceNotFoundError, match="no snapshot 7"):
+        Repository.open(url).diff(7)
+
+
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_boxes_hold_all_that_differs(tmp_path_factory, data):
+    """Whatever was appended, overwritten and compacted: outside of the boxes values are the same."""
+    folder = tmp_path_factory.mktemp("diff")
+    url, serial = folder / "x.vstack", iter(range(1000, 9000))
+    create(url, {"v": virtual(folder, [next(serial) for _ in range(4)])})
+    for _ in range(data.draw(st.integers(1, 6))):
+        n = len(values_of(url))
+        match data.draw(st.sampled_from(["append", "overwrite", "compact"])):
+            case "append":
+                Change(url, appended(range(n + 1), v=virtual(folder, [next(serial)]))).commit()
+            case "overwrite":
+                overwrite(url, folder, data.draw(st.integers(0, n - 1)), next(serial))
+            case "compact":
+                Repository.open(url).compact()
+    last = opened(url)[1].number
+    a, b = data.draw(st.integers(0, last)), data.draw(st.integers(0, last))
+    changed = Repository.open(url).diff(a, b).changed.get("v")
+    before, after = values_of(url, at=a), values_of(url, at=b)
+    common = min(len(before), len(after))
+    boxes = [box["time"] for box in changed.overwritten] if changed else []
+    found = {n for box in boxes for n in range(box.start, box.stop)}
+    assert found == {n for n in range(common) if before[n] != after[n]}
+    assert [box["time"] for box in (changed.appended if changed else ())] == [
+        slice(len(before), len(after)) for _ in range(1) if len(after) > len(before)
+    ]
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.lists(st.tuples(*[st.tuples(st.integers(0, 5), st.integers(1, 3)) for _ in range(2)]), max_size=8))
+def test_merged_boxes_hold_the_same(drawn):
+    """And are not more."""
+    boxes = [tuple((begin, begin + n) for begin, n in box) for box in drawn]
+
+    def cells(boxes):
+        return {(i, j) for (a, b), (c, d) in boxes for i in range(a, b) for j in range(c, d)}
+
+    assert cells(merged(boxes)) == cells(boxes)
+    assert len(merged(boxes)) <= len(boxes)

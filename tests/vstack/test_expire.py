@@ -1,0 +1,396 @@
+"""Old snapshots go, and what only they used; nothing else does."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+import virtualstack.vstack.expire as expiry
+from tests.vstack.stores import (
+    Change,
+    added,
+    appended,
+    create,
+    objects_of,
+    opened,
+    removed,
+    values_of,
+    virtual,
+    written,
+)
+from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError
+from virtualstack.reading import read_array
+from virtualstack.storage import LocalTarget, Storage
+from virtualstack.vstack import Repository
+from virtualstack.vstack.format import names
+from virtualstack.vstack.format.moments import seconds_of
+from virtualstack.vstack.reader import ManifestStore
+from virtualstack.vstack.write import commit as commits
+
+DAY = timedelta(days=1)
+
+
+class Clock:
+    now = seconds_of("2000-01-01")
+
+    def time(self) -> float:
+        return self.now
+
+    def time_ns(self) -> int:
+        return int(self.now * 10**9)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    for module in (commits, expiry, names):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(expiry, "_clock", lambda _: clock.now)
+    monkeypatch.setattr(expiry, "_written", lambda _, keys: [None for _ in keys])
+    return clock
+
+
+@pytest.fixture
+def url(tmp_path, clock):
+    """Ten snapshots, a day apart: a row more in each; then half a day."""
+    url = tmp_path / "x.vstack"
+    create(url, {"v": virtual(tmp_path, [0])})
+    for n in range(1, 10):
+        clock.now += DAY.total_seconds()
+        Change(url, appended(range(n + 1), v=virtual(tmp_path, [n]))).commit(f"row {n}")
+    clock.now += DAY.total_seconds() / 2
+    return url
+
+
+def files(url: Path) -> set[str]:
+    return {x.relative_to(url).as_posix() for x in (url / ".vstack").rglob("*") if x.is_file()}
+
+
+def numbers(url) -> list[int]:
+    return [entry.number for entry in Repository.open(url).log()]
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({}, 0),
+        ({"keep": 3}, 7),
+        ({"keep": 100}, 0),
+        ({"keep": 1}, 8),  # the last but one was the newest until half a day ago
+        ({"keep": 1, "grace": timedelta(0)}, 9),
+        ({"older_than": timedelta(days=3)}, 6),
+        ({"older_than": "2000-01-05"}, 4),
+        ({"older_than": "2000-01-04T12:00"}, 3),
+        ({"older_than": "1999-01-05"}, 0),
+        ({"older_than": "2100-01-05"}, 8),
+        ({"older_than": timedelta(days=3), "keep": 5}, 5),
+        ({"older_than": timedelta(days=8), "keep": 5}, 1),
+    ],
+)
+def test_what_stays(url, options, first):
+    """What was the newest at a moment that is asked for, and what was within the grace period."""
+    done = Repository.open(url).expire(**options)
+    assert done.snapshots == tuple(range(first))
+    assert numbers(url) == list(range(9, first - 1, -1))
+    for number in range(first, 10):
+        assert values_of(url, at=number) == list(range(number + 1))
+    with pytest.raises(SourceNotFoundError):
+        opened(url, first - 1 if first else 10)
+    assert done.spared == ((8,) if options == {"keep": 1} or options == {"older_than": "2100-01-05"} else ())
+
+
+def test_a_dry_run_tells_and_does_nothing(url):
+    """And then it is done as it was told."""
+    before = files(url)
+    told = Repository.open(url).expire(keep=2, dry_run=True)
+    assert files(url) == before
+    assert "8 snapshots" in repr(told)
+    assert "would be deleted" in repr(told)
+    done = Repository.open(url).expire(keep=2)
+    assert (told.snapshots, told.objects) == (done.snapshots, done.objects)
+    gone = before - files(url)
+    assert gone == {*done.objects, *(names.snapshot_key(number) for number in done.snapshots)}
+    assert "were deleted" in repr(done)
+
+
+def test_segments_that_are_still_used_stay(url, tmp_path):
+    """Rows of the first commit are rows of the newest snapshot."""
+    done = Repository.open(url).expire(keep=1, grace=timedelta(0))
+    assert {key.split("/")[1] for key in done.objects} == {"bundles"}
+    assert len(done.objects) == 8  # the first snapshot had no labels
+    assert values_of(url) == list(range(10))
+    assert values_of(url, "time") == list(range(10))
+
+
+def test_a_compacted_store_lets_go_of_what_was_written_before(url, clock):
+    """Its segments go, and their folders."""
+    Repository.open(url).compact()
+    clock.now += 2 * DAY.total_seconds()
+    assert len(list((url / ".vstack/segments").iterdir())) == 11
+    Repository.open(url).expire(keep=1)
+    assert values_of(url) == list(range(10))
+    assert len(list((url / ".vstack/segments").iterdir())) == 1
+    assert Repository.open(url).expire(keep=1).objects == ()
+
+
+def test_what_killed_writers_left(url, tmp_path, clock, monkeypatch):
+    """Objects without a snapshot, and files that were not written to their end: once the grace period is over."""
+
+    def killed(*args, **options):
+        raise KeyboardInterrupt
+
+    before = files(url)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalTarget, "put_if_absent", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Change(url, appended(range(11), v=virtual(tmp_path, [10]))).commit()
+    temporary = url / ".vstack/segments/.virtualstack-0123"
+    temporary.write_bytes(b"half")
+    os.utime(temporary, (clock.now, clock.now))
+    left = files(url) - before
+    assert len(left) == 4  # rows and their metadata, labels, and the temporary file
+    clock.now += 0.9 * DAY.total_seconds()
+    assert Repository.open(url).expire().objects == ()
+    clock.now += 0.2 * DAY.total_seconds()
+    assert set(Repository.open(url).expire().objects) == left
+    assert files(url) == before
+    Change(url, appended(range(11), v=virtual(tmp_path, [10]))).commit()
+    assert values_of(url) == list(range(11))
+
+
+def test_a_writer_that_is_at_work(url, tmp_path, clock, monkeypatch):
+    """Its objects stay, though nothing names them yet, and its commit holds."""
+    change = Change(url, added(w=virtual(tmp_path, range(10), "w")))
+    put = LocalTarget.put_if_absent
+
+    def expiring(self, key, data):
+        monkeypatch.setattr(LocalTarget, "put_if_absent", put)
+        clock.now += 0.9 * DAY.total_seconds()
+        Repository.open(url).expire(keep=1)
+        return put(self, key, data)
+
+    monkeypatch.setattr(LocalTarget, "put_if_absent", expiring)
+    change.commit()
+    assert numbers(url) == [10, 9]
+    assert values_of(url, "w") == list(range(10))
+
+
+def overwritten_twice(url, clock) -> xr.Dataset:
+    """Overwrite rows and give them, in memory, as they were between; no other snapshot than that has their values."""
+    number = Repository.open(url).write("v", {"time": slice(2, 4)}, 50).snapshot.number
+    Repository.open(url).write("v", {"time": slice(2, 4)}, 60).compact()
+    clock.now += 2 * DAY.total_seconds()
+    return vs.open_virtual_dataset(url, reader=ManifestStore(at=number))[["v"]].isel(time=[2, 3])
+
+
+def test_what_is_put_back_of_an_old_snapshot_meanwhile(url, clock, monkeypatch):
+    """Its values stay, though nothing used them when the run began."""
+    old = overwritten_twice(url, clock)
+    used = expiry._used
+
+    def putting_back(*args):
+        monkeypatch.setattr(expiry, "_used", used)
+        found = used(*args)
+        old.virtual.to_manifest_store(url, region={"time": slice(2, 4)})
+        return found
+
+    monkeypatch.setattr(expiry, "_used", putting_back)
+    assert len(Repository.open(url).expire(keep=1).snapshots) == 12
+    assert values_of(url) == [0, 1, 50, 50, *range(4, 10)]
+
+
+def test_what_is_put_back_of_an_expired_snapshot(url, clock):
+    """Its values are gone: it is refused, and not committed."""
+    old = overwritten_twice(url, clock)
+    Repository.open(url).expire(keep=1)
+    with pytest.raises(ConflictError, match=r"values that this change puts back, .*/values/0', were expired"):
+        old.virtual.to_manifest_store(url, region={"time": slice(2, 4)})
+    assert values_of(url) == [0, 1, 60, 60, *range(4, 10)]
+
+
+@pytest.mark.parametrize("n", range(0, 30, 3))
+def test_an_interrupted_run(url, clock, monkeypatch, n):
+    """After any number of deletions the store is whole, and the next run does the rest."""
+    Repository.open(url).compact()
+    clock.now += 2 * DAY.total_seconds()
+    whole = Repository.open(url).expire(keep=1, dry_run=True)
+    left = [n]
+    delete = LocalTarget.delete
+
+    def interrupted(self, key):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        delete(self, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalTarget, "delete", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Repository.open(url).expire(keep=1)
+    for number in numbers(url):
+        assert values_of(url, at=number) == list(range(min(number, 9) + 1))
+    rest = Repository.open(url).expire(keep=1)
+    assert len(rest.snapshots) + len(rest.objects) + n == len(whole.snapshots) + len(whole.objects)
+    assert values_of(url) == list(range(10))
+    assert Repository.open(url).expire(keep=1).objects == ()
+
+
+def test_values_that_were_written_into_the_store(url, clock):
+    """Chunks of the store's own stay as long as rows name them, though their segment's rows are not used any more."""
+    Repository.open(url).write("v", {"time": slice(2, 4)}, np.full((2, 4), 50, "<i4"))
+    Repository.open(url).compact()
+    clock.now += 2 * DAY.total_seconds()
+    done = Repository.open(url).expire(keep=1)
+    assert not any("/values/" in key for key in done.objects)
+    assert values_of(url) == [0, 1, 50, 50, *range(4, 10)]
+    Change(url, removed("v")).commit()
+    clock.now += 2 * DAY.total_seconds()
+    assert any("/values/" in key for key in Repository.open(url).expire(keep=1).objects)
+    assert not list((url / ".vstack/segments").iterdir())
+
+
+def test_pages_of_tables(tmp_path, clock):
+    """Those of the newest snapshot stay, and so do the segments that they alone name."""
+    url = tmp_path / "x.vstack"
+    create(url, {"v": virtual(tmp_path, range(300))})
+    parts = [written("v", n, virtual(tmp_path, [1000 + n]))["/v"][0] for n in range(299, 0, -1)]
+    for begin in (0, 140):
+        Change(url, lambda group: group, overlays={"/v": parts[begin : begin + 140]}).commit()
+    clock.now += 2 * DAY.total_seconds()
+    done = Repository.open(url).expire(keep=1)
+    assert [key.split("/")[1] for key in done.objects] == ["pages"]
+    assert values_of(url) == [*range(20), *range(1020, 1300)]
+
+
+def test_a_damaged_store_is_left_alone(url, clock):
+    """What a snapshot uses that cannot be read is not known: nothing is deleted."""
+    (url / names.snapshot_key(9)).write_bytes(b"damaged")
+    before = files(url)
+    with pytest.raises(MalformedFileError):
+        Repository(objects_of(url), opened(url, 8)[1]).expire(keep=3)
+    assert files(url) == before
+
+
+def test_what_is_no_object_of_the_store_stays(url, clock):
+    """Whatever its name; and arguments are checked."""
+    others = [".vstack/segments/notes.txt", ".vstack/pages/0123.json.gz", ".vstack/bundles/x/y", "data.nc"]
+    for key in others:
+        (url / key).parent.mkdir(exist_ok=True)
+        (url / key).write_bytes(b"")
+    clock.now += 100 * DAY.total_seconds()
+    Repository.open(url).expire(keep=1, grace=timedelta(0))
+    assert all((url / key).exists() for key in others)
+    for options in ({"keep": 0}, {"grace": timedelta(-1)}, {"older_than": "soon"}):
+        with pytest.raises(ValueError, match=r"newest snapshot always stays|give how long|is no time"):
+            Repository.open(url).expire(**options)
+
+
+def test_who_opened_what_was_expired_is_told_so(tmp_path):
+    """And not to look for a disk: what is read later is gone."""
+    url = tmp_path / "y.vstack"
+    create(url, {"v": virtual(tmp_path, [0])})
+    old = opened(url)[2].arrays["v"]
+    Change(url, lambda group: replace(group, arrays={"v": virtual(tmp_path, [5])})).commit()
+    Repository.open(url).expire(keep=1, grace=timedelta(0))
+    with pytest.raises(SourceNotFoundError, match="old snapshots have been expired since: open it again"):
+        read_array(old, ..., Storage.of(None))
+
+
+@pytest.mark.parametrize("whose", ["writer", "expirer"])
+def test_clocks_that_are_off(tmp_path, monkeypatch, whose):
+    """What a writer is about to commit stays, though it is old by the clock of the one or the other."""
+    url = tmp_path / "x.vstack"
+    clock = Clock()
+    clock.now = time.time() + (-3 if whose == "writer" else 3) * DAY.total_seconds()
+    for module in (commits, names) if whose == "writer" else (expiry,):
+        monkeypatch.setattr(module, "time", clock)
+    create(url, {"v": virtual(tmp_path, [0])})
+    Change(url, appended([0, 1], v=virtual(tmp_path, [1]))).commit()
+    change = Change(url, appended([0, 1, 2], v=virtual(tmp_path, [2])))
+    put = LocalTarget.put_if_absent
+
+    def expiring(self, key, data):
+        monkeypatch.setattr(LocalTarget, "put_if_absent", put)
+        assert not Repository.open(url).expire(keep=1).objects
+        return put(self, key, data)
+
+    monkeypatch.setattr(LocalTarget, "put_if_absent", expiring)
+    change.commit()
+    assert values_of(url) == [0, 1, 2]
+    assert values_of(url, "time") == [0, 1, 2]
+    assert numbers(url) == [2, 1, 0]  # which were the newest a moment ago
+    assert not [x for x in files(url) if "bundles" in x and not (url / x).stat().st_size]
+    then = time.time() - 2 * DAY.total_seconds()
+    for key in (url / ".vstack/snapshots").iterdir():
+        os.utime(key, (then, then))
+    assert len(Repository.open(url).expire(keep=1).snapshots) == (2 if whose == "writer" else 0)
+
+
+def test_what_is_left_goes_by_the_clock_of_the_store(tmp_path, monkeypatch):
+    """Where a writer was killed whose own clock is right or wrong."""
+    url = tmp_path / "x.vstack"
+    create(url, {"v": virtual(tmp_path, [0])})
+    left = url / ".vstack/bundles/7fffffffffff0123456789ab"  # of the year 6429
+    left.parent.mkdir(exist_ok=True)
+    left.write_bytes(b"left")
+    assert not Repository.open(url).expire().objects
+    then = time.time() - 2 * DAY.total_seconds()
+    os.utime(left, (then, then))
+    assert Repository.open(url).expire().objects == (left.relative_to(url).as_posix(),)
+    assert not left.exists()
+
+
+def test_a_full_disk(tmp_path):
+    """It is made room on, though not a byte can be written."""
+    url = tmp_path / "x.vstack"
+    create(url, {"v": virtual(tmp_path, [0])})
+    Change(url, appended(range(2), v=virtual(tmp_path, [1]))).commit()
+    change = Change(url, added(w=virtual(tmp_path, [1], "w")))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(StorageError, match="write failed"):
+            change.commit()
+        done = Repository.open(url).expire(keep=1, grace=timedelta(0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert done.snapshots == (0,)
+    assert values_of(url) == [0, 1]
+
+
+def test_what_writers_of_the_view_left(tmp_path):
+    """It lies beside the arrays that zarr sees."""
+    url = tmp_path / "x.vstack"
+    create(url, {"v": virtual(tmp_path, [0])})
+    left = url / "v" / ".virtualstack-0123"
+    left.write_bytes(b"left")
+    assert not Repository.open(url).expire().objects
+    then = time.time() - 2 * DAY.total_seconds()
+    os.utime(left, (then, then))
+    assert Repository.open(url).expire().objects == ("v/.virtualstack-0123",)
+    assert not left.exists()
+
+
+def test_a_bucket(tmp_path, s3_server):
+    """It tells whole seconds, and a grace period of none is none."""
+    storage = {"s3://bucket": s3_server.options}
+    url = "s3://bucket/expire/x.vstack"
+    create(url, {"v": virtual(tmp_path, [0])}, storage)
+    for n in range(1, 4):
+        Change(url, appended(range(n + 1), v=virtual(tmp_path, [n])), storage=storage).commit()
+    repository = Repository.open(url, storage=storage, allow="file:///")
+    assert not repository.expire(keep=1).snapshots
+    done = repository.expire(keep=1, grace=timedelta(0))
+    assert done.snapshots == (0, 1, 2)
+    assert len(done.objects) == 2
+    assert not repository.expire(keep=1, grace=timedelta(0)).objects
+    assert values_of(url, storage=storage) == [0, 1, 2, 3]

@@ -1,0 +1,149 @@
+"""Files whose attributes are spelt in other words than those of a store, and mean the same."""
+
+import os
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from virtualstack.errors import CombineError
+
+
+def write(path, start, *, offset=0, **attributes):
+    """Write three days with bounds; numbers of the bounds are virtual in the store."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", 3)
+        file.createDimension("edge", 2)
+        time = file.createVariable("time", "f8", ("time",))
+        time.setncatts({"units": "days since 1970-01-01", "bounds": "time_bounds", **attributes})
+        time[:] = np.arange(3) + start
+        bounds = file.createVariable("time_bounds", "f8", ("time", "edge"))
+        bounds[:] = start + np.arange(3)[:, None] + [0, 1]
+        file.createVariable("q", "f4", ("time",))[:] = np.arange(3) + offset + start
+    return str(path)
+
+
+def check(url, *paths):
+    with xr.open_dataset(url, engine="virtualstack") as found:
+        wanted = [xr.open_dataset(path, engine="netcdf4") for path in paths]
+        xr.testing.assert_equal(found.load(), xr.concat(wanted, "time").load())
+        for each in wanted:
+            each.close()
+
+
+SPELLINGS = [
+    {},
+    {"calendar": "standard"},
+    {"calendar": "gregorian"},
+    {"calendar": "proleptic_gregorian"},
+    {"units": "days since 1970-01-01 00:00:00"},
+    {"units": "days since 1970-1-1T00:00:00Z", "calendar": "Gregorian"},
+]
+
+
+@pytest.mark.parametrize(("before", "after"), [*(({}, x) for x in SPELLINGS), *((x, {}) for x in SPELLINGS[1:])])
+def test_a_changed_file_with_bounds_of_times_is_refreshed(tmp_path, before, after):
+    """Whatever its calendar is called, and though it names none."""
+    path, url = write(tmp_path / "a.nc", 10, **before), str(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(path).virtual.to_manifest_store(url)
+    write(path, 10, offset=5, **after)
+    os.utime(path, (1e9, 1e9))
+    assert vs.Repository.open(url).refresh().is_complete
+    check(url, path)
+
+
+@pytest.mark.parametrize("how", ["append", "update", "region"])
+@pytest.mark.parametrize("after", SPELLINGS[3:])
+def test_files_that_spell_times_otherwise_are_added(tmp_path, how, after):
+    """Appended, placed by their labels, or put over a region."""
+    first, url = write(tmp_path / "a.nc", 10), str(tmp_path / "x.vstack")
+    second = write(tmp_path / "b.nc", 10 if how == "region" else 13, offset=7, **after)
+    vs.open_virtual_dataset(first).virtual.to_manifest_store(url)
+    if how == "append":
+        vs.open_virtual_dataset(second).virtual.to_manifest_store(url, append_dim="time")
+    elif how == "update":
+        vs.Repository.open(url).update(second, dim="time")
+    else:
+        vs.open_virtual_dataset(second).virtual.to_manifest_store(url, region="auto")
+    check(url, *([second] if how == "region" else [first, second]))
+
+
+@pytest.mark.parametrize("after", SPELLINGS[3:])
+def test_files_that_spell_times_otherwise_are_joined(tmp_path, after):
+    """Also where nothing is loaded."""
+    paths = [write(tmp_path / "a.nc", 10), write(tmp_path / "b.nc", 13, **after)]
+    url = str(tmp_path / "x.vstack")
+    vs.open_virtual_mfdataset(paths).virtual.to_manifest_store(url)
+    check(url, *paths)
+
+
+def test_references_of_kerchunk_are_appended_to(tmp_path):
+    """By the same comparison as in a store of our own."""
+    first, second = write(tmp_path / "a.nc", 10), write(tmp_path / "b.nc", 13, units="days since 1970-01-01 00:00:00")
+    url = str(tmp_path / "refs.json")
+    vs.open_virtual_dataset(first).virtual.to_kerchunk(url)
+    vs.open_virtual_dataset(second).virtual.to_kerchunk(url, append_dim="time")
+    check(url, first, second)
+
+
+@pytest.mark.filterwarnings("ignore:.*in the Zarr version 3 spec")
+def test_icechunk_is_appended_to(tmp_path):
+    """By the same comparison as in a store of our own."""
+    pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
+    from tests.icechunk.repositories import repository
+
+    paths = write(tmp_path / "a.nc", 10), write(tmp_path / "b.nc", 13, units="days since 1970-01-01 00:00:00")
+    session = repository(None, tmp_path).writable_session("main")
+    vs.open_virtual_dataset(paths[0]).virtual.to_icechunk(session.store)
+    vs.open_virtual_dataset(paths[1]).virtual.to_icechunk(session.store, append_dim="time")
+    found = xr.open_zarr(session.store, consolidated=False, chunks=None).load()
+    xr.testing.assert_equal(found, xr.concat([xr.load_dataset(path) for path in paths], "time"))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"calendar": "noleap"},
+        {"units": "hours since 1970-01-01"},
+        {"units": "days since 1970-01-02"},
+    ],
+)
+def test_other_dates_are_still_other(tmp_path, after):
+    """Numbers that mean other dates are not put behind each other."""
+    first = write(tmp_path / "a.nc", 10)
+    second = write(tmp_path / "b.nc", 9999, **after)
+    virtual = [vs.open_virtual_dataset(path, decode_times=False) for path in (first, second)]
+    url = str(tmp_path / "x.vstack")
+    virtual[0].virtual.to_manifest_store(url)
+    with pytest.raises(CombineError, match=r"units|calendar"):
+        virtual[1].virtual.to_manifest_store(url, append_dim="time")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"_FillValue": np.int16(-9)}, {"missing_value": np.int32(-9)}),
+        ({"_FillValue": np.int16(-9), "missing_value": np.int16(-9)}, {"_FillValue": np.int16(-9)}),
+        ({"_FillValue": np.int16(-9), "_Unsigned": "false"}, {"_FillValue": np.int16(-9)}),
+    ],
+)
+def test_missing_values_that_are_the_same_join(tmp_path, before, after):
+    """By whichever attribute they are named, in whichever dtype."""
+    paths = []
+    for i, attributes in enumerate((before, after)):
+        paths.append(str(tmp_path / f"{i}.nc"))
+        attributes = dict(attributes)
+        with netCDF4.Dataset(paths[-1], "w") as file:
+            file.createDimension("x", 3)
+            a = file.createVariable("a", "i2", ("x",), fill_value=attributes.pop("_FillValue", False))
+            a.set_auto_maskandscale(False)
+            a.setncatts(attributes)
+            a[:] = [1, -9, 3]
+            file.createVariable("x", "f8", ("x",))[:] = np.arange(3) + 3 * i
+    url = str(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(paths[0]).virtual.to_manifest_store(url)
+    vs.open_virtual_dataset(paths[1]).virtual.to_manifest_store(url, append_dim="x")
+    found = xr.load_dataset(url, engine="virtualstack")
+    np.testing.assert_array_equal(found["a"], xr.concat([xr.load_dataset(p) for p in paths], "x")["a"])

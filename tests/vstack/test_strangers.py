@@ -1,0 +1,844 @@
+"""Stores from strangers, which are read and written to: traps on a local disk."""
+
+import base64
+import contextlib
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import time
+import tracemalloc
+import warnings
+import zlib
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from numcodecs import blosc
+
+import virtualstack as vs
+from tests.servers import RangeServer
+from tests.vstack.archive import days, join
+from virtualstack.cli.command import main
+from virtualstack.errors import (
+    ChunkDecodeError,
+    ForbiddenLocationError,
+    MalformedFileError,
+    ManifestError,
+    ReaderError,
+    SourceNotFoundError,
+    StorageError,
+    UnsupportedFeatureError,
+    VirtualStackError,
+    VirtualValuesError,
+    WriterError,
+)
+from virtualstack.location import Location
+from virtualstack.manifests import (
+    ENTRY,
+    INLINE,
+    ChunkEncoding,
+    ChunkGrid,
+    ChunkManifest,
+    Fill,
+    ManifestArray,
+    ManifestGroup,
+)
+from virtualstack.storage import ObjectStore, Permission, Storage
+from virtualstack.verify import open_independently
+from virtualstack.vstack import save
+from virtualstack.vstack.format import history
+from virtualstack.vstack.format.names import HINT, snapshot_number
+from virtualstack.vstack.log import log_of
+from virtualstack.vstack.refresh import Refreshed
+
+
+@pytest.fixture
+def strangers(tmp_path, monkeypatch):
+    """A store of two files beside it, by another account."""
+    with monkeypatch.context() as other:
+        other.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path / "key-of-another"))
+        folder = tmp_path / "given"
+        join(days(folder, 2)).virtual.to_manifest_store(folder / "x.vstack", relative=True)
+    return folder / "x.vstack"
+
+
+def head(store):
+    return min((store / ".vstack" / "snapshots").iterdir())
+
+
+def change(store, edit):
+    document = json.loads(gzip.decompress(head(store).read_bytes()))
+    edit(document)
+    head(store).write_bytes(gzip.compress(json.dumps(document).encode()))
+
+
+def read(store, **options):
+    return xr.load_dataset(store, engine="virtualstack", **options)
+
+
+def test_a_store_that_was_changed_does_not_follow_links(strangers, tmp_path):
+    """What was a link out of the folder before is one after a commit of ours."""
+    outside = tmp_path / "outside.nc"
+    (strangers.parent / "000.nc").rename(outside)
+    (strangers.parent / "000.nc").symlink_to(outside)
+    for allow in ((), [strangers.parent]):
+        with pytest.raises(ForbiddenLocationError, match="which is a link to"):
+            read(strangers, allow=allow)
+        vs.Repository.open(strangers, allow=allow).write("lat", ..., np.zeros(6))
+    with pytest.raises(ForbiddenLocationError, match="which is a link to"):
+        read(strangers)
+
+
+@pytest.mark.parametrize("prefix", ["http://127.0.0.", "http://169.254.169.254", "https://data.org/", "", "s3://"])
+def test_beginnings_that_lead_anywhere_are_not_trusted(strangers, prefix):
+    """That of a host may go on in another way than it was looked at."""
+    change(strangers, lambda document: document["prefixes"].append(prefix))
+    try:
+        vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
+    except ForbiddenLocationError:
+        return
+    assert not vs.Repository.open(strangers)._permission.is_trusted
+
+
+@pytest.mark.parametrize(
+    ("prefix", "covers"),
+    [
+        ("s3://bucket/a", True),
+        ("s3://buck", False),
+        ("s3://", False),
+        ("", False),
+        ("https://data.org/", False),
+        ("https://own.org/a", True),
+        ("https://own.or", False),
+        ("file:///data/", False),
+        ("file:///", False),
+        ("s3://bucket/../", False),
+    ],
+)
+def test_what_a_permission_covers(prefix, covers):
+    """Whatever stands behind it, and wherever that leads."""
+    assert Permission.of("/data/x.vstack", ["https://own.org", "/data"]).covers(prefix) == covers
+
+
+@pytest.mark.parametrize("name", [".vstack", ".vstack/segments", ".vstack/snapshots", ".vstack/bundles"])
+def test_objects_behind_links_are_not_read_unless_allowed(strangers, tmp_path, name):
+    """Out of the folder that holds the store; within it they are."""
+    shutil.copytree(strangers.parent, tmp_path / "copy")
+    expected = read(tmp_path / "copy" / "x.vstack")  # rows that were read once are kept
+    shutil.move(strangers / name, tmp_path / "else" / "where")
+    (strangers / name).symlink_to(tmp_path / "else" / "where")
+    with pytest.raises(ForbiddenLocationError, match=r"which is a link to .* allow=\["):
+        read(strangers)
+    xr.testing.assert_identical(read(strangers, allow=tmp_path / "else"), expected)
+    shutil.move(tmp_path / "else" / "where", strangers.parent / "beside")
+    (strangers / name).unlink()
+    (strangers / name).symlink_to(strangers.parent / "beside")
+    xr.testing.assert_identical(read(strangers), expected)
+
+
+@pytest.mark.parametrize("name", [".vstack", ".vstack/segments", ".vstack/snapshots", ".vstack/bundles", "lat", "t2m"])
+def test_nothing_is_written_behind_links(strangers, tmp_path, name):
+    """Not even where reading is allowed."""
+    outside = tmp_path / "outside"
+    if (strangers / name).is_dir():
+        shutil.copytree(strangers / name, outside)
+        shutil.rmtree(strangers / name)
+    else:
+        outside.mkdir()
+    (strangers / name).symlink_to(outside)
+    before = {path: path.stat().st_mtime_ns for path in outside.rglob("*")}
+    repository = vs.Repository.open(strangers, allow=outside)
+    variable = sorted(read(strangers, allow=outside).data_vars)[0]
+    if name.startswith("."):
+        with pytest.raises(ForbiddenLocationError, match="nothing is written"):
+            repository.write(variable, ..., 0).write("lat", ..., np.zeros(6))
+    else:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            repository.write("lat", ..., np.zeros(6))
+        assert ["nothing is written" in str(x.message) for x in caught] == [True] * (name == "lat")
+    assert {path: path.stat().st_mtime_ns for path in outside.rglob("*")} == before
+
+
+def test_a_store_that_is_a_link_is_written_to(strangers, tmp_path):
+    """Its user has named it."""
+    (tmp_path / "link.vstack").symlink_to(strangers)
+    vs.Repository.open(tmp_path / "link.vstack", allow=strangers.parent).write("lat", ..., np.zeros(6))
+    assert vs.Repository.open(strangers).snapshot.number == 1
+
+
+@pytest.mark.parametrize("pattern", ["snapshots/*", "bundles/*", "segments/*/refs/c/0/0"])
+def test_objects_larger_than_they_can_be_take_no_memory(strangers, pattern):
+    """Files with holes, which take no place on disk and in archives."""
+    (path,) = (strangers / ".vstack").glob(pattern)
+    os.truncate(path, 1 << 42)
+    with pytest.raises(StorageError, match="damaged or a trap"):
+        read(strangers)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda x: x["bundle"].update(size=1 << 40), "is said to have 1099511627776 bytes"),
+        (lambda x: x["segments"]["tail"][0].update(shards=[1 << 40]), "is said to have 1099511627776 bytes"),
+    ],
+)
+def test_sizes_larger_than_they_can_be_are_refused(strangers, edit, message):
+    change(strangers, edit)
+    with pytest.raises(MalformedFileError, match=message):
+        read(strangers)
+
+
+def test_many_arrays_cannot_share_a_bomb(strangers):
+    """Each may be large; all together are bounded before memory is taken for any."""
+    frame = blosc.compress(bytes(1 << 28), b"zstd", 1, 0, 0, 1)
+
+    def edit(document):
+        (strangers / ".vstack" / "bundles" / document["bundle"]["name"]).write_bytes(frame)
+        document["bundle"] |= {"size": len(frame), "crc32": zlib.crc32(frame)}
+        bundled = [x for x in document["arrays"].values() if x["bundled"]]
+        for array in (*bundled, bundled[0], bundled[0]):
+            array["bundled"] = [0, len(frame)]
+        for i in range(3):
+            document["arrays"][f"/more{i}"] = bundled[0]
+
+    change(strangers, edit)
+    with pytest.raises(MalformedFileError, match="in the bundle of a snapshot"):
+        read(strangers)
+
+
+def test_a_writer_bundles_what_a_reader_takes(tmp_path, monkeypatch):
+    """The smallest variables; others are chunks in the store."""
+    values = {name: (name, np.arange(n) / 7) for name, n in {"a": 10, "b": 100, "c": 50}.items()}
+    dataset = xr.Dataset(coords=values)
+    for module in ("formats.manifest_store.history", "writers.manifest_store.write", "writers.manifest_store.commit"):
+        monkeypatch.setattr(f"virtualstack.{module}.MAX_BUNDLE", 8 * 60)
+    dataset.virtual.to_manifest_store(tmp_path / "x.vstack")
+    snapshot = vs.Repository.open(tmp_path / "x.vstack").snapshot
+    assert {path for path, node in snapshot.arrays.items() if node.bundled} == {"/a", "/c"}
+    xr.testing.assert_identical(read(tmp_path / "x.vstack"), dataset)
+    assert history.MAX_BUNDLE == 480
+
+
+def nested(depth):
+    manifest = ChunkManifest.from_arrays(
+        np.zeros(1, np.int64),
+        np.ones(1, np.int64),
+        location=Location("s3://bucket/a", size=1),
+        encoding=ChunkEncoding.of("u1", (1,)),
+        fill=Fill.zero("u1"),
+    )
+    grid = ChunkGrid.regular((1,), (1,))
+    group = ManifestGroup(arrays={"v": ManifestArray(manifest=manifest, grid=grid, dtype="u1", dimension_names=("x",))})
+    for _ in range(depth):
+        group = ManifestGroup(groups={"g": group})
+    return group
+
+
+def test_groups_that_lie_too_deep_are_refused(strangers, tmp_path):
+    """By writers, and by readers of what others have written."""
+    save(nested(99), tmp_path / "deep.vstack")
+    assert "/g" * 99 + "/v" in vs.Repository.open(tmp_path / "deep.vstack").snapshot.arrays
+    with pytest.raises(WriterError, match="100 deep"):
+        save(nested(100), tmp_path / "deeper.vstack")
+    change(strangers, lambda x: x["groups"].update({"/g" * n: x["groups"][""] for n in range(1, 3000)}))
+    with pytest.raises(MalformedFileError, match="more than 100 parts"):
+        read(strangers)
+
+
+def test_servers_that_have_everything_are_refused():
+    """Where a store cannot be listed, snapshots behind the newest one are looked for, but not for ever."""
+
+    class Endless:
+        url = "https://host/x.vstack/"
+
+        def __init__(self):
+            self.n_asked = 0
+
+        def first(self, _prefix):
+            raise StorageError("no listing here")
+
+        def get(self, key, **_):
+            self.n_asked += 1
+            return history.hint(7) if key == HINT else b""
+
+    objects = Endless()
+    with pytest.raises(MalformedFileError, match="answers whatever is asked"):
+        history.newest(objects)
+    assert objects.n_asked < 2000
+
+
+def test_a_log_ends_where_snapshots_were_expired():
+    """Where a store cannot be listed, a number of twelve digits is not counted down to 0."""
+    last = 10**11
+
+    class Unlisted:
+        url = "https://host/x.vstack/"
+        n_asked = 0
+
+        def first(self, _prefix):
+            raise StorageError("no listing here")
+
+        list = first
+
+        def get(self, key, **_):
+            self.n_asked += 1
+            if key == HINT:
+                return history.hint(last)
+            number = snapshot_number(key)
+            if not last - 1500 < number <= last:
+                raise SourceNotFoundError(key)
+            document = {"vstack_format": 1, "number": number, "time": 0, "message": None, "changes": []}
+            return gzip.compress(json.dumps(document).encode(), 1)
+
+    objects = Unlisted()
+    assert len(log_of(objects, None)) == 1500
+    assert objects.n_asked < 4000
+
+
+@pytest.mark.parametrize("folder", ["data", "data/"])
+def test_what_this_account_wrote_may_name_private_web_servers(tmp_path, monkeypatch, folder):
+    """And URLs that a stranger's may not, such as with an empty segment; it is read, and grows, without ``allow=``."""
+    files = {f"{folder}/{path.name}": path.read_bytes() for path in days(tmp_path, 2)}
+    with RangeServer(files) as server:
+        first, second = map(server.url, files)
+        vs.open_virtual_dataset(first).virtual.to_manifest_store(tmp_path / "x.vstack")
+        vs.open_virtual_dataset(second).virtual.to_manifest_store(tmp_path / "x.vstack", append_dim="time")
+        assert xr.load_dataset(tmp_path / "x.vstack", engine="virtualstack").sizes["time"] > 1
+        monkeypatch.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path / "another"))
+        with pytest.raises(ForbiddenLocationError, match=r"loopback|empty segment"):
+            vs.open_virtual_dataset(tmp_path / "x.vstack")
+
+
+def references(to, path):
+    """Write a kerchunk document that refers to what another file holds."""
+    path.write_text(json.dumps(vs.open_virtual_dataset(to).virtual.to_kerchunk()))
+
+
+def test_a_source_that_refers_elsewhere_is_not_refreshed(strangers, tmp_path):
+    """Neither its values are read, which loaded ones are compared with, nor is it written what it refers to."""
+    (secret,) = days(tmp_path / "secret", 1)
+    references(secret, strangers.parent / "000.nc")
+    done = vs.Repository.open(strangers).refresh()
+    assert (done.refreshed, done.snapshot.number) == ((), 0)
+    assert "which is a local file outside of the store's folder" in done.left[0][1]
+    done = vs.Repository.open(strangers, allow=secret.parent).refresh()
+    assert (len(done.refreshed), done.snapshot.number, done.snapshot.signatures) == (1, 1, ())
+
+
+def test_what_a_source_elsewhere_refers_to_is_not_signed(tmp_path, monkeypatch):
+    """Though all that the store named before may be read."""
+    secret = days(tmp_path / "secret", 2)
+    with monkeypatch.context() as other:
+        other.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path / "key-of-another"))
+        for path in secret:
+            Storage.of().target("memory://bucket").put(path.name, path.read_bytes())
+        parts = [f"memory://bucket/{path.name}" for path in secret]
+        join(parts).virtual.to_manifest_store(tmp_path / "given" / "x.vstack")
+    references(secret[0], tmp_path / "refs")
+    Storage.of().target("memory://bucket").put(secret[0].name, (tmp_path / "refs").read_bytes())
+    done = vs.Repository.open(tmp_path / "given" / "x.vstack", allow="memory://bucket").refresh()
+    assert (done.refreshed, done.snapshot.number) == ((), 0)
+    assert "which is a local file outside of the store's folder" in done.left[0][1]
+    with pytest.raises(ForbiddenLocationError, match="which is in this process's memory"):  # it is not trusted
+        read(tmp_path / "given" / "x.vstack")
+
+
+def moves(old, new, n=256):
+    return [{"old": old, "new": new, "n_prefixes": 1 << 30}] * n
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "moved"),
+    [
+        ([f"s3://b{i}/" for i in range(200)], moves("", "s3://b/" + "a" * 20_000)),
+        (["s3://b/" + "x" * i for i in range(2000)], moves("s3://c/", "s3://b/")),
+        (["s3://b/"] * 200, moves("s3://b/", "s3://b/" + "a" * 100)),
+    ],
+)
+def test_relocations_do_not_make_much_of_little(strangers, prefixes, moved):
+    """A store of kilobytes cannot name gigabytes of beginnings."""
+    change(strangers, lambda x: x.update(prefixes=prefixes, relocations=moved))
+    with pytest.raises(MalformedFileError, match="damaged or a trap"):
+        read(strangers)
+
+
+@pytest.mark.parametrize("kind", ["external", "text", "virtual", "link"])
+def test_the_hdf5_library_opens_nothing_that_strangers_files_name(strangers, tmp_path, kind):
+    """It opens local files by the names of links and storage, whoever asks: `verify` and `refresh` leave that out."""
+    secret = tmp_path / "secret"
+    source = strangers.parent / "000.nc"
+    with h5py.File(source, "a") as file:
+        if kind == "external":
+            file.create_dataset("leak", (6,), "f8", external=[(str(secret), 0, 48)]).make_scale("leak")
+        elif kind == "text":
+            file.create_dataset("leak", (1,), h5py.string_dtype(), external=[(str(secret), 0, 16)])
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout((3,), "f8")
+            layout[:] = h5py.VirtualSource(secret, "v", (3,))
+            file.create_virtual_dataset("leak", layout).make_scale("leak")
+        else:
+            file.create_group("deep")["leak"] = h5py.ExternalLink(str(secret), "/v")
+    size = source.stat().st_size
+
+    def index(document):
+        sources = document["segments"]["tail"][0]["sources"]
+        sources["size"][sources["suffix"].index("000.nc")] = size
+        sources["mtime"] = [None, None]
+
+    os.mkfifo(secret)
+    with subprocess.Popen(["sh", "-c", f"exec > '{secret}'"]) as waits:  # until somebody opens it to read
+        done = vs.Repository.open(strangers).refresh()
+        change(strangers, index)
+        found = vs.Repository.open(strangers).verify(sample=100).chunks
+        is_untouched = waits.poll() is None
+        waits.kill()
+    assert is_untouched
+    assert done.refreshed == (f"file://{source}",)
+    reasons = [chunk.reason for chunk in found if chunk.url.endswith("000.nc")]
+    assert reasons
+    assert all("which it would open" in reason for reason in reasons)
+
+
+def test_a_user_block_hides_no_hdf5_file(strangers, tmp_path):
+    """One that begins as netCDF-3 does: the netCDF library looks further for HDF5, and h5py opens what that names."""
+    secret = tmp_path / "secret"
+    source = strangers.parent / "000.nc"
+    with h5py.File(source, "w", userblock_size=512) as file:
+        file.create_dataset("leak", (6,), "f8", external=[(str(secret), 0, 48)])
+    source.write_bytes(b"CDF\x09" + source.read_bytes()[4:])
+    storage = Storage.of().only(Permission.of(strangers))
+    os.mkfifo(secret)
+    with subprocess.Popen(["sh", "-c", f"exec > '{secret}'"]) as waits:  # until somebody opens it to read
+        with (
+            pytest.raises(UnsupportedFeatureError, match="which it would open"),
+            open_independently(f"file://{source}", None, storage) as dataset,
+        ):
+            dataset.load()
+        is_untouched = waits.poll() is None
+        waits.kill()
+    assert is_untouched
+
+
+@pytest.mark.parametrize(
+    "name", ["../.ssh/id", "../data/.git/config", "../link", "./.vstack/../../.ssh/id", "../.ssh.nc"]
+)
+def test_hidden_files_beside_a_store_are_not_its_own(strangers, name):
+    """A store that was unpacked at home does not read what lies there for nobody else."""
+    folder = strangers.parent
+    for path in (".ssh/id", "data/.git/config", ".ssh.nc"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "000.nc", folder / path)
+    (folder / "link").symlink_to(folder / ".ssh" / "id")
+    prefix, _, suffix = name.partition("/")
+
+    def point(document):
+        document["prefixes"] = [f"{prefix}/"]
+        sources = document["segments"]["tail"][0]["sources"]
+        sources["suffix"][0] = suffix
+        sources["mtime"] = [None, None]
+
+    change(strangers, point)
+    with pytest.raises(ForbiddenLocationError):
+        read(strangers)
+    if ".." not in suffix:
+        read(strangers, allow=folder)
+
+
+def grow(document):
+    """Let the time be of 2^40 steps."""
+    for array in document["arrays"].values():
+        if "time" in array["dimension_names"]:
+            array["shape"][0], array["chunk_shapes"][0] = 1 << 40, 1 << 40
+            array |= {"bundled": None, "placements": {"pages": [], "tail": []}}
+
+
+def test_coordinates_that_take_all_memory_are_not_read(strangers):
+    """They are when a store is opened, and a few bytes say how long they are."""
+    change(strangers, grow)
+    with pytest.raises(UnsupportedFeatureError, match=r"drop_variables=\['time'\]"):
+        xr.open_dataset(strangers, engine="virtualstack")
+    with xr.open_dataset(strangers, engine="virtualstack", drop_variables="time") as dataset:
+        assert dataset.sizes["time"] == 1 << 40
+
+
+def test_coordinates_in_chunks_that_take_all_memory_are_not_read(strangers):
+    """A chunk is decoded whole, however little of it is shown."""
+
+    def edit(document):
+        lat = document["arrays"]["/lat"] | {"bundled": None, "placements": {"pages": [], "tail": []}}
+        lat["encodings"][0] |= {"shape": [1 << 40], "codecs": [{"name": "zstd", "configuration": {}}]}
+        document["arrays"]["/lat"] = lat
+
+    change(strangers, edit)
+    with pytest.raises(UnsupportedFeatureError, match=r"of 8796093022208 bytes.*drop_variables=\['lat'\]"):
+        xr.open_dataset(strangers, engine="virtualstack")
+
+
+CHANGES = {
+    "update": lambda store, part: vs.Repository.open(store).update(part, dim="time"),
+    "append": lambda store, part: part.virtual.to_manifest_store(store, append_dim="time"),
+    "region": lambda store, part: part.virtual.to_manifest_store(store, region="auto"),
+    "write": lambda store, part: vs.Repository.open(store).write("lat", ..., np.zeros(6)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_coordinates_that_take_all_memory_are_not_changed(strangers, tmp_path, name):
+    """Nothing is committed."""
+    part = vs.open_virtual_dataset(days(tmp_path / "more", 3)[2])
+    change(strangers, grow)
+    with pytest.raises(UnsupportedFeatureError, match="has coordinates of 4398046511104 bytes"):
+        CHANGES[name](strangers, part)
+    assert vs.Repository.open(strangers).snapshot.number == 0
+
+
+def endless(store):
+    """Let one row show 10^11 cells."""
+
+    def edit(document):
+        for array in document["arrays"].values():
+            for row in array["placements"]["tail"]:
+                ndim = len(array["shape"])
+                array["shape"][0], array["chunk_shapes"][0] = 10**11, 1
+                row[4], row[4 + 2 * ndim] = 0, 10**11
+
+    change(store, edit)
+
+
+WORK = {
+    "verify": lambda store: vs.Repository.open(store).verify(),
+    "sample": lambda store: vs.Repository.open(store).verify(sample=0.5),
+    "refresh": lambda store: vs.Repository.open(store).refresh(),
+    "compact": lambda store: vs.Repository.open(store).compact(),
+    "json": lambda store: vs.convert(store, store.parent / "o.json"),
+    "parquet": lambda store: vs.convert(store, store.parent / "o.parq"),
+    "store": lambda store: vs.convert(store, store.parent / "o.vstack"),
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_grids_that_nobody_goes_through(strangers, name):
+    """No cell of a grid costs a byte."""
+    endless(strangers)
+    if name == "compact":
+        change(strangers, twice)
+    if name in ("verify", "refresh"):
+        (strangers.parent / "001.nc").write_bytes(b"x")
+    with pytest.raises(ManifestError, match=r"a trap|at most"):
+        WORK[name](strangers)
+
+
+@pytest.mark.parametrize("length", [1, 40_000])
+def test_many_placements_take_no_time(strangers, length):
+    """Out of order, and over each other: each was compared with all, or all were added up for each."""
+
+    def edit(document):
+        array = document["arrays"]["/t"]
+        row = [*array["placements"]["tail"][0][:4], 0, 0, 0]
+        n = 40_000
+        array.update(shape=[2 * n, 6, 4], chunk_shapes=[1, 6, 4])
+        rows = [[*row, i * 7919 % n, 0, 0, length, 1, 1] for i in range(n)]
+        document["groups"][""].update(loaded=[], coordinates=[], dimensions={})
+        document.update(arrays={"/t": array | {"placements": {"pages": [], "tail": rows}}})
+
+    change(strangers, edit)
+    begin = time.perf_counter()
+    assert vs.Repository.open(strangers).verify().is_good
+    assert time.perf_counter() - begin < 10
+
+
+def twice(document):
+    for array in document["arrays"].values():
+        array["placements"]["tail"] *= 2
+
+
+def test_what_strangers_say_moves_no_cursor(strangers, capsys):
+    """Text of a store is shown, and is no command for the terminal, nor a line of the log that is not there."""
+    many = ["\x1b[31mred"] * 5000
+    change(strangers, lambda x: x.update(message="\x1b]0;title\x07a\n     9  2020", changes=many))
+    assert main(["log", str(strangers)]) == 0
+    out = capsys.readouterr().out
+    assert r"\x1b]0;title\x07a      9  2020" in out
+    assert out.endswith("... and 4000 more\n")
+    assert out.replace("\n", "").isprintable()
+    assert str(vs.Repository.open(strangers).log()).replace("\n", "").isprintable()
+    change(strangers, lambda x: x["prefixes"].append("ftp://\x1b[2J/"))
+    assert main(["verify", str(strangers)]) == 1
+    assert capsys.readouterr().err.replace("\n", "").isprintable()
+
+
+def test_what_methods_show_moves_no_cursor(strangers):
+    """Names and locations in what is shown of a store."""
+
+    def name(document):
+        document["arrays"]["/lat"]["dimension_names"] = ["\x1b[5mlat"]
+        document["arrays"]["/lat\x1b[2J"] = document["arrays"]["/lat"]
+        document["segments"]["tail"][0]["sources"]["suffix"][0] += "\u202e"
+
+    change(strangers, name)
+    repository = vs.Repository.open(strangers, allow="file:///").write("lat", ..., np.zeros(6))
+    for shown in (repository.diff(0), vs.Repository.open(strangers, at=0).diff(1), repository.verify(sample=20)):
+        assert len(repr(shown)) > 50
+        assert repr(shown).replace("\n", "").isprintable()
+    shown = Refreshed(snapshot=repository.snapshot, refreshed=(), masked=(), left=(("\x1b[2J", "\x07"),))
+    assert repr(shown).replace("\n", "").isprintable()
+
+
+def test_differences_of_many_variables_read_values_once(strangers, monkeypatch):
+    """However many of them lie in one bundle, which may be large."""
+
+    def more(document):
+        for i in range(50):
+            document["arrays"][f"/more{i}"] = document["arrays"]["/lat"]
+
+    read_objects, get = [], ObjectStore.get
+    change(strangers, more)
+    repository = vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
+    monkeypatch.setattr(
+        ObjectStore, "get", lambda self, key, **options: read_objects.append(key) or get(self, key, **options)
+    )
+    assert set(repository.diff(0).changed) == {"lat"}
+    assert len([key for key in read_objects if "bundles" in key]) == 2
+
+
+def test_nothing_is_written_behind_the_last_number(strangers):
+    """It would be there for nobody."""
+    last = 10**12 - 1
+    document = json.loads(gzip.decompress(head(strangers).read_bytes())) | {"number": last}
+    (head(strangers).parent / f"{0:012d}.json.gz").write_bytes(gzip.compress(json.dumps(document).encode()))
+    with pytest.raises(ManifestError, match="no number of a snapshot"):
+        vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
+    assert len(list(head(strangers).parent.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        {"array": ["<f8", [1 << 40, 0], [0, 0]]},
+        {"array": ["|V0", [1 << 40], [0, 0]]},
+        {"strings": [[1 << 40, 0], []]},
+        {"scalar": [[["a", "<f8", [1 << 20, 0]]], [], [0, 0]]},
+        {"scalar": [[["a", [["b", "<f8", [1 << 20, 0]]], [2]]], [], [0, 0]]},
+    ],
+)
+def test_attributes_of_no_bytes_take_no_memory(strangers, attribute):
+    """Whoever makes lists of them, as a view does, would fill it."""
+    change(strangers, lambda document: document["groups"][""]["attributes"].update(odd=attribute))
+    with pytest.raises(MalformedFileError, match="that has no bytes"):
+        read(strangers)
+
+
+def test_sources_that_are_not_there_take_no_memory(strangers):
+    """However many a segment says that it has."""
+    change(strangers, lambda document: document["segments"]["tail"][0].update(n_sources=1 << 34, sources=None))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceNotFoundError, match="sources/0"):
+            vs.Repository.open(strangers).verify()
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_variables_that_form_no_dataset_are_named(strangers):
+    """By the store and both."""
+    change(strangers, lambda document: document["groups"][""].update(loaded=[]))
+    change(strangers, lambda document: document["arrays"]["/t"].update(shape=[40, 6, 4]))
+    with pytest.raises(
+        ReaderError, match=r"dimension 'time' of 'file://.*x\.vstack' has 4 elements in variable 'flag'"
+    ):
+        read(strangers)
+    assert "t" not in read(strangers, drop_variables="t")
+
+
+def test_loaded_variables_that_are_not_there_are_no_matter(strangers):
+    """Of those that a store names as such."""
+    change(strangers, lambda document: document["groups"][""]["loaded"].append("gone"))
+    vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
+    assert not read(strangers)["lat"].any()
+
+
+def large(document, *, size, n=1):
+    """Say that there are large variables which were loaded; no chunk of them is there."""
+    for i in range(n):
+        array = dict(document["arrays"]["/lat"], shape=[size], chunk_shapes=[size], dimension_names=["z"])
+        document["arrays"][f"/large{i}"] = array | {"bundled": None, "placements": {"pages": [], "tail": []}}
+        document["groups"][""]["loaded"].append(f"large{i}")
+
+
+@pytest.mark.parametrize(("size", "n"), [(10**15, 1), (1 << 28, 50)])
+def test_large_variables_are_not_written_as_loaded(strangers, size, n):
+    """Into the view of zarr, which would take any time and place; with them nothing else is hidden."""
+    change(strangers, lambda x: large(x, size=size, n=n))
+    shutil.rmtree(strangers / "lat")
+    (strangers / HINT).unlink()
+    vs.Repository.open(strangers).write("lat", ..., np.zeros(6))
+    encoding = json.loads((strangers / f"large{n - 1}" / "zarr.json").read_text())["chunk_key_encoding"]
+    assert encoding == {"name": "virtualstack.manifest"}
+    assert not zarr.open_array(strangers / "lat")[...].any()
+
+
+def test_what_is_loaded_in_the_view_changes(strangers, monkeypatch):
+    """A variable gets its chunks in the view when there is room for it, and loses them."""
+
+    def seen(name):
+        with contextlib.suppress(VirtualValuesError):
+            return zarr.open_array(strangers / name)[...].tolist()
+
+    monkeypatch.setattr("virtualstack.vstack.write.view._MOST_LOADED", 8 * 100)
+    for n in (10, 200, 20):
+        values = {"a": ("x", np.arange(n) + 0.5), "b": ("y", np.arange(50.0))}
+        xr.Dataset(values).virtual.to_manifest_store(strangers, mode="w")
+        assert seen("a") == (values["a"][1].tolist() if n < 100 else None)
+        assert seen("b") == values["b"][1].tolist()
+    vs.Repository.open(strangers).write("a", ..., np.zeros(20))
+    assert (seen("a"), seen("b")) == ([0.0] * 20, values["b"][1].tolist())
+
+
+def test_a_long_inline_chunk_takes_no_more_memory_than_a_few_of_it(tmp_path):
+    """Zeros of 256 MiB may come of a few bytes of a bundle; they are inline where values beside them are written."""
+    n = 1 << 24
+    manifest = ChunkManifest(
+        entries=np.array([(INLINE, 0, 0, n)], ENTRY),
+        inline=bytes(n),
+        encodings=(ChunkEncoding.of("u1", (n,)),),
+        fills=(Fill.zero("u1"),),
+    )
+    grid = ChunkGrid.regular((n,), (n,))
+    array = ManifestArray(manifest=manifest, grid=grid, dtype="u1", dimension_names=("x",), name="v")
+    tracemalloc.start()
+    try:
+        save(ManifestGroup(arrays={"v": array}), tmp_path / "x.vstack")
+        assert tracemalloc.get_traced_memory()[1] < 12 * n
+    finally:
+        tracemalloc.stop()
+    assert not read(tmp_path / "x.vstack")["v"].values.any()
+
+
+def retype(store, path, dtype, *, encoded):
+    """Say that an array has another dtype; in its encodings too, or there alone."""
+
+    def edit(document):
+        array = document["arrays"][path]
+        array["dtype"] = dtype
+        for encoding in array["encodings"]:
+            encoding["dtype"] = encoded
+
+    change(store, edit)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "encoded", "message"),
+    [
+        ("<i4", "<f4", "byte order and padding alone"),  # else numpy casts, without a word
+        ("|S4", "<f4", "byte order and padding alone"),
+        ("<U1", "<f4", "byte order and padding alone"),
+        ("<U1", "<U1", "which is no character"),  # numpy raises SystemError, and Python may crash
+        ([["a", "<U1"]], [["a", ">U1"]], "which is no character"),
+    ],
+)
+def test_values_are_of_the_dtype_that_they_are_said_to_have(strangers, dtype, encoded, message):
+    """They differ in byte order at most, and text is text."""
+    retype(strangers, "/t", dtype, encoded=encoded)
+    for key in ({}, {"time": 1, "lat": 2, "lon": 3}):
+        with pytest.raises((MalformedFileError, ChunkDecodeError), match=message):
+            xr.open_dataset(strangers, engine="virtualstack", decode_cf=False)["t"].isel(key).load()
+    assert main(["verify", str(strangers), "--sample", "2"]) in (0, 1)
+
+
+def test_text_that_stands_in_a_snapshot_is_text(strangers):
+    """Fill values and attributes, as stored chunks."""
+    array = {"array": ["<U2", [1], [0, 8]]}
+
+    def edit(document):
+        document["heap"] = base64.b64encode(b"\xff" * 8 + base64.b64decode(document["heap"])[8:]).decode()
+        document["groups"][""]["attributes"]["a"] = array
+
+    change(strangers, edit)
+    with pytest.raises(MalformedFileError, match="which is no character"):
+        read(strangers)
+
+
+@pytest.mark.parametrize("kind", ["M8", "m8"])
+def test_times_have_a_unit(strangers, kind):
+    """Without one they are no times for pandas."""
+    retype(strangers, "/lat", f"<{kind}", encoded=f"<{kind}")
+    for function in (read, vs.open_virtual_dataset, lambda store: vs.Repository.open(store).verify(sample=5)):
+        with pytest.raises((MalformedFileError, ManifestError), match="have no unit"):
+            function(strangers)
+
+
+def test_packing_that_is_damaged_is_named(strangers):
+    """However its metadata are read."""
+
+    def edit(document):
+        for encoding in document["arrays"]["/t"]["encodings"]:
+            encoding["codecs"].insert(0, {"name": "virtualstack.cf", "configuration": {"x": "\x1b[2J"}})
+
+    change(strangers, edit)
+    with pytest.raises(VirtualStackError, match="is configured with 'data_type' and 'attributes'") as caught:
+        read(strangers)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_characters_of_a_text_that_nothing_holds(strangers):
+    """Numpy's text has less than 2^31 bytes."""
+
+    def edit(document):
+        array = document["arrays"]["/lat"]
+        array.update(dtype="|S1", shape=[1 << 32], chunk_shapes=[1 << 32], dimension_names=["z"], cf={})
+        array.update(fill_values=array["fill_values"][:1], bundled=None, placements={"pages": [], "tail": []})
+        array["fill_values"][0][1] = 1
+        array["encodings"] = []
+
+    change(strangers, edit)
+    with pytest.raises(UnsupportedFeatureError, match="cannot be referenced as text"):
+        vs.open_virtual_dataset(strangers)
+
+
+@pytest.mark.parametrize("deep", [65, 400])
+def test_dtypes_with_fields_in_each_other_are_bounded(strangers, tmp_path, deep):
+    """Python's calls do not go as deep; nor is written what is not read."""
+    nested = "<f4"
+    for _ in range(deep):
+        nested = [["a", nested]]
+
+    def edit(document):
+        array = document["arrays"]["/t"] | {"dtype": nested, "encodings": [], "attributes": {}, "cf": {}}
+        document["arrays"]["/t"] = array | {"placements": {"pages": [], "tail": []}}
+
+    change(strangers, edit)
+    with pytest.raises(MalformedFileError, match="fields in each other more than 64 deep"):
+        vs.open_virtual_dataset(strangers)
+    dtype = np.dtype("f4")
+    for _ in range(65):
+        dtype = np.dtype([("a", dtype)])
+    with pytest.raises(WriterError, match="fields in each other more than 64 deep"):
+        xr.Dataset({"a": ("x", np.zeros(2, dtype))}).virtual.to_manifest_store(tmp_path / "y.vstack")
+
+
+def test_arrays_of_more_axes_than_chunks_are_found_of(strangers):
+    """Numpy has 64 axes, and broadcasts 32."""
+
+    def edit(document):
+        array = document["arrays"]["/t"] | {"shape": [1] * 33, "chunk_shapes": [1] * 33, "encodings": []}
+        array["dimension_names"] = [f"d{i}" for i in range(33)]
+        document["arrays"]["/t"] = array | {"placements": {"pages": [], "tail": []}}
+
+    change(strangers, edit)
+    with pytest.raises(ManifestError, match=r"x\.vstack/' has an array of 33 axes; chunks of 32 are found"):
+        read(strangers)
+    assert "flag" in read(strangers, drop_variables="t")
+
+
+def test_names_that_no_file_has(strangers, tmp_path):
+    """References of parquet are files."""
+    change(strangers, lambda document: document["arrays"].update({"/a\0b": document["arrays"].pop("/t")}))
+    with pytest.raises(VirtualStackError, match=r"a.b"):
+        vs.convert(strangers, tmp_path / "refs.parq")
+    assert not (tmp_path / "refs.parq").exists()

@@ -1,0 +1,475 @@
+"""``Repository.update``: files find their places by their labels."""
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import virtualstack as vs
+from tests.vstack.growing import dataset, n_snapshots, objects, values, virtual, write
+from virtualstack.errors import ChunkAlignmentError, CombineError, ConflictError, SourceChangedError, StorageError
+from virtualstack.vstack.format.history import archive_of
+
+
+@pytest.fixture
+def url(tmp_path):
+    return str(tmp_path / "x.vstack")
+
+
+@pytest.fixture
+def first(tmp_path, url):
+    """A store of the days 10 to 15, in chunks of two days, 3 latitudes and 4 longitudes."""
+    path = write(tmp_path / "0.nc", dataset(range(10, 16)))
+    virtual(path).virtual.to_manifest_store(url)
+    return xr.load_dataset(path)
+
+
+def opened(url, at=None):
+    return vs.Repository.open(url, at=at)
+
+
+def placed(model, part):
+    """Place a dataset in a model by its labels; variables that it has not stay, or are missing."""
+    times = model.indexes["time"].union(part.indexes["time"])
+    wanted = model.reindex(time=times)
+    for name in part.data_vars:
+        if "time" in part[name].dims:
+            whole = np.array(wanted[name].values)
+            whole[times.get_indexer(part.indexes["time"])] = part[name].transpose(*wanted[name].dims).values
+            wanted[name] = wanted[name].copy(data=whole)
+    wanted["mask"] = model["mask"]
+    return wanted
+
+
+def test_files_find_their_places(tmp_path, url, first):
+    """In any order, between those that are there and over them, in any chunks; snapshots stay as they were."""
+    rng = np.random.default_rng(2)
+    model, states = first, [first]
+    for i in range(20):
+        start, n = int(rng.integers(0, 30)), int(rng.integers(1, 6))
+        days = np.arange(start, start + n) if rng.random() < 0.8 else start + 2 * np.arange(n)
+        made = dataset(days, seed=100 + i)
+        if rng.random() < 0.2:
+            made = made.drop_vars("rain")
+        path = write(tmp_path / f"part{i}.nc", made, t={"chunksizes": [int(rng.integers(1, 4)), 3, 4]})
+        opened(url).update(path if rng.random() < 0.5 else virtual(path), dim="time", prefer="last")
+        model = placed(model, xr.load_dataset(path))
+        states.append(model)
+        xr.testing.assert_equal(values(url), model)
+    for at, state in enumerate(states):
+        xr.testing.assert_equal(values(url, at), state)
+
+
+def test_many_files_are_placed_at_once(tmp_path, url, first):
+    """One snapshot; of two with one label the later one counts where that is said."""
+    paths = [write(tmp_path / f"part{i}.nc", dataset([day], seed=i)) for i, day in enumerate((20, 3, 12, 20))]
+    opened(url).update(paths, dim="time", prefer="last")
+    model = first
+    for path in paths:
+        model = placed(model, xr.load_dataset(path))
+    xr.testing.assert_equal(values(url), model)
+    assert n_snapshots(url) == 2
+
+
+def test_what_is_there_is_left_alone(tmp_path, url, first):
+    """No snapshot, and no object; though other times of modification, by which a mirror differs."""
+    path = write(tmp_path / "1.nc", dataset([20, 21], seed=1))
+    store = opened(url).update(path, dim="time", relative=True)
+    before = objects(url)
+    os.utime(tmp_path / "1.nc", ns=(1, 1))
+    again = store.update([path, str(tmp_path / "0.nc")], dim="time")
+    assert again.snapshot is store.snapshot
+    assert objects(url) == before
+
+
+def test_only_what_is_new_is_written(tmp_path, url, first):
+    """Of a file that is there in part."""
+    path = write(tmp_path / "1.nc", dataset(range(10), seed=1), t={"chunksizes": [1, 3, 4]})
+    store = opened(url).update(virtual(path).isel(time=slice(0, 8)), dim="time")
+    n = segment_rows(store)
+    store = store.update(virtual(path), dim="time")
+    assert segment_rows(store) - n == 2 * 4 + 2  # two days of t in 4 chunks each, and of rain in 2 together
+
+
+def segment_rows(store):
+    """Count the rows that all segments hold."""
+    archive = archive_of(store.snapshot, store.objects, store._permission)
+    return sum(archive.segment(i).rows for i in range(store.snapshot.segments.n))
+
+
+def test_nothing_old_is_written_again(tmp_path, url, first):
+    """Whatever is done."""
+    before = objects(url)
+    opened(url).update(write(tmp_path / "1.nc", dataset([12, 13], seed=1)), dim="time", prefer="last")
+    opened(url).update(write(tmp_path / "2.nc", dataset([11, 17], seed=2)), dim="time", prefer="last")
+    after = objects(url)
+    assert all(after[name] == data for name, data in before.items())
+
+
+def test_a_replaced_file_is_seen(tmp_path, url, first):
+    """Whose size or contents are others: its chunks are written over those that are there."""
+    write(tmp_path / "0.nc", dataset(range(10, 16), seed=9))
+    with pytest.raises(StorageError):
+        values(url)
+    opened(url).update(str(tmp_path / "0.nc"), dim="time")
+    xr.testing.assert_equal(values(url), xr.load_dataset(tmp_path / "0.nc"))
+
+
+@pytest.mark.parametrize("n_mask", [1, 2])
+def test_a_replaced_file_of_the_same_size_is_seen(tmp_path, url, n_mask):
+    """Local files have times of modification, by which the store would refuse what it has."""
+    made = [dataset([10, 11], seed=i) for i in range(2)]
+    if n_mask == 1:
+        made = [x.drop_vars("mask") for x in made]
+    path = write(tmp_path / "0.nc", made[0], t={"zlib": False}, rain={"zlib": False})
+    size = Path(path).stat().st_size
+    virtual(path).virtual.to_manifest_store(url)
+    write(path, made[1], t={"zlib": False}, rain={"zlib": False})
+    os.utime(path, (1e9, 1e9))
+    assert Path(path).stat().st_size == size
+    with pytest.raises(SourceChangedError):
+        values(url)
+    store = opened(url).update(path, dim="time")
+    assert store.snapshot.number == 1
+    xr.testing.assert_equal(values(url), xr.load_dataset(path))
+    assert store.update(path, dim="time").snapshot is store.snapshot
+
+
+def test_labels_that_should_be_there_are_missing(tmp_path, url, first):
+    """Until a file comes."""
+    days = pd.date_range("2000-01-01", periods=31)
+    part = write(tmp_path / "1.nc", dataset([3, 4], seed=1))
+    opened(url).update(part, dim="time", labels=days)
+    model = placed(first, xr.load_dataset(part)).reindex(time=days)
+    model["mask"] = first["mask"]
+    xr.testing.assert_equal(values(url), model)
+    with xr.open_dataset(url, engine="virtualstack", missing="raise") as found:
+        with pytest.raises(StorageError, match="MISSING"):
+            found["t"].isel(time=0).load()
+        found["t"].isel(time=3).load()
+    later = write(tmp_path / "2.nc", dataset(range(20, 27), seed=2), t={"chunksizes": [7, 3, 4]})
+    opened(url).update(later, dim="time")
+    model = placed(model, xr.load_dataset(later))
+    xr.testing.assert_equal(values(url), model)
+    assert opened(url).update((), dim="time", labels=days).snapshot.number == 2
+
+
+def test_files_of_one_step_need_no_dimension(tmp_path, url):
+    """A label is enough."""
+    paths = [write(tmp_path / f"{i}.nc", dataset([i], seed=i)) for i in range(4)]
+    virtual(paths[1]).virtual.to_manifest_store(url)
+    for i in (3, 0, 2):
+        opened(url).update(virtual(paths[i]).isel(time=0), dim="time")
+    whole = xr.concat(
+        [xr.load_dataset(p) for p in paths],
+        "time",
+        data_vars="minimal",
+        compat="override",
+        coords="minimal",
+        join="exact",
+    )
+    xr.testing.assert_equal(values(url), whole)
+
+
+def test_loaded_variables_are_placed(tmp_path, url):
+    """As values, whatever the units of a file."""
+    names = ["time", "lat", "lon", "rain"]
+    path = write(tmp_path / "0.nc", dataset(range(10, 14)))
+    virtual(path, loadable_variables=names).virtual.to_manifest_store(url)
+    other = write(
+        tmp_path / "1.nc", dataset([2.5, 11], seed=1), time={"units": "hours since 1970-01-01", "dtype": "i8"}
+    )
+    opened(url).update(other, dim="time", labels=np.array(["2000-01-05"], "M8[ns]"), prefer="last")
+    model = placed(xr.load_dataset(path), xr.load_dataset(other))
+    times = model.indexes["time"].union(pd.DatetimeIndex(["2000-01-05"]))
+    mask = model["mask"]
+    model = model.reindex(time=times)
+    model["mask"] = mask
+    xr.testing.assert_equal(values(url), model)
+    before = objects(url)
+    opened(url).update(other, dim="time")
+    assert objects(url) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda x: x.drop_vars("time"), r"has no loaded coordinate 'time'"),
+        (lambda x: x.isel(time=[1, 0]), r"do not ascend in .*sortby\('time'\)"),
+        (lambda x: x.assign_coords(time=[1.0, 2.0]), "labels of 'time' are of several kinds"),
+        (
+            lambda x: x.assign_coords(lat=x["lat"] + 1),
+            "coordinate 'lat' differs .*; give .*assign_coords.* join='left'",
+        ),
+        (lambda x: x.assign(snow=x["t"]), "has variable 'snow' and"),
+        (lambda x: x.assign(mask=x["mask"] + 1), "'mask' has not the dimension 'time'"),
+        (lambda x: x.assign(t=x["t"].astype("f8")), "'t' has dtype"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, url, first, change, match):
+    """By an error that names both; nothing is written."""
+    path = write(tmp_path / "1.nc", change(dataset([2, 3], seed=1)))
+    before = objects(url)
+    with pytest.raises(CombineError, match=match):
+        opened(url).update(virtual(path), dim="time")
+    assert objects(url) == before
+
+
+def test_chunks_of_other_dimensions_must_meet(tmp_path, url, first):
+    """As when they are appended."""
+    path = write(tmp_path / "1.nc", dataset([2, 3], seed=1), t={"chunksizes": [1, 2, 4]})
+    with pytest.raises(ChunkAlignmentError, match="'t' end at element 2 of 'lat'"):
+        opened(url).update(path, dim="time")
+
+
+def test_whole_numbers_need_something_to_read_as(tmp_path, url):
+    """Where they are missing."""
+    made = dataset([0, 1])
+    made["count"] = ("time", np.array([1, 2], "i4"))
+    virtual(write(tmp_path / "0.nc", made)).virtual.to_manifest_store(url)
+    with pytest.raises(CombineError, match="'count' has elements to be filled in"):
+        opened(url).update((), dim="time", labels=pd.to_datetime(["2000-01-05"]))
+    options = {"fill_value": {"count": -7}}
+    opened(url).update((), dim="time", labels=pd.to_datetime(["2000-01-05"]), combine_options=options)
+    np.testing.assert_array_equal(values(url)["count"], [1, 2, -7])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [("i2", -7), ("u1", 7), ("f4", 1.5), ("f8", 0), ("M8[ns]", np.datetime64("2001-01-01")), ("f4", np.nan)],
+)
+def test_loaded_variables_are_filled_as_virtual_ones(tmp_path, url, dtype, fill):
+    """With a number or time that their dtype holds, whatever dtype it has itself."""
+    made = dataset([0, 1]).assign(count=("time", np.array([1, 2], "i8").astype(dtype)))
+    path = write(tmp_path / "0.nc", made)
+    options = {"fill_value": {"count": fill}}
+    found = []
+    for loadable in (["time"], ["time", "count"]):
+        virtual(path, loadable_variables=loadable).virtual.to_manifest_store(url + str(len(found)))
+        store = opened(url + str(len(found)))
+        store.update((), dim="time", labels=pd.to_datetime(["2000-01-05"]), combine_options=options)
+        found.append(values(store.objects.url)["count"])
+    wanted = xr.load_dataset(path)["count"].reindex(time=found[0]["time"], fill_value=np.array(fill, dtype)[()])
+    for each in found:
+        xr.testing.assert_equal(each, wanted)
+        assert each.dtype == wanted.dtype
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"), [("u1", -7), ("f4", 1e300), ("M8[ns]", np.timedelta64(3, "s")), ("M8[ns]", 0)]
+)
+def test_what_has_no_place_in_a_loaded_variable_fills_none(tmp_path, url, dtype, fill):
+    """It would become another value: -7 of unsigned bytes is 249."""
+    made = dataset([0, 1]).assign(count=("time", np.array([1, 2], "i8").astype(dtype)))
+    path = write(tmp_path / "0.nc", made)
+    virtual(path, loadable_variables=["time", "count"]).virtual.to_manifest_store(url)
+    options = {"fill_value": {"count": fill}}
+    with pytest.raises(CombineError, match=r"'count' has dtype .* which has no place for fill_value"):
+        opened(url).update((), dim="time", labels=pd.to_datetime(["2000-01-05"]), combine_options=options)
+    assert n_snapshots(url) == 1
+
+
+def noleap(days):
+    """Give days of a calendar that numpy does not have."""
+    return xr.date_range("2000-02-25", periods=40, calendar="noleap", use_cftime=True)[list(days)]
+
+
+@pytest.mark.parametrize("loadable", [None, ["time", "name", "lag", "flag", "v"]])
+def test_text_flags_spans_and_other_calendars_are_placed(tmp_path, url, loadable):
+    """Virtual or loaded; where they are missing, as is said."""
+
+    def file(i, days, names):
+        made = xr.Dataset(
+            {
+                "v": ("time", np.arange(len(days)) * 1.0 + i),
+                "name": ("time", np.array(names, object)),
+                "code": ("time", np.array([x[:2].encode() for x in names], "S2")),
+                "flag": ("time", np.arange(len(days)) % 2 == 0),
+                "lag": ("time", np.arange(len(days)).astype("m8[h]").astype("m8[ns]")),
+            },
+            coords={"time": noleap(days)},
+        )
+        made.to_netcdf(tmp_path / f"{i}.nc", engine="netcdf4")
+        return str(tmp_path / f"{i}.nc")
+
+    paths = [
+        file(0, [0, 1, 6], ["a", "bcd", "x"]),
+        file(1, [10, 11], ["long name", "q"]),
+        file(2, [3, 4], ["m", "dle"]),
+    ]
+    virtual(paths[0], loadable_variables=loadable).virtual.to_manifest_store(url)
+    virtual(paths[1]).virtual.to_manifest_store(url, append_dim="time")
+    store = opened(url).update(paths[2], dim="time")
+    whole = xr.concat([xr.load_dataset(path) for path in paths], "time").sortby("time")
+    xr.testing.assert_equal(values(url), whole)
+    assert store.update(paths, dim="time").snapshot is store.snapshot
+    days = noleap(range(12))
+    with pytest.raises(CombineError, match="has elements to be filled in"):
+        store.update((), dim="time", labels=days)
+    fills = {"name": "", "flag": False, "code": b"zz"}
+    store = store.update((), dim="time", labels=days, combine_options={"fill_value": fills})
+    xr.testing.assert_equal(
+        values(url), whole.reindex(time=days, fill_value={**fills, "v": np.nan, "lag": np.timedelta64("NaT", "ns")})
+    )
+    store.write("time", -1, noleap([39])[0]).write("name", slice(0, 2), ["new", "er"])
+    assert values(url).indexes["time"][-1] == noleap([39])[0]
+    assert values(url)["name"][:3].values.tolist() == ["new", "er", ""]
+
+
+def test_there_must_be_labels(tmp_path, url, first):
+    """In the store."""
+    with pytest.raises(CombineError, match="has no coordinate 'step'"):
+        opened(url).update(str(tmp_path / "0.nc"), dim="step")
+
+
+def test_writers_of_other_labels_both_succeed(tmp_path, url, first):
+    """Where labels are there; who adds some comes alone."""
+    a, b = (write(tmp_path / f"part{i}.nc", dataset([10 + 2 * i, 11 + 2 * i], seed=i)) for i in (1, 2))
+    mine, theirs = opened(url), opened(url)
+    theirs.update(a, dim="time", prefer="last")
+    mine.update(b, dim="time", prefer="last")
+    xr.testing.assert_equal(values(url), placed(placed(first, xr.load_dataset(a)), xr.load_dataset(b)))
+    with pytest.raises(ConflictError, match="the same chunks"):
+        opened(url, at=0).update(write(tmp_path / "part3.nc", dataset([12, 13], seed=3)), dim="time", prefer="last")
+    mine, theirs = opened(url), opened(url)
+    theirs.update(write(tmp_path / "part4.nc", dataset([30], seed=4)), dim="time")
+    with pytest.raises(ConflictError):
+        mine.update(write(tmp_path / "part5.nc", dataset([31], seed=5)), dim="time")
+
+
+def test_groups_of_trees_are_placed(tmp_path, url):
+    """Each by its own labels."""
+
+    def tree(i, days):
+        path = tmp_path / f"{i}.nc"
+        nodes = {"/a": dataset(days, seed=i)[["t"]], "/b": dataset(days, seed=10 + i)[["rain"]]}
+        xr.DataTree.from_dict(nodes).to_netcdf(path, engine="netcdf4")
+        return path
+
+    paths = [tree(0, [0, 1, 5]), tree(1, [2, 3])]
+    vs.open_virtual_datatree(paths[0]).virtual.to_manifest_store(url)
+    opened(url).update(vs.open_virtual_datatree(paths[1]), dim="time")
+    found = xr.open_datatree(url, engine="virtualstack")
+    for name in ("a", "b"):
+        parts = [xr.open_datatree(path)[name].to_dataset().load() for path in paths]
+        xr.testing.assert_equal(found[name].to_dataset().load(), xr.concat(parts, "time").sortby("time"))
+
+
+def test_everything_at_random(tmp_path, url, first):
+    """Appends, regions, updates and writes, one after the other: every snapshot reads as a model in memory."""
+    rng = np.random.default_rng(11)
+    model, states = first, [first]
+    for i in range(30):
+        known = model.indexes["time"]
+        last = int((known[-1] - pd.Timestamp("2000-01-01")).days)
+        path = tmp_path / f"part{i}.nc"
+        match rng.choice(["append", "region", "update", "write"]):
+            case "append":
+                made = dataset(range(last + 1, last + 1 + int(rng.integers(1, 4))), seed=i)
+                virtual(write(path, made)).virtual.to_manifest_store(url, append_dim="time")
+                model = placed(model, xr.load_dataset(path))
+            case "region":
+                at = int(rng.integers(0, len(known)))
+                day = (known[at] - pd.Timestamp("2000-01-01")).days
+                write(path, dataset([day], seed=i))
+                try:
+                    virtual(path).virtual.to_manifest_store(url, region={"time": at})
+                except ChunkAlignmentError:
+                    continue
+                model = placed(model, xr.load_dataset(path))
+            case "update":
+                day = int(rng.integers(0, 40))
+                opened(url).update(write(path, dataset([day, day + 1], seed=i)), dim="time", prefer="last")
+                model = placed(model, xr.load_dataset(path))
+            case "write":
+                at = int(rng.integers(0, len(known)))
+                new = rng.integers(0, 100, model["t"][at].shape).astype("f4")
+                opened(url).write("t", {"time": at}, new)
+                whole = np.array(model["t"].values)
+                whole[at] = new
+                model = model.assign(t=model["t"].copy(data=whole))
+        states.append(model)
+        xr.testing.assert_equal(values(url), model)
+    assert n_snapshots(url) == len(states)
+    for at, state in enumerate(states):
+        xr.testing.assert_equal(values(url, at), state)
+    store = opened(url).compact()
+    xr.testing.assert_equal(values(url), model)
+    store.expire(keep=1, grace=pd.Timedelta(0))
+    xr.testing.assert_equal(values(url), model)
+
+
+def test_groups_are_placed_by_labels_that_they_inherit(tmp_path, url):
+    """The coordinate of a dimension may stand in the root alone, where it stays."""
+
+    def tree(i, times):
+        root = xr.Dataset({"top": ("time", np.array(times) * 2.0)}, {"time": times})
+        child = xr.Dataset({"v": (("time", "x"), np.arange(len(times) * 3.0).reshape(-1, 3) + 100 * i)})
+        made = xr.DataTree.from_dict({"/": root, "/p": child, "/q/r": child + 1})
+        made.to_netcdf(tmp_path / f"{i}.nc", engine="h5netcdf", write_inherited_coords=False)
+        return vs.open_virtual_datatree(tmp_path / f"{i}.nc"), made
+
+    (first, a), (second, b) = tree(0, [0, 1, 5]), tree(1, [2, 3])
+    first.virtual.to_manifest_store(url)
+    store = opened(url).update(second, dim="time")
+    found = xr.open_datatree(url, engine="virtualstack")
+    for path in ("/p", "/q/r"):
+        wanted = xr.concat([a[path].to_dataset(), b[path].to_dataset()], "time").sortby("time")
+        xr.testing.assert_equal(found[path].to_dataset().load(), wanted)
+        assert "time" not in found[path].to_dataset(inherit=False).variables
+    assert store.update(second, dim="time").snapshot.number == store.snapshot.number
+    labelled = store.update((), dim="time", labels=[9])
+    assert labelled.snapshot.number == 2
+    assert np.isnan(xr.open_datatree(url, engine="virtualstack")["q/r/v"].values[-1]).all()
+
+
+def texts(path, labels, names):
+    made = xr.Dataset({"v": ("site", np.arange(len(labels), dtype="f4")), "name": ("site", names)}, {"site": labels})
+    made.to_netcdf(path, engine="netcdf4")
+    return path
+
+
+@pytest.mark.parametrize("dtype", [object, "U"])
+def test_longer_text_is_not_cut(tmp_path, url, dtype):
+    """Neither in labels that files or ``labels=`` add, nor in values."""
+    first = texts(tmp_path / "0.nc", np.array(["b", "d"], dtype), np.array(["x", "y"], dtype))
+    virtual(first, loadable_variables=["site", "name"]).virtual.to_manifest_store(url)
+    fill = {"fill_value": {"name": ""}}
+    part = texts(tmp_path / "1.nc", np.array(["aardvark", "b"], dtype), np.array(["a long name", "z"], dtype))
+    labels = np.array(["crocodile"], dtype)
+    opened(url).update(part, dim="site", labels=labels, combine_options=fill, prefer="last")
+    found = values(url)
+    assert found["site"].values.tolist() == ["aardvark", "b", "crocodile", "d"]
+    assert found["name"].values.tolist() == ["a long name", "z", "", "y"]
+    assert opened(url).update(part, dim="site").snapshot.number == 1
+
+
+def test_labels_that_are_none_are_refused(tmp_path, url, first):
+    """They have no place among others, and no other update would be possible."""
+    with pytest.raises(CombineError, match="labels= has NaN or NaT"):
+        opened(url).update((), dim="time", labels=np.array(["2000-01-01", "NaT"], "M8[ns]"))
+    assert n_snapshots(url) == 1
+
+
+@pytest.mark.parametrize("labels", [[[1]], [[1], [1, 2]], np.zeros((2, 2)), pd.DataFrame({"a": [1]})])
+def test_labels_that_are_no_list_are_refused(tmp_path, url, first, labels):
+    """With an error that says what they should be."""
+    with pytest.raises(CombineError, match=r"labels= is .*, and takes a list of labels of 'time'"):
+        opened(url).update((), dim="time", labels=labels)
+
+
+@pytest.mark.parametrize("dim", [["time"], None, 3, "tme"])
+def test_a_dimension_that_is_no_name_is_refused(tmp_path, url, first, dim):
+    """Be it of one that is there."""
+    with pytest.raises(CombineError, match=rf"has no coordinate {re.escape(repr(dim))}, by whose labels"):
+        opened(url).update((), dim=dim)
+
+
+def test_options_that_are_no_mapping_are_refused(tmp_path, url, first):
+    """A list, say."""
+    with pytest.raises(TypeError, match=r"combine_options takes a mapping of options, not \['override'\]"):
+        opened(url).update((), dim="time", combine_options=["override"])
