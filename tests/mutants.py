@@ -119,8 +119,8 @@ def _make_references(folder: Path) -> None:
         dataset.virtual.to_kerchunk(target / f"r.{suffix}")
     target = folder / "vstack" / "made"
     target.mkdir(parents=True)
-    dataset.isel(y=slice(0, 4)).virtual.to_manifest_store(target / "s.vstack")
-    dataset.isel(y=slice(4, 8)).virtual.to_manifest_store(target / "s.vstack", append_dim="y")
+    dataset.isel(y=slice(0, 4)).virtual.to_vstack(target / "s.vstack")
+    dataset.isel(y=slice(4, 8)).virtual.to_vstack(target / "s.vstack", append_dim="y")
     numbers = values.drop_vars("text")
     for version in (2, 3):
         target = folder / "zarr.zip" / f"v{version}"
@@ -241,9 +241,9 @@ def described(path: Path) -> Any:
     """Read the group of a file as ``open_virtual_datatree`` does."""
     from virtualstack.formats.base import ReadOptions
     from virtualstack.scanning import scan
-    from virtualstack.vstack.reader import ManifestStore
+    from virtualstack.vstack.reader import VStack
 
-    reader = ManifestStore(allow=["file:///"]) if path.suffix == ".vstack" else None  # the source lies elsewhere
+    reader = VStack(allow=["file:///"]) if path.suffix == ".vstack" else None  # the source lies elsewhere
     (group,) = scan([path], reader=reader, options=ReadOptions(is_tree=True))
     return group
 

@@ -117,7 +117,7 @@ def test_a_store_that_is_there_gets_a_new_snapshot(source, tmp_path, monkeypatch
     vs.convert(source, "a.vstack", message="all")
     vs.convert(source, "a.vstack", drop_variables="t")
     vs.convert("a.vstack", "new.json")
-    vs.convert("a.vstack", "old.json", reader=vs.readers.ManifestStore(at=0))
+    vs.convert("a.vstack", "old.json", reader=vs.readers.VStack(at=0))
     new, old = (json.loads((tmp_path / f"{name}.json").read_text())["refs"] for name in ("new", "old"))
     assert {key.partition("/")[0] for key in old.keys() - new.keys()} == {"t"}
     assert vs.Repository.open("a.vstack", at=0).snapshot.message == "all"

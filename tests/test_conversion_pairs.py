@@ -144,7 +144,7 @@ def cube(tmp_path_factory):
 def test_a_cube_comes_back(cube, first, second, tmp_path):
     """Joined files, with chunks that are absent, inline, and of odd names."""
     vds, expected = cube
-    vds.virtual.to_manifest_store(tmp_path / "cube.vstack")
+    vds.virtual.to_vstack(tmp_path / "cube.vstack")
     before, after, path = there_and_back(tmp_path / "cube.vstack", first, second, tmp_path)
     assert_same(after, before)
     found = vs.open_virtual_dataset(path).virtual.open().load()
@@ -178,7 +178,7 @@ def test_odd_attributes_come_back(first, second, tmp_path):
 
 @pytest.mark.parametrize("target", FORMS)
 def test_missing_chunks_come_back_or_are_refused(tmp_path, target):
-    """Only a manifest store tells MISSING from EMPTY: the others refuse by name, or take the fill value if told to."""
+    """Only a vstack tells MISSING from EMPTY: the others refuse by name, or take the fill value if told to."""
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
         file.createDimension("x", 6)
         file.createVariable("t", "f4", ("x",), chunksizes=(2,), fill_value=-1.0)[:] = np.arange(6)

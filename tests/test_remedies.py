@@ -198,8 +198,8 @@ def opened_part(path, times, *, seed, names=("t",), fixed=()):
 
 
 ADDING = {
-    "append": ([3, 4], lambda url, vds: vds.virtual.to_manifest_store(url, append_dim="time")),
-    "region": ([1, 2], lambda url, vds: vds.virtual.to_manifest_store(url, region="auto")),
+    "append": ([3, 4], lambda url, vds: vds.virtual.to_vstack(url, append_dim="time")),
+    "region": ([1, 2], lambda url, vds: vds.virtual.to_vstack(url, region="auto")),
     "update": ([2, 3], lambda url, vds: vs.Repository.open(url).update(vds, dim="time", prefer="last")),
 }
 
@@ -210,7 +210,7 @@ def test_a_variable_that_the_store_has_not_is_added_first_or_left_out(tmp_path, 
     """Both remedies of the message work: without the variable, and once the store has it."""
     url, (times, add) = str(tmp_path / "s.vstack"), ADDING[how]
     first, a = opened_part(tmp_path / "a.nc", [0, 1, 2], seed=0)
-    first.virtual.to_manifest_store(url)
+    first.virtual.to_vstack(url)
     extra = {"fixed": ("q",)} if fixed else {"names": ("t", "q")}
     new, b = opened_part(tmp_path / "b.nc", times, seed=1, **extra)
     with pytest.raises(CombineError, match=r"drop_vars\('q'\).*combine_datasets") as caught:
@@ -222,7 +222,7 @@ def test_a_variable_that_the_store_has_not_is_added_first_or_left_out(tmp_path, 
     else:
         joined = vs.combine_datasets([vs.open_virtual_dataset(url), new[["q"]]], join="outer")
     other = str(tmp_path / "other.vstack")
-    joined.virtual.to_manifest_store(other)
+    joined.virtual.to_vstack(other)
     if not (how == "append" and not fixed):
         add(other, new)
     found = xr.open_dataset(other, engine="virtualstack").load()
@@ -236,13 +236,13 @@ def test_a_variable_that_only_the_store_has_is_given_from_it(tmp_path):
     """What is appended gets a variable along other dimensions from the store, as the message says."""
     url = str(tmp_path / "s.vstack")
     first, a = opened_part(tmp_path / "a.nc", [0, 1, 2], seed=0, fixed=("area",))
-    first.virtual.to_manifest_store(url)
+    first.virtual.to_vstack(url)
     new, b = opened_part(tmp_path / "b.nc", [3], seed=1)
     for join in ("exact", "outer"):
         with pytest.raises(CombineError, match=r"ds\.assign\(\{'area'"):
-            new.virtual.to_manifest_store(url, append_dim="time", join=join)
+            new.virtual.to_vstack(url, append_dim="time", join=join)
     given = new.assign({"area": vs.open_virtual_dataset(url)["area"]})
-    given.virtual.to_manifest_store(url, append_dim="time")
+    given.virtual.to_vstack(url, append_dim="time")
     found = xr.open_dataset(url, engine="virtualstack").load()
     np.testing.assert_array_equal(found["t"], np.concatenate([a["t"], b["t"]]))
     np.testing.assert_array_equal(found["area"], a["area"])
@@ -296,12 +296,12 @@ def test_a_store_that_is_there_is_replaced_or_appended_to(tmp_path):
     url = tmp_path / "s.vstack"
     first, a = opened_part(tmp_path / "a.nc", [0, 1], seed=0)
     second, b = opened_part(tmp_path / "b.nc", [2], seed=1)
-    first.virtual.to_manifest_store(url)
+    first.virtual.to_vstack(url)
     with pytest.raises(WriterError, match=r"append_dim=.*mode='w'"):
-        second.virtual.to_manifest_store(url)
-    second.virtual.to_manifest_store(url, append_dim="time")
+        second.virtual.to_vstack(url)
+    second.virtual.to_vstack(url, append_dim="time")
     np.testing.assert_array_equal(xr.open_dataset(url, engine="virtualstack")["t"], np.concatenate([a["t"], b["t"]]))
-    second.virtual.to_manifest_store(url, mode="w")
+    second.virtual.to_vstack(url, mode="w")
     np.testing.assert_array_equal(xr.open_dataset(url, engine="virtualstack")["t"], b["t"])
 
 
@@ -311,11 +311,11 @@ def test_what_is_appended_out_of_order_is_placed_or_appended(tmp_path):
     early, b = opened_part(tmp_path / "b.nc", [1], seed=1)
     urls = [tmp_path / f"{i}.vstack" for i in range(2)]
     for url in urls:
-        first.virtual.to_manifest_store(url)
+        first.virtual.to_vstack(url)
     with pytest.raises(CombineError, match=r"Repository\.update .*ordered=False"):
-        early.virtual.to_manifest_store(urls[0], append_dim="time")
+        early.virtual.to_vstack(urls[0], append_dim="time")
     vs.Repository.open(urls[0]).update(early, dim="time")
-    early.virtual.to_manifest_store(urls[1], append_dim="time", ordered=False)
+    early.virtual.to_vstack(urls[1], append_dim="time", ordered=False)
     for url, parts in zip(urls, ([b, a], [a, b]), strict=True):
         found = xr.open_dataset(url, engine="virtualstack").load()
         np.testing.assert_array_equal(found["t"], np.concatenate([x["t"] for x in parts]))
@@ -417,13 +417,11 @@ def test_a_source_of_another_length_is_in_the_store_that_is_written_again(tmp_pa
     for path, times in zip(paths, ([0, 1], [2, 3]), strict=True):
         part(times).to_netcdf(path, engine="netcdf4")
     url = str(tmp_path / "s.vstack")
-    vs.open_virtual_mfdataset(paths).virtual.to_manifest_store(url)
+    vs.open_virtual_mfdataset(paths).virtual.to_vstack(url)
     part([2]).to_netcdf(paths[1], engine="netcdf4")
     ((_, reason),) = vs.Repository.open(url).refresh().left
-    assert reason.endswith(
-        "write the store again, from all of its files, with vds.virtual.to_manifest_store(..., mode='w')"
-    )
-    vs.open_virtual_mfdataset(paths).virtual.to_manifest_store(url, mode="w")
+    assert reason.endswith("write the store again, from all of its files, with vds.virtual.to_vstack(..., mode='w')")
+    vs.open_virtual_mfdataset(paths).virtual.to_vstack(url, mode="w")
     check_values(xr.open_dataset(url, engine="virtualstack"), plain([part([0, 1]), part([2])]))
 
 

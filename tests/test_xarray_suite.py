@@ -131,9 +131,9 @@ class References(Ours):
         super().test_encoding_kwarg_fixed_width_string()
 
 
-class TestManifestStores(References, suite.CFEncodedBase):
+class TestVStacks(References, suite.CFEncodedBase):
     def write(self, dataset: xr.Dataset, path: str) -> str:
-        dataset.virtual.to_manifest_store(target := f"{path}.vstack", mode="w")
+        dataset.virtual.to_vstack(target := f"{path}.vstack", mode="w")
         return target
 
 

@@ -69,10 +69,10 @@ _NAMES = {
     "combine": ("FromAttribute", "FromName"),
     "conversion": ("convert",),
     "manifests": ("ChunkEncoding", "ChunkGrid", "ChunkManifest", "Fill", "ManifestArray", "ManifestGroup"),
-    "readers.registry": ("list_readers",),
-    "repository": ("Repository",),
+    "formats.registry": ("list_readers",),
+    "vstack": ("Repository",),
     "scanning": ("ScanResult", "scan"),
-    "store": ("ManifestStore",),
+    "zarr.store": ("ManifestStore",),
     "surveying": ("Survey", "survey"),
 }
 """Public names by the module that has them."""

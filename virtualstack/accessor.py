@@ -75,7 +75,7 @@ class _Writers:
             is written: what is there must fit, and the two together must have a form in kerchunk. JSON is written anew;
             record files of parquet that would be the same stay.
         ordered, join, combine_options
-            As in :meth:`to_manifest_store`, where this is appended.
+            As in :meth:`to_vstack`, where this is appended.
 
         Returns
         -------
@@ -158,7 +158,7 @@ class _Writers:
             Dimension along which this is put behind what the group holds. What is there must fit, and the two together
             must have a form in Icechunk. Chunks that are there are not written again.
         region
-            What this is put over of what the group holds: as in :meth:`to_manifest_store`.
+            What this is put over of what the group holds: as in :meth:`to_vstack`.
         storage
             See :func:`virtualstack.open_virtual_dataset`.
         inline_limit, rewrite
@@ -168,7 +168,7 @@ class _Writers:
             read as the fill value (``"fill"``).
 
         ordered, join, combine_options
-            As in :meth:`to_manifest_store`, where this is appended.
+            As in :meth:`to_vstack`, where this is appended.
 
         Raises
         ------
@@ -219,7 +219,7 @@ class _Writers:
             **options,
         )
 
-    def to_manifest_store(
+    def to_vstack(
         self,
         target: str | os.PathLike[str],
         /,
@@ -235,7 +235,7 @@ class _Writers:
         message: str | None = None,
         relative: bool = False,
     ) -> None:
-        """Write a manifest store, which ``xr.open_dataset(target, engine="virtualstack")`` opens, or add to one.
+        """Write a vstack, which ``xr.open_dataset(target, engine="virtualstack")`` opens, or add to one.
 
         Parameters
         ----------

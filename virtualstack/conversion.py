@@ -1,4 +1,4 @@
-"""References of one form become references of another: kerchunk JSON and parquet, manifest stores, and Icechunk."""
+"""References of one form become references of another: kerchunk JSON and parquet, vstacks, and Icechunk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from virtualstack.zarr.rewrite.missing import Missing
 __all__ = ["ICECHUNK", "STORE", "SUFFIXES", "convert"]
 
 STORE = ".vstack"
-"""What a manifest store ends in where something else could be meant."""
+"""What a vstack ends in where something else could be meant."""
 
 ICECHUNK = ".icechunk"
 """What an Icechunk repository ends in."""
@@ -50,9 +50,9 @@ def convert(
 ) -> ManifestGroup:
     """Write the references of one form in another: chunks stay where they are, and what is read is the same.
 
-    Between parquet and manifest stores in either direction, memory does not grow with the number of references; those
+    Between parquet and vstacks in either direction, memory does not grow with the number of references; those
     of a JSON file are held. References of kerchunk that become a store and kerchunk references again point to the same
-    bytes; what the forms write in another way is listed in the guide to manifest stores.
+    bytes; what the forms write in another way is listed in the guide to vstacks.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def convert(
         is converted becomes the newest snapshot of a store or repository that is there; references that are there are
         replaced.
     reader
-        Name of a reader, or a reader: :class:`~virtualstack.readers.ManifestStore` has the snapshot to be read.
+        Name of a reader, or a reader: :class:`~virtualstack.readers.VStack` has the snapshot to be read.
     storage
         See :func:`virtualstack.open_virtual_dataset`.
     drop_variables
@@ -74,11 +74,11 @@ def convert(
         Write the locations of sources relative to the target.
     fill_budget, inline_limit, rewrite
         What kerchunk references and Icechunk may hold where they cannot point: as in ``vds.virtual.to_kerchunk``. A
-        manifest store takes all chunks as they lie. ``inline_limit`` also bounds the values of each variable of the
+        vstack takes all chunks as they lie. ``inline_limit`` also bounds the values of each variable of the
         source that has no byte-range form.
     missing
         Whether chunks that are MISSING are refused, or read as the fill value (``"fill"``), in forms that cannot tell
-        them from chunks that were never written: all but manifest stores.
+        them from chunks that were never written: all but vstacks.
     message
         What the snapshot is, for the log of a store.
     allow
@@ -138,7 +138,7 @@ def _suffix(target: str | os.PathLike[str]) -> str:
         if name.endswith(suffix):
             return suffix
     raise WriterError(
-        f"'{name}' does not say in which form to write: end it in '{STORE}' for a manifest store, in '{ICECHUNK}' for "
+        f"'{name}' does not say in which form to write: end it in '{STORE}' for a vstack, in '{ICECHUNK}' for "
         "an Icechunk repository, in '.json' or '.parq' for kerchunk references",
         feature="suffix",
     )

@@ -23,7 +23,7 @@ from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinat
 from virtualstack.scanning import scan
 from virtualstack.sizes import byte_count
 from virtualstack.storage import Allow, Stale, Storage, StorageLike, urls_of
-from virtualstack.vstack.reader import At, ManifestStore
+from virtualstack.vstack.reader import At, VStack
 
 __all__ = ["VirtualStackBackendEntrypoint"]
 
@@ -155,7 +155,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         inline_limit
             Bytes of values that a variable without a byte-range form may have; they are read at once.
         at
-            Snapshot of a manifest store: its number, ``-1`` for the newest, or a time at which it was the newest (ISO
+            Snapshot of a vstack: its number, ``-1`` for the newest, or a time at which it was the newest (ISO
             8601, UTC where it has no time zone). The newest by default.
         allow
             URLs of folders and files that a store or references may refer to, beyond what they may without: see
@@ -296,12 +296,12 @@ def _letters(
 
 
 def _reader_of(reader: str | Reader | None, at: At | None) -> str | Reader | None:
-    """Return the reader of manifest stores where a snapshot of theirs is given."""
+    """Return the reader of vstacks where a snapshot of theirs is given."""
     if at is None:
         return reader
-    if reader not in (None, "manifest_store"):
-        raise ValueError(f"at= is an option of manifest stores, not of reader={reader!r}")
-    return ManifestStore(at=at)
+    if reader not in (None, "vstack"):
+        raise ValueError(f"at= is an option of vstacks, not of reader={reader!r}")
+    return VStack(at=at)
 
 
 def _options(

@@ -90,10 +90,10 @@ class Location:
         Seconds since 1970-01-01 (UTC) after which it must not have been modified, or ``None``. Icechunk records such a
         time, in whole seconds, instead of the time of the modification itself.
     relative_to
-        URL of the manifest store that names it relative to itself, which goes on to do so, or ``None``. It tells
+        URL of the vstack that names it relative to itself, which goes on to do so, or ``None``. It tells
         nothing of the source, and is not compared.
     fingerprint
-        Of a local file that a manifest store knows, or ``None``. It counts when the file is read, and is not compared
+        Of a local file that a vstack knows, or ``None``. It counts when the file is read, and is not compared
         with those of other locations.
     checksums
         Of the members, where the source is a zip archive that was just read, or ``None``. They are not compared, and

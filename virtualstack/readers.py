@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from virtualstack.icechunk.reader import Icechunk
     from virtualstack.kerchunk.driver import KerchunkDriver
     from virtualstack.kerchunk.reader import Kerchunk
-    from virtualstack.vstack.reader import ManifestStore
+    from virtualstack.vstack.reader import VStack
     from virtualstack.zarr.reader import Zarr
 
 __all__ = [
@@ -33,10 +33,10 @@ __all__ = [
     "Icechunk",
     "Kerchunk",
     "KerchunkDriver",
-    "ManifestStore",
     "NetCDF3",
     "ReadOptions",
     "Reader",
+    "VStack",
     "Zarr",
     "find_reader",
     "list_readers",
@@ -53,4 +53,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_CLASSES})
+    return list(__all__)

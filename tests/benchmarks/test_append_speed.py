@@ -1,4 +1,4 @@
-"""Appending one file to a large manifest store, with a long history.
+"""Appending one file to a large vstack, with a long history.
 
 ``python -m tests.benchmarks.test_append_speed x.vstack 10000`` makes the full one: 10,000 commits of 100 files, of 10
 variables in 10 chunks each (10^8 references, 10^6 sources), and appends one more file.

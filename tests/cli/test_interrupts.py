@@ -46,10 +46,7 @@ if __name__ == "__main__":
         os._exit(130)
 """
 
-UPDATE = (
-    "vs.open_virtual_dataset(sys.argv[2]).virtual.to_manifest_store("
-    "sys.argv[1], append_dim='time', allow=[sys.argv[3]])"
-)
+UPDATE = "vs.open_virtual_dataset(sys.argv[2]).virtual.to_vstack(sys.argv[1], append_dim='time', allow=[sys.argv[3]])"
 READ = "xr.open_dataset(sys.argv[1], engine='virtualstack', allow=[sys.argv[2]]).load()"
 SCAN = "vs.scan(sys.argv[1:])"
 N_FILES = 12
@@ -96,7 +93,7 @@ def archive(tmp_path_factory):
         )
     paths = [str(folder / f"f{i:02}.nc") for i in range(N_FILES)]
     made = vs.open_virtual_mfdataset(paths[:-1], combine="nested", concat_dim="time")
-    made.virtual.to_manifest_store(str(folder / "there.vstack"), allow=[f"{folder}/"])
+    made.virtual.to_vstack(str(folder / "there.vstack"), allow=[f"{folder}/"])
     return folder
 
 

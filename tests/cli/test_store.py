@@ -1,4 +1,4 @@
-"""Commands on manifest stores: what they print, change and exit with."""
+"""Commands on vstacks: what they print, change and exit with."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def store(tmp_path, monkeypatch, capsys):
         write(tmp_path / "data" / f"f{i}.nc", 2 * i)
     assert main(["build", "data/f0.nc", "-o", "a.vstack"]) == 0
     added = vs.open_virtual_dataset("data/f1.nc")
-    added.virtual.to_manifest_store("a.vstack", append_dim="time", message="the second")
+    added.virtual.to_vstack("a.vstack", append_dim="time", message="the second")
     capsys.readouterr()
     return "a.vstack"
 

@@ -77,7 +77,7 @@ def test_datasets_are_those_of_cfgrib(name, index, tmp_path):
     if name == COLUMNS:
         expected = expected.assign(t=(expected.t.dims, expected.t.values.reshape(2, 3).T, expected.t.attrs))
     xr.testing.assert_identical(found, expected)
-    vds.virtual.to_manifest_store(tmp_path / "x.vstack")
+    vds.virtual.to_vstack(tmp_path / "x.vstack")
     with xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack", allow="file:///") as stored:
         xr.testing.assert_identical(stored.load(), vds.virtual.open().load())
 

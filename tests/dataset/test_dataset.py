@@ -570,7 +570,7 @@ def test_references_open_with_our_engine_and_with_kerchunk(nc, tmp_path, name):
     xr.testing.assert_equal(theirs, opened(nc))
 
 
-def test_manifest_store_serves_the_same_through_zarr(nc):
+def test_vstack_serves_the_same_through_zarr(nc):
     """Any zarr tool reads a scanned file."""
     store = vs.ManifestStore(vs.scan([nc])[0])
     xr.testing.assert_equal(xr.open_zarr(store, consolidated=False, zarr_format=3).load(), opened(nc))

@@ -67,7 +67,7 @@ def test_joined_floats_are_written_as_they_are(tmp_path, target):
     paths = [write(tmp_path / f"{x}.nc", np.array([1.1, np.nan], x), 2 * i) for i, x in enumerate(("f4", "f8"))]
     vds = xr.concat([vs.open_virtual_dataset(path) for path in paths], "t", **OPTIONS)
     url = str(tmp_path / target)
-    vds.virtual.to_manifest_store(url) if target == "a.vstack" else vds.virtual.to_kerchunk(url)
+    vds.virtual.to_vstack(url) if target == "a.vstack" else vds.virtual.to_kerchunk(url)
     expected = xr.concat([xr.load_dataset(path) for path in paths], "t", **OPTIONS)
     with xr.open_dataset(url, engine="virtualstack") as found:
         xr.testing.assert_equal(found.load(), expected)
@@ -80,8 +80,8 @@ def test_narrower_floats_are_appended_to_a_store(tmp_path, encoding):
     first = write(tmp_path / "a.nc", np.array([1.1, np.nan]))
     new = write(tmp_path / "b.nc", np.array([1.1, 5, -9999], "f4"), 2, **encoding)
     url = str(tmp_path / "a.vstack")
-    vs.open_virtual_dataset(first).virtual.to_manifest_store(url)
-    vs.open_virtual_dataset(new).virtual.to_manifest_store(url, append_dim="t")
+    vs.open_virtual_dataset(first).virtual.to_vstack(url)
+    vs.open_virtual_dataset(new).virtual.to_vstack(url, append_dim="t")
     expected = xr.concat([xr.load_dataset(path) for path in (first, new)], "t", **OPTIONS)
     with xr.open_dataset(url, engine="virtualstack") as found:
         xr.testing.assert_equal(found.load(), expected)
@@ -92,10 +92,10 @@ def test_a_store_of_float32_takes_float64_that_is_cast(tmp_path):
     first = write(tmp_path / "a.nc", np.array([1.1, np.nan], "f4"))
     new = write(tmp_path / "b.nc", np.array([1.1, np.nan]), 2)
     url = str(tmp_path / "a.vstack")
-    vs.open_virtual_dataset(first).virtual.to_manifest_store(url)
+    vs.open_virtual_dataset(first).virtual.to_vstack(url)
     vds = vs.open_virtual_dataset(new)
     with pytest.raises(CombineError, match=r"'float32' .* 'float64' .* cast it with astype"):
-        vds.virtual.to_manifest_store(url, append_dim="t")
-    vds.assign(a=vds.a.astype("f4")).virtual.to_manifest_store(url, append_dim="t")
+        vds.virtual.to_vstack(url, append_dim="t")
+    vds.assign(a=vds.a.astype("f4")).virtual.to_vstack(url, append_dim="t")
     with xr.open_dataset(url, engine="virtualstack") as found:
         np.testing.assert_array_equal(found.a, np.array([1.1, np.nan, 1.1, np.nan], "f4"))

@@ -66,7 +66,7 @@ def test_variables_of_any_name_are_written_or_refused(named, tmp_path):
     """Each form has the variable, or its writer says that it cannot have the name; renamed, it can."""
     name, path, expected = named
     vds = vs.open_virtual_dataset(path)
-    for target, write_to in (("r.json", "to_kerchunk"), ("r.parq", "to_kerchunk"), ("r.vstack", "to_manifest_store")):
+    for target, write_to in (("r.json", "to_kerchunk"), ("r.parq", "to_kerchunk"), ("r.vstack", "to_vstack")):
         here, target = (vds, expected), tmp_path / target
         if name in (NOT_OF_ZARR if write_to == "to_kerchunk" else {".."}):
             with pytest.raises(WriterError, match="rename"):

@@ -74,7 +74,7 @@ def read(vds, target, folder):
     if target == "open":
         return vds.virtual.open().a.load()
     url = str(folder / target)
-    vds.virtual.to_manifest_store(url) if target.endswith("vstack") else vds.virtual.to_kerchunk(url)
+    vds.virtual.to_vstack(url) if target.endswith("vstack") else vds.virtual.to_kerchunk(url)
     with xr.open_dataset(url, engine="virtualstack") as found:
         return found.a.load()
 

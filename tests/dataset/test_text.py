@@ -363,7 +363,7 @@ def test_labels_that_are_characters_are_loaded(tmp_path, kind, encoding):
     vds = vs.open_virtual_dataset(tmp_path / "0.nc")
     xr.testing.assert_identical(vds.virtual.open().load(), parts[0])
     assert vds.indexes["station"].equals(parts[0].indexes["station"])
-    vds.virtual.to_manifest_store(tmp_path / "x.vstack")
+    vds.virtual.to_vstack(tmp_path / "x.vstack")
     vs.Repository.open(tmp_path / "x.vstack").update(tmp_path / "1.nc", dim="station")
     wanted = xr.concat(parts, "station", data_vars="minimal").sortby("station")
     with xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack") as cube:

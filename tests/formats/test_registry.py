@@ -112,7 +112,7 @@ def test_directories_are_found_by_what_is_in_them(write, tmp_path):
     write("store/.zmetadata", b'{"metadata": {}}')
     assert find_reader(tmp_path / "store", STORAGE).name == "zarr"
     write("store.zarr/.vstack/zarr.json", b'"virtualstack"')
-    assert find_reader(tmp_path / "store.zarr", STORAGE).name == "manifest_store"
+    assert find_reader(tmp_path / "store.zarr", STORAGE).name == "vstack"
     assert find_reader("s3://bucket/store.zarr", STORAGE).name == "zarr"
     assert find_reader(write("a.zip", b"PK\3\4"), STORAGE).name == "zarr"
     write("other/readme", b"")

@@ -82,7 +82,7 @@ def test_convert_keeps_the_checksum(tmp_path, target):
         path = tmp_path / "other"
     else:
         path = tmp_path / target
-        vds.virtual.to_manifest_store(path)
+        vds.virtual.to_vstack(path)
     opened = vs.open_virtual_dataset(path).virtual.open()
     with xr.open_dataset(tmp_path / "1.nc", engine="h5netcdf") as file:
         xr.testing.assert_identical(opened.load(), file.load())

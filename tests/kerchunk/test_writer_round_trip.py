@@ -1,4 +1,4 @@
-"""Groups written as references and read back are the same, and so are their values; through a manifest store, too."""
+"""Groups written as references and read back are the same, and so are their values; through a vstack, too."""
 
 import itertools
 import json
@@ -44,7 +44,7 @@ SERIAL = itertools.count()
 
 
 def forms(group, *, relative=False):
-    """Give the group read back from each form that is written, and from each after it has been a manifest store."""
+    """Give the group read back from each form that is written, and from each after it has been a vstack."""
     folder = "memory://round-trip"
     for suffix in ("json", "parq"):
         written, back = f"{folder}/refs.{suffix}", f"{folder}/back.{suffix}"

@@ -1,4 +1,4 @@
-"""A small archive of netCDF-4 files, a day each, and a manifest store of it."""
+"""A small archive of netCDF-4 files, a day each, and a vstack of it."""
 
 from __future__ import annotations
 

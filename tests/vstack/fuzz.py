@@ -1,4 +1,4 @@
-"""Damaged and hostile manifest stores, made of good ones: ``python -m tests.vstack.fuzz --n 20000``.
+"""Damaged and hostile vstacks, made of good ones: ``python -m tests.vstack.fuzz --n 20000``.
 
 Each mutation is read whole. Damage of stored bytes has to give the right values or an error of ours; documents and
 rows that were changed on purpose, with right checksums, may say something else, but nothing but values and errors of
@@ -41,7 +41,7 @@ from virtualstack.vstack import save
 from virtualstack.vstack.format import archive, rows
 from virtualstack.vstack.format.documents import load
 from virtualstack.vstack.format.names import shard_mark, snapshot_key
-from virtualstack.vstack.reader import ManifestStore
+from virtualstack.vstack.reader import VStack
 from virtualstack.vstack.write import edit, segment
 
 PAGE, SHARD, MEMORY, SECONDS = 8, 2, 3 << 30, 20  # seconds of the processor
@@ -207,7 +207,7 @@ def _make(url: str, seed: int) -> None:
 
 
 def read(url: str) -> ManifestGroup:
-    return ManifestStore().read(url, Storage.of(None), ReadOptions())
+    return VStack().read(url, Storage.of(None), ReadOptions())
 
 
 def contents(url: str) -> dict[str, object]:

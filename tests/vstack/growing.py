@@ -51,7 +51,7 @@ def virtual(path, **options):
 
 def values(url, at=None):
     """Read what a store holds, at a snapshot."""
-    options = {} if at is None else {"reader": vs.readers.ManifestStore(at=at)}
+    options = {} if at is None else {"reader": vs.readers.VStack(at=at)}
     with xr.open_dataset(url, engine="virtualstack", **options) as opened:
         return opened.load()
 

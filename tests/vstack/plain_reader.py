@@ -1,4 +1,4 @@
-"""A reader of local manifest stores in plain Python, written from docs/reference/manifest-store.md; slow, and short."""
+"""A reader of local vstacks in plain Python, written from docs/reference/vstack.md; slow, and short."""
 
 import base64
 import gzip

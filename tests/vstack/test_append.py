@@ -1,4 +1,4 @@
-"""``to_manifest_store(..., append_dim=)``: everything is checked, one segment is written, nothing old is touched."""
+"""``to_vstack(..., append_dim=)``: everything is checked, one segment is written, nothing old is touched."""
 
 import numpy as np
 import pytest
@@ -20,12 +20,12 @@ def url(tmp_path):
 def first(tmp_path, url):
     """A store of five days, in chunks of two."""
     path = write(tmp_path / "0.nc", dataset(range(5)))
-    virtual(path).virtual.to_manifest_store(url)
+    virtual(path).virtual.to_vstack(url)
     return xr.load_dataset(path)
 
 
 def append(url, part, **options):
-    part.virtual.to_manifest_store(url, append_dim="time", **options)
+    part.virtual.to_vstack(url, append_dim="time", **options)
 
 
 def test_files_of_uneven_lengths_are_appended(tmp_path, url):
@@ -43,7 +43,7 @@ def test_files_of_uneven_lengths_are_appended(tmp_path, url):
         if i:
             append(url, virtual(path))
         else:
-            virtual(path).virtual.to_manifest_store(url)
+            virtual(path).virtual.to_vstack(url)
     assert n_snapshots(url) == 12
     for at, expected in enumerate(wanted):
         check(url, expected, at)
@@ -80,7 +80,7 @@ def test_no_rows_of_the_store_are_read(tmp_path, url, first, monkeypatch):
 
     monkeypatch.setattr(Archive, "rows", refuse)
     stored = vs.open_virtual_dataset(url).drop_vars("mask")
-    stored.virtual.to_manifest_store(url, mode="w")
+    stored.virtual.to_vstack(url, mode="w")
     append(url, part)
 
 
@@ -197,7 +197,7 @@ def test_labels_of_another_kind_are_refused(tmp_path, url, ordered):
 
     kinds = [(dates("noleap"), dates("360_day")), (np.array(["a", "b"], object), np.array([b"c", b"d"]))]
     for i, (first, second) in enumerate(kinds):
-        file(f"{i}.nc", first).virtual.to_manifest_store(f"{url}{i}")
+        file(f"{i}.nc", first).virtual.to_vstack(f"{url}{i}")
         with pytest.raises(CombineError, match="labels of 'time' are of several kinds and have no order"):
             append(f"{url}{i}", file("other.nc", second), ordered=ordered)
         assert n_snapshots(f"{url}{i}") == 1
@@ -207,7 +207,7 @@ def test_numbers_without_a_missing_value_need_one(tmp_path, url):
     """No dtype of a store changes."""
     first, second = dataset([0, 1]), dataset([2], seed=1)
     first["count"] = ("time", np.array([1, 2], "i4"))
-    virtual(write(tmp_path / "0.nc", first)).virtual.to_manifest_store(url)
+    virtual(write(tmp_path / "0.nc", first)).virtual.to_vstack(url)
     part = virtual(write(tmp_path / "1.nc", second))
     with pytest.raises(CombineError, match=r"'count' has elements .*{'fill_value': {'count': 0}}"):
         append(url, part, join="outer")
@@ -242,7 +242,7 @@ def test_loaded_variables_grow(tmp_path, url):
     """Small ones in the bundle, others by the part that is new; packed ones as the store packs them."""
     names = ["time", "lat", "lon", "rain"]
     paths = [write(tmp_path / f"{i}.nc", dataset(range(4 * i, 4 * i + 4), seed=i)) for i in range(3)]
-    virtual(paths[0], loadable_variables=names).virtual.to_manifest_store(url)
+    virtual(paths[0], loadable_variables=names).virtual.to_vstack(url)
     append(url, virtual(paths[1], loadable_variables=names))
     append(url, virtual(paths[2]))
     parts = [xr.load_dataset(path) for path in paths]
@@ -258,7 +258,7 @@ def test_large_loaded_variables_grow_by_what_is_new(tmp_path, url):
         made["bulk"] = (("time", "n"), np.random.default_rng(i).random((1, 20_000)))
         paths.append(write(tmp_path / f"{i}.nc", made, bulk={"zlib": False, "chunksizes": [1, 20_000]}))
     names = ["time", "lat", "lon", "bulk"]
-    virtual(paths[0], loadable_variables=names).virtual.to_manifest_store(url)
+    virtual(paths[0], loadable_variables=names).virtual.to_vstack(url)
     append(url, virtual(paths[1], loadable_variables=names))
     before = objects(url)
     append(url, virtual(paths[2], loadable_variables=names))
@@ -282,8 +282,8 @@ def test_trees_are_appended_group_by_group(tmp_path, url):
         return path
 
     paths = [tree(0), tree(1)]
-    vs.open_virtual_datatree(paths[0]).virtual.to_manifest_store(url)
-    vs.open_virtual_datatree(paths[1]).virtual.to_manifest_store(url, append_dim="time")
+    vs.open_virtual_datatree(paths[0]).virtual.to_vstack(url)
+    vs.open_virtual_datatree(paths[1]).virtual.to_vstack(url, append_dim="time")
     found = xr.open_datatree(url, engine="virtualstack")
     for path in ("/", "/more"):
         parts = [xr.open_datatree(p)[path].to_dataset().load() for p in paths]
@@ -296,7 +296,7 @@ def test_trees_with_other_groups_are_refused(tmp_path, url, first):
     part = virtual(write(tmp_path / "1.nc", dataset([9], seed=1)))
     tree = xr.DataTree.from_dict({"/": part, "/odd": part})
     with pytest.raises(CombineError, match="group '/odd' is in"):
-        tree.virtual.to_manifest_store(url, append_dim="time")
+        tree.virtual.to_vstack(url, append_dim="time")
 
 
 def test_two_who_append_do_not_both_succeed(tmp_path, url, first, monkeypatch):
@@ -318,13 +318,13 @@ def test_two_who_append_do_not_both_succeed(tmp_path, url, first, monkeypatch):
 def test_there_must_be_a_store(tmp_path, url):
     """To append to; and a dimension in it."""
     part = virtual(write(tmp_path / "1.nc", dataset([9], seed=1)))
-    with pytest.raises(SourceNotFoundError, match="no manifest store"):
+    with pytest.raises(SourceNotFoundError, match="no vstack"):
         append(url, part)
-    part.virtual.to_manifest_store(url)
+    part.virtual.to_vstack(url)
     with pytest.raises(CombineError, match="has no dimension 'step' to append to; it has"):
-        part.virtual.to_manifest_store(url, append_dim="step")
+        part.virtual.to_vstack(url, append_dim="step")
     with pytest.raises(ValueError, match="append_dim='time' and region=None each add to the store"):
-        part.virtual.to_manifest_store(url, append_dim="time", mode="w")
+        part.virtual.to_vstack(url, append_dim="time", mode="w")
     with pytest.raises(ValueError, match="join='inner'"):
         append(url, part, join="inner")
     with pytest.raises(ValueError, match="combine_options has"):
@@ -335,7 +335,7 @@ def test_there_must_be_a_store(tmp_path, url):
 def test_other_modes_do_not_replace_what_is_there(url, first, mode):
     """Such as the one by which zarr appends."""
     with pytest.raises(ValueError, match=r"mode=.*; it is 'w-' for a new store, or 'w' to replace .* append_dim="):
-        virtual(url).isel(time=slice(0, 1)).virtual.to_manifest_store(url, mode=mode)
+        virtual(url).isel(time=slice(0, 1)).virtual.to_vstack(url, mode=mode)
     check(url, first)
 
 
@@ -343,4 +343,4 @@ def test_other_modes_do_not_replace_what_is_there(url, first, mode):
 def test_a_dimension_is_named(url, first, dim):
     """A list of one is none."""
     with pytest.raises(CombineError, match=r"has no dimension .* to append to; it has"):
-        virtual(url).virtual.to_manifest_store(url, append_dim=dim)
+        virtual(url).virtual.to_vstack(url, append_dim=dim)

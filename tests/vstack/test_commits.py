@@ -297,15 +297,15 @@ def test_times_ascend_though_clocks_do_not(url, monkeypatch):
 
 def test_datasets_that_are_opened_at_one_time(url, tmp_path):
     """Whole datasets that are put back hold what their writers saw: what others committed since is not lost."""
-    vs.open_virtual_dataset(str(url)).virtual.to_manifest_store(url.parent / "y.vstack")
+    vs.open_virtual_dataset(str(url)).virtual.to_vstack(url.parent / "y.vstack")
     url = url.parent / "y.vstack"
     a, b, c = (vs.open_virtual_dataset(str(url)) for _ in range(3))
     make = virtual(tmp_path, [1, 2, 3, 4])
-    a.assign(a=(("time", "x"), make)).virtual.to_manifest_store(url, mode="w")
-    b.assign(b=(("time", "x"), make)).virtual.to_manifest_store(url, mode="w")
+    a.assign(a=(("time", "x"), make)).virtual.to_vstack(url, mode="w")
+    b.assign(b=(("time", "x"), make)).virtual.to_vstack(url, mode="w")
     assert values_of(url, "a") == values_of(url, "b") == [1, 2, 3, 4]
     with pytest.raises(ConflictError, match="changed variable '/b'"):
-        c.assign(b=(("time", "x"), make)).virtual.to_manifest_store(url, mode="w")
+        c.assign(b=(("time", "x"), make)).virtual.to_vstack(url, mode="w")
     xr.testing.assert_identical(vs.open_virtual_dataset(str(url))[["v", "time"]], c)
 
 
@@ -314,19 +314,19 @@ def test_a_snapshot_that_was_asked_for_is_put_back(url, tmp_path):
     Change(url, appended(range(5), v=virtual(tmp_path, [9]))).commit()
     Change(url, added(w=virtual(tmp_path, [1, 2, 3, 4, 5], "w"))).commit()
     Change(url, with_attributes("time", note="wrong")).commit()
-    old = vs.open_virtual_dataset(str(url), reader=vs.readers.ManifestStore(at=0))
-    old.virtual.to_manifest_store(url, mode="w", message="back to 0")
+    old = vs.open_virtual_dataset(str(url), reader=vs.readers.VStack(at=0))
+    old.virtual.to_vstack(url, mode="w", message="back to 0")
     assert [(x.number, x.message) for x in Repository.open(url).log(limit=1)] == [(4, "back to 0")]
     newest = vs.open_virtual_dataset(str(url))
     xr.testing.assert_identical(newest, old)
     assert "w" not in newest
     assert values_of(url) == [0, 1, 2, 3]
     assert values_of(url, at=3) == [0, 1, 2, 3, 9]
-    vs.open_virtual_dataset(str(url), reader=vs.readers.ManifestStore(at=-2)).virtual.to_manifest_store(url, mode="w")
+    vs.open_virtual_dataset(str(url), reader=vs.readers.VStack(at=-2)).virtual.to_vstack(url, mode="w")
     assert values_of(url) == [0, 1, 2, 3, 9]
     assert values_of(url, "w") == [1, 2, 3, 4, 5]
     of_newest = vs.open_virtual_dataset(str(url))["w"].isel(time=slice(0, 4))
-    old.assign(w=of_newest, note=((), 1)).drop_vars("v").virtual.to_manifest_store(url, mode="w")
+    old.assign(w=of_newest, note=((), 1)).drop_vars("v").virtual.to_vstack(url, mode="w")
     assert set(vs.open_virtual_dataset(str(url)).variables) == {"time", "w", "note"}
     assert values_of(url, "w") == [1, 2, 3, 4]
 
@@ -334,12 +334,12 @@ def test_a_snapshot_that_was_asked_for_is_put_back(url, tmp_path):
 def test_a_store_that_was_opened_long_ago_puts_nothing_back(url, tmp_path):
     """It would be a snapshot that is the same as the one before, which nobody asks for."""
     first = vs.open_virtual_dataset(str(url))
-    first.virtual.to_manifest_store(url.parent / "y.vstack")
+    first.virtual.to_vstack(url.parent / "y.vstack")
     url = url.parent / "y.vstack"
     old = vs.open_virtual_dataset(str(url))
     Change(url, appended(range(5), v=virtual(tmp_path, [9]))).commit()
-    with pytest.raises(ConflictError, match=r"as it was at snapshot 0.*ManifestStore\(at=0\)"):
-        old.virtual.to_manifest_store(url, mode="w")
+    with pytest.raises(ConflictError, match=r"as it was at snapshot 0.*VStack\(at=0\)"):
+        old.virtual.to_vstack(url, mode="w")
     assert vs.open_virtual_dataset(str(url)).sizes["time"] == 5
     assert len(Repository.open(url).log()) == 2
 
@@ -347,17 +347,17 @@ def test_a_store_that_was_opened_long_ago_puts_nothing_back(url, tmp_path):
 def test_datasets_whose_variables_are_all_loaded(tmp_path):
     """They know what they were opened from, too."""
     url = tmp_path / "x.vstack"
-    xr.Dataset({"q": ("x", [1.0, 2.0])}, {"x": [0, 1]}).virtual.to_manifest_store(url)
+    xr.Dataset({"q": ("x", [1.0, 2.0])}, {"x": [0, 1]}).virtual.to_vstack(url)
     a, b = (vs.open_virtual_dataset(url) for _ in range(2))
-    a.assign(a=("x", [3.0, 4.0])).virtual.to_manifest_store(url, mode="w")
-    b.assign(b=("x", [5.0, 6.0])).virtual.to_manifest_store(url, mode="w")
+    a.assign(a=("x", [3.0, 4.0])).virtual.to_vstack(url, mode="w")
+    b.assign(b=("x", [5.0, 6.0])).virtual.to_vstack(url, mode="w")
     assert set(vs.open_virtual_dataset(url).variables) == {"x", "q", "a", "b"}
     with pytest.raises(ConflictError, match="as it was at snapshot 0"):
-        b.virtual.to_manifest_store(url, mode="w")
+        b.virtual.to_vstack(url, mode="w")
     with pytest.raises(ConflictError, match="changed variable '/b'"):
-        a.assign(b=("x", [7.0, 8.0])).virtual.to_manifest_store(url, mode="w")
-    earlier = vs.open_virtual_dataset(url, reader=vs.readers.ManifestStore(at=0))
-    earlier.virtual.to_manifest_store(url, mode="w")
+        a.assign(b=("x", [7.0, 8.0])).virtual.to_vstack(url, mode="w")
+    earlier = vs.open_virtual_dataset(url, reader=vs.readers.VStack(at=0))
+    earlier.virtual.to_vstack(url, mode="w")
     xr.testing.assert_identical(vs.open_virtual_dataset(url), earlier)
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.amount import examples
-from tests.properties.test_manifest_store import SERIAL, changed_arrays, described, named, read
+from tests.properties.test_vstack import SERIAL, changed_arrays, described, named, read
 from tests.vstack.stores import Change, added, appended, create, opened, removed, values_of, virtual, written
 from virtualstack.errors import CombineError, ConflictError, WriterError
 from virtualstack.manifests import ManifestGroup

@@ -19,7 +19,7 @@ from virtualstack.vstack.stored import Stored
 @pytest.fixture
 def url(tmp_path):
     url = str(tmp_path / "x.vstack")
-    virtual(write(tmp_path / "0.nc", dataset(range(4)))).virtual.to_manifest_store(url)
+    virtual(write(tmp_path / "0.nc", dataset(range(4)))).virtual.to_vstack(url)
     return url
 
 
@@ -88,7 +88,7 @@ def test_a_variable_needs_its_group(tmp_path):
     """One that was removed meanwhile."""
     url = str(tmp_path / "y.vstack")
     ds = xr.Dataset({"v": ("x", np.arange(3.0))})
-    xr.DataTree.from_dict({"/": ds, "/a": ds}).virtual.to_manifest_store(url)
+    xr.DataTree.from_dict({"/": ds, "/a": ds}).virtual.to_vstack(url)
     mine, theirs = stored(url), stored(url)
     theirs.write(replace(theirs.group, groups={}))
     below = replace(mine.group.groups["a"], arrays={**mine.group.groups["a"].arrays, "w": mine.group.arrays["v"]})
@@ -107,7 +107,7 @@ def test_variables_that_have_nothing_in_common_both_come(url):
 
 def test_what_is_written_anew_does_not_lie_where_it_was(tmp_path, url):
     """Compaction would name the folder once more that another writer says the files have left; so would a refresh."""
-    virtual(write(tmp_path / "1.nc", dataset([9], seed=1))).virtual.to_manifest_store(url, append_dim="time")
+    virtual(write(tmp_path / "1.nc", dataset([9], seed=1))).virtual.to_vstack(url, append_dim="time")
     expected = values(url)
     mine, theirs, other = (vs.Repository.open(url) for _ in range(3))
     shutil.copytree(tmp_path, tmp_path / "new", ignore=shutil.ignore_patterns("*.vstack"))
@@ -130,7 +130,7 @@ def test_two_relocations(tmp_path, mine, is_apart):
         (tmp_path / name).mkdir()
         options = {"append_dim": "time"} if i else {}
         path = write(tmp_path / name / "0.nc", dataset(range(4 * i, 4 * i + 4)))
-        virtual(path).virtual.to_manifest_store(url, **options)
+        virtual(path).virtual.to_vstack(url, **options)
     first, second = vs.Repository.open(url), vs.Repository.open(url)
     first.relocate({tmp_path / "a": tmp_path / "c"})
     move = {tmp_path / mine[0]: tmp_path / mine[1]}
@@ -148,7 +148,7 @@ def test_files_that_are_added_beside_a_folder_that_is_relocated(n, tmp_path):
     for i, name in enumerate("abbb"):
         (tmp_path / name).mkdir(exist_ok=True)
         options = {"append_dim": "time"} if i else {}
-        virtual(write(tmp_path / name / f"{i}.nc", dataset([i]))).virtual.to_manifest_store(url, **options)
+        virtual(write(tmp_path / name / f"{i}.nc", dataset([i]))).virtual.to_vstack(url, **options)
     first, second = vs.Repository.open(url), vs.Repository.open(url)
     shutil.copytree(tmp_path / "a", tmp_path / "c")
     first.relocate({tmp_path / "a": tmp_path / "c"})

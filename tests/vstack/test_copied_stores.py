@@ -30,7 +30,7 @@ def write_again(path, seed=1):
 def portable(tmp_path):
     """A store that names its files relative to itself, in the folder of the files."""
     paths = days(tmp_path / "here" / "data")
-    join(paths).virtual.to_manifest_store(tmp_path / "here" / "x.vstack", relative=True)
+    join(paths).virtual.to_vstack(tmp_path / "here" / "x.vstack", relative=True)
     return tmp_path / "here"
 
 
@@ -70,7 +70,7 @@ def test_what_is_read_from_a_copied_store_is_written_to_another_one(portable, tm
     """The new store, which names files by absolute URLs, knows the times that they have now."""
     copy_with_other_times(portable, tmp_path / "there")
     vds = vs.open_virtual_dataset(tmp_path / "there" / "x.vstack")
-    vds.virtual.to_manifest_store(tmp_path / "absolute.vstack", relative=False)
+    vds.virtual.to_vstack(tmp_path / "absolute.vstack", relative=False)
     xr.testing.assert_equal(
         read(tmp_path / "absolute.vstack"), as_read(sorted((tmp_path / "there" / "data").iterdir()))
     )
@@ -91,7 +91,7 @@ def test_the_same_files_are_not_added_again_to_a_copied_store(portable, tmp_path
 def test_files_that_were_relocated(tmp_path):
     """Copies in another folder are read, and what was written again there is not."""
     paths = days(tmp_path / "old")
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack", relative=False)
+    join(paths).virtual.to_vstack(tmp_path / "x.vstack", relative=False)
     copy_with_other_times(tmp_path / "old", tmp_path / "new")
     shutil.rmtree(tmp_path / "old")
     vs.Repository.open(tmp_path / "x.vstack").relocate({tmp_path / "old": tmp_path / "new"})

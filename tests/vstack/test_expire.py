@@ -33,7 +33,7 @@ from virtualstack.storage import LocalTarget, Storage
 from virtualstack.vstack import Repository
 from virtualstack.vstack.format import names
 from virtualstack.vstack.format.moments import seconds_of
-from virtualstack.vstack.reader import ManifestStore
+from virtualstack.vstack.reader import VStack
 from virtualstack.vstack.write import commit as commits
 
 DAY = timedelta(days=1)
@@ -189,7 +189,7 @@ def overwritten_twice(url, clock) -> xr.Dataset:
     number = Repository.open(url).write("v", {"time": slice(2, 4)}, 50).snapshot.number
     Repository.open(url).write("v", {"time": slice(2, 4)}, 60).compact()
     clock.now += 2 * DAY.total_seconds()
-    return vs.open_virtual_dataset(url, reader=ManifestStore(at=number))[["v"]].isel(time=[2, 3])
+    return vs.open_virtual_dataset(url, reader=VStack(at=number))[["v"]].isel(time=[2, 3])
 
 
 def test_what_is_put_back_of_an_old_snapshot_meanwhile(url, clock, monkeypatch):
@@ -200,7 +200,7 @@ def test_what_is_put_back_of_an_old_snapshot_meanwhile(url, clock, monkeypatch):
     def putting_back(*args):
         monkeypatch.setattr(expiry, "_used", used)
         found = used(*args)
-        old.virtual.to_manifest_store(url, region={"time": slice(2, 4)})
+        old.virtual.to_vstack(url, region={"time": slice(2, 4)})
         return found
 
     monkeypatch.setattr(expiry, "_used", putting_back)
@@ -213,7 +213,7 @@ def test_what_is_put_back_of_an_expired_snapshot(url, clock):
     old = overwritten_twice(url, clock)
     Repository.open(url).expire(keep=1)
     with pytest.raises(ConflictError, match=r"values that this change puts back, .*/values/0', were expired"):
-        old.virtual.to_manifest_store(url, region={"time": slice(2, 4)})
+        old.virtual.to_vstack(url, region={"time": slice(2, 4)})
     assert values_of(url) == [0, 1, 60, 60, *range(4, 10)]
 
 

@@ -1,4 +1,4 @@
-"""Damaged and hostile manifest stores give values or errors of ours, and nothing else."""
+"""Damaged and hostile vstacks give values or errors of ours, and nothing else."""
 
 import gzip
 import itertools
@@ -22,7 +22,7 @@ from virtualstack.storage.memory import _OBJECTS as OBJECTS
 from virtualstack.vstack import save
 from virtualstack.vstack.format import documents
 from virtualstack.vstack.format.frames import decompressed
-from virtualstack.vstack.reader import ManifestStore
+from virtualstack.vstack.reader import VStack
 
 SERIAL = itertools.count()
 
@@ -55,7 +55,7 @@ def store():
 
 
 def read(url):
-    group = ManifestStore().read(url, Storage.of(None), ReadOptions())
+    group = VStack().read(url, Storage.of(None), ReadOptions())
     return read_array(group.arrays["v"], ..., None)
 
 

@@ -37,7 +37,7 @@ def fields_of(store):
 def test_a_tree_of_kinds(tmp_path, level):
     """Each gets its own field."""
     path = forecast(tmp_path / "a.grib2")
-    vs.open_virtual_datatree(path).virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_datatree(path).virtual.to_vstack(tmp_path / "x.vstack")
     before = fields_of(tmp_path / "x.vstack")
     rewritten(path, level)
     found = vs.Repository.open(tmp_path / "x.vstack").refresh()
@@ -53,7 +53,7 @@ def test_one_dataset_that_has_one_of_them(tmp_path):
     """It has the same one as before, where the reader says which one."""
     path = forecast(tmp_path / "a.grib2")
     reader = vs.readers.GRIB(filter_by_keys={"percentileValue": 50})
-    vs.open_virtual_dataset(path, reader=reader).virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(path, reader=reader).virtual.to_vstack(tmp_path / "x.vstack")
     before = fields_of(tmp_path / "x.vstack")
     rewritten(path)
     assert "is in 3 of its groups" in vs.Repository.open(tmp_path / "x.vstack").refresh().left[0][1]
@@ -66,7 +66,7 @@ def test_one_dataset_that_has_all_of_them(tmp_path):
     """A dimension of percentiles is refreshed with the reader that made it."""
     path = forecast(tmp_path / "a.grib2")
     reader = vs.readers.GRIB(extra_dims=("percentileValue",))
-    vs.open_virtual_dataset(path, reader=reader).virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(path, reader=reader).virtual.to_vstack(tmp_path / "x.vstack")
     before = fields_of(tmp_path / "x.vstack")
     rewritten(path, 7.0)
     assert not vs.Repository.open(tmp_path / "x.vstack").refresh(reader=reader).left
@@ -80,7 +80,7 @@ def test_a_group_that_became_a_dataset(tmp_path):
     path = forecast(tmp_path / "a.grib2")
     groups = vs.open_virtual_datatree(path)
     chosen = next(node for node in groups.subtree if node.data_vars and node.path.endswith("_90"))
-    chosen.to_dataset().virtual.to_manifest_store(tmp_path / "x.vstack")
+    chosen.to_dataset().virtual.to_vstack(tmp_path / "x.vstack")
     rewritten(path)
     found = vs.Repository.open(tmp_path / "x.vstack").refresh()
     assert not found.refreshed
@@ -102,7 +102,7 @@ def test_files_are_placed_kind_by_kind(tmp_path):
             for day in days
         ]
         write(tmp_path / f"{name}.grib2", fields)
-    vs.open_virtual_datatree(tmp_path / "a.grib2").virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_datatree(tmp_path / "a.grib2").virtual.to_vstack(tmp_path / "x.vstack")
     vs.Repository.open(tmp_path / "x.vstack").update(tmp_path / "b.grib2", dim="time")
     found = sorted(x[:, 0, 0].tolist() for x in fields_of(tmp_path / "x.vstack").values())
     assert found == [[p + 100.0 * day for day in (1, 2, 3, 4)] for p in PERCENTILES]
@@ -122,7 +122,7 @@ def three_days(tmp_path):
         )
 
     paths = [day(i) for i in range(3)]
-    vs.open_virtual_mfdataset(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_mfdataset(paths).virtual.to_vstack(tmp_path / "x.vstack")
     return paths, day
 
 

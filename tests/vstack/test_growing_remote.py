@@ -24,12 +24,12 @@ def test_a_store_on_s3_grows(tmp_path, s3_server):
         with xr.open_dataset(url, engine="virtualstack", storage=storage, **options) as found:
             return found.load()
 
-    file(0, [0, 1]).virtual.to_manifest_store(url, storage=storage)
-    file(1, [5, 6]).virtual.to_manifest_store(url, storage=storage, append_dim="time")
+    file(0, [0, 1]).virtual.to_vstack(url, storage=storage)
+    file(1, [5, 6]).virtual.to_vstack(url, storage=storage, append_dim="time")
     store = vs.Repository.open(url, storage=storage).update(file(2, [3, 4]), dim="time")
     whole = joined(wanted[0], wanted[2], wanted[1])
     xr.testing.assert_equal(values(), whole)
-    file(3, [3, 4]).virtual.to_manifest_store(url, storage=storage, region="auto")
+    file(3, [3, 4]).virtual.to_vstack(url, storage=storage, region="auto")
     xr.testing.assert_equal(values(), joined(wanted[0], wanted[3], wanted[1]))
     vs.Repository.open(url, storage=storage).write("t", {"time": 2, "lat": 1}, 7.0)
     assert bool((values()["t"][2, 1] == 7).all())
@@ -42,15 +42,15 @@ def test_a_store_on_s3_of_local_files_grows(tmp_path, s3_server):
     storage, url = {"s3://bucket": s3_server.options}, "s3://bucket/of-files/x.vstack"
     paths = [write(tmp_path / f"{i}.nc", dataset([2 * i, 2 * i + 1], seed=i)) for i in range(4)]
     parts = [vs.open_virtual_dataset(path).virtual for path in paths]
-    parts[0].to_manifest_store(url, storage=storage)
+    parts[0].to_vstack(url, storage=storage)
     with pytest.raises(ForbiddenLocationError, match="allow="):
-        parts[1].to_manifest_store(url, storage=storage, append_dim="time")
+        parts[1].to_vstack(url, storage=storage, append_dim="time")
     grow = {"storage": storage, "allow": [tmp_path]}
-    parts[1].to_manifest_store(url, append_dim="time", **grow)
-    parts[2].to_manifest_store(url, append_dim="time", **grow)
-    parts[2].to_manifest_store(url, region="auto", **grow)
+    parts[1].to_vstack(url, append_dim="time", **grow)
+    parts[2].to_vstack(url, append_dim="time", **grow)
+    parts[2].to_vstack(url, region="auto", **grow)
     with xr.open_dataset(url, engine="virtualstack", **grow) as found:
         xr.testing.assert_equal(found.load(), joined(*map(xr.load_dataset, paths[:3])))
-    parts[3].to_manifest_store(url, mode="w", **grow)
+    parts[3].to_vstack(url, mode="w", **grow)
     with xr.open_dataset(url, engine="virtualstack", **grow) as found:
         xr.testing.assert_equal(found.load(), xr.load_dataset(paths[3]))

@@ -85,7 +85,7 @@ def test_what_never_was(url):
             Repository.open(url, at=at)
     with pytest.raises(ValueError, match="has no time zone"):
         Repository.open(url, at=datetime(2000, 1, 1))
-    with pytest.raises(SourceNotFoundError, match="is no manifest store"):
+    with pytest.raises(SourceNotFoundError, match="is no vstack"):
         Repository.open(url.parent / "none", at="2000-01-01")
 
 
@@ -129,7 +129,7 @@ def test_what_is_no_store_is_called_so(tmp_path, at):
     """Whichever snapshot of it is asked for."""
     (tmp_path / "refs.json").write_text("{}")
     for name in ("refs.json", "nothing"):
-        with pytest.raises(SourceNotFoundError, match=f"{name}' is no manifest store"):
+        with pytest.raises(SourceNotFoundError, match=f"{name}' is no vstack"):
             Repository.open(tmp_path / name, at=at)
 
 
@@ -217,7 +217,7 @@ def test_a_log_of_appended_files(tmp_path):
         ds = xr.Dataset({"t": (("time", "x"), np.full((2, 3), float(n)))}, {"time": [2 * n, 2 * n + 1]}, {"a": 1})
         ds.to_netcdf(tmp_path / f"{n}.nc", engine="netcdf4", encoding={"t": {"chunksizes": (1, 3)}})
         vds = vs.open_virtual_dataset(str(tmp_path / f"{n}.nc"))
-        vds.virtual.to_manifest_store(tmp_path / "y.vstack", append_dim="time" if n else None, message=f"file {n}")
+        vds.virtual.to_vstack(tmp_path / "y.vstack", append_dim="time" if n else None, message=f"file {n}")
     (last, first) = Repository.open(tmp_path / "y.vstack").log()
     assert (last.message, last.changes) == ("file 1", ("t, time: time 2 to 4",))
     assert set(first.changes) == {"t: new, float64 (time 2, x 3)", "time: new, int64 (time 2)"}
@@ -264,9 +264,9 @@ def test_zarr_sees_other_metadata_of_the_same_chunks(tmp_path, change):
         made = xr.Dataset({"t": (("time", "x"), np.ones((3, 4)), {"units": "K"})})
         made.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
         url = tmp_path / "x.vstack"
-        vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_manifest_store(url)
+        vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_vstack(url)
         wanted = change(vs.open_virtual_dataset(url))
-        wanted.virtual.to_manifest_store(url, mode="w")
+        wanted.virtual.to_vstack(url, mode="w")
     seen = zarr.open_array(url / "t", mode="r")
     assert seen.shape == wanted["t"].shape
     assert seen.metadata.dimension_names == wanted["t"].dims
@@ -302,9 +302,9 @@ def served(tmp_path, s3):
     days.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
     url = tmp_path / "x.vstack"
     first = vs.open_virtual_dataset(tmp_path / "a.nc")
-    first.virtual.to_manifest_store(url)
+    first.virtual.to_vstack(url)
     for n in range(1, 4):
-        first.assign_coords(time=first["time"] + 3 * n).virtual.to_manifest_store(url, append_dim="time")
+        first.assign_coords(time=first["time"] + 3 * n).virtual.to_vstack(url, append_dim="time")
     for path in url.rglob("*"):
         if path.is_file():
             s3.put(f"opened/x.vstack/{path.relative_to(url)}", path.read_bytes())
@@ -328,7 +328,7 @@ def test_a_store_in_a_bucket_is_opened_by_three_requests(served, s3, monkeypatch
 def test_a_store_on_a_web_server_is_opened_by_four_requests(served):
     """It has no list, but a hint of the newest snapshot, which tells that there is none behind it."""
     with RangeServer(served) as server:
-        options = {"allow": [served.parent.as_uri() + "/"], "reader": "manifest_store"}
+        options = {"allow": [served.parent.as_uri() + "/"], "reader": "vstack"}
         with xr.open_dataset(server.root, engine="virtualstack", **options) as made:
             assert made["time"].values.tolist() == list(range(12))
         assert server.n_requests == 4, server.log
@@ -366,7 +366,7 @@ def test_zarr_sees_what_came_into_the_place_of_another_thing(tmp_path, before, h
         for values in (SHAPES[before], SHAPES[after], SHAPES[before]):
             nodes = {path.rpartition("/")[::2]: (("x",) * x.ndim, x) for path, x in values.items()}
             tree = xr.DataTree.from_dict({f"/{path}": xr.Dataset({name: x}) for (path, name), x in nodes.items()})
-            tree.virtual.to_manifest_store(url, mode="w")
+            tree.virtual.to_vstack(url, mode="w")
             for path, expected in values.items():
                 np.testing.assert_array_equal(zarr.open_group(url, mode="r")[path][...], expected)
             if not hinted:

@@ -47,7 +47,7 @@ SPELLINGS = [
 def test_a_changed_file_with_bounds_of_times_is_refreshed(tmp_path, before, after):
     """Whatever its calendar is called, and though it names none."""
     path, url = write(tmp_path / "a.nc", 10, **before), str(tmp_path / "x.vstack")
-    vs.open_virtual_dataset(path).virtual.to_manifest_store(url)
+    vs.open_virtual_dataset(path).virtual.to_vstack(url)
     write(path, 10, offset=5, **after)
     os.utime(path, (1e9, 1e9))
     assert vs.Repository.open(url).refresh().is_complete
@@ -60,13 +60,13 @@ def test_files_that_spell_times_otherwise_are_added(tmp_path, how, after):
     """Appended, placed by their labels, or put over a region."""
     first, url = write(tmp_path / "a.nc", 10), str(tmp_path / "x.vstack")
     second = write(tmp_path / "b.nc", 10 if how == "region" else 13, offset=7, **after)
-    vs.open_virtual_dataset(first).virtual.to_manifest_store(url)
+    vs.open_virtual_dataset(first).virtual.to_vstack(url)
     if how == "append":
-        vs.open_virtual_dataset(second).virtual.to_manifest_store(url, append_dim="time")
+        vs.open_virtual_dataset(second).virtual.to_vstack(url, append_dim="time")
     elif how == "update":
         vs.Repository.open(url).update(second, dim="time")
     else:
-        vs.open_virtual_dataset(second).virtual.to_manifest_store(url, region="auto")
+        vs.open_virtual_dataset(second).virtual.to_vstack(url, region="auto")
     check(url, *([second] if how == "region" else [first, second]))
 
 
@@ -75,7 +75,7 @@ def test_files_that_spell_times_otherwise_are_joined(tmp_path, after):
     """Also where nothing is loaded."""
     paths = [write(tmp_path / "a.nc", 10), write(tmp_path / "b.nc", 13, **after)]
     url = str(tmp_path / "x.vstack")
-    vs.open_virtual_mfdataset(paths).virtual.to_manifest_store(url)
+    vs.open_virtual_mfdataset(paths).virtual.to_vstack(url)
     check(url, *paths)
 
 
@@ -116,9 +116,9 @@ def test_other_dates_are_still_other(tmp_path, after):
     second = write(tmp_path / "b.nc", 9999, **after)
     virtual = [vs.open_virtual_dataset(path, decode_times=False) for path in (first, second)]
     url = str(tmp_path / "x.vstack")
-    virtual[0].virtual.to_manifest_store(url)
+    virtual[0].virtual.to_vstack(url)
     with pytest.raises(CombineError, match=r"units|calendar"):
-        virtual[1].virtual.to_manifest_store(url, append_dim="time")
+        virtual[1].virtual.to_vstack(url, append_dim="time")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_missing_values_that_are_the_same_join(tmp_path, before, after):
             a[:] = [1, -9, 3]
             file.createVariable("x", "f8", ("x",))[:] = np.arange(3) + 3 * i
     url = str(tmp_path / "x.vstack")
-    vs.open_virtual_dataset(paths[0]).virtual.to_manifest_store(url)
-    vs.open_virtual_dataset(paths[1]).virtual.to_manifest_store(url, append_dim="x")
+    vs.open_virtual_dataset(paths[0]).virtual.to_vstack(url)
+    vs.open_virtual_dataset(paths[1]).virtual.to_vstack(url, append_dim="x")
     found = xr.load_dataset(url, engine="virtualstack")
     np.testing.assert_array_equal(found["a"], xr.concat([xr.load_dataset(p) for p in paths], "x")["a"])

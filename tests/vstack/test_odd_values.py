@@ -31,7 +31,7 @@ def test_what_is_no_text_is_refused(tmp_path, values, message):
     """And does not become text such as 'None'."""
     ds = xr.Dataset({"v": xr.Variable(("x",)[: values.ndim], values)})
     with pytest.raises(WriterError, match=message):
-        ds.virtual.to_manifest_store(tmp_path / "x.vstack")
+        ds.virtual.to_vstack(tmp_path / "x.vstack")
     assert not (tmp_path / "x.vstack").exists()
 
 
@@ -42,13 +42,13 @@ def test_fields_out_of_order_are_refused(tmp_path):
         file["v"] = np.zeros(2, dtype)
     vds = vs.open_virtual_dataset(tmp_path / "a.h5")
     with pytest.raises(WriterError, match=r"'/v' has an attribute or dtype .*'offsets': \[8, 0\]"):
-        vds.virtual.to_manifest_store(tmp_path / "x.vstack")
+        vds.virtual.to_vstack(tmp_path / "x.vstack")
 
 
 def test_texts_that_may_be_missing_and_are_not(tmp_path):
     """Are texts as others."""
     values = np.array(["a", "bc"], np.dtypes.StringDType(na_object=np.nan))
-    xr.Dataset({"v": ("x", values)}).virtual.to_manifest_store(tmp_path / "x.vstack")
+    xr.Dataset({"v": ("x", values)}).virtual.to_vstack(tmp_path / "x.vstack")
     assert xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack")["v"].values.tolist() == ["a", "bc"]
 
 
@@ -68,9 +68,9 @@ def nested(depth):
 def test_attributes_without_a_form_are_refused(tmp_path, value, is_there):
     """Whether there is a store of other ones already or not."""
     if is_there:
-        cube().virtual.to_manifest_store(tmp_path / "x.vstack")
-    with pytest.raises(WriterError, match="has an attribute or dtype that a manifest store has no form for"):
-        cube(q=value).virtual.to_manifest_store(tmp_path / "x.vstack", mode="w")
+        cube().virtual.to_vstack(tmp_path / "x.vstack")
+    with pytest.raises(WriterError, match="has an attribute or dtype that a vstack has no form for"):
+        cube(q=value).virtual.to_vstack(tmp_path / "x.vstack", mode="w")
 
 
 def test_attributes_that_are_no_unicode_are_named(tmp_path):
@@ -78,14 +78,14 @@ def test_attributes_that_are_no_unicode_are_named(tmp_path):
     ds = cube()
     ds["v"].attrs["q"] = ["a", "b\udc80"]
     with pytest.raises(WriterError, match=r"\(in 'arrays': '/v': 'attributes': 'q': 1\); rename what"):
-        ds.virtual.to_manifest_store(tmp_path / "x.vstack")
+        ds.virtual.to_vstack(tmp_path / "x.vstack")
 
 
 @pytest.mark.parametrize("value", [[[1], [2, 3]], nested(100), {"a": [1, [2, 3]], "b": [np.nan]}])
 def test_lists_that_are_no_arrays_are_compared(tmp_path, value):
     """When a store grows."""
-    cube(q=value).virtual.to_manifest_store(tmp_path / "x.vstack")
-    cube([4, 5, 6], q=value).virtual.to_manifest_store(tmp_path / "x.vstack", append_dim="x")
+    cube(q=value).virtual.to_vstack(tmp_path / "x.vstack")
+    cube([4, 5, 6], q=value).virtual.to_vstack(tmp_path / "x.vstack", append_dim="x")
     vs.Repository.open(tmp_path / "x.vstack").update([cube([7, 8, 9], q=value)], dim="x")
     stored = vs.open_virtual_dataset(tmp_path / "x.vstack")
     assert stored.sizes["x"] == 9
@@ -94,7 +94,7 @@ def test_lists_that_are_no_arrays_are_compared(tmp_path, value):
 
 def test_long_doubles_are_shown_to_zarr(tmp_path):
     """As doubles; the store has them as they are."""
-    cube(q=np.longdouble("1.1")).virtual.to_manifest_store(tmp_path / "x.vstack")
+    cube(q=np.longdouble("1.1")).virtual.to_vstack(tmp_path / "x.vstack")
     assert vs.open_virtual_dataset(tmp_path / "x.vstack").attrs["q"] == np.longdouble("1.1")
     assert xr.open_zarr(tmp_path / "x.vstack", consolidated=False).attrs["q"] == 1.1
 
@@ -102,7 +102,7 @@ def test_long_doubles_are_shown_to_zarr(tmp_path):
 @pytest.mark.parametrize("value", [np.bytes_(b""), np.str_(""), np.void(b"")])
 def test_empty_scalars_come_back(tmp_path, value):
     """They have no bytes to numpy."""
-    cube(q=value).virtual.to_manifest_store(tmp_path / "x.vstack")
+    cube(q=value).virtual.to_vstack(tmp_path / "x.vstack")
     stored = vs.open_virtual_dataset(tmp_path / "x.vstack").attrs["q"]
     assert stored == value
     assert type(stored) is type(value)
@@ -128,7 +128,7 @@ def test_attributes_that_lie_too_deep_are_refused(tmp_path):
     for _ in range(400):
         deep = {"a": deep}
     with pytest.raises(WriterError, match=r"'a': \.\.\."):
-        xr.Dataset(attrs={"deep": deep}).virtual.to_manifest_store(tmp_path / "x.vstack")
+        xr.Dataset(attrs={"deep": deep}).virtual.to_vstack(tmp_path / "x.vstack")
 
 
 @pytest.mark.parametrize("shape", [(1 << 25,), (1 << 13, 1 << 12)])
@@ -144,7 +144,7 @@ def test_a_large_loaded_variable_takes_little_more_than_its_values(tmp_path, mon
     monkeypatch.setattr(Archive, "heap", counted)
     values = np.arange(1 << 25, dtype=np.uint32).astype(np.uint8).reshape(shape)
     dims = ("y", "x")[: values.ndim]
-    xr.Dataset({"v": (dims, values)}).virtual.to_manifest_store(tmp_path / "x.vstack")
+    xr.Dataset({"v": (dims, values)}).virtual.to_vstack(tmp_path / "x.vstack")
     assert n_read <= 4 * values.nbytes
     n_read = 0
     np.testing.assert_array_equal(xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack")["v"].values, values)
@@ -158,6 +158,6 @@ def test_a_loaded_variable_that_grows_is_seen_by_zarr(tmp_path):
     ends = [0, 100_000, 100_001, 230_000, len(values)]
     for a, b in itertools.pairwise(ends):
         part = xr.Dataset({"v": (("x", "y"), values[a:b])}, {"x": np.arange(a, b)})
-        part.virtual.to_manifest_store(path, append_dim="x" if a else None)
+        part.virtual.to_vstack(path, append_dim="x" if a else None)
     np.testing.assert_array_equal(xr.open_dataset(path, engine="virtualstack")["v"].values, values)
     np.testing.assert_array_equal(zarr.open_group(path, mode="r")["v"][...], values)

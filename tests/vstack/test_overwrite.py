@@ -96,18 +96,18 @@ def test_chunks_are_stored_as_those_beside_them(tmp_path, source):
     assert made.virtual.report().set_index("variable").kerchunk["t"] == "as it is"
 
 
-@pytest.mark.parametrize("store", ["netcdf", "manifest store"])
+@pytest.mark.parametrize("store", ["netcdf", "vstack"])
 def test_other_sources_are_changed_too(tmp_path, source, store):
     """Files, and what a store holds; the store itself stays."""
     url = source
     if store != "netcdf":
         url = str(tmp_path / "x.vstack")
-        virtual(source).virtual.to_manifest_store(url)
+        virtual(source).virtual.to_vstack(url)
     made = virtual(url).virtual.write("rain", {"time": slice(1, 4), "lat": 2}, [0.2, np.nan, 7.0], to=tmp_path / "new")
     plain = xr.load_dataset(source)
     wanted = changed(plain, "rain", {"time": slice(1, 4), "lat": 2}, [0.0, np.nan, 7.0])
     xr.testing.assert_identical(made.virtual.open().load(), wanted)
-    made.virtual.to_manifest_store(tmp_path / "new.vstack")
+    made.virtual.to_vstack(tmp_path / "new.vstack")
     xr.testing.assert_identical(load(str(tmp_path / "new.vstack")), wanted)
     xr.testing.assert_identical(load(url) if store != "netcdf" else xr.load_dataset(url), plain)
 
@@ -134,7 +134,7 @@ def test_views_and_mixed_chunks(tmp_path, source):
         wanted = changed(seen, "t", region, t.transpose(*seen["t"].dims).values)
         made = view(cube).virtual.write("t", region, t, to=tmp_path / f"{i}.chunks")
         xr.testing.assert_equal(made.virtual.open().load(), wanted)
-        made.virtual.to_manifest_store(tmp_path / f"{i}.vstack")
+        made.virtual.to_vstack(tmp_path / f"{i}.vstack")
         xr.testing.assert_equal(load(str(tmp_path / f"{i}.vstack")), wanted)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
-from tests.properties.test_manifest_store import changed_arrays, named
+from tests.properties.test_vstack import changed_arrays, named
 from tests.scanning.groups import assert_same_values
 from tests.vstack.growing import dataset, virtual, write
 from tests.vstack.plain_reader import Store, snapshots
@@ -30,14 +30,14 @@ from virtualstack.manifests.inline import inline_array
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.vstack import save
-from virtualstack.vstack.reader import ManifestStore
+from virtualstack.vstack.reader import VStack
 from virtualstack.vstack.write import edit
 
 SERIAL = itertools.count()
 
 
 def group_of(url, **options):
-    return ManifestStore(**options).read(f"file://{url}", Storage.of(None), ReadOptions())
+    return VStack(**options).read(f"file://{url}", Storage.of(None), ReadOptions())
 
 
 def assert_reads_alike(folder, **options):
@@ -151,7 +151,7 @@ def test_shuffled_checksums_are_read_alike(dtype, tmp_path):
         file.createDimension("x", 10)
         options = {"fletcher32": True, "shuffle": True, "zlib": True, "chunksizes": (6,)}
         file.createVariable("v", dtype, ("x",), **options)[:] = np.arange(10)
-    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_vstack(tmp_path / "x.vstack")
     assert_reads_alike(tmp_path / "x.vstack")
 
 
@@ -170,7 +170,7 @@ def test_fields_with_bytes_between_them_are_read_alike(dtype, chunks, tmp_path):
         values["n"], values["s"] = record, b"ab"
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("v", data=values, chunks=chunks, compression=chunks and "gzip")
-    vs.open_virtual_dataset(tmp_path / "a.h5").virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(tmp_path / "a.h5").virtual.to_vstack(tmp_path / "x.vstack")
     assert_reads_alike(tmp_path / "x.vstack")
     found = xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack")["v"].values
     assert found.tobytes() == values.astype(found.dtype).tobytes()
@@ -246,7 +246,7 @@ def test_files_joined_appended_and_moved_are_read_alike(relative, tmp_path, monk
     for i in range(9):
         path = write(tmp_path / "data" / f"{i}.nc", dataset(range(3 * i, 3 * i + 1 + i % 3), seed=i))
         options = {"append_dim": "time"} if i else {}
-        virtual(path).virtual.to_manifest_store(url, relative=relative, **options)
+        virtual(path).virtual.to_vstack(url, relative=relative, **options)
     assert Store(url).snapshot["arrays"]["/t"]["placements"]["pages"]
     for number in snapshots(url):
         assert_reads_alike(url, at=number)
@@ -266,7 +266,7 @@ def test_sources_that_nothing_shows_any_more_are_not_read(tmp_path):
     url, files = tmp_path / "x.vstack", [tmp_path / f"{i}.nc" for i in range(3)]
     for i, file in enumerate(files):
         options = {"append_dim": "time"} if i else {}
-        virtual(write(file, dataset(range(3 * i, 3 * i + 3), seed=i))).virtual.to_manifest_store(url, **options)
+        virtual(write(file, dataset(range(3 * i, 3 * i + 3), seed=i))).virtual.to_vstack(url, **options)
     write(files[0], dataset(range(3), seed=7).assign_attrs(note="longer" * 1000))
     files[2].unlink()
     found = vs.Repository.open(url).refresh(missing="mask")
@@ -280,7 +280,7 @@ def test_sources_of_another_version_are_refused(relative, tmp_path):
     (tmp_path / "a").mkdir()
     file = write(tmp_path / "a" / "0.nc", dataset(range(3)))
     for name in ("a/x.vstack", "a/y.vstack"):
-        virtual(file).virtual.to_manifest_store(tmp_path / name, relative=relative)
+        virtual(file).virtual.to_vstack(tmp_path / name, relative=relative)
     os.utime(file, (1, 1))
     if relative:
         assert_reads_alike(tmp_path / "a" / "x.vstack")
@@ -298,7 +298,7 @@ def test_sources_of_another_version_are_refused(relative, tmp_path):
 def test_boxes_that_reach_out_of_the_grid(tmp_path):
     """What they cover there is nothing."""
     url = tmp_path / "x.vstack"
-    virtual(write(tmp_path / "a.nc", dataset(range(3)))).virtual.to_manifest_store(url)
+    virtual(write(tmp_path / "a.nc", dataset(range(3)))).virtual.to_vstack(url)
     store = Store(url)
     array = store.snapshot["arrays"]["/t"]
     wanted = store.arrays()["/t"]["values"]

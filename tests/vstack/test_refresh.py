@@ -35,7 +35,7 @@ def names(urls):
 def archive(tmp_path):
     """Files in data/, and a store beside the folder."""
     paths = days(tmp_path / "data")
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    join(paths).virtual.to_vstack(tmp_path / "x.vstack")
     return paths
 
 
@@ -96,7 +96,7 @@ def test_only_rows_of_segments_with_the_source_are_read(tmp_path, archive, monke
     """A store of several commits."""
     for day in range(4, 7):
         path = write_day(tmp_path / "data" / f"{day:03}.nc", day)
-        join([path]).virtual.to_manifest_store(tmp_path / "x.vstack", append_dim="time")
+        join([path]).virtual.to_vstack(tmp_path / "x.vstack", append_dim="time")
     write_day(tmp_path / "data" / "005.nc", 5, seed=1)
     segments = []
     original = Archive.rows
@@ -188,7 +188,7 @@ def test_chunks_of_a_zarr_store_are_left(tmp_path):
     """What to do is told: unpacking one of them would not help."""
     made = xr.Dataset({"t": (("x",), np.arange(4.0))})
     made.to_zarr(tmp_path / "a.zarr", zarr_format=3, consolidated=False)
-    vs.open_virtual_dataset(tmp_path / "a.zarr").virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(tmp_path / "a.zarr").virtual.to_vstack(tmp_path / "x.vstack")
     (made + 1).to_zarr(tmp_path / "a.zarr", mode="w", zarr_format=3, consolidated=False)
     os.utime(tmp_path / "a.zarr/t/c/0", (1, 1))
     ((url, reason),) = opened(tmp_path).refresh().left
@@ -245,7 +245,7 @@ def sparse(path, day, rows):
 def test_chunks_that_were_not_written_before(tmp_path, rows):
     """Where they stand is known by the labels."""
     paths = [sparse(tmp_path / f"{day}.nc", day, rows) for day in range(3)]
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    join(paths).virtual.to_vstack(tmp_path / "x.vstack")
     sparse(paths[1], 1, [(0, 4), (1, 2), (1, 6), (0, 2)])
     found = opened(tmp_path).refresh()
     assert found.is_complete
@@ -259,7 +259,7 @@ def test_a_new_dimension_and_other_orders(tmp_path):
     """Files that were stacked, with variables turned."""
     paths = [write_day(tmp_path / f"{k}.nc", 0, seed=k) for k in range(3)]
     stacked = vs.open_virtual_mfdataset(paths, combine="nested", concat_dim="member")
-    stacked[["t"]].transpose("lon", "member", "lat", "time").virtual.to_manifest_store(tmp_path / "x.vstack")
+    stacked[["t"]].transpose("lon", "member", "lat", "time").virtual.to_vstack(tmp_path / "x.vstack")
     write_day(paths[1], 0, seed=9)
     assert opened(tmp_path).refresh().is_complete
     expected = np.stack([values_of(0, seed) for seed in (0, 9, 2)]).transpose(3, 0, 2, 1)
@@ -279,7 +279,7 @@ def test_a_scalar_and_a_tree(tmp_path):
 
     write(1)
     tree = vs.open_virtual_datatree(tmp_path / "a.nc")
-    tree.virtual.to_manifest_store(tmp_path / "x.vstack")
+    tree.virtual.to_vstack(tmp_path / "x.vstack")
     write(3)
     assert opened(tmp_path).refresh().is_complete
     now = xr.load_dataset(tmp_path / "x.vstack", engine="virtualstack", group="g")
@@ -303,7 +303,7 @@ def test_packed_files(tmp_path, unpack):
         return path
 
     paths = [write(tmp_path / f"{day}.nc", day, 0.5) for day in range(2)]
-    join(paths, unpack=unpack).virtual.to_manifest_store(tmp_path / "x.vstack")
+    join(paths, unpack=unpack).virtual.to_vstack(tmp_path / "x.vstack")
     write(paths[0], 0, 0.25)
     found = opened(tmp_path).refresh(unpack=unpack)
     assert found.is_complete == unpack
@@ -326,7 +326,7 @@ def test_files_on_s3_and_beside_a_store(tmp_path, s3_server):
         s3_server.put(f"fresh/data/{path.name}", path.read_bytes())
     urls = [f"s3://bucket/fresh/data/{path.name}" for path in paths]
     store = "s3://bucket/fresh/x.vstack"
-    join(urls, storage=options).virtual.to_manifest_store(store, storage=options, relative=True)
+    join(urls, storage=options).virtual.to_vstack(store, storage=options, relative=True)
     write_day(paths[1], 1, seed=4)
     s3_server.put("fresh/data/001.nc", paths[1].read_bytes())
     s3_server.client.delete_object(Bucket="bucket", Key="fresh/data/003.nc")
@@ -343,8 +343,8 @@ def test_each_source_stays_relative_or_absolute(tmp_path, first):
     """In a store that has both, of files in one folder; the store and its folder can be moved then."""
     paths = days(tmp_path / "data")
     url = tmp_path / "x.vstack"
-    join(paths[:2]).virtual.to_manifest_store(url, relative=first)
-    join(paths[2:]).virtual.to_manifest_store(url, append_dim="time", relative=not first)
+    join(paths[:2]).virtual.to_vstack(url, relative=first)
+    join(paths[2:]).virtual.to_vstack(url, append_dim="time", relative=not first)
     for n in (1, 2):
         write_day(paths[n], n, seed=n, level=0)
     found = opened(tmp_path).refresh()
@@ -359,7 +359,7 @@ def test_files_of_a_web_server(tmp_path):
     """By their etags."""
     paths = days(tmp_path / "data")
     with RangeServer(tmp_path / "data") as server:
-        join([server.url(path.name) for path in paths]).virtual.to_manifest_store(tmp_path / "x.vstack")
+        join([server.url(path.name) for path in paths]).virtual.to_vstack(tmp_path / "x.vstack")
         write_day(paths[2], 2, seed=4)
         assert names(opened(tmp_path, allow=server.root).refresh().refreshed) == ["002.nc"]
         xr.testing.assert_identical(read(tmp_path / "x.vstack", allow=server.root), as_read(paths))
@@ -404,7 +404,7 @@ def test_a_source_among_whose_labels_others_lie(chunk, tmp_path):
         made = dataset(times, seed=seed)
         return made.assign(u=made["t"][..., 0] * 2)
 
-    virtual(write(paths[0], some([0, 2, 4, 5], 0), **chunks)).virtual.to_manifest_store(url)
+    virtual(write(paths[0], some([0, 2, 4, 5], 0), **chunks)).virtual.to_vstack(url)
     others = some([1, 3, 4], 1)
     write(paths[1], others, **chunks)
     vs.Repository.open(url).update(paths[1], dim="time", prefer="last")
@@ -426,7 +426,7 @@ def test_a_source_that_lies_in_as_many_elements_as_it_has(name, tmp_path):
     """Of which some are another's, and some of its own are hidden: by another source, or in one variable by values."""
     url, paths = tmp_path / "x.vstack", [str(tmp_path / "0.nc"), str(tmp_path / "1.nc")]
     chunks = {"t": {"chunksizes": (1, 3, 4)}, "rain": {"chunksizes": (1, 3)}}
-    virtual(write(paths[0], dataset([0, 2, 4]), **chunks)).virtual.to_manifest_store(url)
+    virtual(write(paths[0], dataset([0, 2, 4]), **chunks)).virtual.to_vstack(url)
     others = [1, 4] if name is None else [1]
     write(paths[1], dataset(others, seed=1), **chunks)
     store = vs.Repository.open(url).update(paths[1], dim="time", prefer="last")
@@ -449,7 +449,7 @@ def test_a_source_that_lies_in_as_many_elements_as_it_has(name, tmp_path):
 def test_a_source_that_has_lost_labels_among_others_is_left(left, tmp_path):
     """Nothing of it is taken."""
     url, paths = tmp_path / "x.vstack", [str(tmp_path / "0.nc"), str(tmp_path / "1.nc")]
-    virtual(write(paths[0], dataset([0, 2, 4, 6]), t={"chunksizes": (1, 3, 4)})).virtual.to_manifest_store(url)
+    virtual(write(paths[0], dataset([0, 2, 4, 6]), t={"chunksizes": (1, 3, 4)})).virtual.to_vstack(url)
     write(paths[1], dataset([1, 3, 5], seed=1), t={"chunksizes": (1, 3, 4)})
     vs.Repository.open(url).update(paths[1], dim="time")
     dataset(left, seed=2).to_netcdf(paths[0], unlimited_dims=["time"])
@@ -472,7 +472,7 @@ def test_strings_that_are_others_now(tmp_path):
     """They stand in the store: a source is left whose other chunks would come beside old ones, and no other."""
     paths = [with_text(tmp_path / f"{n}.nc", [2 * n, 2 * n + 1], [f"{n}", f"{n}{n}"], seed=n) for n in range(3)]
     cube = vs.open_virtual_mfdataset(paths, combine="nested", concat_dim="time")
-    cube.virtual.to_manifest_store(tmp_path / "x.vstack")
+    cube.virtual.to_vstack(tmp_path / "x.vstack")
     opened(tmp_path).write("s", {"time": 3}, "mended")
     with_text(paths[0], [0, 1], ["0", "new"], seed=5)
     with_text(paths[1], [2, 3], ["1", "11"], seed=6)  # as they were, below what was written
@@ -499,7 +499,7 @@ def test_a_group_whose_labels_are_inherited(tmp_path):
     """They tell the places of its chunks, among those of others too; where they are others now, it is left."""
     for name, its in {"a": [0, 3], "b": [1, 2]}.items():
         inheriting(tmp_path / f"{name}.nc", its, 0)
-    vs.open_virtual_datatree(tmp_path / "a.nc").virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_datatree(tmp_path / "a.nc").virtual.to_vstack(tmp_path / "x.vstack")
     opened(tmp_path).update([tmp_path / "b.nc"], dim="time")
     a, b = inheriting(tmp_path / "a.nc", [0, 3], 1), inheriting(tmp_path / "b.nc", [1, 2], 2)
     assert names(opened(tmp_path).refresh().refreshed) == ["a.nc", "b.nc"]
@@ -539,7 +539,7 @@ MOVES = {
 def test_what_lay_in_another_order_than_in_the_file(how, chunk, tmp_path):
     """Along a dimension without labels: it is left, as it would come back to the order of the file."""
     unlabelled(tmp_path / "a.h5", seed=0, chunk=chunk)
-    MOVES[how](vs.open_virtual_dataset(tmp_path / "a.h5")).virtual.to_manifest_store(tmp_path / "x.vstack")
+    MOVES[how](vs.open_virtual_dataset(tmp_path / "a.h5")).virtual.to_vstack(tmp_path / "x.vstack")
     unlabelled(tmp_path / "a.h5", seed=1, chunk=chunk, note="longer" * 1000)
     ((url, reason),) = opened(tmp_path).refresh().left
     assert url.endswith("a.h5")
@@ -559,7 +559,7 @@ def test_what_lay_in_another_order_than_in_the_file(how, chunk, tmp_path):
 def test_files_whose_chunks_lie_in_any_order(before, after, is_left, tmp_path):
     """Where they do not follow each other, nothing tells whether the store or the file had them so."""
     unlabelled(tmp_path / "a.h5", seed=0, order=before)
-    vs.open_virtual_dataset(tmp_path / "a.h5").virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(tmp_path / "a.h5").virtual.to_vstack(tmp_path / "x.vstack")
     values = unlabelled(tmp_path / "a.h5", seed=1, order=after, note="longer" * 1000)
     found = opened(tmp_path).refresh()
     assert bool(found.left) is is_left
@@ -571,7 +571,7 @@ def test_files_that_are_changed_in_place_again_and_again(tmp_path):
     """A compressed chunk that grows comes to the end of the file, and the others stay where they are."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("t", data=np.zeros((4, 3)), chunks=(1, 3), compression="gzip")
-    vs.open_virtual_dataset(tmp_path / "a.h5").virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(tmp_path / "a.h5").virtual.to_vstack(tmp_path / "x.vstack")
     for i in range(3):
         with h5py.File(tmp_path / "a.h5", "r+") as file:
             file["t"][i] = np.random.default_rng(i).random(3)
@@ -584,7 +584,7 @@ def test_files_that_are_changed_in_place_again_and_again(tmp_path):
 def test_what_lay_in_another_order_and_is_changed_in_place(how, tmp_path):
     """What stays where it is does not tell where the rest belongs."""
     unlabelled(tmp_path / "a.h5", seed=0)
-    MOVES[how](vs.open_virtual_dataset(tmp_path / "a.h5")).virtual.to_manifest_store(tmp_path / "x.vstack")
+    MOVES[how](vs.open_virtual_dataset(tmp_path / "a.h5")).virtual.to_vstack(tmp_path / "x.vstack")
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["t"][3] = 9
         file.attrs["note"] = "longer" * 1000
@@ -597,7 +597,7 @@ def test_what_lay_in_another_order_by_its_labels(how, tmp_path):
     path, labels = tmp_path / "a.nc", np.arange(4)
     made = xr.Dataset({"t": ("phony_dim_0", np.arange(4.0))}, {"phony_dim_0": labels})
     write(path, made, t={"chunksizes": (1,)})
-    MOVES[how](vs.open_virtual_dataset(path)).virtual.to_manifest_store(tmp_path / "x.vstack")
+    MOVES[how](vs.open_virtual_dataset(path)).virtual.to_vstack(tmp_path / "x.vstack")
     write(path, (made + 9).assign_attrs(note="longer" * 1000), t={"chunksizes": (1,)})
     ((_, reason),) = opened(tmp_path).refresh().left
     assert "coordinate 'phony_dim_0' differs" in reason

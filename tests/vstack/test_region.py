@@ -1,4 +1,4 @@
-"""``to_manifest_store(..., region=)``: overlays on the chunks that there are, all checked first."""
+"""``to_vstack(..., region=)``: overlays on the chunks that there are, all checked first."""
 
 import re
 from pathlib import Path
@@ -22,12 +22,12 @@ def url(tmp_path):
 def first(tmp_path, url):
     """A store of seven days, in chunks of two days, 3 latitudes and 4 longitudes."""
     path = write(tmp_path / "0.nc", dataset(range(7)))
-    virtual(path).virtual.to_manifest_store(url)
+    virtual(path).virtual.to_vstack(url)
     return xr.load_dataset(path)
 
 
 def place(url, part, region, **options):
-    part.virtual.to_manifest_store(url, region=region, **options)
+    part.virtual.to_vstack(url, region=region, **options)
 
 
 def overwritten(model, part, region):
@@ -81,7 +81,7 @@ def test_nothing_old_is_written_again(tmp_path, url, first):
 def test_a_single_element_may_lack_the_dimension(tmp_path, url):
     """As a file of one step has it."""
     paths = [write(tmp_path / f"{i}.nc", dataset([i], seed=i)) for i in range(3)]
-    vs.open_virtual_mfdataset(paths).virtual.to_manifest_store(url)
+    vs.open_virtual_mfdataset(paths).virtual.to_vstack(url)
     path = write(tmp_path / "1.nc", dataset([1], seed=7))
     place(url, virtual(path).isel(time=0), {"time": 1})
     with xr.open_dataset(path) as part:
@@ -92,7 +92,7 @@ def test_loaded_variables_are_overwritten(tmp_path, url):
     """Whatever their chunks were."""
     names = ["time", "lat", "lon", "rain"]
     path = write(tmp_path / "0.nc", dataset(range(5)))
-    virtual(path, loadable_variables=names).virtual.to_manifest_store(url)
+    virtual(path, loadable_variables=names).virtual.to_vstack(url)
     other = write(tmp_path / "1.nc", dataset([1, 2], seed=1)[["rain"]])
     place(url, virtual(other), {"time": slice(1, 3)})
     check(url, overwritten(xr.load_dataset(path), xr.load_dataset(other), {"time": slice(1, 3)}))
@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_refused(tmp_path, url, first, change, region, matc
 
 def test_labels_that_are_there_twice_tell_no_place(tmp_path, url):
     """The elements can be named instead."""
-    virtual(write(tmp_path / "0.nc", dataset([0, 1, 1, 2]))).virtual.to_manifest_store(url)
+    virtual(write(tmp_path / "0.nc", dataset([0, 1, 1, 2]))).virtual.to_vstack(url)
     path = write(tmp_path / "1.nc", dataset([1, 2], seed=1))
     with pytest.raises(CombineError, match=r"has label Timestamp\('2000-01-02 .*'\) of 'time' more than once"):
         place(url, virtual(path), "auto")
@@ -176,7 +176,7 @@ def test_options_are_checked(tmp_path, url, first):
     with pytest.raises(ValueError, match="join='left' and ordered=True say how append_dim= adds"):
         place(url, part, "auto", join="left")
     with pytest.raises(ValueError, match="combine_options say how"):
-        part.virtual.to_manifest_store(url, mode="w", combine_options={"compat": "override"})
+        part.virtual.to_vstack(url, mode="w", combine_options={"compat": "override"})
 
 
 def test_what_lies_in_the_store_is_copied_within_it(tmp_path, url, first):
@@ -222,8 +222,8 @@ def test_groups_of_trees_are_overwritten(tmp_path, url):
         return path
 
     paths = [tree(0, [0, 1, 2]), tree(1, [0, 1, 2])]
-    vs.open_virtual_datatree(paths[0]).virtual.to_manifest_store(url)
-    vs.open_virtual_datatree(paths[1]).virtual.to_manifest_store(url, region={"time": slice(0, 3)})
+    vs.open_virtual_datatree(paths[0]).virtual.to_vstack(url)
+    vs.open_virtual_datatree(paths[1]).virtual.to_vstack(url, region={"time": slice(0, 3)})
     found = xr.open_datatree(url, engine="virtualstack")
     for name in ("a", "b"):
         xr.testing.assert_equal(found[name].to_dataset().load(), xr.open_datatree(paths[1])[name].to_dataset().load())
@@ -243,8 +243,8 @@ def test_groups_have_the_labels_of_those_above(tmp_path, url, region):
         return path
 
     paths = [tree(0, range(4)), tree(1, [1, 2])]
-    vs.open_virtual_datatree(paths[0]).virtual.to_manifest_store(url)
-    vs.open_virtual_datatree(paths[1]).virtual.to_manifest_store(url, region=region)
+    vs.open_virtual_datatree(paths[0]).virtual.to_vstack(url)
+    vs.open_virtual_datatree(paths[1]).virtual.to_vstack(url, region=region)
     found = xr.open_datatree(url, engine="virtualstack")
     for path, name in (("/", "t"), ("/a/b", "rain")):
         old, new = (xr.open_datatree(x)[path][name] for x in paths)
@@ -255,7 +255,7 @@ def test_groups_have_the_labels_of_those_above(tmp_path, url, region):
 def test_longer_text_is_not_cut(tmp_path, url, region):
     """In variables whose values stand in the store, text has the length of the longest."""
     made = xr.Dataset({"name": ("site", ["a", "b", "c"]), "v": ("site", [1.0, 2.0, 3.0])}, {"site": [1, 2, 3]})
-    made.virtual.to_manifest_store(url)
+    made.virtual.to_vstack(url)
     part = made.isel(site=[1, 2]).assign(name=("site", ["a long name", "z"]))
     place(url, part, region)
     check(url, made.assign(name=("site", ["a", "a long name", "z"])))
@@ -265,7 +265,7 @@ def test_what_is_missing_leaves_what_is_there(tmp_path, url, first):
     """Chunks of a file that is gone, in the store that is placed, keep the values that are there for them."""
     made = [dataset(days, seed=5 + days[0])[["t"]] for days in ([0, 1], [2, 3])]
     paths = [write(tmp_path / f"part{i}.nc", part) for i, part in enumerate(made)]
-    vs.open_virtual_mfdataset(paths).virtual.to_manifest_store(tmp_path / "part.vstack")
+    vs.open_virtual_mfdataset(paths).virtual.to_vstack(tmp_path / "part.vstack")
     Path(paths[1]).unlink()
     vs.Repository.open(tmp_path / "part.vstack").refresh(missing="mask")
     part = vs.open_virtual_dataset(tmp_path / "part.vstack")

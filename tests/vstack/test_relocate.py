@@ -27,7 +27,7 @@ def read(url, **options):
 def archive(tmp_path):
     """Files in data/, and a store beside the folder."""
     paths = days(tmp_path / "data")
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    join(paths).virtual.to_vstack(tmp_path / "x.vstack")
     return paths
 
 
@@ -45,7 +45,7 @@ def test_a_copied_archive_is_read_where_it_is_now(tmp_path, archive, end, as_url
     assert repository.snapshot.message == f"relocated 'file://{tmp_path}/data/' to 'file://{tmp_path}/new/place/'"
     xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
     with pytest.raises(SourceNotFoundError, match=r"data/000\.nc"):
-        read(tmp_path / "x.vstack", reader=vs.readers.manifest_store.ManifestStore(at=0))
+        read(tmp_path / "x.vstack", reader=vs.readers.VStack(at=0))
 
 
 def test_nothing_but_a_snapshot_is_written(tmp_path, archive):
@@ -91,7 +91,7 @@ def test_what_is_added_later_is_where_it_is_added(tmp_path, archive):
     later = days(tmp_path / "data", 6)[4:]
     stored = vs.open_virtual_dataset(tmp_path / "x.vstack")
     grown = xr.concat([stored, join(later)], "time", data_vars="minimal", coords="minimal", compat="override")
-    grown.virtual.to_manifest_store(tmp_path / "x.vstack", mode="w")
+    grown.virtual.to_vstack(tmp_path / "x.vstack", mode="w")
     expected = as_read([*first, *later])
     xr.testing.assert_identical(read(tmp_path / "x.vstack"), expected)
     shutil.move(tmp_path / "data", tmp_path / "newer")
@@ -109,8 +109,8 @@ def test_a_part_of_an_earlier_snapshot_is_put_back_where_its_files_are_now(tmp_p
     shutil.rmtree(tmp_path / "data")
     url = tmp_path / "x.vstack"
     vs.Repository.open(url).relocate({tmp_path / "data": tmp_path / "new"})
-    earlier = vs.open_virtual_dataset(url, reader=vs.readers.ManifestStore(at=0))
-    earlier.isel(select).virtual.to_manifest_store(url, mode="w")
+    earlier = vs.open_virtual_dataset(url, reader=vs.readers.VStack(at=0))
+    earlier.isel(select).virtual.to_vstack(url, mode="w")
     xr.testing.assert_identical(read(url), expected)
     assert vs.Repository.open(url).verify().is_good
 
@@ -118,7 +118,7 @@ def test_a_part_of_an_earlier_snapshot_is_put_back_where_its_files_are_now(tmp_p
 def test_a_part_of_an_archive_moves(tmp_path):
     """A folder below the common one; another of that folder's beginning stays."""
     paths = [*days(tmp_path / "data" / "a", 2), *days(tmp_path / "data" / "ab", 4)[2:]]
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    join(paths).virtual.to_vstack(tmp_path / "x.vstack")
     expected = as_read(paths)
     shutil.move(tmp_path / "data" / "a", tmp_path / "b")
     repository = vs.Repository.open(tmp_path / "x.vstack")
@@ -169,7 +169,7 @@ def test_a_scheme_that_the_user_gives_storage_for(tmp_path, archive):
 def test_moves_that_would_undo_each_other_are_refused(tmp_path):
     """An exchange of two folders has no order; nested ones do."""
     paths = [*days(tmp_path / "a", 2), *days(tmp_path / "b", 4)[2:]]
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    join(paths).virtual.to_vstack(tmp_path / "x.vstack")
     repository = vs.Repository.open(tmp_path / "x.vstack")
     a, b, c = (tmp_path / name for name in "abc")
     with pytest.raises(WriterError, match="give one at a time, in the order that is meant"):
@@ -184,7 +184,7 @@ def test_moves_that_would_undo_each_other_are_refused(tmp_path):
 def test_a_store_moves_with_its_archive(tmp_path):
     """Locations relative to the store; times of copies do not matter."""
     paths = days(tmp_path / "here" / "data")
-    join(paths).virtual.to_manifest_store(tmp_path / "here" / "x.vstack", relative=True)
+    join(paths).virtual.to_vstack(tmp_path / "here" / "x.vstack", relative=True)
     expected = as_read(paths)
     copy_with_other_times(tmp_path / "here", tmp_path / "there")
     shutil.rmtree(tmp_path / "here")
@@ -196,7 +196,7 @@ def test_a_store_moves_with_its_archive(tmp_path):
 def test_a_store_and_its_archive_move_to_s3(tmp_path, s3_server):
     """All files of both, put under one prefix."""
     paths = days(tmp_path / "data")
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack", relative=True)
+    join(paths).virtual.to_vstack(tmp_path / "x.vstack", relative=True)
     for path in tmp_path.rglob("*"):
         if path.is_file():
             s3_server.put(f"both/{path.relative_to(tmp_path).as_posix()}", path.read_bytes())
@@ -210,7 +210,7 @@ def test_etags_of_a_bucket_mean_nothing_to_a_web_server(tmp_path, s3_server):
     for path in paths:
         s3_server.put(f"web/data/{path.name}", path.read_bytes())
     vds = join([f"s3://bucket/web/data/{path.name}" for path in paths], **options)
-    vds.virtual.to_manifest_store("s3://bucket/web/x.vstack", relative=True, **options)
+    vds.virtual.to_vstack("s3://bucket/web/x.vstack", relative=True, **options)
     found = s3_server.client.list_objects_v2(Bucket="bucket", Prefix="web/")["Contents"]
     files = {x["Key"]: s3_server.client.get_object(Bucket="bucket", Key=x["Key"])["Body"].read() for x in found}
     with RangeServer(files) as server:
@@ -226,7 +226,7 @@ def test_relative_names_are_paths_at_a_web_server_too(tmp_path, name):
     (tmp_path / name).mkdir()
     (path,) = days(tmp_path / name, 1)
     path = path.rename(path.with_name(f"{name}.nc"))
-    vs.open_virtual_dataset(path).virtual.to_manifest_store(tmp_path / "x.vstack", relative=True)
+    vs.open_virtual_dataset(path).virtual.to_vstack(tmp_path / "x.vstack", relative=True)
     with RangeServer(tmp_path) as server:
         found = xr.load_dataset(server.url("x.vstack"), engine="virtualstack", allow=[server.root])
     xr.testing.assert_identical(found, xr.load_dataset(path))
@@ -238,13 +238,13 @@ def test_names_are_spelt_as_they_are_where_files_moved(tmp_path, name):
     (path,) = days(tmp_path / name, 1)
     path = path.rename(path.with_name(f"{name}.nc"))
     expected, url = xr.load_dataset(path), tmp_path / "x.vstack"
-    vs.open_virtual_dataset(path).virtual.to_manifest_store(url)
+    vs.open_virtual_dataset(path).virtual.to_vstack(url)
     with RangeServer(tmp_path) as server:
         repository = vs.Repository.open(url, allow=[server.root]).relocate({tmp_path: server.root})
         xr.testing.assert_identical(xr.load_dataset(url, engine="virtualstack", allow=[server.root]), expected)
         assert repository.verify().is_good
         quoted = vs.open_virtual_dataset(server.url(quote(f"{name}/{name}.nc")))
-        quoted.virtual.to_manifest_store(tmp_path / "y.vstack")
+        quoted.virtual.to_vstack(tmp_path / "y.vstack")
         for store in ("x.vstack", "y.vstack"):
             repository = vs.Repository.open(tmp_path / store, allow=[server.root])
             repository.relocate({server.root: tmp_path})
@@ -257,7 +257,7 @@ def test_relative_sources_are_relocated_by_their_name(tmp_path):
     """They move with the store, so that an absolute folder does not mean them; and what moved can become relative."""
     paths = days(tmp_path / "data")
     expected = as_read(paths)
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack", relative=True)
+    join(paths).virtual.to_vstack(tmp_path / "x.vstack", relative=True)
     repository = vs.Repository.open(tmp_path / "x.vstack")
     with pytest.raises(WriterError, match=r"'\.\./data/' is relative to the store, and moves with it: to relocate it"):
         repository.relocate({tmp_path / "data": tmp_path / "new"})
@@ -299,9 +299,9 @@ def test_a_new_place_in_the_store(tmp_path, archive, folder, monkeypatch):
 
 def test_what_lies_in_the_store_stays_there(tmp_path):
     """Sources in the store's own folder move with it."""
-    join(days(tmp_path / "elsewhere")).virtual.to_manifest_store(tmp_path / "x.vstack")
+    join(days(tmp_path / "elsewhere")).virtual.to_vstack(tmp_path / "x.vstack")
     paths = days(tmp_path / "x.vstack" / "data")
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack", mode="w")
+    join(paths).virtual.to_vstack(tmp_path / "x.vstack", mode="w")
     with pytest.raises(WriterError, match=r"'\./data/' lies in the store, and moves with it"):
         vs.Repository.open(tmp_path / "x.vstack").relocate({"./data": tmp_path})
     expected = as_read(paths)
@@ -313,7 +313,7 @@ def test_two_writers_relocate_and_add(tmp_path, archive):
     """Who opened the store before somebody else changed it relocates what there is now."""
     early = vs.Repository.open(tmp_path / "x.vstack")
     vds = vs.open_virtual_dataset(tmp_path / "x.vstack").assign_attrs(title="b")
-    vds.virtual.to_manifest_store(tmp_path / "x.vstack", mode="w")
+    vds.virtual.to_vstack(tmp_path / "x.vstack", mode="w")
     shutil.move(tmp_path / "data", tmp_path / "new")
     assert early.relocate({tmp_path / "data": tmp_path / "new"}).snapshot.number == 2
     found = read(tmp_path / "x.vstack")
@@ -323,7 +323,7 @@ def test_two_writers_relocate_and_add(tmp_path, archive):
 def test_a_trap_in_a_store_is_refused(tmp_path):
     """A relative location that climbs, as a stranger's store may have it."""
     paths = days(tmp_path / "data", 1)
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    join(paths).virtual.to_vstack(tmp_path / "x.vstack")
     repository = vs.Repository.open(tmp_path / "x.vstack")
     trap = "../" + "../" * len(Path(tmp_path).parts) + "etc/"
     moved = ((f"file://{tmp_path}/data/", trap, 99),)
@@ -336,7 +336,7 @@ def test_a_trap_in_a_store_is_refused(tmp_path):
 def test_a_strangers_store_gets_no_more_than_the_folder_that_is_named(tmp_path):
     """Relocating a part of what a store names does not allow the rest."""
     paths = [*days(tmp_path / "a", 2), *days(tmp_path / "b", 4)[2:]]
-    join(paths).virtual.to_manifest_store(tmp_path / "own" / "x.vstack")
+    join(paths).virtual.to_vstack(tmp_path / "own" / "x.vstack")
     shutil.copytree(tmp_path / "own", tmp_path / "given")
     stranger = vs.Repository.open(tmp_path / "given" / "x.vstack")
     shutil.copytree(tmp_path / "a", tmp_path / "c")
@@ -364,7 +364,7 @@ def test_new_folders_may_be_read_by_who_named_them(tmp_path, archive):
 def test_changing_a_strangers_store_does_not_trust_it(tmp_path):
     """What it names is not signed with what is written, unless all of it was allowed."""
     paths = days(tmp_path / "a", 2)
-    join(paths).virtual.to_manifest_store(tmp_path / "own" / "x.vstack")
+    join(paths).virtual.to_vstack(tmp_path / "own" / "x.vstack")
     shutil.copytree(tmp_path / "own", tmp_path / "given")
     url = tmp_path / "given" / "x.vstack"
     repository = vs.Repository.open(url)

@@ -21,11 +21,11 @@ def archive(request, tmp_path):
     url, options = str(tmp_path / "x.vstack"), {}
     match request.param:
         case "local":
-            join(paths).virtual.to_manifest_store(url)
+            join(paths).virtual.to_vstack(url)
             yield url, options, lambda **changes: write_day(paths[1], 1, **changes)
         case "http":
             with RangeServer(tmp_path / "data") as server:
-                join([server.url(path.name) for path in paths]).virtual.to_manifest_store(url)
+                join([server.url(path.name) for path in paths]).virtual.to_vstack(url)
                 yield url, {"allow": server.root}, lambda **changes: write_day(paths[1], 1, **changes)
         case "s3":
             s3 = request.getfixturevalue("s3_server")
@@ -39,7 +39,7 @@ def archive(request, tmp_path):
                 s3.put(f"stale/{path.name}", path.read_bytes())
             url = "s3://bucket/stale/x.vstack"
             urls = [f"s3://bucket/stale/{path.name}" for path in paths]
-            join(urls, **options).virtual.to_manifest_store(url, mode="w", **options)
+            join(urls, **options).virtual.to_vstack(url, mode="w", **options)
             yield url, options, put
 
 
@@ -49,14 +49,14 @@ def through_engine(url, options, stale):
 
 
 def through_accessor(url, options, stale):
-    reader = vs.readers.manifest_store.ManifestStore(allow=options.get("allow", ()))
+    reader = vs.readers.VStack(allow=options.get("allow", ()))
     storage = Storage.of(options.get("storage"))
     vds = vs.open_virtual_dataset(url, reader=reader, storage=storage)
     return vds.virtual.open(storage=storage.with_stale(stale))["t"]
 
 
 def through_zarr(url, options, stale):
-    reader = vs.readers.manifest_store.ManifestStore(allow=options.get("allow", ()))
+    reader = vs.readers.VStack(allow=options.get("allow", ()))
     storage = Storage.of(options.get("storage"))
     vds = vs.open_virtual_dataset(url, reader=reader, storage=storage)
     store = vs.ManifestStore(vds.virtual.to_group(), storage=storage.with_stale(stale))
@@ -104,8 +104,8 @@ def test_a_mirror_is_no_change(tmp_path, way):
     """Files that were copied, with other times, for a store that moved with them or was relocated."""
     paths = days(tmp_path / "here" / "data")
     expected = as_read(paths)["t"].values
-    join(paths).virtual.to_manifest_store(tmp_path / "here" / "x.vstack", relative=True)
-    join(paths).virtual.to_manifest_store(tmp_path / "here" / "y.vstack")
+    join(paths).virtual.to_vstack(tmp_path / "here" / "x.vstack", relative=True)
+    join(paths).virtual.to_vstack(tmp_path / "here" / "y.vstack")
     shutil.copytree(tmp_path / "here", tmp_path / "there", copy_function=shutil.copyfile)
     stranger = vs.Repository.open(tmp_path / "there" / "y.vstack")  # nobody has signed it at this place
     with pytest.raises(ForbiddenLocationError, match="here/data/', which is a local file outside"):
@@ -129,7 +129,7 @@ def test_a_file_that_moves_to_another_bucket_keeps_its_etag(tmp_path, s3_server)
         s3_server.put(f"etag/a/{path.name}", path.read_bytes())
         s3_server.put(f"etag/b/{path.name}", path.read_bytes())
     urls = [f"s3://bucket/etag/a/{path.name}" for path in paths]
-    join(urls, storage=options).virtual.to_manifest_store(tmp_path / "x.vstack")
+    join(urls, storage=options).virtual.to_vstack(tmp_path / "x.vstack")
     repository = vs.Repository.open(tmp_path / "x.vstack", storage=options)
     repository = repository.relocate({"s3://bucket/etag/a": "s3://bucket/etag/b"})
     found = xr.load_dataset(tmp_path / "x.vstack", engine="virtualstack", storage=options)

@@ -62,7 +62,7 @@ def strangers(tmp_path, monkeypatch):
     with monkeypatch.context() as other:
         other.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path / "key-of-another"))
         folder = tmp_path / "given"
-        join(days(folder, 2)).virtual.to_manifest_store(folder / "x.vstack", relative=True)
+        join(days(folder, 2)).virtual.to_vstack(folder / "x.vstack", relative=True)
     return folder / "x.vstack"
 
 
@@ -215,9 +215,9 @@ def test_a_writer_bundles_what_a_reader_takes(tmp_path, monkeypatch):
     """The smallest variables; others are chunks in the store."""
     values = {name: (name, np.arange(n) / 7) for name, n in {"a": 10, "b": 100, "c": 50}.items()}
     dataset = xr.Dataset(coords=values)
-    for module in ("formats.manifest_store.history", "writers.manifest_store.write", "writers.manifest_store.commit"):
+    for module in ("formats.vstack.history", "writers.vstack.write", "writers.vstack.commit"):
         monkeypatch.setattr(f"virtualstack.{module}.MAX_BUNDLE", 8 * 60)
-    dataset.virtual.to_manifest_store(tmp_path / "x.vstack")
+    dataset.virtual.to_vstack(tmp_path / "x.vstack")
     snapshot = vs.Repository.open(tmp_path / "x.vstack").snapshot
     assert {path for path, node in snapshot.arrays.items() if node.bundled} == {"/a", "/c"}
     xr.testing.assert_identical(read(tmp_path / "x.vstack"), dataset)
@@ -306,8 +306,8 @@ def test_what_this_account_wrote_may_name_private_web_servers(tmp_path, monkeypa
     files = {f"{folder}/{path.name}": path.read_bytes() for path in days(tmp_path, 2)}
     with RangeServer(files) as server:
         first, second = map(server.url, files)
-        vs.open_virtual_dataset(first).virtual.to_manifest_store(tmp_path / "x.vstack")
-        vs.open_virtual_dataset(second).virtual.to_manifest_store(tmp_path / "x.vstack", append_dim="time")
+        vs.open_virtual_dataset(first).virtual.to_vstack(tmp_path / "x.vstack")
+        vs.open_virtual_dataset(second).virtual.to_vstack(tmp_path / "x.vstack", append_dim="time")
         assert xr.load_dataset(tmp_path / "x.vstack", engine="virtualstack").sizes["time"] > 1
         monkeypatch.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path / "another"))
         with pytest.raises(ForbiddenLocationError, match=r"loopback|empty segment"):
@@ -338,7 +338,7 @@ def test_what_a_source_elsewhere_refers_to_is_not_signed(tmp_path, monkeypatch):
         for path in secret:
             Storage.of().target("memory://bucket").put(path.name, path.read_bytes())
         parts = [f"memory://bucket/{path.name}" for path in secret]
-        join(parts).virtual.to_manifest_store(tmp_path / "given" / "x.vstack")
+        join(parts).virtual.to_vstack(tmp_path / "given" / "x.vstack")
     references(secret[0], tmp_path / "refs")
     Storage.of().target("memory://bucket").put(secret[0].name, (tmp_path / "refs").read_bytes())
     done = vs.Repository.open(tmp_path / "given" / "x.vstack", allow="memory://bucket").refresh()
@@ -481,8 +481,8 @@ def test_coordinates_in_chunks_that_take_all_memory_are_not_read(strangers):
 
 CHANGES = {
     "update": lambda store, part: vs.Repository.open(store).update(part, dim="time"),
-    "append": lambda store, part: part.virtual.to_manifest_store(store, append_dim="time"),
-    "region": lambda store, part: part.virtual.to_manifest_store(store, region="auto"),
+    "append": lambda store, part: part.virtual.to_vstack(store, append_dim="time"),
+    "region": lambda store, part: part.virtual.to_vstack(store, region="auto"),
     "write": lambda store, part: vs.Repository.open(store).write("lat", ..., np.zeros(6)),
 }
 
@@ -693,7 +693,7 @@ def test_what_is_loaded_in_the_view_changes(strangers, monkeypatch):
     monkeypatch.setattr("virtualstack.vstack.write.view._MOST_LOADED", 8 * 100)
     for n in (10, 200, 20):
         values = {"a": ("x", np.arange(n) + 0.5), "b": ("y", np.arange(50.0))}
-        xr.Dataset(values).virtual.to_manifest_store(strangers, mode="w")
+        xr.Dataset(values).virtual.to_vstack(strangers, mode="w")
         assert seen("a") == (values["a"][1].tolist() if n < 100 else None)
         assert seen("b") == values["b"][1].tolist()
     vs.Repository.open(strangers).write("a", ..., np.zeros(20))
@@ -819,7 +819,7 @@ def test_dtypes_with_fields_in_each_other_are_bounded(strangers, tmp_path, deep)
     for _ in range(65):
         dtype = np.dtype([("a", dtype)])
     with pytest.raises(WriterError, match="fields in each other more than 64 deep"):
-        xr.Dataset({"a": ("x", np.zeros(2, dtype))}).virtual.to_manifest_store(tmp_path / "y.vstack")
+        xr.Dataset({"a": ("x", np.zeros(2, dtype))}).virtual.to_vstack(tmp_path / "y.vstack")
 
 
 def test_arrays_of_more_axes_than_chunks_are_found_of(strangers):

@@ -24,7 +24,7 @@ def url(tmp_path):
 def first(tmp_path, url):
     """A store of the days 10 to 15, in chunks of two days, 3 latitudes and 4 longitudes."""
     path = write(tmp_path / "0.nc", dataset(range(10, 16)))
-    virtual(path).virtual.to_manifest_store(url)
+    virtual(path).virtual.to_vstack(url)
     return xr.load_dataset(path)
 
 
@@ -127,7 +127,7 @@ def test_a_replaced_file_of_the_same_size_is_seen(tmp_path, url, n_mask):
         made = [x.drop_vars("mask") for x in made]
     path = write(tmp_path / "0.nc", made[0], t={"zlib": False}, rain={"zlib": False})
     size = Path(path).stat().st_size
-    virtual(path).virtual.to_manifest_store(url)
+    virtual(path).virtual.to_vstack(url)
     write(path, made[1], t={"zlib": False}, rain={"zlib": False})
     os.utime(path, (1e9, 1e9))
     assert Path(path).stat().st_size == size
@@ -161,7 +161,7 @@ def test_labels_that_should_be_there_are_missing(tmp_path, url, first):
 def test_files_of_one_step_need_no_dimension(tmp_path, url):
     """A label is enough."""
     paths = [write(tmp_path / f"{i}.nc", dataset([i], seed=i)) for i in range(4)]
-    virtual(paths[1]).virtual.to_manifest_store(url)
+    virtual(paths[1]).virtual.to_vstack(url)
     for i in (3, 0, 2):
         opened(url).update(virtual(paths[i]).isel(time=0), dim="time")
     whole = xr.concat(
@@ -179,7 +179,7 @@ def test_loaded_variables_are_placed(tmp_path, url):
     """As values, whatever the units of a file."""
     names = ["time", "lat", "lon", "rain"]
     path = write(tmp_path / "0.nc", dataset(range(10, 14)))
-    virtual(path, loadable_variables=names).virtual.to_manifest_store(url)
+    virtual(path, loadable_variables=names).virtual.to_vstack(url)
     other = write(
         tmp_path / "1.nc", dataset([2.5, 11], seed=1), time={"units": "hours since 1970-01-01", "dtype": "i8"}
     )
@@ -230,7 +230,7 @@ def test_whole_numbers_need_something_to_read_as(tmp_path, url):
     """Where they are missing."""
     made = dataset([0, 1])
     made["count"] = ("time", np.array([1, 2], "i4"))
-    virtual(write(tmp_path / "0.nc", made)).virtual.to_manifest_store(url)
+    virtual(write(tmp_path / "0.nc", made)).virtual.to_vstack(url)
     with pytest.raises(CombineError, match="'count' has elements to be filled in"):
         opened(url).update((), dim="time", labels=pd.to_datetime(["2000-01-05"]))
     options = {"fill_value": {"count": -7}}
@@ -249,7 +249,7 @@ def test_loaded_variables_are_filled_as_virtual_ones(tmp_path, url, dtype, fill)
     options = {"fill_value": {"count": fill}}
     found = []
     for loadable in (["time"], ["time", "count"]):
-        virtual(path, loadable_variables=loadable).virtual.to_manifest_store(url + str(len(found)))
+        virtual(path, loadable_variables=loadable).virtual.to_vstack(url + str(len(found)))
         store = opened(url + str(len(found)))
         store.update((), dim="time", labels=pd.to_datetime(["2000-01-05"]), combine_options=options)
         found.append(values(store.objects.url)["count"])
@@ -266,7 +266,7 @@ def test_what_has_no_place_in_a_loaded_variable_fills_none(tmp_path, url, dtype,
     """It would become another value: -7 of unsigned bytes is 249."""
     made = dataset([0, 1]).assign(count=("time", np.array([1, 2], "i8").astype(dtype)))
     path = write(tmp_path / "0.nc", made)
-    virtual(path, loadable_variables=["time", "count"]).virtual.to_manifest_store(url)
+    virtual(path, loadable_variables=["time", "count"]).virtual.to_vstack(url)
     options = {"fill_value": {"count": fill}}
     with pytest.raises(CombineError, match=r"'count' has dtype .* which has no place for fill_value"):
         opened(url).update((), dim="time", labels=pd.to_datetime(["2000-01-05"]), combine_options=options)
@@ -301,8 +301,8 @@ def test_text_flags_spans_and_other_calendars_are_placed(tmp_path, url, loadable
         file(1, [10, 11], ["long name", "q"]),
         file(2, [3, 4], ["m", "dle"]),
     ]
-    virtual(paths[0], loadable_variables=loadable).virtual.to_manifest_store(url)
-    virtual(paths[1]).virtual.to_manifest_store(url, append_dim="time")
+    virtual(paths[0], loadable_variables=loadable).virtual.to_vstack(url)
+    virtual(paths[1]).virtual.to_vstack(url, append_dim="time")
     store = opened(url).update(paths[2], dim="time")
     whole = xr.concat([xr.load_dataset(path) for path in paths], "time").sortby("time")
     xr.testing.assert_equal(values(url), whole)
@@ -351,7 +351,7 @@ def test_groups_of_trees_are_placed(tmp_path, url):
         return path
 
     paths = [tree(0, [0, 1, 5]), tree(1, [2, 3])]
-    vs.open_virtual_datatree(paths[0]).virtual.to_manifest_store(url)
+    vs.open_virtual_datatree(paths[0]).virtual.to_vstack(url)
     opened(url).update(vs.open_virtual_datatree(paths[1]), dim="time")
     found = xr.open_datatree(url, engine="virtualstack")
     for name in ("a", "b"):
@@ -370,14 +370,14 @@ def test_everything_at_random(tmp_path, url, first):
         match rng.choice(["append", "region", "update", "write"]):
             case "append":
                 made = dataset(range(last + 1, last + 1 + int(rng.integers(1, 4))), seed=i)
-                virtual(write(path, made)).virtual.to_manifest_store(url, append_dim="time")
+                virtual(write(path, made)).virtual.to_vstack(url, append_dim="time")
                 model = placed(model, xr.load_dataset(path))
             case "region":
                 at = int(rng.integers(0, len(known)))
                 day = (known[at] - pd.Timestamp("2000-01-01")).days
                 write(path, dataset([day], seed=i))
                 try:
-                    virtual(path).virtual.to_manifest_store(url, region={"time": at})
+                    virtual(path).virtual.to_vstack(url, region={"time": at})
                 except ChunkAlignmentError:
                     continue
                 model = placed(model, xr.load_dataset(path))
@@ -414,7 +414,7 @@ def test_groups_are_placed_by_labels_that_they_inherit(tmp_path, url):
         return vs.open_virtual_datatree(tmp_path / f"{i}.nc"), made
 
     (first, a), (second, b) = tree(0, [0, 1, 5]), tree(1, [2, 3])
-    first.virtual.to_manifest_store(url)
+    first.virtual.to_vstack(url)
     store = opened(url).update(second, dim="time")
     found = xr.open_datatree(url, engine="virtualstack")
     for path in ("/p", "/q/r"):
@@ -437,7 +437,7 @@ def texts(path, labels, names):
 def test_longer_text_is_not_cut(tmp_path, url, dtype):
     """Neither in labels that files or ``labels=`` add, nor in values."""
     first = texts(tmp_path / "0.nc", np.array(["b", "d"], dtype), np.array(["x", "y"], dtype))
-    virtual(first, loadable_variables=["site", "name"]).virtual.to_manifest_store(url)
+    virtual(first, loadable_variables=["site", "name"]).virtual.to_vstack(url)
     fill = {"fill_value": {"name": ""}}
     part = texts(tmp_path / "1.nc", np.array(["aardvark", "b"], dtype), np.array(["a long name", "z"], dtype))
     labels = np.array(["crocodile"], dtype)

@@ -33,7 +33,7 @@ def values(url):
 def url(tmp_path):
     """A store of the steps 0, 3 and 6 of one run."""
     made = str(tmp_path / "x.vstack")
-    vs.open_virtual_dataset(piece(tmp_path, 0, [0, 3, 6])).virtual.to_manifest_store(made)
+    vs.open_virtual_dataset(piece(tmp_path, 0, [0, 3, 6])).virtual.to_vstack(made)
     return made
 
 
@@ -177,7 +177,7 @@ def test_grib_messages_arrive_by_step(tmp_path):
     options = {"coords": ["valid_time"]}
     whole = vs.open_virtual_mfdataset(first, combine="nested", concat_dim="step", combine_options=options)
     whole = whole.reset_coords("valid_time").expand_dims("time").set_coords("valid_time")
-    whole.virtual.to_manifest_store(url)
+    whole.virtual.to_vstack(url)
     second = [file(f"b{step}", 2, step, 10.0 + step) for step in (0, 3, 6)]
     vs.Repository.open(url).update(second[:2], dim="time", join="left")
     vs.Repository.open(url).update(second[2], dim="time", join="left")

@@ -22,7 +22,7 @@ def url(tmp_path):
 def first(tmp_path, url):
     """A store of five days, in chunks of two days, 3 latitudes and 4 longitudes."""
     path = write(tmp_path / "0.nc", dataset(range(5)))
-    virtual(path).virtual.to_manifest_store(url)
+    virtual(path).virtual.to_vstack(url)
     return xr.load_dataset(path)
 
 
@@ -34,7 +34,7 @@ def test_any_region_is_overwritten(tmp_path, url, first):
     """Of any chunks, after appends, over what was written before; every snapshot reads as it was."""
     rng = np.random.default_rng(3)
     part = write(tmp_path / "1.nc", dataset(range(7, 10), seed=1), t={"chunksizes": [1, 6, 8]})
-    virtual(part).virtual.to_manifest_store(url, append_dim="time")
+    virtual(part).virtual.to_vstack(url, append_dim="time")
     model = joined(first, xr.load_dataset(part))
     states = [first, model]
     for _ in range(25):
@@ -123,7 +123,7 @@ def test_chunks_that_are_covered_are_not_read(tmp_path, url, first):
 def test_missing_chunks_are_not_made_up(tmp_path, url, first):
     """A chunk of which no one knows the rest is not completed with fill values."""
     part = write(tmp_path / "1.nc", dataset([9, 10], seed=1).drop_vars("rain"))
-    virtual(part).virtual.to_manifest_store(url, append_dim="time", join="outer")
+    virtual(part).virtual.to_vstack(url, append_dim="time", join="outer")
     with pytest.raises(StorageError, match="MISSING"):
         opened(url).write("rain", {"time": 6, "lat": 0}, 1.0)
     opened(url).write("rain", {"time": slice(5, 7)}, 1.0)
@@ -151,7 +151,7 @@ def test_integers_are_packed(url, first, value):
 def test_what_is_masked_is_missing(tmp_path, url, loadable):
     """As netCDF4 gives it; not what lies under the mask."""
     path = write(tmp_path / "0.nc", dataset(range(5)))
-    virtual(path, loadable_variables=loadable).virtual.to_manifest_store(url)
+    virtual(path, loadable_variables=loadable).virtual.to_vstack(url)
     masked = np.ma.masked_array([1, 2, 3], [0, 1, 0])
     store = opened(url)
     for name in ("t", "rain"):
@@ -168,7 +168,7 @@ def test_large_integers_with_a_mask_are_refused(dtype, tmp_path, url):
     """What is missing makes floats of them, which would be other numbers."""
     made = xr.Dataset({"n": ("x", np.arange(3, dtype=dtype))})
     made.to_netcdf(tmp_path / "0.nc", encoding={"n": {"_FillValue": np.array(99, dtype)}})
-    virtual(str(tmp_path / "0.nc")).virtual.to_manifest_store(url)
+    virtual(str(tmp_path / "0.nc")).virtual.to_vstack(url)
     masked = np.ma.masked_array(np.array([2**53 + 1, 5, 7], dtype), [0, 1, 0])
     with pytest.raises(WriterError, match=r"'n' have integers beyond 2\^53.*raw=True"):
         opened(url).write("n", ..., masked)
@@ -180,7 +180,7 @@ def test_large_integers_with_a_mask_are_refused(dtype, tmp_path, url):
 
 def test_tuples_are_values(tmp_path, url):
     """As lists are."""
-    virtual(write(tmp_path / "0.nc", dataset(0))).virtual.to_manifest_store(url)
+    virtual(write(tmp_path / "0.nc", dataset(0))).virtual.to_vstack(url)
     opened(url).write("t", (0, 0, slice(0, 3)), (1, 2, 3))
     assert values(url)["t"].values[0, 0, :3].tolist() == [1, 2, 3]
 
@@ -188,7 +188,7 @@ def test_tuples_are_values(tmp_path, url):
 def test_dates_of_python_and_pandas_are_times(tmp_path, url):
     """And durations, as xarray takes them."""
     made = dataset([0, 1, 2]).assign(lag=("time", np.arange(3).astype("m8[h]").astype("m8[ns]")))
-    virtual(write(tmp_path / "0.nc", made)).virtual.to_manifest_store(url)
+    virtual(write(tmp_path / "0.nc", made)).virtual.to_vstack(url)
     for name in ("time", "lag"):
         for value in (pd.Timestamp("2001-02-03"), datetime(2001, 2, 3)) if name == "time" else (timedelta(hours=5),):
             opened(url).write(name, 2, value)
@@ -262,7 +262,7 @@ def test_times_and_text_are_written(tmp_path, url):
     made.to_netcdf(path, engine="netcdf4")
     for loadable in ([], None, list(made.variables)):
         store = url.replace("x.", f"{loadable is None}-{bool(loadable)}.")
-        vs.open_virtual_dataset(path, loadable_variables=loadable).virtual.to_manifest_store(store)
+        vs.open_virtual_dataset(path, loadable_variables=loadable).virtual.to_vstack(store)
         new = {
             "name": np.array(["long text", ""], object),
             "when": pd.to_datetime(["2001-05-01T03:00"] * 2),
@@ -285,7 +285,7 @@ def test_dates_of_another_calendar_are_refused(tmp_path, url):
     """They cannot be compared with those that they would become."""
     days, other = (xr.date_range("2000-01-01", periods=2, calendar=x, use_cftime=True) for x in ("noleap", "360_day"))
     xr.Dataset({"when": ("x", days)}).to_netcdf(tmp_path / "0.nc", engine="netcdf4")
-    virtual(str(tmp_path / "0.nc")).virtual.to_manifest_store(url)
+    virtual(str(tmp_path / "0.nc")).virtual.to_vstack(url)
     with pytest.raises(WriterError, match="2 of 2 values have no place in variable 'when'"):
         opened(url).write("when", ..., other)
 
@@ -294,7 +294,7 @@ def test_groups_of_trees_are_written(tmp_path, url):
     """By the path of the variable."""
     path = tmp_path / "0.nc"
     xr.DataTree.from_dict({"/c": dataset([0]), "/a/b": dataset([1, 2])}).to_netcdf(path, engine="netcdf4")
-    vs.open_virtual_datatree(path).virtual.to_manifest_store(url)
+    vs.open_virtual_datatree(path).virtual.to_vstack(url)
     opened(url).write("a/b/t", {"time": 1}, 7.0)
     opened(url).write("a/b/lat", 0, -1.0)
     found = xr.open_datatree(url, engine="virtualstack")
@@ -338,7 +338,7 @@ def test_times_of_any_unit_are_written_as_nanoseconds(tmp_path, unit):
     made["when"].encoding = {"units": "nanoseconds since 2000-01-01", "dtype": "i8"}
     made.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
     url = tmp_path / "x.vstack"
-    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_manifest_store(url)
+    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_vstack(url)
     vs.Repository.open(url).write("when", {"x": 1}, np.datetime64("1999-12-31", unit))
     with xr.open_dataset(url, engine="virtualstack") as found:
         assert found["when"].values.tolist() == [946684800000000001, 946598400000000000]
@@ -349,10 +349,10 @@ def test_values_stay_that_are_named_through_a_link(tmp_path):
     url, link = tmp_path / "y.vstack", tmp_path / "link.vstack"
     made = xr.Dataset({"v": ("x", np.arange(4.0))})
     made.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
-    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_manifest_store(url)
+    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_vstack(url)
     vs.Repository.open(url).write("v", ..., 7.0)
     link.symlink_to(url)
-    vs.open_virtual_dataset(link).isel(x=slice(1, 4)).virtual.to_manifest_store(url, mode="w")
+    vs.open_virtual_dataset(link).isel(x=slice(1, 4)).virtual.to_vstack(url, mode="w")
     vs.Repository.open(url).expire(keep=1, grace=timedelta(0))
     with xr.open_dataset(url, engine="virtualstack") as found:
         assert found["v"].values.tolist() == [7.0] * 3

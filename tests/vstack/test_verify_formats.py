@@ -20,7 +20,7 @@ MAKERS = dict(combinations())
 
 def compared(store, source, **options):
     """What comes of all chunks of a file that is written into a store as a tree."""
-    vs.open_virtual_datatree(source).virtual.to_manifest_store(store)
+    vs.open_virtual_datatree(source).virtual.to_vstack(store)
     found = vs.Repository.open(store, **options).verify(sample=1.0)
     assert found.chunks
     return Counter((chunk.status, chunk.reason) for chunk in found.chunks)
@@ -62,7 +62,7 @@ def test_points_of_a_message(tmp_path, name):
     grid = {"Ni": 400, "Nj": 400, "iDirectionIncrementInDegrees": 0.1, "jDirectionIncrementInDegrees": 0.1}
     write(tmp_path / "a.grib2", [message({"gridType": "rotated_ll", "angleOfRotationInDegrees": 30, **grid})])
     vds = vs.open_virtual_dataset(tmp_path / "a.grib2")
-    vds.rename({"longitude": name}).virtual.to_manifest_store(tmp_path / "x.vstack")
+    vds.rename({"longitude": name}).virtual.to_vstack(tmp_path / "x.vstack")
     found = vs.Repository.open(tmp_path / "x.vstack").verify(sample=1.0)
     assert {chunk.variable: chunk.status for chunk in found.chunks} == {
         "latitude": "equal",
@@ -96,7 +96,7 @@ def test_a_chunk_that_is_not_what_others_read_is_told(tmp_path):
     manifest = array.in_memory()
     other = tuple(replace(x, dtype=np.dtype(">u2")) for x in manifest.encodings)
     wrong = replace(array, manifest=replace(manifest, encodings=other))
-    xr.Dataset({name: (vds[name].dims, wrong)}).virtual.to_manifest_store(tmp_path / "x.vstack")
+    xr.Dataset({name: (vds[name].dims, wrong)}).virtual.to_vstack(tmp_path / "x.vstack")
     chunk, *_ = vs.Repository.open(tmp_path / "x.vstack").verify(sample=1.0).chunks
     assert chunk.status == "different"
     assert "values differ, the first at" in chunk.reason

@@ -22,7 +22,7 @@ from virtualstack.vstack.shown import _hidden
 def archive(tmp_path):
     """Files in data/, and a store beside the folder."""
     paths = days(tmp_path / "data")
-    join(paths).virtual.to_manifest_store(tmp_path / "x.vstack")
+    join(paths).virtual.to_vstack(tmp_path / "x.vstack")
     return paths
 
 
@@ -59,7 +59,7 @@ def test_nothing_has_changed(tmp_path, archive):
 def test_versions_of_a_file_count_by_themselves(tmp_path, archive):
     """One that was changed and then appended is there twice: as it was, and as it is."""
     write_day(archive[0], 9)
-    vs.open_virtual_dataset(archive[0]).virtual.to_manifest_store(tmp_path / "x.vstack", append_dim="time")
+    vs.open_virtual_dataset(archive[0]).virtual.to_vstack(tmp_path / "x.vstack", append_dim="time")
     found = verified(tmp_path)
     assert (found.n_sources, statuses(found)) == (5, [("000.nc", "changed")])
 
@@ -90,7 +90,7 @@ def test_changed_and_missing_files_are_told(tmp_path, archive, rows_read):
 def test_a_copy_may_have_other_times(tmp_path):
     """Of sources that are relative to the store, or were relocated."""
     paths = days(tmp_path / "here" / "data")
-    join(paths).virtual.to_manifest_store(tmp_path / "here" / "x.vstack", relative=True)
+    join(paths).virtual.to_vstack(tmp_path / "here" / "x.vstack", relative=True)
     copy_with_other_times(tmp_path / "here", tmp_path / "there")
     assert vs.Repository.open(tmp_path / "there" / "x.vstack").verify().is_good
     write_day(tmp_path / "there" / "data" / "000.nc", 0, chunks=(2, 6, 4))
@@ -110,7 +110,7 @@ def test_what_is_hidden_is_not_told(tmp_path, archive, rows_read):
         coords="minimal",
         compat="override",
     )
-    whole.virtual.to_manifest_store(tmp_path / "x.vstack", mode="w")
+    whole.virtual.to_vstack(tmp_path / "x.vstack", mode="w")
     archive[1].unlink()
     found = verified(tmp_path)
     assert found.is_good
@@ -126,10 +126,8 @@ def test_what_was_removed_is_not_told(tmp_path):
     first = write_day(tmp_path / "a.nc", 0)
     second = write_day(tmp_path / "b.nc", 0, seed=3)
     both = vs.open_virtual_dataset(first).assign(u=vs.open_virtual_dataset(second)["t"])
-    both.virtual.to_manifest_store(tmp_path / "x.vstack")
-    vs.open_virtual_dataset(tmp_path / "x.vstack").drop_vars("u").virtual.to_manifest_store(
-        tmp_path / "x.vstack", mode="w"
-    )
+    both.virtual.to_vstack(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(tmp_path / "x.vstack").drop_vars("u").virtual.to_vstack(tmp_path / "x.vstack", mode="w")
     second.unlink()
     assert verified(tmp_path).is_good
     assert statuses(vs.Repository.open(tmp_path / "x.vstack", at=0).verify()) == [("b.nc", "missing")]
@@ -141,7 +139,7 @@ def test_a_bucket_is_listed(tmp_path, s3_server, monkeypatch):
     for path in days(tmp_path / "data"):
         s3_server.put(f"verify/{path.name}", path.read_bytes())
     urls = [f"s3://bucket/verify/{day:03}.nc" for day in range(4)]
-    join(urls, storage=options).virtual.to_manifest_store("s3://bucket/verify/x.vstack", storage=options)
+    join(urls, storage=options).virtual.to_vstack("s3://bucket/verify/x.vstack", storage=options)
     repository = vs.Repository.open("s3://bucket/verify/x.vstack", storage=options)
     heads = []
     monkeypatch.setattr("obstore.head", lambda *args: heads.append(args))
@@ -172,7 +170,7 @@ def test_web_servers_are_asked_for_each(tmp_path):
     """Heads; and a server that does not answer is unreachable, not missing."""
     paths = days(tmp_path / "data")
     with RangeServer(tmp_path / "data") as server:
-        join([server.url(path.name) for path in paths]).virtual.to_manifest_store(tmp_path / "x.vstack")
+        join([server.url(path.name) for path in paths]).virtual.to_vstack(tmp_path / "x.vstack")
         repository = vs.Repository.open(tmp_path / "x.vstack", allow=server.root)
         server.reset()
         assert repository.verify().is_good
@@ -229,7 +227,7 @@ def test_operations_do_not_matter(tmp_path, archive):
             "point": vds["t"][3, 4, 2].drop_vars(["time", "lat"]),
         }
     )
-    odd.virtual.to_manifest_store(tmp_path / "y.vstack")
+    odd.virtual.to_vstack(tmp_path / "y.vstack")
     found = vs.Repository.open(tmp_path / "y.vstack").verify(sample=1.0)
     assert {chunk.variable for chunk in found.chunks} == {"cut", "turned", "point"}
     assert {chunk.status for chunk in found.chunks} == {"equal"}
@@ -249,7 +247,7 @@ def test_packed_values_are_compared_as_they_are_meant(tmp_path, unpack):
         when[:] = np.arange(6) / 2
         letters = file.createVariable("letters", "S1", ("x", "n"), chunksizes=(3, 3))
         letters[:] = np.array([list("abc")] * 6, "S1")
-    vs.open_virtual_dataset(tmp_path / "a.nc", unpack=unpack).virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(tmp_path / "a.nc", unpack=unpack).virtual.to_vstack(tmp_path / "x.vstack")
     found = verified(tmp_path, sample=1.0)
     assert {(chunk.variable, chunk.status) for chunk in found.chunks} == {
         ("p", "equal"),
@@ -265,7 +263,7 @@ def test_a_chunk_that_is_not_what_others_read_is_told(tmp_path, archive):
     manifest = array.in_memory()
     other = replace(manifest.encodings[0], dtype=np.dtype(">f4"))
     wrong = replace(array, manifest=replace(manifest, encodings=(other,)))
-    xr.Dataset({"t": (vds["t"].dims, wrong)}).virtual.to_manifest_store(tmp_path / "y.vstack")
+    xr.Dataset({"t": (vds["t"].dims, wrong)}).virtual.to_vstack(tmp_path / "y.vstack")
     found = vs.Repository.open(tmp_path / "y.vstack").verify(sample=1.0)
     assert not found.is_good
     assert {chunk.status for chunk in found.chunks} == {"different"}
@@ -294,7 +292,7 @@ def test_netcdf3_is_compared_too(tmp_path):
     xr.Dataset({"t": (("x", "y"), np.arange(12.0).reshape(3, 4))}).to_netcdf(
         tmp_path / "a.nc", format="NETCDF3_CLASSIC", engine="netcdf4"
     )
-    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(tmp_path / "a.nc").virtual.to_vstack(tmp_path / "x.vstack")
     assert {x.status for x in verified(tmp_path, sample=10).chunks} == {"equal"}
 
 
@@ -305,7 +303,7 @@ def test_sources_of_no_known_format_are_not_compared(tmp_path, archive):
     data = (tmp_path / "odd.bin").read_bytes()
     (tmp_path / "odd.bin").write_bytes(bytes(8) + data[8:])
     renamed = vds.virtual.rename_locations({f"file://{archive[0]}": f"file://{tmp_path}/odd.bin"})
-    renamed.virtual.to_manifest_store(tmp_path / "y.vstack")
+    renamed.virtual.to_vstack(tmp_path / "y.vstack")
     os.utime(tmp_path / "odd.bin", ns=(archive[0].stat().st_atime_ns, archive[0].stat().st_mtime_ns))
     found = vs.Repository.open(tmp_path / "y.vstack").verify(sample=1.0)
     odd = {x.status for x in found.chunks if x.url.endswith("odd.bin")}
@@ -316,7 +314,7 @@ def test_sources_of_no_known_format_are_not_compared(tmp_path, archive):
 
 def test_values_that_were_written_into_the_store_are_not_compared(tmp_path, archive):
     """There is no file that holds them; the message does not ask for one."""
-    join(archive).virtual.to_manifest_store(tmp_path / "y.vstack")
+    join(archive).virtual.to_vstack(tmp_path / "y.vstack")
     found = vs.Repository.open(tmp_path / "y.vstack").write("t", {"time": 0}, 1.0).verify(sample=1.0)
     odd = [x for x in found.chunks if x.status != "equal"]
     assert {(x.status, x.variable) for x in odd} == {("not compared", "t")}

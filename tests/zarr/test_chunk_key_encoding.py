@@ -42,7 +42,7 @@ def test_zarr_finds_the_encoding_by_its_entry_point(url):
     )
     found = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, timeout=300, cwd=url)
     assert found.stdout == "(3, 3) -1.0 False\n", found.stderr
-    assert "virtualstack.errors.VirtualValuesError: this array of a manifest store is virtual" in found.stderr
+    assert "virtualstack.errors.VirtualValuesError: this array of a vstack is virtual" in found.stderr
 
 
 def test_groups_list_what_is_in_them(url):

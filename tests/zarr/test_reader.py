@@ -572,10 +572,10 @@ def test_what_is_no_store(tmp_path, dataset):
     dataset[["count"]].to_netcdf(tmp_path / "a.nc")
     vds = vs.open_virtual_dataset(tmp_path / "a.nc", loadable_variables=[])
     vds.virtual.to_kerchunk(tmp_path / "a.parq")
-    vds.virtual.to_manifest_store(tmp_path / "a.vstack")
+    vds.virtual.to_vstack(tmp_path / "a.vstack")
     with pytest.raises(MalformedFileError, match="kerchunk"):
         ours(tmp_path / "a.parq", reader="zarr")
-    with pytest.raises(MalformedFileError, match="manifest_store"):
+    with pytest.raises(MalformedFileError, match="vstack"):
         ours(tmp_path / "a.vstack", reader="zarr")
     with pytest.raises(MalformedFileError, match="neither"):
         ours(tmp_path / "a.nc", reader="zarr")
@@ -669,7 +669,7 @@ def test_one_cube_of_every_form(tmp_path):
     cube = xr.combine_nested([vs.open_virtual_dataset(path) for path in paths], concat_dim="time")
     expected = xr.combine_nested(parts, concat_dim="time")
     xr.testing.assert_equal(cube.virtual.open().load(), expected)
-    cube.virtual.to_manifest_store(tmp_path / "cube.vstack")
+    cube.virtual.to_vstack(tmp_path / "cube.vstack")
     lazy = xr.open_dataset(tmp_path / "cube.vstack", engine="virtualstack", chunks={})
     with dask.config.set(scheduler="threads"):
         xr.testing.assert_equal(lazy.load(), expected)

@@ -120,7 +120,7 @@ def test_virtual_arrays_have_their_metadata_and_no_chunk():
     assert names["mixed/zarr.json"] == names["uneven/zarr.json"] == names["cut/zarr.json"] == ["bytes"]
 
 
-def test_plain_virtual_arrays_have_the_metadata_of_a_manifest_store():
+def test_plain_virtual_arrays_have_the_metadata_of_a_vstack():
     """All but the encoding of keys, by which they are refused."""
     group = ManifestGroup(arrays={x: y for x, y in virtual_arrays().items() if x not in ("paged", "uneven")})
     shown, store = documents(group), ManifestStore(group)

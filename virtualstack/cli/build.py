@@ -135,7 +135,7 @@ def _build(options: argparse.Namespace) -> int:
     if options.output.rstrip("/").endswith(STORE):
         allowed["allow"] = sorted({f"{url.rpartition('/')[0]}/" for url in urls})
         mode = {"append_dim": options.append} if options.append else {"mode": "w" if options.overwrite else "w-"}
-        joined.virtual.to_manifest_store(options.output, **mode, **allowed)
+        joined.virtual.to_vstack(options.output, **mode, **allowed)
     elif options.output.rstrip("/").endswith(ICECHUNK):
         save_icechunk(joined.virtual.to_group(), options.output, rewrite=options.rewrite)
     else:
@@ -229,7 +229,7 @@ def _check_output(urls: Sequence[str], options: argparse.Namespace) -> None:
             raise CombineError("--verify compares all of the output with the files, not with --append; leave one out")
         if output.endswith(ICECHUNK):
             raise WriterError(
-                f"--append adds to manifest stores and kerchunk references, not to '{options.output}'. Use "
+                f"--append adds to vstacks and kerchunk references, not to '{options.output}'. Use "
                 "vds.virtual.to_icechunk(session.store, append_dim=...)",
                 feature="append_dim",
             )

@@ -18,7 +18,7 @@ from virtualstack.cli.output import say, show
 from virtualstack.conversion import convert
 from virtualstack.errors import ReaderError
 from virtualstack.formats.base import Reader
-from virtualstack.vstack.reader import ManifestStore
+from virtualstack.vstack.reader import VStack
 
 __all__ = ["add_commands"]
 
@@ -59,9 +59,9 @@ def add_commands(add: AddCommand, /) -> None:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    if options.at is not None and options.reader not in (None, ManifestStore.name):
-        raise ReaderError(f"--at is for manifest stores, not for --reader {options.reader}; leave one out")
-    reader: str | Reader | None = options.reader if options.at is None else ManifestStore(at=options.at)
+    if options.at is not None and options.reader not in (None, VStack.name):
+        raise ReaderError(f"--at is for vstacks, not for --reader {options.reader}; leave one out")
+    reader: str | Reader | None = options.reader if options.at is None else VStack(at=options.at)
     group = convert(
         options.source,
         options.target,

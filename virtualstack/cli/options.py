@@ -186,12 +186,12 @@ def output(text: str, /) -> str:
 
 
 def add_at(command: argparse.ArgumentParser, /) -> None:
-    """Add the option that chooses a snapshot of a manifest store."""
+    """Add the option that chooses a snapshot of a vstack."""
     command.add_argument(
         "--at",
         metavar="SNAPSHOT",
         type=snapshot,
-        help="number of a snapshot of a manifest store, or a time when it was the newest (default: the newest now)",
+        help="number of a snapshot of a vstack, or a time when it was the newest (default: the newest now)",
     )
 
 

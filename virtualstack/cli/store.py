@@ -1,4 +1,4 @@
-"""Commands on a manifest store: its history, its sources, and what old snapshots leave behind."""
+"""Commands on a vstack: its history, its sources, and what old snapshots leave behind."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def add_commands(add: AddCommand, /) -> None:
 
     def add_store(name: str, run: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
         command = add(name, run, help=help)
-        command.add_argument("store", metavar="STORE", help="manifest store; path or URL")
+        command.add_argument("store", metavar="STORE", help="vstack; path or URL")
         add_allow(command)
         return command
 
-    command = add_store("log", _log, "list the snapshots of a manifest store, newest first")
+    command = add_store("log", _log, "list the snapshots of a vstack, newest first")
     command.add_argument("-n", "--limit", metavar="N", type=_count, default=50, help="how many (default: 50)")
-    command = add_store("diff", _diff, "show what two snapshots of a manifest store differ in")
+    command = add_store("diff", _diff, "show what two snapshots of a vstack differ in")
     which = "number of a snapshot (-1: the newest), or a time when it was the newest"
     command.add_argument("before", metavar="BEFORE", type=snapshot, help=which)
     command.add_argument("after", metavar="AFTER", type=snapshot, nargs="?", default=-1, help="default: the newest")
-    command = add_store("verify", _verify, "tell which sources of a manifest store have changed or are missing")
+    command = add_store("verify", _verify, "tell which sources of a vstack have changed or are missing")
     add_at(command)
     command.add_argument(
         "--sample",
@@ -40,7 +40,7 @@ def add_commands(add: AddCommand, /) -> None:
         default=0,
         help="compare so many chunks, or such a part of them (1%%), with what the format's library reads",
     )
-    command = add_store("refresh", _refresh, "scan changed sources of a manifest store again")
+    command = add_store("refresh", _refresh, "scan changed sources of a vstack again")
     command.add_argument(
         "--missing",
         choices=["keep", "mask"],
@@ -51,11 +51,11 @@ def add_commands(add: AddCommand, /) -> None:
     command.add_argument("--executor", choices=["threads", "processes"], help="who reads the files")
     add_reader(command)
     _add_message(command)
-    command = add_store("relocate", _relocate, "say where sources of a manifest store lie now")
+    command = add_store("relocate", _relocate, "say where sources of a vstack lie now")
     command.add_argument("old", metavar="OLD", help="folder that they lay in; path or URL")
     command.add_argument("new", metavar="NEW", help="folder that they lie in now")
     _add_message(command)
-    command = add_store("expire", _expire, "delete old snapshots of a manifest store, and what none uses")
+    command = add_store("expire", _expire, "delete old snapshots of a vstack, and what none uses")
     command.add_argument("--keep", metavar="N", type=_count, help="how many of the newest stay")
     command.add_argument(
         "--older-than", metavar="AGE", type=_age, help="those that were the newest since stay: 30d, or a time"
@@ -68,7 +68,7 @@ def add_commands(add: AddCommand, /) -> None:
         help="longest time that readers and writers are at work; what is younger stays (default: 1d)",
     )
     command.add_argument("--dry-run", action="store_true", help="delete nothing, and say what would be")
-    command = add_store("compact", _compact, "write the references of a manifest store anew, in one place")
+    command = add_store("compact", _compact, "write the references of a vstack anew, in one place")
     command.add_argument("variables", metavar="VARIABLE", nargs="*", help="name or path (default: all)")
     _add_message(command)
 

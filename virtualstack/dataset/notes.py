@@ -56,6 +56,6 @@ def unlimited_of(dataset: xr.Dataset, /) -> frozenset[str]:
 
 
 def version_of(dataset: xr.Dataset, /) -> tuple[int, float] | None:
-    """Give the snapshot of a manifest store that was opened, where the dataset still knows and it was the newest."""
+    """Give the snapshot of a vstack that was opened, where the dataset still knows and it was the newest."""
     version: tuple[int, float] | None = dataset.encoding.get(_VERSION)
     return version

@@ -117,7 +117,7 @@ def _check(array: ManifestArray, values: NDArray[Any], read: NDArray[Any], toler
     raise WriterError(
         f"{int(np.count_nonzero(~same))} of {same.size} values have no place in variable '{array.name}' of dtype "
         f"'{array.dtype}' with {dict(array.cf)}{holds}: {values[at]!r} at {at} would read as {read[at]!r}; write what "
-        "it can hold, or put a variable of another dtype into its place with to_manifest_store(mode='w')",
+        "it can hold, or put a variable of another dtype into its place with to_vstack(mode='w')",
         variable=array.name,
         feature="values",
     )

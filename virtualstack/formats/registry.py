@@ -116,9 +116,9 @@ BUILT_IN = (
         extra="tiff",
     ),
     Format(
-        name="manifest_store",
-        title="manifest store",
-        target="virtualstack.vstack.reader:ManifestStore",
+        name="vstack",
+        title="vstack",
+        target="virtualstack.vstack.reader:VStack",
         children=((".vstack/zarr.json", b'"virtualstack"'),),
         suffixes=(".vstack",),
     ),

@@ -189,7 +189,7 @@ def _refused(array: ManifestArray, plan: RewritePlan, reason: str) -> WriterErro
     return WriterError(
         f"variable '{array.name}' cannot be written as references of Icechunk: {reason}. "
         f"{plan} would have to be encoded anew and stored in the repository: {plan.remedy()}. "
-        "Or write a manifest store, which takes it as it is, give its values by vds.virtual.open(), "
+        "Or write a vstack, which takes it as it is, give its values by vds.virtual.open(), "
         "leave the variable out, or join only files that are stored alike",
         variable=array.name,
         feature=reason,
@@ -306,7 +306,7 @@ def _attributes(raw: Mapping[str, Any], dtype: np.dtype[Any], path: str) -> dict
         if coded is None:
             raise WriterError(
                 f"variable '{path}' has _FillValue = {raw['_FillValue']!r}, which has no place in attributes of zarr "
-                f"beside values of dtype '{dtype}': open its files with unpack=True, or write a manifest store or "
+                f"beside values of dtype '{dtype}': open its files with unpack=True, or write a vstack or "
                 "kerchunk references, which keep it",
                 variable=path,
                 feature="_FillValue",

@@ -235,7 +235,7 @@ def _rehearse(documents: Mapping[str, bytes]) -> None:
         except icechunk.IcechunkError as error:
             raise WriterError(
                 f"Icechunk refuses the metadata of variable '{path}': {reason_of(error)}; leave it out, "
-                "or write a manifest store",
+                "or write a vstack",
                 variable=path,
                 feature="metadata",
             ) from error

@@ -228,7 +228,7 @@ def _refused(array: ManifestArray, plan: RewritePlan) -> WriterError:
     reason = plain if isinstance(plain, str) else _obstacle(array, plain) or "it has no form there"
     return WriterError(
         f"variable '{array.name}' cannot be written as kerchunk references: {reason}. {plan} would have to be encoded "
-        f"anew and put into the references: {plan.remedy()}. Or write a manifest store, which takes it as it is, give "
+        f"anew and put into the references: {plan.remedy()}. Or write a vstack, which takes it as it is, give "
         "its values by vds.virtual.open(), leave the variable out, or join only files that are stored alike",
         variable=array.name,
         feature=reason,

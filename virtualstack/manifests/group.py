@@ -66,7 +66,7 @@ class ManifestGroup:
     url
         The source, or ``None`` where there are several.
     version
-        Of a manifest store: number and time (s since 1970) of the snapshot, where it was the newest.
+        Of a vstack: number and time (s since 1970) of the snapshot, where it was the newest.
     """
 
     arrays: Mapping[str, ManifestArray] = field(default_factory=dict)

@@ -259,7 +259,7 @@ class ArrayForm:
         """Say each difference in one line, with the number of chunks concerned."""
         if self.obstacle is None:
             return ["plain: any zarr, kerchunk or Icechunk target takes it as it is"]
-        said = [f"not plain: {self.obstacle}; a manifest store takes it as it is"]
+        said = [f"not plain: {self.obstacle}; a vstack takes it as it is"]
         for axis, (length, n) in self.odd_lengths.items():
             said.append(f"rectilinear: {n:,} of {self.n_chunks:,} chunks are not {length} long along axis {axis}")
         if self.encodings:

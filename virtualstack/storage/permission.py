@@ -109,7 +109,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
     def of_document(cls, url: str, allow: Allow = None, /) -> Self | None:
         """Return the permission of a file that refers to others; ``None`` where it is local or in memory.
 
-        This rule is for every format but manifest stores: kerchunk references, Icechunk, DMR++ and HDF5 alike. A local
+        This rule is for every format but vstacks: kerchunk references, Icechunk, DMR++ and HDF5 alike. A local
         file may refer to anything. One that came over a network may refer to all that is on the same web server or in
         the same bucket, and otherwise to what a store may refer to. Empty segments are common in such references.
 

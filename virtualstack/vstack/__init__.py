@@ -1,4 +1,4 @@
-"""The history of a manifest store."""
+"""The history of a vstack."""
 
 from virtualstack.combine.precedence import Candidate
 from virtualstack.vstack.overwrite import overwrite

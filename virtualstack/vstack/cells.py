@@ -18,7 +18,7 @@ from virtualstack.vstack.shown import Shown
 
 __all__ = ["WRITE_AGAIN", "Cells", "cells_of_sources"]
 
-WRITE_AGAIN = "write the store again, from all of its files, with vds.virtual.to_manifest_store(..., mode='w')"
+WRITE_AGAIN = "write the store again, from all of its files, with vds.virtual.to_vstack(..., mode='w')"
 """What helps where elements of a source have no place in a store."""
 
 _MOST = 1 << 27  # cells: a few bytes may say that they are many

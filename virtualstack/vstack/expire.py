@@ -114,9 +114,7 @@ def expire(
         raise ValueError(f"grace={grace}: give how long readers and writers take, timedelta(days=1) for one")
     numbers = listed_numbers(objects)
     if not numbers:
-        raise SourceNotFoundError(
-            f"'{objects.url.rstrip('/')}' is no manifest store: it has no snapshot. Check the URL"
-        )
+        raise SourceNotFoundError(f"'{objects.url.rstrip('/')}' is no vstack: it has no snapshot. Check the URL")
     clock = time.time() if dry_run else _clock(objects)
     now = min(time.time(), clock + _SLACK)
     wanted = _first_wanted(objects, numbers, keep, older_than, now)

@@ -1,4 +1,4 @@
-"""Manifest stores become groups."""
+"""vstacks become groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from virtualstack.vstack.format.sources import Prefixes
 __all__ = [
     "MAX_LABELS",
     "At",
-    "ManifestStore",
+    "VStack",
     "check_labels",
     "number_of",
     "open_snapshot",
@@ -42,8 +42,8 @@ type At = int | Moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestStore:
-    """Reads a manifest store: its newest snapshot, or another one.
+class VStack:
+    """Reads a vstack: its newest snapshot, or another one.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class ManifestStore:
         see :mod:`~virtualstack.storage.permission`.
     """
 
-    name: ClassVar[str] = "manifest_store"
+    name: ClassVar[str] = "vstack"
 
     at: At | None = None
     allow: Allow = ()
@@ -181,8 +181,7 @@ def read_numbered(objects: ObjectStore, number: int, /) -> Snapshot:
 
 def _no_store(url: str) -> SourceNotFoundError:
     return SourceNotFoundError(
-        f"'{url}' is no manifest store: it has no snapshot. Check the URL, or write one with "
-        "vds.virtual.to_manifest_store(...)",
+        f"'{url}' is no vstack: it has no snapshot. Check the URL, or write one with vds.virtual.to_vstack(...)",
         url=url,
     )
 

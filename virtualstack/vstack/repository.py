@@ -1,4 +1,4 @@
-"""A manifest store and its history."""
+"""A vstack and its history."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _JOIN_REMEDY = (
 
 @dataclass(frozen=True, repr=False)
 class Repository:
-    """A manifest store at one of its snapshots; made by :meth:`open`.
+    """A vstack at one of its snapshots; made by :meth:`open`.
 
     Parameters
     ----------

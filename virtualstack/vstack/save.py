@@ -162,7 +162,7 @@ def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) 
         found = objects.first("")
         if found is not None and not found.startswith(f"{FOLDER}/"):
             raise WriterError(
-                f"'{objects.url}' holds other files, such as '{found}', and a manifest store is a folder of its own: "
+                f"'{objects.url}' holds other files, such as '{found}', and a vstack is a folder of its own: "
                 "write it to another place, such as a folder in that one",
                 feature="existing target",
             )
@@ -170,7 +170,7 @@ def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) 
     url = objects.url.rstrip("/")
     if mode == "w-":
         raise WriterError(
-            f"'{url}' is a manifest store already, of {number + 1} snapshots: give append_dim= to append to it, or "
+            f"'{url}' is a vstack already, of {number + 1} snapshots: give append_dim= to append to it, or "
             "mode='w' to put this into its place in a new snapshot",
             feature="existing target",
         )

@@ -1,4 +1,4 @@
-"""The chunk key encoding of virtual arrays in a manifest store, for zarr: there are no keys, and it says so.
+"""The chunk key encoding of virtual arrays in a vstack, for zarr: there are no keys, and it says so.
 
 zarr loads all installed chunk key encodings when it opens its first array, so nothing but zarr is imported here.
 """
@@ -40,6 +40,6 @@ def _refuse(why: str) -> NoReturn:
     from virtualstack.errors import VirtualValuesError  # now, since it imports the package
 
     raise VirtualValuesError(
-        f'this array of a manifest store is virtual: {why}. Open the store, as in "x.vstack", with '
+        f'this array of a vstack is virtual: {why}. Open the store, as in "x.vstack", with '
         'xr.open_dataset("x.vstack", engine="virtualstack")'
     )

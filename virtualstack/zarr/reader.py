@@ -89,7 +89,7 @@ class Zarr:
             metadata = self._metadata(store, url)
         if not metadata:
             raise MalformedFileError(f"'{url}' is a zip archive without a zarr store in it: unpack it first", url=url)
-        _refuse_manifest_store(metadata, url)
+        _refuse_vstack(metadata, url)
         lasting = Storage(storage.given, storage.remembered)  # without what is kept for this one reading
 
         def read(path: str, described: ArrayMetadata) -> tuple[Manifest, int]:
@@ -204,8 +204,8 @@ def _document(store: _Store, key: str, url: str) -> dict[str, Any] | None:
     return value
 
 
-def _refuse_manifest_store(metadata: Mapping[str, Any], url: str) -> None:
+def _refuse_vstack(metadata: Mapping[str, Any], url: str) -> None:
     for document in metadata.values():
         keys = document.get("chunk_key_encoding") if isinstance(document, Mapping) else None
         if isinstance(keys, Mapping) and keys.get("name") == _MANIFEST_KEYS:
-            raise MalformedFileError(f"'{url}' is a manifest store of virtualstack: reader='manifest_store'", url=url)
+            raise MalformedFileError(f"'{url}' is a vstack of virtualstack: reader='vstack'", url=url)

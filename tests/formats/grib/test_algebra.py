@@ -43,8 +43,8 @@ def through_kerchunk_parquet(vds, path):
     return xr.open_dataset(path / "x.parq", engine="virtualstack")
 
 
-def through_a_manifest_store(vds, path):
-    vds.virtual.to_manifest_store(path / "x.vstack")
+def through_a_vstack(vds, path):
+    vds.virtual.to_vstack(path / "x.vstack")
     return xr.open_dataset(path / "x.vstack", engine="virtualstack")
 
 
@@ -52,8 +52,8 @@ def through_zarr(vds, path):
     return xr.open_zarr(vs.ManifestStore(vds.virtual.to_group()), consolidated=False)
 
 
-def through_a_manifest_store_and_kerchunk(vds, path):
-    vds.virtual.to_manifest_store(path / "x.vstack")
+def through_a_vstack_and_kerchunk(vds, path):
+    vds.virtual.to_vstack(path / "x.vstack")
     vs.convert(path / "x.vstack", path / "x.json", missing="fill")
     return xr.open_dataset(path / "x.json", engine="virtualstack")
 
@@ -65,9 +65,9 @@ def through_pickles(vds, path):
 WAYS = [
     through_kerchunk_json,
     through_kerchunk_parquet,
-    through_a_manifest_store,
+    through_a_vstack,
     through_zarr,
-    through_a_manifest_store_and_kerchunk,
+    through_a_vstack_and_kerchunk,
     through_pickles,
 ]
 
@@ -83,7 +83,7 @@ def test_a_tree_goes_through_the_writers(tmp_path):
     surface = [message({"shortName": "t", "typeOfLevel": "surface"}, seed=3)]
     path = write(tmp_path / "a.grib", [*fields(GRIB2), *surface])
     tree = vs.open_virtual_datatree(path)
-    tree.virtual.to_manifest_store(tmp_path / "x.vstack")
+    tree.virtual.to_vstack(tmp_path / "x.vstack")
     tree.virtual.to_kerchunk(tmp_path / "x.json")
     for target in (tmp_path / "x.vstack", tmp_path / "x.json"):
         back = xr.open_datatree(target, engine="virtualstack")
@@ -126,7 +126,7 @@ def test_runs_and_other_formats_join(tmp_path):
     parts = [vs.open_virtual_dataset(path).expand_dims("time") for path in paths[:2]]
     parts.append(vs.open_virtual_dataset(tmp_path / "c.nc"))
     joined = xr.concat(parts, "time", coords="minimal", compat="override", combine_attrs="drop_conflicts")
-    joined.virtual.to_manifest_store(tmp_path / "x.vstack")
+    joined.virtual.to_vstack(tmp_path / "x.vstack")
     back = xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack").load()
     whole = xr.concat(expected, "time", coords="minimal", compat="override")
     for name in ("t", "u"):
@@ -134,11 +134,11 @@ def test_runs_and_other_formats_join(tmp_path):
     np.testing.assert_array_equal(back["time"].values, whole["time"].values)
 
 
-def test_a_manifest_store_takes_the_next_run(tmp_path):
+def test_a_vstack_takes_the_next_run(tmp_path):
     paths = [write(tmp_path / f"{day}.grib", fields(GRIB2, date=20200100 + day, seed=day)) for day in (1, 2)]
     first, second = (vs.open_virtual_dataset(path, reader=vs.readers.GRIB(squeeze=False)) for path in paths)
-    first.virtual.to_manifest_store(tmp_path / "x.vstack")
-    second.virtual.to_manifest_store(tmp_path / "x.vstack", append_dim="time")
+    first.virtual.to_vstack(tmp_path / "x.vstack")
+    second.virtual.to_vstack(tmp_path / "x.vstack", append_dim="time")
     back = xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack").load()
     for n, path in enumerate(paths):
         np.testing.assert_array_equal(back.t.isel(time=n).values, cfgrib(path).t.values)

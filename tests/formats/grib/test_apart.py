@@ -165,7 +165,7 @@ def test_extra_dimensions_are_written_and_updated(tmp_path):
     whole = vs.open_virtual_mfdataset(paths, reader=reader)
     expected = whole.virtual.open().load()
     assert expected.t.shape == (2, 3, 4, 6)
-    vs.open_virtual_mfdataset(paths[:2], reader=reader).virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_mfdataset(paths[:2], reader=reader).virtual.to_vstack(tmp_path / "x.vstack")
     vs.Repository.open(tmp_path / "x.vstack").update(vs.open_virtual_dataset(paths[2], reader=reader), dim="time")
     with xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack") as found:
         np.testing.assert_array_equal(found.t.values, expected.t.values)
@@ -180,7 +180,7 @@ def test_update_of_a_dataset_names_the_keys(tmp_path):
     first = write(tmp_path / "1.grib2", [message(LOCAL | {"expver": "0001", "dataDate": 20200101})])
     keys = [LOCAL | {"expver": n, "dataDate": 20200102} for n in ("0001", "0005")]
     second = write(tmp_path / "2.grib2", [message(x) for x in keys])
-    vs.open_virtual_dataset(first).virtual.to_manifest_store(tmp_path / "x.vstack")
+    vs.open_virtual_dataset(first).virtual.to_vstack(tmp_path / "x.vstack")
     with pytest.raises((UnsupportedFeatureError, CombineError), match="differ in 'expver'"):
         vs.Repository.open(tmp_path / "x.vstack").update(second, dim="time")
 

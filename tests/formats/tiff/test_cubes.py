@@ -42,7 +42,7 @@ def test_scenes_are_stacked_along_time(pattern, tmp_path):
     np.testing.assert_array_equal(values_of(cube)[:, 0], arrays)
     assert [str(x)[:10] for x in cube["time"].values] == [f"2020-01-0{n}" for n in range(1, 5)]
     assert cube.virtual.open()["band_data"].rio.crs == rasterio.crs.CRS.from_epsg(32633)
-    cube.virtual.to_manifest_store(tmp_path / "x.vstack")
+    cube.virtual.to_vstack(tmp_path / "x.vstack")
     with xr.open_dataset(
         tmp_path / "x.vstack", engine="virtualstack", allow="file:///", mask_and_scale=False
     ) as stored:

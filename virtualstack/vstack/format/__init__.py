@@ -1,1 +1,1 @@
-"""The objects of a vstack as bytes, by the rules of ``docs/reference/manifest-store.md``; no I/O."""
+"""The objects of a vstack as bytes, by the rules of ``docs/reference/vstack.md``; no I/O."""

@@ -38,13 +38,13 @@ def dump(document: Any, /) -> bytes:
         ) from error
     if len(data) > MAX_DOCUMENT or sum(map(data.count, _BRACKETS)) > MAX_VALUES:
         raise WriterError(
-            f"metadata of {len(data)} bytes; a manifest store takes {MAX_DOCUMENT}, and {MAX_VALUES} values: write "
+            f"metadata of {len(data)} bytes; a vstack takes {MAX_DOCUMENT}, and {MAX_VALUES} values: write "
             "variables to several stores"
         )
     compressor = zlib.compressobj(1 if len(data) > 1 << 20 else 6, wbits=31)
     compressed = compressor.compress(data) + compressor.flush()
     if len(compressed) > MAX_DOCUMENT:
-        raise WriterError(f"metadata of {len(compressed)} bytes, compressed; a manifest store takes {MAX_DOCUMENT}")
+        raise WriterError(f"metadata of {len(compressed)} bytes, compressed; a vstack takes {MAX_DOCUMENT}")
     return compressed
 
 
@@ -90,5 +90,5 @@ def load(data: bytes, /, *, url: str) -> dict[str, Any]:
             f"'{url}' is damaged: {error}; restore it, or open another snapshot", url=url
         ) from error
     if not isinstance(document, dict):
-        raise MalformedFileError(f"'{url}' is no object of a manifest store: restore it", url=url)
+        raise MalformedFileError(f"'{url}' is no object of a vstack: restore it", url=url)
     return document

@@ -167,7 +167,7 @@ def read_entry(objects: Objects, number: int, /) -> LogEntry | None:
                 told.append(f"... and {len(changes) - len(told)} more")
             said = None if message is None else message[:_MOST_TEXT]
             return LogEntry(number=number, time=float(time), message=said, changes=tuple(told))
-    raise MalformedFileError(f"'{url}' is no snapshot of a manifest store: restore it, or expire it", url=url)
+    raise MalformedFileError(f"'{url}' is no snapshot of a vstack: restore it, or expire it", url=url)
 
 
 def number_at(objects: Objects, last: int, moment: float, /) -> int:

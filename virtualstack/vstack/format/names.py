@@ -1,4 +1,4 @@
-"""Keys of the objects of a manifest store."""
+"""Keys of the objects of a vstack."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def made_at(name: str, /) -> float:
 
 def _checked(name: str) -> str:
     if len(name) != 24 or not set(name) <= set("0123456789abcdef"):
-        raise ManifestError(f"{name[:100]!r} is no name of an object of a manifest store")
+        raise ManifestError(f"{name[:100]!r} is no name of an object of a vstack")
     return name
 
 

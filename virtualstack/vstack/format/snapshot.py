@@ -168,7 +168,7 @@ class Snapshot:
             if isinstance(error, MalformedFileError):
                 raise
             raise MalformedFileError(
-                f"'{url}' is no snapshot of a manifest store: {error!r}; restore it, or open another one", url=url
+                f"'{url}' is no snapshot of a vstack: {error!r}; restore it, or open another one", url=url
             ) from error
 
 
@@ -225,9 +225,7 @@ def uses_of(document: Mapping[str, Any], /, *, url: str) -> Uses:
             bundle=None if bundle is None else to_text(bundle["name"]),
         )
     except (ManifestError, KeyError, TypeError, AttributeError) as error:
-        raise MalformedFileError(
-            f"'{url}' is no snapshot of a manifest store: {error!r}; restore it", url=url
-        ) from error
+        raise MalformedFileError(f"'{url}' is no snapshot of a vstack: {error!r}; restore it", url=url) from error
 
 
 def _stored(path: str, write: Any, what: Any, heap: Heap) -> dict[str, Any]:
@@ -235,7 +233,7 @@ def _stored(path: str, write: Any, what: Any, heap: Heap) -> dict[str, Any]:
         document: dict[str, Any] = write(what, heap)
     except UnstorableError as error:
         raise WriterError(
-            f"'{path or '/'}' has an attribute or dtype that a manifest store has no form for: {error}; remove it, or "
+            f"'{path or '/'}' has an attribute or dtype that a vstack has no form for: {error}; remove it, or "
             "make it text or numbers",
             variable=path,
             feature=str(error),
@@ -285,15 +283,14 @@ def check_names(group: ManifestGroup, /) -> None:
     for path, node in group.walk():
         if path.count("/") >= MAX_DEPTH and (node.arrays or node.groups):
             raise WriterError(
-                f"groups lie in each other {MAX_DEPTH} deep at '{path[:100]}...': a manifest store takes no more; "
+                f"groups lie in each other {MAX_DEPTH} deep at '{path[:100]}...': a vstack takes no more; "
                 "write that group to a store of its own",
                 variable=path,
             )
         for name in (*node.arrays, *node.groups):
             if name in ("", ".", "..") or "/" in name:
                 raise WriterError(
-                    f"{name!r} in '{path or '/'}' cannot be the name of a variable or group in a manifest store: "
-                    "rename it",
+                    f"{name!r} in '{path or '/'}' cannot be the name of a variable or group in a vstack: rename it",
                     variable=name,
                 )
 

@@ -77,7 +77,7 @@ def _nothing_to_do(objects: ObjectStore, base: Snapshot) -> ConflictError:
     return ConflictError(
         f"this is '{objects.url.rstrip('/')}' as it was at snapshot {base.number}, which is not the newest any more, "
         "and nothing of it was changed: to put it back, open it by its number, with "
-        f"reader=vs.readers.ManifestStore(at={base.number}), and write that"
+        f"reader=vs.readers.VStack(at={base.number}), and write that"
     )
 
 

@@ -1,4 +1,4 @@
-"""MISSING chunks, for which only manifest stores have a place."""
+"""MISSING chunks, for which only vstacks have a place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refuse_missing(n_missing: int, /, *, variable: str, target: str) -> None:
     if n_missing:
         raise WriterError(
             f"variable '{variable}' has {n_missing:,} MISSING chunks, which {target} cannot tell from those never "
-            "written: restore their sources, leave the variable out, write a manifest store, or say missing='fill' to "
+            "written: restore their sources, leave the variable out, write a vstack, or say missing='fill' to "
             "let them read as the fill value",
             variable=variable,
             feature="MISSING chunks",

@@ -1,4 +1,4 @@
-"""The manifest store beside kerchunk and Icechunk; run with VIRTUALSTACK_BENCHMARK=full for their real sizes."""
+"""The vstack beside kerchunk and Icechunk; run with VIRTUALSTACK_BENCHMARK=full for their real sizes."""
 
 import importlib.util
 import itertools
@@ -30,7 +30,7 @@ from virtualstack.manifests import (
 )
 from virtualstack.storage import Storage
 from virtualstack.vstack import save
-from virtualstack.vstack.reader import ManifestStore
+from virtualstack.vstack.reader import VStack
 
 sys.path.insert(0, str(Path(__file__).parent))
 from icechunk_rival import HAS_ICECHUNK, open_icechunk, write_icechunk
@@ -80,7 +80,7 @@ def nbytes_of(path: Path) -> int:
 
 
 def read(path: Path) -> ManifestGroup:
-    return ManifestStore().read(path.as_uri(), Storage.of(), ReadOptions())
+    return VStack().read(path.as_uri(), Storage.of(), ReadOptions())
 
 
 def test_writing_and_reading_references(tmp_path):
@@ -99,7 +99,7 @@ def test_writing_and_reading_references(tmp_path):
 
         return write
 
-    rivals = {"manifest store": to("manifest store", "vstack")}
+    rivals = {"vstack": to("vstack", "vstack")}
     rivals |= {"our parquet": to("our parquet", "parq"), "our JSON": to("our JSON", "json")}
     if HAS_ICECHUNK:
         rivals["icechunk"] = lambda: last.__setitem__("icechunk", to_icechunk(group, tmp_path / f"{next(SERIAL)}.ice"))
@@ -117,21 +117,21 @@ def test_writing_and_reading_references(tmp_path):
     interleaved(f"write {n} references", rivals, repeats=3)
     for name, path in last.items():
         print(f"  {name:<14} {nbytes_of(path) / n:.2f} bytes a reference")
-    stores = iter([archive_copy(last["manifest store"], tmp_path) for _ in range(5)])
+    stores = iter([archive_copy(last["vstack"], tmp_path) for _ in range(5)])
     tables = iter([archive_copy(last["our parquet"], tmp_path) for _ in range(5)])
     best = interleaved(
         "load all",
         {
-            "manifest store": lambda: read(next(stores))["v"].in_memory(),
+            "vstack": lambda: read(next(stores))["v"].in_memory(),
             "our parquet": lambda: Kerchunk().read(next(tables).as_uri(), Storage.of(), ReadOptions())["v"].whole(),
         },
         repeats=5,
     )
-    assert (best["manifest store"].result.entries["offset"] == group["v"].manifest.entries["offset"]).all()
-    copies = iter([archive_copy(last["manifest store"], tmp_path) for _ in range(LOOKUPS)])
-    found = interleaved("one reference, cold", {"manifest store": lambda: one(read(next(copies)))}, repeats=LOOKUPS)
+    assert (best["vstack"].result.entries["offset"] == group["v"].manifest.entries["offset"]).all()
+    copies = iter([archive_copy(last["vstack"], tmp_path) for _ in range(LOOKUPS)])
+    found = interleaved("one reference, cold", {"vstack": lambda: one(read(next(copies)))}, repeats=LOOKUPS)
     wanted = group["v"].manifest.entries[FILES // 2, CHUNKS // 3]
-    assert found["manifest store"].result.tolist() == wanted["offset"].tolist()
+    assert found["vstack"].result.tolist() == wanted["offset"].tolist()
 
 
 def one(group: ManifestGroup) -> np.ndarray:
@@ -187,7 +187,7 @@ def test_first_time_step(tmp_path):
         with xr.open_dataset(str(tmp_path / "refs.parq"), engine=engine) as dataset:
             return dataset.v.isel(t=0).load()
 
-    rivals = {"manifest store": store, "our parquet": lambda: parquet("virtualstack")}
+    rivals = {"vstack": store, "our parquet": lambda: parquet("virtualstack")}
     if HAS_KERCHUNK:
         rivals["kerchunk"] = lambda: parquet("kerchunk")
     if HAS_ICECHUNK:
@@ -247,14 +247,14 @@ def test_regular_references(tmp_path):
     group = ManifestGroup(arrays={"v": sequence(REGULAR)})
     interleaved(
         f"write {REGULAR} regular references",
-        {"manifest store": lambda: save(group, tmp_path / "x.vstack", mode="w")},
+        {"vstack": lambda: save(group, tmp_path / "x.vstack", mode="w")},
         repeats=1,
     )
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     size = nbytes_of(tmp_path / "x.vstack")
     print(f"  {size / 1e6:.1f} MB, {size / REGULAR:.4f} bytes a reference; memory grew by {grown / 1024:.0f} MiB")
-    best = interleaved("open them", {"manifest store": lambda: read(tmp_path / "x.vstack")}, repeats=5)
-    found = best["manifest store"].result["v"].manifest.read((slice(7, 8), slice(3, 5)))
+    best = interleaved("open them", {"vstack": lambda: read(tmp_path / "x.vstack")}, repeats=5)
+    found = best["vstack"].result["v"].manifest.read((slice(7, 8), slice(3, 5)))
     assert found.entries["offset"].tolist() == [[4096 + 7003 * 4000, 4096 + 7004 * 4000]]
 
 
@@ -271,7 +271,7 @@ def test_batches(tmp_path):
     batches = iter(range(1, BATCHES))
     interleaved(
         f"write {BATCHES * BATCH} references in batches of {BATCH}",
-        {"manifest store": lambda: [append(i) for i in batches]},
+        {"vstack": lambda: [append(i) for i in batches]},
         repeats=1,
     )
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

@@ -1,4 +1,4 @@
-"""What is written to a manifest store is what is read from it, whatever the data model can hold."""
+"""What is written to a vstack is what is read from it, whatever the data model can hold."""
 
 import itertools
 from dataclasses import replace
@@ -16,7 +16,7 @@ from virtualstack.manifests.inline import inline_array
 from virtualstack.storage import Storage
 from virtualstack.testing.strategies import basic_keys, known_arrays, model_read
 from virtualstack.vstack import save
-from virtualstack.vstack.reader import ManifestStore
+from virtualstack.vstack.reader import VStack
 
 MANY = settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 SERIAL = itertools.count()
@@ -55,7 +55,7 @@ def named(array: ManifestArray) -> ManifestArray:
 
 
 def read(url, **options) -> ManifestGroup:
-    return ManifestStore(**options).read(url, Storage.of(None), ReadOptions())
+    return VStack(**options).read(url, Storage.of(None), ReadOptions())
 
 
 @MANY
