@@ -15,7 +15,7 @@ import xarray as xr
 import virtualstack as vs
 from tests.amount import ALL
 from virtualstack.errors import ReaderError, WriterError
-from virtualstack.manifests import EMPTY, INLINE, MISSING
+from virtualstack.manifests import ABSENT, EMPTY, INLINE
 from virtualstack.readers import ReadOptions, find_reader
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
@@ -46,12 +46,12 @@ def references(array):
     found = []
     for entry, start in zip(manifest.entries.reshape(-1).tolist(), starts.reshape(-1).tolist(), strict=True):
         location, encoding, offset, length = entry
-        if location in (EMPTY, MISSING):
+        if location in (EMPTY, ABSENT):
             found.append((location, str(manifest.fills[encoding if location == EMPTY else 0])))
             continue
         codecs = str(manifest.encodings[encoding])
         data = manifest.inline[offset : offset + length] if location == INLINE else None
-        place = None if data is not None else (manifest.locations[location - len((EMPTY, MISSING, INLINE))].url, offset)
+        place = None if data is not None else (manifest.locations[location - len((EMPTY, ABSENT, INLINE))].url, offset)
         found.append((place, data, length, codecs, start))
     return found
 
@@ -178,26 +178,26 @@ def test_odd_attributes_come_back(first, second, tmp_path):
 
 @pytest.mark.parametrize("target", FORMS)
 def test_missing_chunks_come_back_or_are_refused(tmp_path, target):
-    """Only a vstack tells MISSING from EMPTY: the others refuse by name, or take the fill value if told to."""
+    """Only a vstack tells ABSENT from EMPTY: the others refuse by name, or take the fill value if told to."""
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
         file.createDimension("x", 6)
         file.createVariable("t", "f4", ("x",), chunksizes=(2,), fill_value=-1.0)[:] = np.arange(6)
     group = read(tmp_path / "a.nc")
     entries = group.arrays["t"].in_memory().entries.copy()
-    entries[1] = (MISSING, 0, 0, 0)
+    entries[1] = (ABSENT, 0, 0, 0)
     array = replace(group.arrays["t"], manifest=replace(group.arrays["t"].in_memory(), entries=entries))
     source, path = tmp_path / "source.vstack", tmp_path / f"target.{target}"
     save(replace(group, arrays={"t": array}), source)
-    assert references(read(source).arrays["t"])[1][0] == MISSING
+    assert references(read(source).arrays["t"])[1][0] == ABSENT
     if target == "vstack":
         vs.convert(source, path)
         assert_same(read(path), read(source))
         return
-    with pytest.raises(WriterError, match="variable 't' has 1 MISSING chunks") as caught:
+    with pytest.raises(WriterError, match="variable 't' has 1 ABSENT chunks") as caught:
         vs.convert(source, path)
-    assert (caught.value.variable, caught.value.feature) == ("t", "MISSING chunks")
+    assert (caught.value.variable, caught.value.feature) == ("t", "ABSENT chunks")
     assert not path.exists()
-    vs.convert(source, path, missing="fill")
+    vs.convert(source, path, absent="fill")
     found = vs.open_virtual_dataset(path).virtual.open().load()
     np.testing.assert_array_equal(found["t"], [0, 1, np.nan, np.nan, 4, 5])
 

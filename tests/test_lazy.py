@@ -131,11 +131,11 @@ def test_attributes_that_change_values_come_from_the_array():
 
 
 def test_missing_chunks_raise_where_asked():
-    """A MISSING chunk is its fill, or an error."""
+    """A ABSENT chunk is its fill, or an error."""
     array, values = known(np.arange(4.0), (2,), holes=np.array([0, 2], np.uint8), fill=-1)
     np.testing.assert_array_equal(variable_of(array).values, values)
-    with pytest.raises(StorageError, match="MISSING"):
-        variable_of(array, missing="raise").values  # noqa: B018
+    with pytest.raises(StorageError, match="ABSENT"):
+        variable_of(array, absent="raise").values  # noqa: B018
 
 
 def test_a_sparse_table_of_locations_has_no_source():

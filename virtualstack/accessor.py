@@ -39,7 +39,7 @@ class _Writers:
         fill_budget: int = 1 << 24,
         inline_limit: int = 1 << 20,
         rewrite: str | float | None = None,
-        missing: Literal["raise", "fill"] = "fill",
+        absent: Literal["raise", "fill"] = "fill",
         append_dim: str | None = None,
         ordered: bool = True,
         join: Literal["exact", "left", "outer"] = "exact",
@@ -68,7 +68,7 @@ class _Writers:
             where kerchunk takes only a part of its chunks as they lie: ``"1%"`` or ``0.01`` of its stored bytes, or
             bytes as a number or such as ``"64 MiB"``. Counted before anything is read, and nothing is written where
             it does not suffice. By default chunks are referenced as they lie, or the variable is refused.
-        missing
+        absent
             Whether chunks that should be there and are not are refused, or left out as those that were never written.
         append_dim
             Dimension along which this is put behind what the target refers to. Everything is checked before anything
@@ -98,7 +98,7 @@ class _Writers:
             "fill_budget": fill_budget,
             "inline_limit": inline_limit,
             "rewrite": rewrite,
-            "missing": missing,
+            "absent": absent,
         }
         if append_dim is not None:
             from virtualstack.kerchunk.append import append_references
@@ -131,7 +131,7 @@ class _Writers:
         storage: StorageLike = None,
         inline_limit: int = 1 << 20,
         rewrite: str | float | None = None,
-        missing: Literal["raise", "fill"] = "raise",
+        absent: Literal["raise", "fill"] = "raise",
         ordered: bool = True,
         join: Literal["exact", "left", "outer"] = "exact",
         combine_options: Mapping[str, Any] | None = None,
@@ -163,8 +163,8 @@ class _Writers:
             See :func:`virtualstack.open_virtual_dataset`.
         inline_limit, rewrite
             As in :meth:`to_kerchunk`; what is encoded anew is stored in the repository.
-        missing
-            MISSING chunks cannot be told from those that were never written there: they are an error (``"raise"``), or
+        absent
+            ABSENT chunks cannot be told from those that were never written there: they are an error (``"raise"``), or
             read as the fill value (``"fill"``).
 
         ordered, join, combine_options
@@ -188,7 +188,7 @@ class _Writers:
             "storage": storage,
             "inline_limit": inline_limit,
             "rewrite": rewrite,
-            "missing": missing,
+            "absent": absent,
         }
         if append_dim is None and (join != "exact" or not ordered):
             raise ValueError(f"join={join!r} and ordered={ordered} say how append_dim= adds, which is not given")
@@ -266,7 +266,7 @@ class _Writers:
             What is done, where this is appended, with other labels along other dimensions: none are allowed
             (``"exact"``), or the store's hold (``"left"``): others are left out, and those that are not there are
             missing. ``"outer"`` allows for missing ones alone, and for variables that only the store has or only this,
-            which are MISSING in the other.
+            which are ABSENT in the other.
         combine_options
             ``compat``, ``combine_attrs`` and ``fill_value`` as in :func:`virtualstack.open_virtual_mfdataset`; with
             ``{"compat": "override"}`` values that must be the same are not compared.
@@ -334,7 +334,7 @@ class VirtualAccessor(_Writers):
         *,
         chunks: Any = None,
         storage: StorageLike = None,
-        missing: Literal["fill", "raise"] = "fill",
+        absent: Literal["fill", "raise"] = "fill",
         **decoding: Any,
     ) -> xr.Dataset:
         """Give an ordinary lazy dataset with values, decoded as ``xr.open_dataset`` decodes the source.
@@ -347,8 +347,8 @@ class VirtualAccessor(_Writers):
             As in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks.
         storage
             See :func:`virtualstack.open_virtual_dataset`; what an open was given is remembered.
-        missing
-            Whether MISSING chunks read as the fill value, or ``"raise"``.
+        absent
+            Whether ABSENT chunks read as the fill value, or ``"raise"``.
         **decoding
             ``mask_and_scale``, ``decode_times`` and the like, as in :func:`xarray.open_dataset`. Variables that were
             opened with ``unpack=True`` are decoded whatever they say, and characters are text, or are not, since then:
@@ -365,7 +365,7 @@ class VirtualAccessor(_Writers):
             join_characters=False,
             chunks=chunks,
             storage=storage,
-            missing=missing,
+            absent=absent,
             **decoding,
         )
 

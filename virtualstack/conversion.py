@@ -17,7 +17,7 @@ from virtualstack.scanning import scan
 from virtualstack.storage import Allow, Storage, StorageLike, urls_of
 from virtualstack.storage.listing import found_url
 from virtualstack.vstack import save
-from virtualstack.zarr.rewrite.missing import Missing
+from virtualstack.zarr.rewrite.absent import OnAbsent
 
 __all__ = ["ICECHUNK", "STORE", "SUFFIXES", "convert"]
 
@@ -44,7 +44,7 @@ def convert(
     fill_budget: int = 1 << 24,
     inline_limit: int = 1 << 20,
     rewrite: str | float | None = None,
-    missing: Missing = "raise",
+    absent: OnAbsent = "raise",
     message: str | None = None,
     allow: Allow = (),
 ) -> ManifestGroup:
@@ -76,8 +76,8 @@ def convert(
         What kerchunk references and Icechunk may hold where they cannot point: as in ``vds.virtual.to_kerchunk``. A
         vstack takes all chunks as they lie. ``inline_limit`` also bounds the values of each variable of the
         source that has no byte-range form.
-    missing
-        Whether chunks that are MISSING are refused, or read as the fill value (``"fill"``), in forms that cannot tell
+    absent
+        Whether chunks that are ABSENT are refused, or read as the fill value (``"fill"``), in forms that cannot tell
         them from chunks that were never written: all but vstacks.
     message
         What the snapshot is, for the log of a store.
@@ -114,7 +114,7 @@ def convert(
             message=message,
             inline_limit=inline_limit,
             rewrite=rewrite,
-            missing=missing,
+            absent=absent,
         )
     elif suffix != STORE:
         write_kerchunk(
@@ -125,7 +125,7 @@ def convert(
             fill_budget=fill_budget,
             inline_limit=inline_limit,
             rewrite=rewrite,
-            missing=missing,
+            absent=absent,
         )
     else:
         save(group, target, storage=reached, mode="w", message=message, relative=relative)

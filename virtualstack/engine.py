@@ -39,17 +39,17 @@ class _GroupDataStore(AbstractDataStore):
     """One group as xarray's decoding wants it: raw lazy variables, but for strings among ``letters``."""
 
     def __init__(
-        self, group: ManifestGroup, storage: Storage, missing: Literal["fill", "raise"], letters: frozenset[str]
+        self, group: ManifestGroup, storage: Storage, absent: Literal["fill", "raise"], letters: frozenset[str]
     ) -> None:
         self._group = group
         self._letters = letters
         self._storage = storage
-        self._missing = missing
+        self._absent = absent
 
     def get_variables(self) -> dict[str, xr.Variable]:
         variables = {}
         for name, array in self._group.arrays.items():
-            variables[name] = variable_of(array, self._storage, missing=self._missing)
+            variables[name] = variable_of(array, self._storage, absent=self._absent)
             variables[name].attrs = text_coordinates(variables[name].attrs)
             if name in self._letters:
                 variables[name] = _as_strings(name, variables[name])
@@ -99,7 +99,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         "group",
         "reader",
         "storage",
-        "missing",
+        "absent",
         "unsupported",
         "inline_limit",
         "mask_and_scale",
@@ -122,7 +122,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         group: str | None = None,
         reader: str | Reader | None = None,
         storage: StorageLike = None,
-        missing: Literal["fill", "raise"] = "fill",
+        absent: Literal["fill", "raise"] = "fill",
         unsupported: Literal["raise", "skip"] = "raise",
         inline_limit: int | str = "1 MiB",
         at: At | None = None,
@@ -148,8 +148,8 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
             Name of a reader, or a reader; found out by default.
         storage
             See :func:`virtualstack.open_virtual_dataset`; covers the references and the sources they point to.
-        missing
-            Whether MISSING chunks read as the fill value, or ``"raise"``.
+        absent
+            Whether ABSENT chunks read as the fill value, or ``"raise"``.
         unsupported
             Whether a variable that the reader refused is an error, or is left out (``"skip"``) and named in a warning.
         inline_limit
@@ -186,7 +186,7 @@ class VirtualStackBackendEntrypoint(BackendEntrypoint):
         dropped = _dropped(node, group or "", options)
         _check_sizes(node, dropped)
         letters = _letters(node, join_characters, concat_characters)
-        store = _GroupDataStore(node, storage, missing, letters)
+        store = _GroupDataStore(node, storage, absent, letters)
         if letters:
             others = concat_characters if isinstance(concat_characters, Mapping) else {}
             concat_characters = {**others, **dict.fromkeys(map(_key, letters), False)}

@@ -15,7 +15,7 @@ from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
 from virtualstack.manifests import ManifestArray, packed_encoding
-from virtualstack.reading import check_missing, read_array, read_points
+from virtualstack.reading import check_absent, read_array, read_points
 from virtualstack.storage import Storage, StorageLike
 
 __all__ = ["LazyArray", "variable_of"]
@@ -34,17 +34,17 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         The virtual array.
     storage
         How sources are reached; see :meth:`~virtualstack.storage.Storage.of`.
-    missing
+    absent
         As in :func:`~virtualstack.reading.read_array`.
     """
 
     def __init__(
-        self, array: ManifestArray, storage: StorageLike = None, *, missing: Literal["fill", "raise"] = "fill"
+        self, array: ManifestArray, storage: StorageLike = None, *, absent: Literal["fill", "raise"] = "fill"
     ) -> None:
         self.manifest_array = array  # xarray takes `array` for an array of its own
         self.storage = Storage.of(storage)
-        check_missing(missing)
-        self.missing: Literal["fill", "raise"] = missing
+        check_absent(absent)
+        self.absent: Literal["fill", "raise"] = absent
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,8 +58,8 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         if isinstance(key, indexing.VectorizedIndexer) and not all(isinstance(item, slice) for item in key.tuple):
-            return self._values(read_points(self.manifest_array, key.tuple, self.storage, missing=self.missing))
-        return self._values(read_array(self.manifest_array, key.tuple, self.storage, missing=self.missing))
+            return self._values(read_points(self.manifest_array, key.tuple, self.storage, absent=self.absent))
+        return self._values(read_array(self.manifest_array, key.tuple, self.storage, absent=self.absent))
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """Read in another thread, for ``load_async()``: the event loop goes on meanwhile."""
@@ -73,7 +73,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
 
 
 def variable_of(
-    array: ManifestArray, storage: StorageLike = None, *, missing: Literal["fill", "raise"] = "fill"
+    array: ManifestArray, storage: StorageLike = None, *, absent: Literal["fill", "raise"] = "fill"
 ) -> xr.Variable:
     """Give a variable with lazily indexed raw values; nothing is read.
 
@@ -81,7 +81,7 @@ def variable_of(
     ----------
     array
         The virtual array; its attributes are taken over, those that change values from its ``cf``.
-    storage, missing
+    storage, absent
         As in `LazyArray`.
 
     Returns
@@ -92,7 +92,7 @@ def variable_of(
         An array of one file also has what ``to_netcdf`` needs to store it in the same way again: ``chunksizes``,
         ``contiguous`` and, where its filters are ones that every netCDF library has, these.
     """
-    lazy = LazyArray(array, storage, missing=missing)
+    lazy = LazyArray(array, storage, absent=absent)
     dims = array.dimension_names or tuple(f"dim_{i}" for i in range(array.ndim))
     return xr.Variable(
         dims,

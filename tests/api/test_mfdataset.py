@@ -240,7 +240,7 @@ def test_coordinates_without_an_order_are_named(tmp_path):
 
 
 def test_a_gap_in_the_grid_is_named_or_missing(tmp_path):
-    """With an outer join tiles that have no file are MISSING, and counted."""
+    """With an outer join tiles that have no file are ABSENT, and counted."""
     paths = [write(tmp_path / f"{t}{x}.nc", time=days(2 * t, 2), x=days(3 * x, 3)) for t, x in ((0, 0), (0, 1), (1, 1))]
     with pytest.raises(
         CombineError,
@@ -251,10 +251,10 @@ def test_a_gap_in_the_grid_is_named_or_missing(tmp_path):
     datasets = [xr.load_dataset(path) for path in paths]
     expected = xr.merge([x.drop_vars("area") for x in datasets], join="outer", compat="no_conflicts")
     check(vds.drop_vars("area"), expected)
-    missing = virtual_array(vds["v"].variable).manifest.summary().n_missing
+    missing = virtual_array(vds["v"].variable).manifest.summary().n_absent
     assert missing > 0
-    with pytest.raises(StorageError, match=r"MISSING|missing"):
-        vds.virtual.open(missing="raise")["v"].load()
+    with pytest.raises(StorageError, match=r"ABSENT|missing"):
+        vds.virtual.open(absent="raise")["v"].load()
 
 
 def test_a_gap_in_a_grid_whose_other_coordinates_differ(tmp_path):
@@ -370,8 +370,8 @@ def test_variables_that_some_files_lack_are_named_or_missing(tmp_path):
             join="outer",
         ),
     )
-    assert virtual_array(vds["w"].variable).manifest.summary().n_missing == 2
-    assert virtual_array(vds["v"].variable).manifest.summary().n_missing == 0
+    assert virtual_array(vds["w"].variable).manifest.summary().n_absent == 2
+    assert virtual_array(vds["v"].variable).manifest.summary().n_absent == 0
 
 
 def test_units_that_differ_are_an_error_and_other_attributes_a_note(tmp_path):

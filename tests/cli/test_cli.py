@@ -633,7 +633,7 @@ def test_inspect_shows_variables_and_where_their_bytes_are(files, capsys):
         "refs": "2",
         "INLINE": "0",
         "EMPTY": "0",
-        "MISSING": "0",
+        "ABSENT": "0",
         "bytes": str(sum(c.size for c in chunks)),
         "at": f"{first}-{last}",
         "source": "1",

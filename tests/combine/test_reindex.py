@@ -174,10 +174,10 @@ def test_labels_that_are_virtual_or_absent_are_refused(path):
 
 
 def test_holes_are_empty_and_cells_stay_few(path):
-    """A label that is not there is no loss: EMPTY, not MISSING."""
+    """A label that is not there is no loss: EMPTY, not ABSENT."""
     array = virtual_array(vs.open_virtual_dataset(path).virtual.reindex(lat=[60.0, 50, 40])["f"].variable)
     count = array.manifest.summary()
-    assert (count.n_missing, count.n_empty > 0) == (0, True)
+    assert (count.n_absent, count.n_empty > 0) == (0, True)
     assert array.manifest.entries["location"].min() == EMPTY
 
 

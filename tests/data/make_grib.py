@@ -18,7 +18,7 @@ CORNERS = {
     "longitudeOfFirstGridPointInDegrees": 0,
     "longitudeOfLastGridPointInDegrees": 50,
 }
-MISSING = 1e20
+ABSENT = 1e20
 
 
 def message(
@@ -41,8 +41,8 @@ def message(
         values = 200 + 100 * np.random.default_rng(seed).random(n) if values is None else np.asarray(values, "f8")
         if np.isnan(values).any():
             eccodes.codes_set(handle, "bitmapPresent", 1)
-            eccodes.codes_set(handle, "missingValue", MISSING)
-            values = np.where(np.isnan(values), MISSING, values)
+            eccodes.codes_set(handle, "missingValue", ABSENT)
+            values = np.where(np.isnan(values), ABSENT, values)
         eccodes.codes_set_values(handle, values.reshape(-1))
         for key, value in (after or {}).items():
             eccodes.codes_set(handle, key, value)

@@ -677,7 +677,7 @@ def test_checksums_may_come_before_the_shuffle(tmp_path, dtype):
 
 
 def test_missing_takes_two_words(nc):
-    """A typing error does not read MISSING chunks as fill values."""
+    """A typing error does not read ABSENT chunks as fill values."""
     vds = vs.open_virtual_dataset(nc)
     for make in (
         lambda: vds.virtual.open(missing="rais"),

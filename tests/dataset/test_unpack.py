@@ -314,7 +314,7 @@ def test_packed_numbers_that_are_not_compressed_are_read_in_part(tmp_path):
     some = slice(3990, 3000, -7)
     assert_same_bytes(vds.virtual.open().isel(y=some).load(), opened(path).isel(y=some))
     array = virtual(vds, "v")
-    plan = make_plan(array, select(array.grid, [slice(3000, 3010)]), missing="fill")
+    plan = make_plan(array, select(array.grid, [slice(3000, 3010)]), absent="fill")
     assert plan.chunks.length.tolist() == [20]
 
 

@@ -13,7 +13,7 @@ import zarr
 import virtualstack as vs
 from tests.kerchunk.test_writer_oracle import CASES
 from virtualstack.errors import MissingDependencyError, WriterError
-from virtualstack.manifests import MISSING
+from virtualstack.manifests import ABSENT
 
 icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed: pip install 'virtualstack[icechunk]'")
 
@@ -195,12 +195,12 @@ def test_missing_chunks_are_refused_or_read_as_the_fill_value(tmp_path, session)
     vds = vs.open_virtual_dataset(netcdf(tmp_path / "a.nc", fill=np.float32(-1)))
     array = vds["t"].data
     entries = array.manifest.entries.copy()
-    entries[1] = (MISSING, 0, 0, 0)
+    entries[1] = (ABSENT, 0, 0, 0)
     vds["t"] = vds["t"].copy(data=replace(array, manifest=replace(array.manifest, entries=entries)))
     error = refused(vds, session)
-    assert (error.feature, error.variable) == ("MISSING chunks", "t")
-    assert "2 MISSING chunks" in str(error)
-    vds.virtual.to_icechunk(session.store, missing="fill")
+    assert (error.feature, error.variable) == ("ABSENT chunks", "t")
+    assert "2 ABSENT chunks" in str(error)
+    vds.virtual.to_icechunk(session.store, absent="fill")
     got = opened(session)["t"].values
     assert np.isnan(got[2:]).all()
     with source(tmp_path / "a.nc") as expected:

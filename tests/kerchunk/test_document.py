@@ -5,14 +5,14 @@ import numpy as np
 
 from virtualstack.kerchunk.document import reference_dict, reference_json
 from virtualstack.location import Location
-from virtualstack.manifests import EMPTY, FIRST, INLINE, MISSING, ChunkEncoding, ChunkManifest, Fill
+from virtualstack.manifests import ABSENT, EMPTY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill
 from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
 
 ENCODING = ChunkEncoding.of("u1", (1, 1))
 
 
 def manifest():
-    codes = np.array([[FIRST, EMPTY, INLINE], [FIRST + 1, MISSING, INLINE]])
+    codes = np.array([[FIRST, EMPTY, INLINE], [FIRST + 1, ABSENT, INLINE]])
     lengths = np.array([[7, -1, 2], [8, -1, 3]])
     return ChunkManifest.from_arrays(
         np.array([[1, 0, 0], [2**62, 0, 0]]),
@@ -42,7 +42,7 @@ def hierarchy(*, path='g"é/v'):
 
 
 def test_dict_has_references_and_inline_chunks_and_no_holes():
-    """Keys are indexes in the grid; EMPTY and MISSING chunks are absent."""
+    """Keys are indexes in the grid; EMPTY and ABSENT chunks are absent."""
     assert reference_dict(hierarchy()) == EXPECTED
 
 

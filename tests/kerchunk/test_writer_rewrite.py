@@ -157,7 +157,7 @@ def test_engine_kerchunk_reads_any_join(data, tmp_path):
     try:
         references = write_kerchunk(group, None, inline_limit=0, fill_budget=1 << 30, rewrite=budget)
     except WriterError as error:
-        assert "show MISSING ones" in str(error)
+        assert "show ABSENT ones" in str(error)
         return
     with xr.open_dataset(references, engine="kerchunk", open_dataset_options={"mask_and_scale": False}) as got:
         assert got["v"].dtype == values.dtype

@@ -21,9 +21,9 @@ from virtualstack.kerchunk.reader import Kerchunk, read_references
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import Location
 from virtualstack.manifests import (
+    ABSENT,
     EMPTY,
     INLINE,
-    MISSING,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -71,9 +71,9 @@ def contents(url):
 
 
 def as_written(array):
-    """References do not tell MISSING from EMPTY, and know no sizes of sources."""
+    """References do not tell ABSENT from EMPTY, and know no sizes of sources."""
     entries = array.in_memory().entries.copy()
-    entries["location"][entries["location"] == MISSING] = EMPTY
+    entries["location"][entries["location"] == ABSENT] = EMPTY
     locations = tuple(Location(x.url) for x in array.in_memory().locations)
     return replace(array, manifest=replace(array.in_memory(), entries=entries, locations=locations))
 

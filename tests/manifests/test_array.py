@@ -432,7 +432,7 @@ def test_a_person_sees_what_it_is():
     assert "virtual 31x2x2 chunks" in repr(dataset(virtual))
     assert virtual._repr_inline_(10) == "virtual 3…"
     page = dataset(virtual)._repr_html_()
-    for text in ("numcodecs.zlib", "file:///a.nc", "124 in sources", "0 MISSING", "31 x 2 x 2 cells"):
+    for text in ("numcodecs.zlib", "file:///a.nc", "124 in sources", "0 ABSENT", "31 x 2 x 2 cells"):
         assert text in page
     assert "plain: any zarr" in describe(virtual)
     assert "not plain: a slice cuts" in describe(virtual[:, 1:])

@@ -8,7 +8,7 @@ import pytest
 
 from virtualstack.errors import ChunkAlignmentError, ManifestError
 from virtualstack.manifests import (
-    MISSING,
+    ABSENT,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -130,12 +130,12 @@ def test_a_hole_is_one_cell_however_long():
     tracemalloc.start()
     wanted = np.full(1_000_000, -1)
     wanted[500_000:500_100] = np.arange(100)
-    made = reindex(array(), {0: wanted}, -9, code=MISSING)
+    made = reindex(array(), {0: wanted}, -9, code=ABSENT)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert made.shape == (1_000_000, 40, 60)
     assert made.grid.shape == (12, 2, 3)
-    assert made.manifest.summary().n_missing == 12
+    assert made.manifest.summary().n_absent == 12
     assert made[500_000:500_100].equals(array())
     assert made.in_memory().fill.value == 0
     assert made[0, 0, 0].in_memory().compact().fills[-1].value == -9

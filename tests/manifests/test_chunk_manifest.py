@@ -11,11 +11,11 @@ import pytest
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests import (
+    ABSENT,
     EMPTY,
     ENTRY,
     FIRST,
     INLINE,
-    MISSING,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -63,7 +63,7 @@ def test_a_negative_length_is_an_empty_chunk():
         ({"offsets": np.array([[2**63, 0], [0, 0]], "u8")}, "2\\^63 bytes and more"),
         ({"offsets": ((2**62, 16), (32, 48)), "lengths": ((2**62, 1), (1, 1))}, "ends at 2\\^63"),
         ({"location": (), "location_codes": INLINE, "inline": b"short"}, "reaches past the end of its source"),
-        ({"location_codes": [[MISSING] * 2] * 2}, "is a hole with an offset or a length"),
+        ({"location_codes": [[ABSENT] * 2] * 2}, "is a hole with an offset or a length"),
         (
             {
                 "location_codes": [[EMPTY] * 2] * 2,
@@ -98,7 +98,7 @@ def test_of_many_cells_the_first_bad_one_is_named():
     whole = manifest(offsets=offsets, lengths=lengths, location=Location("file:///a", size=offsets.size))
     for cells, codes, message in (
         ([(1, 69_000), (1, 69_001), (2, 3)], FIRST, r"chunk \(1, 69000\) in 'file:///a' reaches past the end"),
-        ([(0, 5)], MISSING, r"chunk \(0, 5\) is a hole with an offset"),
+        ([(0, 5)], ABSENT, r"chunk \(0, 5\) is a hole with an offset"),
         ([(2, 69_999)], FIRST + 1, r"chunk \(2, 69999\) has a location code beyond"),
     ):
         entries = whole.entries.copy()
@@ -286,7 +286,7 @@ def test_pickling_goes_through_the_constructor():
 
 
 def test_holes_count_by_their_kind():
-    """MISSING is not EMPTY: it should be there."""
-    missing = ChunkManifest.empty((3,), FILL, code=MISSING).summary()
-    assert (missing.n_empty, missing.n_missing) == (0, 3)
-    assert "3 missing" in repr(ChunkManifest.empty((3,), FILL, code=MISSING))
+    """ABSENT is not EMPTY: it should be there."""
+    missing = ChunkManifest.empty((3,), FILL, code=ABSENT).summary()
+    assert (missing.n_empty, missing.n_absent) == (0, 3)
+    assert "3 missing" in repr(ChunkManifest.empty((3,), FILL, code=ABSENT))

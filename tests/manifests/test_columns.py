@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location
-from virtualstack.manifests import EMPTY, ENTRY, FIRST, INLINE, MISSING, ChunkEncoding, ChunkManifest, Fill
+from virtualstack.manifests import ABSENT, EMPTY, ENTRY, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill
 from virtualstack.manifests.columns import pack, unpack
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -101,7 +101,7 @@ def test_zeros_that_zstd_made_of_more_are_no_bomb():
 def mixed():
     """Chunks of two sources, holes of two kinds, inline bytes, and starts."""
     entries = np.zeros((2, 3), ENTRY)
-    entries["location"] = [[FIRST, EMPTY, FIRST + 1], [MISSING, INLINE, FIRST]]
+    entries["location"] = [[FIRST, EMPTY, FIRST + 1], [ABSENT, INLINE, FIRST]]
     entries["offset"] = [[100, 0, 7], [0, 1, 140]]
     entries["length"] = [[40, 0, 40], [0, 3, 40]]
     entries["encoding"] = [[0, 1, 0], [0, 0, 0]]
@@ -154,7 +154,7 @@ def test_a_pickle_of_another_shape_is_refused():
 def test_holes_by_the_hundred_million_take_no_memory():
     """One entry is repeated, there and back."""
     one = np.zeros((), ENTRY)
-    one["location"] = MISSING
+    one["location"] = ABSENT
     made = ChunkManifest(np.broadcast_to(one, (10_000, 10_000)), (Fill.zero("f4"),))
     tracemalloc.start()
     copied = pickle.loads(pickle.dumps(made))

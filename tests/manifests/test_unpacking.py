@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from virtualstack.manifests import (
+    ABSENT,
     EMPTY,
-    MISSING,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -59,7 +59,7 @@ def with_attributes(array, attributes):
     )
 
 
-@pytest.mark.parametrize("hole", [EMPTY, MISSING])
+@pytest.mark.parametrize("hole", [EMPTY, ABSENT])
 @pytest.mark.parametrize(("fill", "wanted"), [(0, 10.0), (-1, np.nan), (7, 13.5)])
 def test_holes_read_as_the_decoded_fill_value(hole, fill, wanted):
     array = with_attributes(array_of(fill=fill, hole=hole), PACKED).array

@@ -345,13 +345,13 @@ def test_cells_that_reach_out_of_their_chunk_are_errors():
 
 
 def test_missing_chunks_raise_where_asked():
-    """MISSING is the fill value, or an error that counts the chunks."""
+    """ABSENT is the fill value, or an error that counts the chunks."""
     array, values = known(np.ones((4, 2)), (1, 2), holes=np.array([[0], [2], [1], [2]], np.uint8), fill=-5)
     np.testing.assert_array_equal(read_array(array, ...), values)
-    with pytest.raises(StorageError, match=r"2 chunks of variable 'v' are MISSING.*cell \(1, 0\)") as caught:
-        read_array(array, ..., missing="raise")
+    with pytest.raises(StorageError, match=r"2 chunks of variable 'v' are ABSENT.*cell \(1, 0\)") as caught:
+        read_array(array, ..., absent="raise")
     assert (caught.value.variable, caught.value.cell) == ("v", (1, 0))
-    np.testing.assert_array_equal(read_array(array, ([0, 2],), missing="raise"), values[[0, 2]])
+    np.testing.assert_array_equal(read_array(array, ([0, 2],), absent="raise"), values[[0, 2]])
 
 
 def _child(array, queue):
@@ -384,7 +384,7 @@ def test_long_index_arrays_take_little_memory(n_cells):
     assert peak < 120 * index.size
     tracemalloc.reset_peak()
     begin = tracemalloc.get_traced_memory()[0]
-    plan = planning.make_plan(array, selection, missing="fill")
+    plan = planning.make_plan(array, selection, absent="fill")
     kept, peak = (n - begin for n in tracemalloc.get_traced_memory())
     tracemalloc.stop()
     assert kept < 70 * index.size

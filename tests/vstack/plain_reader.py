@@ -19,7 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.registry import get_codec_class
 from zarr.storage import MemoryStore
 
-PAGE, SOURCES, PART, MISSING, EMPTY, INLINE, WEB = 32768, 4096, 1 << 40, -1, -2, -3, ("http://", "https://")
+PAGE, SOURCES, PART, ABSENT, EMPTY, INLINE, WEB = 32768, 4096, 1 << 40, -1, -2, -3, ("http://", "https://")
 
 
 def snapshots(folder: Path) -> list[int]:
@@ -136,7 +136,7 @@ class Segment:
             self.read()
         check(0 <= row < self.row["rows"], f"row {row}")
         source, offset, length, code, start = self.columns[:, row].tolist()
-        if source in (MISSING, EMPTY):
+        if source in (ABSENT, EMPTY):
             return code, 0, None
         if source == INLINE:
             part, offset = divmod(offset, PART)

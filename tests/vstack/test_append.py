@@ -177,10 +177,10 @@ def test_variables_that_are_not_in_all_are_missing_on_request(tmp_path, url, fir
         part = plain.load()
     wanted = xr.concat([first, part], "time", data_vars="minimal", join="exact", compat="override", coords="minimal")
     xr.testing.assert_equal(found, wanted)
-    with xr.open_dataset(url, engine="virtualstack", missing="raise") as opened:
-        with pytest.raises(vs.errors.StorageError, match="MISSING"):
+    with xr.open_dataset(url, engine="virtualstack", absent="raise") as opened:
+        with pytest.raises(vs.errors.StorageError, match="ABSENT"):
             opened["rain"].isel(time=-1).load()
-        with pytest.raises(vs.errors.StorageError, match="MISSING"):
+        with pytest.raises(vs.errors.StorageError, match="ABSENT"):
             opened["wind"].isel(time=0).load()
 
 

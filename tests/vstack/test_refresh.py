@@ -210,8 +210,8 @@ def test_missing_sources_are_kept_or_masked(tmp_path, archive):
     expected["flag"][2:4] = 0
     np.testing.assert_array_equal(now["t"].values, expected["t"].values)
     np.testing.assert_array_equal(now["flag"].values, expected["flag"].values)
-    strict = xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack", missing="raise")
-    with pytest.raises(StorageError, match="MISSING"):
+    strict = xr.open_dataset(tmp_path / "x.vstack", engine="virtualstack", absent="raise")
+    with pytest.raises(StorageError, match="ABSENT"):
         strict["t"][2].load()
     assert strict["t"][4].values.shape == (6, 4)
     assert opened(tmp_path).verify().is_good

@@ -269,6 +269,6 @@ def test_what_is_missing_leaves_what_is_there(tmp_path, url, first):
     Path(paths[1]).unlink()
     vs.Repository.open(tmp_path / "part.vstack").refresh(missing="mask")
     part = vs.open_virtual_dataset(tmp_path / "part.vstack")
-    assert part["t"].variable._data.in_memory().summary().n_missing
+    assert part["t"].variable._data.in_memory().summary().n_absent
     place(url, part, {"time": slice(0, 4)})
     xr.testing.assert_equal(values(url), overwritten(first, made[0], {"time": slice(0, 2)}))

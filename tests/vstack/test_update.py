@@ -147,8 +147,8 @@ def test_labels_that_should_be_there_are_missing(tmp_path, url, first):
     model = placed(first, xr.load_dataset(part)).reindex(time=days)
     model["mask"] = first["mask"]
     xr.testing.assert_equal(values(url), model)
-    with xr.open_dataset(url, engine="virtualstack", missing="raise") as found:
-        with pytest.raises(StorageError, match="MISSING"):
+    with xr.open_dataset(url, engine="virtualstack", absent="raise") as found:
+        with pytest.raises(StorageError, match="ABSENT"):
             found["t"].isel(time=0).load()
         found["t"].isel(time=3).load()
     later = write(tmp_path / "2.nc", dataset(range(20, 27), seed=2), t={"chunksizes": [7, 3, 4]})

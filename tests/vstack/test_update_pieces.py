@@ -89,7 +89,7 @@ def test_labels_that_differ_by_rounding_are_refused(tmp_path, url):
 
 
 def test_holes_of_a_part_leave_what_is_there(tmp_path, url):
-    """MISSING chunks of a joined dataset are no values of its files."""
+    """ABSENT chunks of a joined dataset are no values of its files."""
     paths = [str(tmp_path / "run0_0_3_6_0.nc"), piece(tmp_path, 1, [3])]
     holed = vs.open_virtual_mfdataset(paths, join="outer")
     vs.Repository.open(url).update(piece(tmp_path, 1, [0, 3, 6]), dim="time")

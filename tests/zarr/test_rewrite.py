@@ -15,8 +15,8 @@ from virtualstack.errors import SourceNotFoundError, WriterError
 from virtualstack.kerchunk.reader import read_references
 from virtualstack.kerchunk.writer import how_taken, write_kerchunk
 from virtualstack.manifests import (
+    ABSENT,
     INLINE,
-    MISSING,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -213,18 +213,18 @@ def test_equal_chunks_stand_in_the_heap_once():
 
 
 def test_a_hole_with_missing_parts_stays_missing():
-    """A chunk of which nothing was found is MISSING; nothing is read for it."""
+    """A chunk of which nothing was found is ABSENT; nothing is read for it."""
     array, _ = stored(np.zeros((6, 4)), (2, 2), "lost", holes=np.array([[2, 2], [0, 0], [1, 2]], np.uint8))
     plan = plan_of(array)
     assert not plan.cells.size
-    assert plan.manifest.entries["location"].tolist() == [[MISSING, MISSING], [3, 3], [0, MISSING]]
+    assert plan.manifest.entries["location"].tolist() == [[ABSENT, ABSENT], [3, 3], [0, ABSENT]]
 
 
 def test_missing_chunks_are_not_written_as_values():
-    """A chunk that is half MISSING could not be told from one that is whole."""
+    """A chunk that is half ABSENT could not be told from one that is whole."""
     lost = stored(np.arange(12.0), (3,), "l0", holes=np.array([0, 2, 0, 0], np.uint8))
     array, _ = joined(stored(np.arange(4.0), (3,), "l1"), lost)
-    with pytest.raises(WriterError, match=r"'v' has 5 of 6 chunks .* show MISSING ones \(2 parts\)"):
+    with pytest.raises(WriterError, match=r"'v' has 5 of 6 chunks .* show ABSENT ones \(2 parts\)"):
         rewrite(plan_of(array), 10**6)
     assert how_taken(array, inline_limit=0).startswith("no: 5 of 6 chunks")
 
@@ -257,8 +257,8 @@ def test_references_of_any_join_have_its_values(data):
     try:
         back = written(array)
     except WriterError as error:
-        assert "show MISSING ones" in str(error)
-        assert (array.in_memory().entries["location"] == MISSING).any()
+        assert "show ABSENT ones" in str(error)
+        assert (array.in_memory().entries["location"] == ABSENT).any()
         return
     assert back.dtype == values.dtype
     np.testing.assert_array_equal(read_array(back, ()), values)
@@ -355,7 +355,7 @@ def test_cut_chunks_have_the_same_values(data, monkeypatch):
         split.validate()
         np.testing.assert_array_equal(read_array(split, ()), values)
     plan = plan_of(array)
-    if not plan.n_missing:
+    if not plan.n_absent:
         np.testing.assert_array_equal(read_array(rewrite(plan, 10**9), ()), values)
 
 

@@ -257,18 +257,18 @@ def test_a_source_that_changes_between_two_chunks_is_found(tmp_path, where):
 
 
 def test_missing_chunks_are_absent_or_an_error():
-    """A MISSING chunk is its fill value, or raises where asked."""
+    """A ABSENT chunk is its fill value, or raises where asked."""
     group, values = a_group()
-    strict = ManifestStore(group, missing="raise")
+    strict = ManifestStore(group, absent="raise")
     opened = zarr.open(strict, mode="r")
     np.testing.assert_array_equal(opened["holey"][:2], values["holey"][:2])
-    with pytest.raises(StorageError, match="is MISSING") as caught:
+    with pytest.raises(StorageError, match="is ABSENT") as caught:
         opened["holey"][2:]
     assert caught.value.variable == "holey"
     assert f"chunk {caught.value.cell} of" in str(caught.value)
     cut = replace(group.arrays["holey"][1:], dimension_names=("x", "y"))
-    opened = zarr.open(ManifestStore(ManifestGroup(arrays={"cut": cut}), missing="raise"), mode="r")
-    with pytest.raises(StorageError, match="are MISSING"):
+    opened = zarr.open(ManifestStore(ManifestGroup(arrays={"cut": cut}), absent="raise"), mode="r")
+    with pytest.raises(StorageError, match="are ABSENT"):
         opened["cut"][...]
 
 
@@ -422,7 +422,7 @@ def test_a_store_pickles_and_equals_its_copy():
     copy = pickle.loads(pickle.dumps(store))
     assert copy == store
     np.testing.assert_array_equal(zarr.open(copy, mode="r")["cut"][...], values["cut"])
-    assert store != ManifestStore(group, missing="raise")
+    assert store != ManifestStore(group, absent="raise")
     assert store != ManifestStore(replace(group, groups={}))
     assert store != ManifestStore(replace(group, attributes={}))
     other = {**group.arrays, "plain": group.arrays["plain"][::-1][::-1][:]}

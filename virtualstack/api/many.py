@@ -91,7 +91,7 @@ def open_virtual_mfdataset(
     join
         Of coordinates along other dimensions: ``"exact"`` raises where they differ; ``"outer"``, ``"inner"``,
         ``"left"``, ``"right"`` as in :func:`xarray.align`. What is not there reads as missing: labels that a file lacks
-        are EMPTY; with ``"outer"``, variables that a file lacks and tiles for which there is no file are MISSING.
+        are EMPTY; with ``"outer"``, variables that a file lacks and tiles for which there is no file are ABSENT.
     tolerance
         How far coordinates, and floats of other variables that must be the same, may lie apart to be taken for those of
         the first file; a number, or a timedelta for dates.

@@ -47,7 +47,7 @@ def add_commands(add: AddCommand, /) -> None:
     add_inline_limit(command)
     add_rewrite(command)
     command.add_argument(
-        "--missing",
+        "--absent",
         choices=["raise", "fill"],
         default="raise",
         help="what to do with chunks that should be there and are not, where the form has no place for that: an error, "
@@ -71,7 +71,7 @@ def _convert(options: argparse.Namespace) -> int:
         inline_limit=options.inline_limit,
         relative=options.relative,
         rewrite=options.rewrite,
-        missing=options.missing,
+        absent=options.absent,
         message=options.message,
         allow=options.allow,
     )

@@ -18,8 +18,8 @@ from virtualstack.storage import urls_of
 
 __all__ = ["add_commands"]
 
-_COLUMNS = "variable", "dims", "dtype", "chunk", "codecs", "refs", "INLINE", "EMPTY", "MISSING", "bytes", "at", "source"
-_RIGHT = {"refs", "INLINE", "EMPTY", "MISSING", "bytes"}
+_COLUMNS = "variable", "dims", "dtype", "chunk", "codecs", "refs", "INLINE", "EMPTY", "ABSENT", "bytes", "at", "source"
+_RIGHT = {"refs", "INLINE", "EMPTY", "ABSENT", "bytes"}
 
 
 def add_commands(add: AddCommand, /) -> None:
@@ -62,7 +62,7 @@ def _row(name: str, array: ManifestArray, sources: dict[str, int | None]) -> tup
         str(array.dtype),
         " x ".join(map(_axis, array.grid.axes)) or "1",
         "; ".join(sorted(codecs)) or "-",
-        *(f"{n:,}" for n in (count.n_references, count.n_inline, count.n_empty, count.n_missing, count.nbytes)),
+        *(f"{n:,}" for n in (count.n_references, count.n_inline, count.n_empty, count.n_absent, count.nbytes)),
         span,
         _ranges(numbers) or "-",
     )

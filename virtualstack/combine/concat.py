@@ -156,7 +156,7 @@ def _joined(parts: Sequence[Part], dim: str, rules: Rules, *, is_new: bool) -> s
 
 
 def _of_all_variables(parts: Sequence[Part], dim: str, joined_names: Collection[str], rules: Rules) -> Sequence[Part]:
-    """Give all parts the same variables, in the order of the first; MISSING where a file lacks one that is joined.
+    """Give all parts the same variables, in the order of the first; ABSENT where a file lacks one that is joined.
 
     Raises
     ------

@@ -297,7 +297,7 @@ def check_presence(stored: Part, part: Part, names: Collection[str], /, *, more:
 
 
 def lacking(name: str, like: Part, sizes: Mapping[str, int], fitting: Fitting, /) -> xr.Variable:
-    """Give a variable that is there nowhere, for a part that has it not: MISSING, in the dtype that it has elsewhere.
+    """Give a variable that is there nowhere, for a part that has it not: ABSENT, in the dtype that it has elsewhere.
 
     Raises
     ------

@@ -12,7 +12,7 @@ import xarray as xr
 
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError, ManifestError
-from virtualstack.manifests import MISSING, ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray, stored_number
+from virtualstack.manifests import ABSENT, ChunkAxis, ChunkGrid, ChunkManifest, Fill, ManifestArray, stored_number
 
 __all__ = ["missing_variable", "with_missing_value"]
 
@@ -113,7 +113,7 @@ def missing_variable(name: str, like: xr.Variable, sizes: Mapping[str, int], fil
     Parameters
     ----------
     name, like
-        What it stands for; a virtual one is MISSING, in chunks of as many elements.
+        What it stands for; a virtual one is ABSENT, in chunks of as many elements.
     sizes
         Of its dimensions; of one that holds values, there is at least one.
     fill_value
@@ -138,7 +138,7 @@ def _hole(like: ManifestArray, shape: Sequence[int], fill: Fill) -> ManifestArra
         for axis, n in zip(like.grid.axes, shape, strict=True)
     )
     grid = ChunkGrid(tuple(axes))
-    manifest = ChunkManifest.empty(grid.shape, fill, code=MISSING)
+    manifest = ChunkManifest.empty(grid.shape, fill, code=ABSENT)
     return replace(like, manifest=manifest, grid=grid, dimension_names=None)
 
 

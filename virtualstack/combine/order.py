@@ -28,7 +28,7 @@ def combine_by_coords(parts: Sequence[Part], rules: Rules, storage: Storage, /) 
     """Order files by their coordinates and join them, as :func:`xarray.combine_by_coords` does.
 
     Files of other variables are joined by themselves and put side by side where they span the same coordinates, or
-    share no variable. Otherwise variables are absent in some files: an error, or MISSING with ``join="outer"``.
+    share no variable. Otherwise variables are absent in some files: an error, or ABSENT with ``join="outer"``.
 
     Raises
     ------

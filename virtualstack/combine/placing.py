@@ -336,7 +336,7 @@ class Placing:
         return tuple(box)
 
     def _hole(self, name: str, sizes: tuple[int, ...]) -> ManifestArray:
-        """Return MISSING elements, of the whole length along axes that are left."""
+        """Return ABSENT elements, of the whole length along axes that are left."""
         old = self.parts[0]
         lengths = {axis.dim: len(axis.labels) for _, axis in self.axes_of(name)}
         lengths |= {axis.dim: n for n, (_, axis) in zip(sizes, self.axes_of(name), strict=False)}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import CombineError, SourceChangedError
 from virtualstack.location import Location
-from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkGrid, ChunkManifest, ManifestArray
+from virtualstack.manifests import ABSENT, FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray
 from virtualstack.manifests.boxes import Box, boxes_of
 from virtualstack.manifests.joining import align
 from virtualstack.manifests.rows import distinct_rows
@@ -185,7 +185,7 @@ class Meeting:
 def meeting_of(old: ManifestArray, new: ManifestArray, /) -> Meeting | None:
     """Compare two arrays of the same elements cell by cell; ``None`` where the old one has all that the new one has.
 
-    What is MISSING in the new one is not taken: absence never replaces presence.
+    What is ABSENT in the new one is not taken: absence never replaces presence.
     """
     new = _as_known(new, old)
     if old.equals(new):
@@ -206,10 +206,10 @@ def meeting_of(old: ManifestArray, new: ManifestArray, /) -> Meeting | None:
             for axis, begin, end in zip(a.grid.axes, low, high, strict=True)
         )
         is_same[cut] |= cells[0][box].equals(cells[1][box])
-    rest = ~is_same & (right["location"] != MISSING)
+    rest = ~is_same & (right["location"] != ABSENT)
     if not rest.any():
         return None
-    take = rest & (left["location"] == MISSING)
+    take = rest & (left["location"] == ABSENT)
     rest &= ~take
     numbers = {url: i for i, url in enumerate(dict.fromkeys(location.url for location in x.locations))}
     of_code = np.array([*range(-1, -1 - FIRST, -1), *(numbers[location.url] for location in x.locations)], np.int64)

@@ -17,7 +17,7 @@ from virtualstack.combine.same import the_same
 from virtualstack.combine.sides import Side, cells_of, side_of
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError
-from virtualstack.manifests import MISSING, ChunkAxis, ManifestArray, ManifestGroup
+from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
 from virtualstack.manifests.boxes import boxes_of
 from virtualstack.manifests.overlay import Overlay
 
@@ -38,7 +38,7 @@ def placed(
     """Give what a store holds with loaded variables changed, and what comes over its virtual ones.
 
     Variables that have none of the dimensions must be the same, and stay; so do attributes, and variables that the
-    group has not. Chunks that are MISSING in the group do not replace chunks of the store. Groups that lack a
+    group has not. Chunks that are ABSENT in the group do not replace chunks of the store. Groups that lack a
     coordinate have the labels of the nearest group above them that has it.
 
     Parameters
@@ -126,9 +126,9 @@ def _placed(
 
 
 def _present(overlay: Overlay) -> list[Overlay]:
-    """Split an overlay into the boxes of its chunks that are there: what is MISSING leaves what the store has."""
+    """Split an overlay into the boxes of its chunks that are there: what is ABSENT leaves what the store has."""
     manifest = overlay.manifest.read(tuple(slice(0, n) for n in overlay.manifest.shape))
-    is_missing = manifest.entries["location"] == MISSING
+    is_missing = manifest.entries["location"] == ABSENT
     if not is_missing.any():
         return [overlay]
     return [

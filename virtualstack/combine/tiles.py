@@ -28,7 +28,7 @@ _MAX_ABSENT = 100_000
 def complete(
     tiles: Mapping[tuple[int, ...], Part], shape: Sequence[int], dims: Sequence[str], rules: Rules, /
 ) -> dict[tuple[int, ...], Part]:
-    """Put MISSING tiles where no file is.
+    """Put ABSENT tiles where no file is.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ def updated(
     dim
         Dimension along which labels tell the place.
     labels
-        More labels that should be there; elements that no group has are MISSING.
+        More labels that should be there; elements that no group has are ABSENT.
     fitting
         What is done where they differ.
     prefer

@@ -25,7 +25,7 @@ from virtualstack.icechunk.writer import (
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
 from virtualstack.manifests.overlay import Overlay
 from virtualstack.storage import Storage, StorageLike
-from virtualstack.zarr.rewrite.missing import Missing
+from virtualstack.zarr.rewrite.absent import OnAbsent
 
 __all__ = ["append_icechunk", "place_icechunk"]
 
@@ -44,7 +44,7 @@ def append_icechunk(
     join: Literal["exact", "left", "outer"] = "exact",
     combine_options: Mapping[str, Any] | None = None,
     storage: StorageLike = None,
-    missing: Missing = "raise",
+    absent: OnAbsent = "raise",
     **options: Any,
 ) -> None:
     """Put a group behind what a group of a session holds along a dimension.
@@ -61,7 +61,7 @@ def append_icechunk(
         Whether labels must ascend.
     join, combine_options
         See :class:`~virtualstack.combine.fitting.Fitting`.
-    storage, missing, options
+    storage, absent, options
         Of :func:`~virtualstack.icechunk.write_icechunk`.
 
     Raises
@@ -77,7 +77,7 @@ def append_icechunk(
     """
     store = check_store(store)
     reached = Storage.of(storage)
-    form = form_options(storage=reached, missing=missing, **options)
+    form = form_options(storage=reached, absent=absent, **options)
     at = group_path(path)
     fitting = Fitting.of(join=join, options=combine_options, storage=reached)
     with all_or_nothing(store):
@@ -95,7 +95,7 @@ def place_icechunk(
     path: str | None = None,
     combine_options: Mapping[str, Any] | None = None,
     storage: StorageLike = None,
-    missing: Missing = "raise",
+    absent: OnAbsent = "raise",
     **options: Any,
 ) -> None:
     """Put a group over a region of what a group of a session holds.
@@ -106,7 +106,7 @@ def place_icechunk(
         What is added, and where.
     region
         See :func:`~virtualstack.combine.region.placed`.
-    path, combine_options, storage, missing, options
+    path, combine_options, storage, absent, options
         As for :func:`append_icechunk`.
 
     Raises
@@ -124,7 +124,7 @@ def place_icechunk(
     """
     store = check_store(store)
     reached = Storage.of(storage)
-    form = form_options(storage=reached, missing=missing, **options)
+    form = form_options(storage=reached, absent=absent, **options)
     at = group_path(path)
     fitting = Fitting.of(join="exact", options=combine_options, storage=reached)
     with all_or_nothing(store):

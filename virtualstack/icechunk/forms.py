@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import UnsupportedFeatureError, WriterError
 from virtualstack.manifests import (
-    MISSING,
+    ABSENT,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -30,9 +30,9 @@ from virtualstack.storage import StorageLike
 from virtualstack.zarr.documents import codec_documents, dump_document, fill_attribute, stored_document
 from virtualstack.zarr.metadata.attributes import extra_of, json_attributes, restore_cf
 from virtualstack.zarr.metadata.version2 import group_attributes
-from virtualstack.zarr.rewrite.missing import Missing, refuse_missing
+from virtualstack.zarr.rewrite.absent import OnAbsent, refuse_absent
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
-from virtualstack.zarr.rewrite.rewrite import Budget, check_missing
+from virtualstack.zarr.rewrite.rewrite import Budget, check_absent
 from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
 
 __all__ = ["Form", "FormOptions", "form_of", "group_document_of"]
@@ -46,15 +46,15 @@ class FormOptions:
     ----------
     inline_limit, rewrite
         As for kerchunk: see :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
-    missing
-        Whether MISSING chunks are refused, or left out as EMPTY ones are.
+    absent
+        Whether ABSENT chunks are refused, or left out as EMPTY ones are.
     storage
         How sources are reached whose chunks are encoded anew.
     """
 
     inline_limit: int
     rewrite: Budget | None
-    missing: Missing
+    absent: OnAbsent
     storage: StorageLike
 
 
@@ -115,9 +115,9 @@ def form_of(array: ManifestArray, options: FormOptions, /, *, path: str) -> Form
     """
     changed, grid = _expressible(repack(array.whole()), options)
     manifest = grid.manifest
-    n_missing = int(np.count_nonzero(manifest.entries["location"] == MISSING))
-    if options.missing == "raise":
-        refuse_missing(n_missing, variable=path, target="Icechunk")
+    n_absent = int(np.count_nonzero(manifest.entries["location"] == ABSENT))
+    if options.absent == "raise":
+        refuse_absent(n_absent, variable=path, target="Icechunk")
     return Form(document=_document(changed, grid, path), manifest=manifest)
 
 
@@ -143,7 +143,7 @@ def _expressible(array: ManifestArray, options: FormOptions) -> tuple[ManifestAr
     if not isinstance(grid, str):
         return array, grid
     plan = plan_rewrite(array, takes=_takes, takes_holes=_takes_any_holes)
-    is_small = array.nbytes <= options.inline_limit and not array.in_memory().summary().n_missing
+    is_small = array.nbytes <= options.inline_limit and not array.in_memory().summary().n_absent
     limit = options.rewrite.limit(plan.stored) if options.rewrite else 0
     if not plan.cells.size:
         return _changed(plan, limit, options)
@@ -153,7 +153,7 @@ def _expressible(array: ManifestArray, options: FormOptions) -> tuple[ManifestAr
     if rectilinear is not None:
         return array, rectilinear
     if options.rewrite is None:
-        check_missing(plan)
+        check_absent(plan)
         raise _refused(array, plan, grid)
     return _changed(plan, limit, options)
 

@@ -26,7 +26,7 @@ from virtualstack.icechunk.references import (
 )
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.storage import StorageLike
-from virtualstack.zarr.rewrite.missing import Missing, check_word
+from virtualstack.zarr.rewrite.absent import OnAbsent, check_word
 from virtualstack.zarr.rewrite.rewrite import Budget
 
 __all__ = ["MODES", "all_or_nothing", "check_store", "form_options", "group_path", "write_group", "write_icechunk"]
@@ -45,7 +45,7 @@ def write_icechunk(
     storage: StorageLike = None,
     inline_limit: int = 1 << 20,
     rewrite: Budget | str | float | None = None,
-    missing: Missing = "raise",
+    absent: OnAbsent = "raise",
 ) -> None:
     """Write a group into an Icechunk session, which is then to be committed.
 
@@ -72,8 +72,8 @@ def write_icechunk(
     inline_limit, rewrite
         As for kerchunk: see :func:`~virtualstack.kerchunk.writer.write_kerchunk`; encoded chunks are stored in the
         repository.
-    missing
-        Whether MISSING chunks are refused, or read as the fill value.
+    absent
+        Whether ABSENT chunks are refused, or read as the fill value.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def write_icechunk(
         Icechunk cannot hold an array, the repository has no virtual chunk container for a source, something is there
         already, or the session only reads; nothing was written.
     ValueError
-        ``mode`` or ``missing`` is none of its words, or ``rewrite`` is no budget.
+        ``mode`` or ``absent`` is none of its words, or ``rewrite`` is no budget.
     StorageError
         The repository cannot be read or written.
     MissingDependencyError
@@ -90,7 +90,7 @@ def write_icechunk(
     if mode not in MODES:
         raise ValueError(f"mode={mode!r}; it is 'w-' for a new group, or 'w' to replace one")
     store = check_store(store)
-    options = form_options(storage=storage, inline_limit=inline_limit, rewrite=rewrite, missing=missing)
+    options = form_options(storage=storage, inline_limit=inline_limit, rewrite=rewrite, absent=absent)
     at = group_path(path)
     with all_or_nothing(store):
         _check_place(store, at, mode)
@@ -98,12 +98,12 @@ def write_icechunk(
 
 
 def form_options(
-    *, storage: StorageLike, inline_limit: int, rewrite: Budget | str | float | None, missing: Missing
+    *, storage: StorageLike, inline_limit: int, rewrite: Budget | str | float | None, absent: OnAbsent
 ) -> FormOptions:
     """Check what a user gives."""
-    check_word(missing)
+    check_word(absent)
     budget = None if rewrite is None else Budget.of(rewrite)
-    return FormOptions(inline_limit=inline_limit, rewrite=budget, missing=missing, storage=storage)
+    return FormOptions(inline_limit=inline_limit, rewrite=budget, absent=absent, storage=storage)
 
 
 def group_path(path: str | None, /) -> str:

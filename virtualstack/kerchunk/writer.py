@@ -33,9 +33,9 @@ from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Targe
 from virtualstack.zarr.metadata.version2 import hierarchy_of, takes_holes, takes_holes_of
 from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2
 from virtualstack.zarr.metadata.version2_values import dtype_to_zarr2
-from virtualstack.zarr.rewrite.missing import Missing, check_word, refuse_missing
+from virtualstack.zarr.rewrite.absent import OnAbsent, check_word, refuse_absent
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
-from virtualstack.zarr.rewrite.rewrite import Budget, check_missing
+from virtualstack.zarr.rewrite.rewrite import Budget, check_absent
 from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
 
 __all__ = ["SUFFIXES", "how_taken", "write_kerchunk"]
@@ -78,11 +78,11 @@ def write_kerchunk(
     fill_budget: int = 1 << 24,
     inline_limit: int = 1 << 20,
     rewrite: Budget | str | float | None = None,
-    missing: Missing = "fill",
+    absent: OnAbsent = "fill",
 ) -> dict[str, Any] | None:
     """Write a group as kerchunk references, which fsspec, zarr and xarray's engine ``"kerchunk"`` read.
 
-    They have zarr v2 metadata. What kerchunk cannot hold is left out: sizes and etags of the sources, MISSING as
+    They have zarr v2 metadata. What kerchunk cannot hold is left out: sizes and etags of the sources, ABSENT as
     different from EMPTY, dimensions that no array has, and refusals. Attributes become JSON, which has no float32:
     values packed by a ``scale_factor`` and ``add_offset`` of float32 decode as float64, equal to float32's precision.
 
@@ -121,8 +121,8 @@ def write_kerchunk(
     rewrite
         How much of a variable may be encoded anew and written into the references, where kerchunk takes only a part of
         its chunks as they lie (:meth:`~virtualstack.zarr.rewrite.rewrite.Budget.of`); nothing by default.
-    missing
-        Whether MISSING chunks are refused, or left out as EMPTY ones are.
+    absent
+        Whether ABSENT chunks are refused, or left out as EMPTY ones are.
 
     Returns
     -------
@@ -134,15 +134,15 @@ def write_kerchunk(
     WriterError
         Kerchunk cannot express an array, named with the feature; or something else stands at the target.
     ValueError
-        ``relative`` without a target, ``rewrite`` is no budget, or ``missing`` is none of its words.
+        ``relative`` without a target, ``rewrite`` is no budget, or ``absent`` is none of its words.
     """
-    check_word(missing)
+    check_word(absent)
     budget = None if rewrite is None else Budget.of(rewrite)
     group = group.map_arrays(lambda array: _expressible(array, inline_limit, budget, storage))
-    if missing == "raise":
+    if absent == "raise":
         for path, node in group.walk():
             for name, array in node.arrays.items():
-                refuse_missing(_n_missing(array), variable=f"{path}/{name}".lstrip("/"), target="kerchunk")
+                refuse_absent(_n_absent(array), variable=f"{path}/{name}".lstrip("/"), target="kerchunk")
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target: locations are relative to its folder")
@@ -191,7 +191,7 @@ def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None,
     if is_small and plan.cells.size and (budget is None or plan.nbytes > limit or array.nbytes <= plan.nbytes):
         return _inlined(array, storage)
     if plan.cells.size and budget is None:
-        check_missing(plan)
+        check_absent(plan)
         raise _refused(array, plan)
     try:
         changed = repack(rewrite_chunks(plan, limit, storage))
@@ -203,13 +203,13 @@ def _expressible(array: ManifestArray, inline_limit: int, budget: Budget | None,
     return _inlined(array, storage) if is_small and not _is_expressible(changed) else changed
 
 
-def _n_missing(array: ManifestArray) -> int:
+def _n_absent(array: ManifestArray) -> int:
     manifest = array.manifest
-    return manifest.n_missing if isinstance(manifest, CountedManifest) else array.in_memory().summary().n_missing
+    return manifest.n_absent if isinstance(manifest, CountedManifest) else array.in_memory().summary().n_absent
 
 
 def _is_small(array: ManifestArray, inline_limit: int) -> bool:
-    return array.nbytes <= inline_limit and not array.in_memory().summary().n_missing
+    return array.nbytes <= inline_limit and not array.in_memory().summary().n_absent
 
 
 def _inlined(array: ManifestArray, storage: StorageLike) -> ManifestArray:
@@ -279,8 +279,8 @@ def how_taken(array: ManifestArray, /, *, inline_limit: int = 1 << 20) -> str:
         return "as it is"
     if _is_small(array, inline_limit):
         return f"inline: {array.nbytes:,} bytes"
-    if plan.n_missing:
-        return f"no: {plan} are to be encoded anew, and show {plan.n_missing} MISSING ones"
+    if plan.n_absent:
+        return f"no: {plan} are to be encoded anew, and show {plan.n_absent} ABSENT ones"
     return f"rewrite='{plan.budget()}': {plan}" + (
         "" if plan.is_sure else ", if the packing or dtype of the others holds their values"
     )

@@ -4,7 +4,7 @@ import virtualstack.manifests.functions  # noqa: F401 - registers what numpy fun
 from virtualstack.manifests.agreement import other_meaning
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cf import can_cast_floats, differing_key, is_nan, same_dates_in, same_value, value_changing
-from virtualstack.manifests.chunk_manifest import EMPTY, ENTRY, FIRST, INLINE, MISSING, ChunkManifest
+from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.group import ManifestGroup, Refusal, text_arrays, unnamed_coordinates
@@ -21,11 +21,11 @@ from virtualstack.manifests.unify import unify
 from virtualstack.manifests.unpacking import Unpacked, packed_encoding, packed_encodings, repack, unpack
 
 __all__ = [
+    "ABSENT",
     "EMPTY",
     "ENTRY",
     "FIRST",
     "INLINE",
-    "MISSING",
     "Box",
     "ChunkAxis",
     "ChunkEncoding",

@@ -380,7 +380,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         count = self.manifest.summary()
         grid = "x".join(map(str, self.grid.shape)) or "1"
         text = f"virtual {grid} chunks"
-        holes = count.n_empty + count.n_missing if count is not None else 0
+        holes = count.n_empty + count.n_absent if count is not None else 0
         text += f", {holes} holes" if holes else ""
         return text if len(text) <= max_width else text[: max_width - 1] + "…"
 

@@ -19,14 +19,14 @@ from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.manifest import Box, Cells, ManifestSummary, check_work
 from virtualstack.manifests.rows import distinct_rows
 
-__all__ = ["EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "MISSING", "ChunkManifest", "blocks", "first_cell"]
+__all__ = ["ABSENT", "EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "ChunkManifest", "blocks", "first_cell"]
 
 _BLOCK = 1 << 16  # cells that are checked at a time: their 1.5 MB stay in the cache of a processor
 
 ENTRY: np.dtype[Any] = np.dtype([("location", "<u4"), ("encoding", "<u4"), ("offset", "<i8"), ("length", "<i8")])
 """One chunk, 24 bytes: location code, row of its encoding (for a hole: of its fill), offset and length in bytes."""
 
-EMPTY, MISSING, INLINE, FIRST = 0, 1, 2, 3
+EMPTY, ABSENT, INLINE, FIRST = 0, 1, 2, 3
 """Codes in ``location``: never written; should be there and is not; in the manifest's heap; first row of locations."""
 
 FEW = 16
@@ -48,7 +48,7 @@ class ChunkManifest:
     encodings
         Row i has code i.
     fills
-        Row 0 is the array's own fill value; EMPTY and MISSING entries hold a row of it in ``encoding``.
+        Row 0 is the array's own fill value; EMPTY and ABSENT entries hold a row of it in ``encoding``.
     inline
         Heap; an INLINE entry's offset and length point into it.
 
@@ -210,7 +210,7 @@ class ChunkManifest:
 
     @classmethod
     def empty(cls, shape: Iterable[int], fill: Fill, /, *, code: int = EMPTY) -> ChunkManifest:
-        """Make a manifest of holes alone; ``shape`` in cells, ``code`` EMPTY or MISSING."""
+        """Make a manifest of holes alone; ``shape`` in cells, ``code`` EMPTY or ABSENT."""
         entries = np.zeros(tuple(shape), ENTRY)
         entries["location"] = code
         return cls(entries=entries, fills=(fill,))
@@ -251,7 +251,7 @@ class ChunkManifest:
 
     @cached_property
     def holes(self) -> NDArray[np.bool_]:
-        """Which cells are EMPTY or MISSING; shape of the grid."""
+        """Which cells are EMPTY or ABSENT; shape of the grid."""
         return np.asarray(self.entries["location"] < INLINE)
 
     def inline_nbytes(self) -> int:
@@ -289,16 +289,16 @@ class ChunkManifest:
         return self
 
     def summary(self) -> ManifestSummary:
-        """Count references, inline chunks, EMPTY and MISSING cells, and their bytes."""
+        """Count references, inline chunks, EMPTY and ABSENT cells, and their bytes."""
         location = self.entries["location"]
         holes, inline = int(np.count_nonzero(location < INLINE)), int(np.count_nonzero(location == INLINE))
-        missing = int(np.count_nonzero(location == MISSING))
+        missing = int(np.count_nonzero(location == ABSENT))
         return ManifestSummary(
             n_chunks=location.size,
             n_references=location.size - holes - inline,
             n_inline=inline,
             n_empty=holes - missing,
-            n_missing=missing,
+            n_absent=missing,
             nbytes=int(self.entries["length"].sum()),
         )
 
@@ -449,7 +449,7 @@ class ChunkManifest:
             "references": count.n_references,
             "inline": count.n_inline,
             "empty": count.n_empty,
-            "missing": count.n_missing,
+            "absent": count.n_absent,
         }
         shown = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n) or "no chunks"
         return f"ChunkManifest(shape={self.shape}, {shown}, {len(self.locations)} sources)"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from virtualstack.manifests.chunk_manifest import MISSING, ChunkManifest, blocks
+from virtualstack.manifests.chunk_manifest import ABSENT, ChunkManifest, blocks
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.manifest import Box, Cells, Manifest, ManifestSummary, check_work
 
@@ -27,8 +27,8 @@ class CountedManifest:
         Gives the entries, with tables of its own.
     tables
         The array's own fill value, and the encodings that chunks have; no entries.
-    n_holes, n_missing, n_other_fill
-        Cells that are EMPTY or MISSING, those that are MISSING, and those that do not read as the array's own fill
+    n_holes, n_absent, n_other_fill
+        Cells that are EMPTY or ABSENT, those that are ABSENT, and those that do not read as the array's own fill
         value.
     is_cut
         Whether a cell begins behind the first element of its chunk.
@@ -37,7 +37,7 @@ class CountedManifest:
     base: Manifest
     tables: ChunkManifest
     n_holes: int
-    n_missing: int
+    n_absent: int
     n_other_fill: int
     is_cut: bool
 
@@ -70,7 +70,7 @@ def counted(manifest: Manifest, /) -> Manifest:
         return manifest
     own = manifest.tables.fill
     encodings: dict[ChunkEncoding, None] = {}
-    n_holes = n_missing = n_other_fill = 0
+    n_holes = n_absent = n_other_fill = 0
     is_cut = False
     for box in blocks(manifest.shape, _BLOCK):
         part = manifest.read(box)
@@ -79,11 +79,11 @@ def counted(manifest: Manifest, /) -> Manifest:
         used = np.bincount(row[~holes] if fills.size else row, minlength=len(part.encodings))
         encodings |= dict.fromkeys(part.encodings[i] for i in np.flatnonzero(used).tolist())
         n_holes += fills.size
-        n_missing += int(np.count_nonzero(part.entries["location"] == MISSING)) if fills.size else 0
+        n_absent += int(np.count_nonzero(part.entries["location"] == ABSENT)) if fills.size else 0
         n_other_fill += int(np.count_nonzero(np.array([fill != own for fill in part.fills])[fills]))
         is_cut = is_cut or (part.starts is not None and bool(part.starts.any()))
     tables = replace(ChunkManifest.empty((0,) * len(manifest.shape), own), encodings=tuple(encodings))
-    return CountedManifest(manifest, tables, n_holes, n_missing, n_other_fill, is_cut)
+    return CountedManifest(manifest, tables, n_holes, n_absent, n_other_fill, is_cut)
 
 
 def in_order(manifest: Manifest, n: int, /) -> Iterator[ChunkManifest]:

@@ -23,7 +23,7 @@ _BLOCK = 1 << 24  # elements of a condition that are compared at a time
 
 
 def holes(axes: tuple[ChunkAxis, ...], fill: Fill, /, *, code: int = EMPTY) -> Chunks:
-    """Give chunks that are all holes; ``code`` is EMPTY or MISSING."""
+    """Give chunks that are all holes; ``code`` is EMPTY or ABSENT."""
     grid = ChunkGrid(axes)
     return Chunks(ChunkManifest.empty(grid.shape, fill, code=code), grid)
 
@@ -123,7 +123,7 @@ def reindex_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], fill: Fill
     index
         Shape ``(n,)``, from -1 to the length of the axis.
     fill, code
-        What a hole reads as, and whether it is EMPTY or MISSING.
+        What a hole reads as, and whether it is EMPTY or ABSENT.
 
     Raises
     ------

@@ -24,8 +24,8 @@ def to_html(array: ManifestArray, /) -> str:
     if count is not None:
         sources = _some(urls)
         chunks = (
-            f"{count.n_references} in sources, {count.n_inline} INLINE, {count.n_empty} EMPTY, {count.n_missing} "
-            f"MISSING; {count.nbytes:,} stored bytes"
+            f"{count.n_references} in sources, {count.n_inline} INLINE, {count.n_empty} EMPTY, {count.n_absent} "
+            f"ABSENT; {count.nbytes:,} stored bytes"
         )
     rows = {
         "Shape": f"{array.shape} {array.dtype}",

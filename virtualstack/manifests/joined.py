@@ -84,7 +84,7 @@ class JoinedManifest(UnreadManifest):
             n_references=sum(x.n_references for x in known),
             n_inline=sum(x.n_inline for x in known),
             n_empty=sum(x.n_empty for x in known),
-            n_missing=sum(x.n_missing for x in known),
+            n_absent=sum(x.n_absent for x in known),
             nbytes=sum(x.nbytes for x in known),
         )
 

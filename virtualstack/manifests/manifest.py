@@ -33,7 +33,7 @@ class ManifestSummary:
     ----------
     n_chunks
         Cells of the grid.
-    n_references, n_inline, n_empty, n_missing
+    n_references, n_inline, n_empty, n_absent
         How many of them lie in a source, in the manifest itself, were never written, or should be there and are not.
     nbytes
         Stored bytes that the references and inline chunks point to; a chunk counts once a cell that shows it.
@@ -43,7 +43,7 @@ class ManifestSummary:
     n_references: int
     n_inline: int
     n_empty: int
-    n_missing: int
+    n_absent: int
     nbytes: int
 
 

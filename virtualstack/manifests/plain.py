@@ -36,7 +36,7 @@ class PlainArray:
         In memory, unused rows dropped; cells are the array's. Without entries where the array's manifest is not in
         memory.
     n_holes
-        Cells that are EMPTY or MISSING.
+        Cells that are EMPTY or ABSENT.
     chunks
         Chunk shape in elements, on the axes of the array; may exceed the array.
     order
@@ -317,7 +317,7 @@ def describe(array: ManifestArray, /) -> str:
     codecs = sorted({" + ".join(codec.name for codec in x.codecs) or "uncompressed" for x in manifest.encodings})
     lines = [
         f"{array.dtype} {array.shape}, {array.grid!r}: {count.n_chunks} chunks",
-        f"{count.n_references} references, {count.n_inline} inline, {count.n_empty} EMPTY, {count.n_missing} MISSING; "
+        f"{count.n_references} references, {count.n_inline} inline, {count.n_empty} EMPTY, {count.n_absent} ABSENT; "
         f"{count.nbytes} stored bytes in {len(manifest.locations)} sources",
         f"codecs: {'; '.join(codecs) or 'none'}",
         *ArrayForm.of(array).lines(),

@@ -36,7 +36,7 @@ def reindex(
     fill_value
         In the dtype of the array, as it is stored: of a packed array, a packed number.
     code
-        Whether the elements that are not there are EMPTY or MISSING.
+        Whether the elements that are not there are EMPTY or ABSENT.
 
     Raises
     ------

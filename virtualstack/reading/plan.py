@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import ChunkDecodeError, ManifestError, StorageError
 from virtualstack.location import Location
-from virtualstack.manifests import FIRST, INLINE, MISSING, ChunkEncoding, ChunkManifest, Fill, ManifestArray
+from virtualstack.manifests import ABSENT, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill, ManifestArray
 from virtualstack.reading.decoding import Decoding, decoding_of
 from virtualstack.reading.selection import Selection
 
@@ -150,17 +150,17 @@ _NEAR = 1 << 14
 """Bytes between values that are fetched together in any case: to copy them costs what another read does."""
 
 
-def make_plan(array: ManifestArray, selection: Selection, /, *, missing: Literal["fill", "raise"]) -> Plan:
+def make_plan(array: ManifestArray, selection: Selection, /, *, absent: Literal["fill", "raise"]) -> Plan:
     """Find the stored chunks behind a selection; no bytes are read.
 
     Raises
     ------
     StorageError
-        A chunk is MISSING, and ``missing`` is "raise".
+        A chunk is ABSENT, and ``absent`` is "raise".
     ManifestError
         A cell reaches outside of its decoded chunk.
     """
-    plan = _plan(array, selection, missing)
+    plan = _plan(array, selection, absent)
     cut: tuple[int, ...] = ()
     for _ in selection.axes:
         wanted = _axis_to_cut(plan)
@@ -170,7 +170,7 @@ def make_plan(array: ManifestArray, selection: Selection, /, *, missing: Literal
         cut = (*(x for x in cut if x != axis), axis)
         selection = plan.selection.cut(axis, n)
         del plan
-        plan = _plan(array, selection, missing, cut)
+        plan = _plan(array, selection, absent, cut)
     return plan
 
 
@@ -197,7 +197,7 @@ def _axis_to_cut(plan: Plan) -> tuple[int, int] | None:
 
 
 def _plan(
-    array: ManifestArray, selection: Selection, missing: Literal["fill", "raise"], cut: tuple[int, ...] = ()
+    array: ManifestArray, selection: Selection, absent: Literal["fill", "raise"], cut: tuple[int, ...] = ()
 ) -> Plan:
     manifest = _entries(array, selection)
     entries = manifest.entries.reshape(-1)
@@ -210,11 +210,11 @@ def _plan(
     is_hole = code < INLINE
     holes = np.flatnonzero(is_hole)
     at_hole = positions(holes)
-    if missing == "raise" and (lost := np.flatnonzero(code == MISSING)).size:
+    if absent == "raise" and (lost := np.flatnonzero(code == ABSENT)).size:
         cell = _cell(selection, tuple(at[0] for at in positions(lost[:1])))
         raise StorageError(
-            f"{lost.size} chunks of variable '{array.name}' are MISSING: the source should hold them and does not "
-            f"(the first is cell {cell}); restore the source, or read with missing='fill'",
+            f"{lost.size} chunks of variable '{array.name}' are ABSENT: the source should hold them and does not "
+            f"(the first is cell {cell}); restore the source, or read with absent='fill'",
             variable=array.name,
             cell=cell,
         )

@@ -19,7 +19,7 @@ from virtualstack.reading.selection import OuterKey, Selection, expand, select, 
 from virtualstack.reading.threads import decode_pool, n_decoders, read_ahead_pool
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["check_missing", "read_array", "read_points"]
+__all__ = ["check_absent", "read_array", "read_points"]
 
 
 def read_array(
@@ -28,7 +28,7 @@ def read_array(
     storage: StorageLike = None,
     /,
     *,
-    missing: Literal["fill", "raise"] = "fill",
+    absent: Literal["fill", "raise"] = "fill",
 ) -> NDArray[Any]:
     """Read a selection of a virtual array.
 
@@ -44,8 +44,8 @@ def read_array(
         axis alone (outer indexing), in any order, with repetitions.
     storage
         How sources are reached; see :meth:`~virtualstack.storage.Storage.of`.
-    missing
-        What MISSING chunks are: their fill value, or an error. EMPTY chunks are always their fill value.
+    absent
+        What ABSENT chunks are: their fill value, or an error. EMPTY chunks are always their fill value.
 
     Returns
     -------
@@ -57,21 +57,21 @@ def read_array(
     IndexError
         The key does not fit the array.
     StorageError
-        A source is missing, shorter than the manifest says, or has changed; or a chunk is MISSING and ``missing`` is
+        A source is missing, shorter than the manifest says, or has changed; or a chunk is ABSENT and ``absent`` is
         "raise". A chunk that does not decode is a `ChunkDecodeError`.
     ManifestError
         A cell reaches outside of its decoded chunk.
     UnsupportedFeatureError
         A codec is not installed.
     """
-    check_missing(missing)
+    check_absent(absent)
     storage = Storage.of(storage)
     items = expand(key, array.ndim)
     values = read_cell(array, items, storage)
     if values is not None:
         return values.reshape([n for n, item in zip(values.shape, items, strict=True) if isinstance(item, slice)])
     selection = select(array.grid, items)
-    return _read(array, selection, storage, missing).reshape(selection.shape)
+    return _read(array, selection, storage, absent).reshape(selection.shape)
 
 
 def read_points(
@@ -80,7 +80,7 @@ def read_points(
     storage: StorageLike = None,
     /,
     *,
-    missing: Literal["fill", "raise"] = "fill",
+    absent: Literal["fill", "raise"] = "fill",
 ) -> NDArray[Any]:
     """Read points of a virtual array, each chunk behind them once.
 
@@ -91,7 +91,7 @@ def read_points(
     items
         For each axis a slice, or the indexes of the points along it; at least one axis has them. They are broadcast
         against each other.
-    storage, missing
+    storage, absent
         As in :func:`read_array`.
 
     Returns
@@ -104,22 +104,22 @@ def read_points(
     IndexError, StorageError, ManifestError, UnsupportedFeatureError
         As :func:`read_array`.
     """
-    check_missing(missing)
+    check_absent(absent)
     points = np.broadcast_arrays(*(item for item in items if not isinstance(item, slice)))
     flat = iter([x.reshape(-1) for x in points])
     selection = select_points(array.grid, [item if isinstance(item, slice) else next(flat) for item in items])
-    out = _read(array, selection, Storage.of(storage), missing)
+    out = _read(array, selection, Storage.of(storage), absent)
     return out.reshape(points[0].shape + out.shape[1:])
 
 
 def _read(
-    array: ManifestArray, selection: Selection, storage: Storage, missing: Literal["fill", "raise"]
+    array: ManifestArray, selection: Selection, storage: Storage, absent: Literal["fill", "raise"]
 ) -> NDArray[Any]:
     out = np.ndarray(selection.whole_shape, array.dtype)  # np.empty makes 'S1' of 'S0'
     if not out.size:
         return out
     try:
-        plan = make_plan(array, selection, missing=missing)
+        plan = make_plan(array, selection, absent=absent)
         fill_holes(plan, out)
         _read_chunks(plan, out, storage)
     except UnsupportedFeatureError as error:
@@ -129,10 +129,10 @@ def _read(
     return out
 
 
-def check_missing(missing: str, /) -> None:
-    """Raise `ValueError` for an option that is not there: a typing error must not read MISSING chunks as fill."""
-    if missing not in ("fill", "raise"):
-        raise ValueError(f"missing={missing!r}; it is 'fill' or 'raise'")
+def check_absent(absent: str, /) -> None:
+    """Raise `ValueError` for an option that is not there: a typing error must not read ABSENT chunks as fill."""
+    if absent not in ("fill", "raise"):
+        raise ValueError(f"absent={absent!r}; it is 'fill' or 'raise'")
 
 
 def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.manifests import EMPTY, MISSING, ChunkAxis, ChunkGrid, ManifestArray
+from virtualstack.manifests import ABSENT, EMPTY, ChunkAxis, ChunkGrid, ManifestArray
 from virtualstack.reading.read import read_array
 from virtualstack.storage import StorageLike
 
@@ -20,11 +20,11 @@ LIMIT = 64 << 20
 """Bytes of a decoded chunk, more or less; larger ones are split."""
 
 
-def absent_cells(array: ManifestArray, /, *, missing: Literal["fill", "raise"]) -> NDArray[np.bool_]:
+def absent_cells(array: ManifestArray, /, *, absent: Literal["fill", "raise"]) -> NDArray[np.bool_]:
     """Tell which cells read as the array's own fill value without being stored; shape of the grid."""
     manifest = array.in_memory()
     code, row = manifest.entries["location"], manifest.entries["encoding"]
-    is_hole = code == EMPTY if missing == "raise" else (code == EMPTY) | (code == MISSING)
+    is_hole = code == EMPTY if absent == "raise" else (code == EMPTY) | (code == ABSENT)
     return np.asarray(is_hole & np.array([fill == manifest.fill for fill in manifest.fills])[np.where(is_hole, row, 0)])
 
 
@@ -56,9 +56,9 @@ class UniformArray:
                 chunks[i] = -(-n // min(-(-nbytes // LIMIT), n))
         return cls(array, ChunkGrid.regular(array.shape, chunks), tuple(chunks))
 
-    def present(self, *, missing: Literal["fill", "raise"]) -> NDArray[np.bool_]:
+    def present(self, *, absent: Literal["fill", "raise"]) -> NDArray[np.bool_]:
         """Tell which chunks show more than the array's own fill value; shape of the grid."""
-        found = (~absent_cells(self.array, missing=missing)).astype(np.int64)
+        found = (~absent_cells(self.array, absent=absent)).astype(np.int64)
         for i, (axis, cells) in enumerate(zip(self.grid.axes, self.array.grid.axes, strict=True)):
             lines = axis.lines()
             low = cells.find(lines[:-1]) if axis.n_cells else np.zeros(0, np.int64)
@@ -68,7 +68,7 @@ class UniformArray:
         return found.astype(np.bool_)
 
     def read(
-        self, cell: Sequence[int], storage: StorageLike = None, /, *, missing: Literal["fill", "raise"] = "fill"
+        self, cell: Sequence[int], storage: StorageLike = None, /, *, absent: Literal["fill", "raise"] = "fill"
     ) -> NDArray[Any]:
         """Read one chunk, whole: what reaches past the array is filled up with its fill value.
 
@@ -77,7 +77,7 @@ class UniformArray:
         StorageError
             As :func:`~virtualstack.reading.read_array`.
         """
-        return self._filled_up(read_array(self.array, self._key(cell), storage, missing=missing))
+        return self._filled_up(read_array(self.array, self._key(cell), storage, absent=absent))
 
     def read_each(self, cells: Iterable[Sequence[int]], storage: StorageLike = None, /) -> Iterator[NDArray[Any]]:
         """Read one chunk after the other, as :meth:`read`; what several in a row are cut from is read once.

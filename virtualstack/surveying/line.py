@@ -113,7 +113,7 @@ def read_values(
         if array is None:
             return None
         try:
-            return np.atleast_1d(read_array(array, (), storage, missing="raise"))
+            return np.atleast_1d(read_array(array, (), storage, absent="raise"))
         except VirtualStackError as error:
             return error
 

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from virtualstack.codecs.metadata import Codec
 from virtualstack.location import Location
 from virtualstack.manifests import (
+    ABSENT,
     EMPTY,
     ENTRY,
     FIRST,
     INLINE,
-    MISSING,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -128,7 +128,7 @@ def store_array(
     fill
         Fill value of the array.
     holes
-        For each cell 0 for a chunk, 1 for EMPTY, 2 for MISSING; of the shape of the grid.
+        For each cell 0 for a chunk, 1 for EMPTY, 2 for ABSENT; of the shape of the grid.
     is_padded
         Whether chunks at the edge are stored whole.
     is_inline
@@ -148,7 +148,7 @@ def store_array(
         box = tuple(slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(cell, chunks, values.shape, strict=True))
         if holes is not None and holes[cell]:
             values[box] = fill
-            entries[cell]["location"] = EMPTY if holes[cell] == 1 else MISSING
+            entries[cell]["location"] = EMPTY if holes[cell] == 1 else ABSENT
             continue
         block = values[box]
         if is_padded and block.ndim:
@@ -262,7 +262,7 @@ def model_read(array: ManifestArray, sources: dict[str, bytes]) -> NDArray[Any]:
     for cell in np.ndindex(manifest.shape):
         box = tuple(slice(int(line[i]), int(line[i + 1])) for line, i in zip(lines, cell, strict=True))
         code, row, offset, length = manifest.entries[cell].item()
-        if code in (EMPTY, MISSING):
+        if code in (EMPTY, ABSENT):
             out[box] = manifest.fills[row].value
             continue
         buffer = manifest.inline if code == INLINE else sources[manifest.locations[code - FIRST].url]

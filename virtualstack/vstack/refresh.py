@@ -22,10 +22,10 @@ from virtualstack.errors import ChunkAlignmentError, CombineError, ReaderError, 
 from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import (
+    ABSENT,
     EMPTY,
     ENTRY,
     INLINE,
-    MISSING,
     ChunkAxis,
     ChunkManifest,
     ManifestArray,
@@ -63,7 +63,7 @@ class Refreshed:
     refreshed
         URLs of the sources whose new chunks are in the store.
     masked
-        URLs of missing sources whose chunks are MISSING now.
+        URLs of missing sources whose chunks are ABSENT now.
     left
         URLs of the sources that are as they were in the store, and why.
     """
@@ -224,7 +224,7 @@ def _has(group: ManifestGroup, path: str) -> bool:
 
 
 def _masks(cells: Cells) -> Iterator[Overlay]:
-    """Give MISSING chunks for cells, which read as a missing value where the variable has one."""
+    """Give ABSENT chunks for cells, which read as a missing value where the variable has one."""
     fill = cells.array.manifest.tables.fill
     with contextlib.suppress(CombineError):
         array, missing = with_missing_value(cells.array, name=cells.array.name or "")
@@ -232,7 +232,7 @@ def _masks(cells: Cells) -> Iterator[Overlay]:
             fill = missing
     for low, high in boxes_of(cells.mask()):
         entries = np.zeros([b - a for a, b in zip(low, high, strict=True)], ENTRY)
-        entries["location"] = MISSING
+        entries["location"] = ABSENT
         begin = tuple(a + b for a, b in zip(low, cells.low, strict=True))
         yield Overlay(ChunkManifest(entries=entries, fills=(fill,), encodings=()), begin)
 

@@ -187,7 +187,7 @@ class Repository:
         ConflictError
             Another writer has changed the same since this snapshot.
         StorageError
-            Chunks around the region cannot be read or are MISSING, or the store cannot be written.
+            Chunks around the region cannot be read or are ABSENT, or the store cannot be written.
         """
         made = write(self._stored, name, region, values, self.objects.storage, raw=raw, message=message)
         return replace(self, snapshot=made)
@@ -223,12 +223,12 @@ class Repository:
         dim
             Dimension along which labels tell the place and are added; they ascend in the store, and in each part.
         labels
-            More labels that should be there. Elements that no part has are MISSING, as are those of variables that a
+            More labels that should be there. Elements that no part has are ABSENT, as are those of variables that a
             part with new labels has not; at labels that are there such variables stay as they are.
         join
             What becomes of labels along other dimensions: they must be the store's (``"exact"``), those that the store
             lacks are left out (``"left"``), or are added to it (``"outer"``). Combinations of labels that no file has
-            are MISSING, such as the steps of a forecast that have not come yet.
+            are ABSENT, such as the steps of a forecast that have not come yet.
         prefer
             Which of two different sources is shown that have the same labels: what is there already (``"first"``),
             what is placed later (``"last"``), or the file that was modified last (``"newest"``). A function is given
@@ -436,7 +436,7 @@ class Repository:
         ----------
         missing
             What becomes of sources that are not there any more: they are left (``"keep"``), or their chunks are
-            MISSING, which read as missing values, or where a variable has none as fill values (``"mask"``).
+            ABSENT, which read as missing values, or where a variable has none as fill values (``"mask"``).
         reader, executor
             See :func:`virtualstack.scanning.scan`.
         unpack

@@ -63,7 +63,7 @@ class Patch:
         Raises
         ------
         StorageError
-            It cannot be read, or is MISSING.
+            It cannot be read, or is ABSENT.
         """
         low, high = [int(x[0]) for x in lines], [int(x[-1]) for x in lines]
         whole = np.empty([b - a for a, b in zip(low, high, strict=True)], self.array.dtype)
@@ -119,7 +119,7 @@ def _within(box: list[tuple[int, int]], low: list[int]) -> tuple[slice, ...]:
 
 def _read(array: ManifestArray, box: list[tuple[int, int]], storage: Storage) -> NDArray[Any]:
     try:
-        return read_array(array, tuple(slice(a, b) for a, b in box), storage, missing="raise")
+        return read_array(array, tuple(slice(a, b) for a, b in box), storage, absent="raise")
     except StorageError as error:
         error.add_note(
             f"chunks of variable '{array.name}' that the region covers in part are read and written whole; give a "

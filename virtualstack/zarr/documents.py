@@ -21,8 +21,8 @@ from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import n_array_codecs, split_elementwise, stored_dtype
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, WriterError
 from virtualstack.manifests import (
+    ABSENT,
     EMPTY,
-    MISSING,
     ChunkEncoding,
     ChunkManifest,
     ManifestArray,
@@ -73,7 +73,7 @@ class ServedArray:
     uniform: UniformArray | None = None
 
 
-def serve(array: ManifestArray, /, *, name: str, missing: Literal["fill", "raise"] = "fill") -> ServedArray:
+def serve(array: ManifestArray, /, *, name: str, absent: Literal["fill", "raise"] = "fill") -> ServedArray:
     """Find the form of an array for zarr: its chunks as they are stored where zarr understands them, else decoded.
 
     Those of a manifest that is not in memory are served decoded, and all of them are said to be there: whether they
@@ -89,12 +89,12 @@ def serve(array: ManifestArray, /, *, name: str, missing: Literal["fill", "raise
     plain = PlainArray.of(array) if is_known else None
     if isinstance(plain, PlainArray) and (codecs := _plain_codecs(plain, dtype)) is not None:
         code = plain.manifest.entries["location"]
-        present = code != EMPTY if missing == "raise" else (code != EMPTY) & (code != MISSING)
+        present = code != EMPTY if absent == "raise" else (code != EMPTY) & (code != ABSENT)
         return ServedArray(document=_document(array, zdtype, plain.chunks, codecs), present=present, plain=plain)
     uniform = UniformArray.of(array)
     return ServedArray(
         document=_document(array, zdtype, uniform.chunks, _decoded_codecs(dtype)),
-        present=uniform.present(missing=missing) if is_known else np.broadcast_to(np.True_, uniform.grid.shape),
+        present=uniform.present(absent=absent) if is_known else np.broadcast_to(np.True_, uniform.grid.shape),
         uniform=uniform,
     )
 

@@ -18,8 +18,8 @@ from virtualstack.cache import ByteCache
 from virtualstack.errors import StorageError
 from virtualstack.forks import in_forked_children
 from virtualstack.location import Location
-from virtualstack.manifests import FIRST, INLINE, MISSING, ManifestArray, ManifestGroup, PlainArray
-from virtualstack.reading import check_missing
+from virtualstack.manifests import ABSENT, FIRST, INLINE, ManifestArray, ManifestGroup, PlainArray
+from virtualstack.reading import check_absent
 from virtualstack.reading.uniform import UniformArray
 from virtualstack.storage import Bytes, Source, Storage, StorageLike, WatchfulSource
 from virtualstack.zarr.documents import (
@@ -56,8 +56,8 @@ class ManifestStore(Store):
         Of any reader.
     storage
         How sources are reached; see :meth:`~virtualstack.storage.Storage.of`.
-    missing
-        What MISSING chunks are: absent, that is their fill value, or an error.
+    absent
+        What ABSENT chunks are: absent, that is their fill value, or an error.
     """
 
     supports_writes: bool = False
@@ -66,7 +66,7 @@ class ManifestStore(Store):
     supports_consolidated_metadata: bool = False
 
     def __init__(
-        self, group: ManifestGroup, storage: StorageLike = None, *, missing: Literal["fill", "raise"] = "fill"
+        self, group: ManifestGroup, storage: StorageLike = None, *, absent: Literal["fill", "raise"] = "fill"
     ) -> None:
         super().__init__(read_only=True)
         if not isinstance(group, ManifestGroup):
@@ -76,8 +76,8 @@ class ManifestStore(Store):
             )
         self.group = group
         self.storage = Storage.of(storage)
-        check_missing(missing)
-        self.missing: Literal["fill", "raise"] = missing
+        check_absent(absent)
+        self.absent: Literal["fill", "raise"] = absent
         self._lock = threading.RLock()
         self._served: dict[str, ServedArray] = {}
         self._documents: dict[str, bytes] = {}
@@ -106,12 +106,12 @@ class ManifestStore(Store):
         """
         if not read_only:
             raise ValueError("a ManifestStore is read-only: open it with mode='r'")
-        return type(self)(self.group, self.storage, missing=self.missing)
+        return type(self)(self.group, self.storage, absent=self.absent)
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, ManifestStore)
-            and self.missing == other.missing
+            and self.absent == other.absent
             and self.storage == other.storage
             and _same_group(self.group, other.group)
         )
@@ -119,10 +119,10 @@ class ManifestStore(Store):
     __hash__ = None  # type: ignore[assignment]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"group": self.group, "storage": self.storage, "missing": self.missing}
+        return {"group": self.group, "storage": self.storage, "absent": self.absent}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["group"], state["storage"], missing=state["missing"])  # type: ignore[misc]
+        self.__init__(state["group"], state["storage"], absent=state["absent"])  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"ManifestStore({self.group!r})"
@@ -177,7 +177,7 @@ class ManifestStore(Store):
         if served.plain is not None:
             return self._stored_chunk(served.plain, path, cell, byte_range)
         if served.uniform is not None:
-            make = partial(_decoded_chunk, served.uniform, cell, self.storage, self.missing)
+            make = partial(_decoded_chunk, served.uniform, cell, self.storage, self.absent)
             return _cut(self._cache.get((path, cell), make), byte_range)
         return None
 
@@ -225,7 +225,7 @@ class ManifestStore(Store):
     def _serve(self, path: str, array: ManifestArray) -> ServedArray:
         with self._lock:
             if path not in self._served:
-                self._served[path] = serve(array, name=path, missing=self.missing)
+                self._served[path] = serve(array, name=path, absent=self.absent)
             return self._served[path]
 
     def _document(self, path: str, node: _Node) -> bytes:
@@ -240,10 +240,10 @@ class ManifestStore(Store):
     ) -> Bytes:
         entry = plain.manifest.entries[cell]
         code, offset, length = int(entry["location"]), int(entry["offset"]), int(entry["length"])
-        if code == MISSING:
+        if code == ABSENT:
             raise StorageError(
-                f"chunk {cell} of variable '{path}' is MISSING: the source should hold it and does not; restore the "
-                "source, or make the store with missing='fill'",
+                f"chunk {cell} of variable '{path}' is ABSENT: the source should hold it and does not; restore the "
+                "source, or make the store with absent='fill'",
                 variable=path,
                 cell=cell,
             )
@@ -375,9 +375,9 @@ def _cut(value: bytes, byte_range: ByteRequest | None) -> Bytes:
 
 
 def _decoded_chunk(
-    uniform: UniformArray, cell: tuple[int, ...], storage: Storage, missing: Literal["fill", "raise"]
+    uniform: UniformArray, cell: tuple[int, ...], storage: Storage, absent: Literal["fill", "raise"]
 ) -> bytes:
-    return encode_chunk(uniform.read(cell, storage, missing=missing))
+    return encode_chunk(uniform.read(cell, storage, absent=absent))
 
 
 def _same_group(a: ManifestGroup, b: ManifestGroup) -> bool:

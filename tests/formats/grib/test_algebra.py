@@ -54,7 +54,7 @@ def through_zarr(vds, path):
 
 def through_a_vstack_and_kerchunk(vds, path):
     vds.virtual.to_vstack(path / "x.vstack")
-    vs.convert(path / "x.vstack", path / "x.json", missing="fill")
+    vs.convert(path / "x.vstack", path / "x.json", absent="fill")
     return xr.open_dataset(path / "x.json", engine="virtualstack")
 
 

@@ -149,7 +149,7 @@ def test_variables_with_other_values_of_an_extra_dimension_stand_together(tmp_pa
     keys = [LOCAL | {"shortName": name, "expver": n} for name, n in (("t", "0001"), ("t", "0005"), ("u", "0001"))]
     path = write(tmp_path / "a.grib2", [message(x, seed=n) for n, x in enumerate(keys)])
     found = vs.open_virtual_dataset(path, reader=vs.readers.GRIB(extra_dims=("expver",)))
-    loaded = found.virtual.open(missing="raise").load()
+    loaded = found.virtual.open(absent="raise").load()
     assert loaded.u.dims == ("expver", "latitude", "longitude")
     assert np.isnan(loaded.u.sel(expver="0005")).all()
     assert values_in([loaded]) == expected_of(path)

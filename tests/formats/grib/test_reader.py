@@ -17,7 +17,7 @@ from virtualstack.codecs.grib.codec import grib_decoder
 from virtualstack.codecs.grib.fields import has_harmonics
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
 from virtualstack.location import absolute_url
-from virtualstack.manifests import EMPTY, FIRST, MISSING
+from virtualstack.manifests import ABSENT, EMPTY, FIRST
 from virtualstack.readers import GRIB, ReadOptions
 from virtualstack.storage import Storage
 from virtualstack.testing.readers import ReaderTests, record_reads
@@ -134,11 +134,11 @@ def test_fields_that_are_not_there_are_missing(tmp_path):
     vds = vs.open_virtual_dataset(path)
     xr.testing.assert_identical(vds.virtual.open().load(), cfgrib(path))
     codes = vds.t.variable._data.in_memory().entries["location"]
-    assert (codes == MISSING).sum() == 1
+    assert (codes == ABSENT).sum() == 1
     assert (codes >= FIRST).sum() == 7
     assert "1 of 8 fields stand where another one does" in vds.virtual.report().to_string()
     with pytest.raises(vs.errors.StorageError):
-        vds.virtual.open(missing="raise").t.load()
+        vds.virtual.open(absent="raise").t.load()
     xr.testing.assert_identical(opened(write(path, [*others, first])), cfgrib(path))
 
 
@@ -393,7 +393,7 @@ def test_where_a_field_is_follows_from_its_own_keys(tmp_path):
 
 
 def test_variables_of_a_group_share_their_levels(tmp_path):
-    """A level that a variable has in no field is EMPTY; one that it should have is MISSING."""
+    """A level that a variable has in no field is EMPTY; one that it should have is ABSENT."""
     levels = {"t": (500, 700, 850), "u": (500, 850)}
     fields = [
         message({"shortName": name, "typeOfLevel": "isobaricInhPa", "level": level, "step": step})
@@ -404,7 +404,7 @@ def test_variables_of_a_group_share_their_levels(tmp_path):
     node = vs.open_virtual_datatree(path)["isobaricInhPa/instant"]
     assert node.isobaricInhPa.values.tolist() == [850, 700, 500]
     codes = node.u.variable._data.in_memory().entries["location"].reshape(2, 3)
-    assert np.minimum(codes, FIRST).tolist() == [[FIRST, EMPTY, FIRST], [MISSING, EMPTY, FIRST]]
+    assert np.minimum(codes, FIRST).tolist() == [[FIRST, EMPTY, FIRST], [ABSENT, EMPTY, FIRST]]
 
 
 @pytest.mark.parametrize("sample", [GRIB1, GRIB2])

@@ -17,7 +17,7 @@ from virtualstack.child.pool import InChild
 from virtualstack.formats.hdf5.chunks import UnlistableChunksError, _true_cells
 from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout
 from virtualstack.location import absolute_url
-from virtualstack.manifests import EMPTY, ENTRY, INLINE, MISSING, ManifestGroup
+from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
@@ -174,7 +174,7 @@ def test_a_null_dataspace_is_kept_with_its_attributes(tmp_path):
     group = read(make("layouts", tmp_path))
     assert group.arrays["null"].attributes == {"units": "m"}
     assert refusals(group)["/null"] == ("noted", "a null dataspace: it has no value, only attributes")
-    assert group.arrays["null"].manifest.entries["location"].item() == MISSING
+    assert group.arrays["null"].manifest.entries["location"].item() == ABSENT
 
 
 def test_texts_of_several_axes_stay_nested(tmp_path):

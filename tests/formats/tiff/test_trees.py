@@ -208,8 +208,8 @@ def test_planes_in_other_files_are_missing(tmp_path):
     vds = vs.open_virtual_dataset(path)
     found = vds.virtual.open()["image"].values.squeeze()
     np.testing.assert_array_equal(found, [GRAY, GRAY + 1, np.zeros_like(GRAY)])
-    with pytest.raises(vs.errors.StorageError, match=r"MISSING"):
-        vds.virtual.open(missing="raise").load()
+    with pytest.raises(vs.errors.StorageError, match=r"ABSENT"):
+        vds.virtual.open(absent="raise").load()
 
 
 PIXELS = (

@@ -14,10 +14,10 @@ from virtualstack.formats.grib.cube import Variable
 from virtualstack.formats.grib.grids import Coordinate, Grid
 from virtualstack.formats.grib.table import Table
 from virtualstack.manifests import (
+    ABSENT,
     EMPTY,
     ENTRY,
     FIRST,
-    MISSING,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -46,7 +46,7 @@ def variable_array(
 ) -> ManifestArray:
     """Give the array of a variable, one chunk a field.
 
-    Cells are MISSING where each coordinate has fields of the variable, but not all of them together; where one has
+    Cells are ABSENT where each coordinate has fields of the variable, but not all of them together; where one has
     none at all, they are EMPTY. Along ``extra_dims``, each position is looked at by itself.
 
     Parameters
@@ -70,7 +70,7 @@ def variable_array(
     used, codes = np.unique(table.sources[rows[rows >= 0]], return_inverse=True)
     fields = table.fields[rows[rows >= 0]]
     entries = np.zeros(rows.shape, ENTRY)
-    entries["location"] = np.where(_expected(rows, is_extra), MISSING, EMPTY)
+    entries["location"] = np.where(_expected(rows, is_extra), ABSENT, EMPTY)
     entries["location"][rows >= 0] = FIRST + codes
     entries["offset"][rows >= 0] = fields["offset"]
     entries["length"][rows >= 0] = fields["length"]

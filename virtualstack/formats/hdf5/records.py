@@ -106,10 +106,10 @@ def _in_grid(array: ManifestArray, grid: ChunkGrid, missing: Fill) -> ManifestAr
 def _with_holes(array: ManifestArray, shape: tuple[int, ...], missing: Fill) -> ManifestArray:
     names, extended = array.dimension_names, array
     for axis, n in enumerate(shape):
-        n_missing = n - extended.shape[axis]
-        if not n_missing:
+        n_absent = n - extended.shape[axis]
+        if not n_absent:
             continue
-        hole_shape = [*extended.shape[:axis], n_missing, *extended.shape[axis + 1 :]]
+        hole_shape = [*extended.shape[:axis], n_absent, *extended.shape[axis + 1 :]]
         grid = ChunkGrid.regular(hole_shape, [max(length, 1) for length in hole_shape])
         hole = replace(array, manifest=ChunkManifest.empty(grid.shape, missing), grid=grid)
         extended = concatenate([replace(extended, dimension_names=None), hole], axis)

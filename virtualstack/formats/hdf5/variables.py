@@ -25,7 +25,7 @@ from virtualstack.formats.hdf5.values import (
     inline_values,
     one_cell,
 )
-from virtualstack.manifests import ENTRY, MISSING, ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
+from virtualstack.manifests import ABSENT, ENTRY, ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
 from virtualstack.manifests import value_changing as cf_of
 
 __all__ = ["read_variable"]
@@ -83,9 +83,9 @@ def read_variable(
 
 
 def _nothing(dtype: np.dtype[Any]) -> ChunkManifest:
-    """Give the manifest of an array that has no value: one MISSING cell."""
+    """Give the manifest of an array that has no value: one ABSENT cell."""
     entry = np.zeros((), ENTRY)
-    entry["location"] = MISSING
+    entry["location"] = ABSENT
     fill = Fill.of(np.nan, dtype) if dtype.kind in "fc" else Fill.zero(dtype)
     return ChunkManifest(entries=entry, fills=(fill,), encodings=(), locations=())
 

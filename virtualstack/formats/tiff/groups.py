@@ -16,7 +16,7 @@ from virtualstack.formats.tiff.metadata import Metadata, metadata_of
 from virtualstack.formats.tiff.series import Level, Series
 from virtualstack.formats.tiff.structure import Structure
 from virtualstack.location import Location
-from virtualstack.manifests import MISSING, ManifestArray, ManifestGroup, Refusal, inline_array
+from virtualstack.manifests import ABSENT, ManifestArray, ManifestGroup, Refusal, inline_array
 
 __all__ = ["Choices", "dataset_of", "tree_of"]
 
@@ -271,9 +271,9 @@ def _absent(image: Image) -> Image:
 
 
 def _with_missing(array: ManifestArray, images: Sequence[Image | None]) -> ManifestArray:
-    """Mark the chunks of images that are not there as MISSING: they are in another file."""
+    """Mark the chunks of images that are not there as ABSENT: they are in another file."""
     manifest = array.in_memory()
     entries = manifest.entries.copy()
     flat = entries.reshape(len(images), -1)
-    flat["location"][[image is None for image in images]] = MISSING
+    flat["location"][[image is None for image in images]] = ABSENT
     return replace(array, manifest=replace(manifest, entries=entries))

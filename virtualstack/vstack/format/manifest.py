@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from virtualstack.errors import MalformedFileError, ManifestError
 from virtualstack.location import Location
 from virtualstack.manifests import (
+    ABSENT,
     EMPTY,
     ENTRY,
     FIRST,
     INLINE,
-    MISSING,
     ChunkEncoding,
     ChunkGrid,
     ChunkManifest,
@@ -47,7 +47,7 @@ _MAX_PAGES = 1 << 17  # that are read at once
 class StoredManifest(UnreadManifest):
     """Where the chunks of an array of a store lie.
 
-    A cell that no placement shows is MISSING. Pages of rows that were read are kept by the process for a while.
+    A cell that no placement shows is ABSENT. Pages of rows that were read are kept by the process for a while.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class _Rows:
     segment: NDArray[np.intp] | None
 
     def spread(self, at: NDArray[np.intp], n: int) -> _Rows:
-        """Give ``n`` rows, of which those that are not ``at`` some place are MISSING."""
+        """Give ``n`` rows, of which those that are not ``at`` some place are ABSENT."""
         columns = np.zeros((_COLUMNS, n), np.int64)
         columns[0] = MISSING_ROW
         columns[:, at] = self.columns
@@ -264,7 +264,7 @@ class _Rows:
         else:
             if source.min() < INLINE_ROW:
                 raise ManifestError("a row has a source that is none")
-            location = np.where(source == MISSING_ROW, MISSING, np.where(source == EMPTY_ROW, EMPTY, INLINE))
+            location = np.where(source == MISSING_ROW, ABSENT, np.where(source == EMPTY_ROW, EMPTY, INLINE))
             at = np.flatnonzero(source >= 0)
             if len(at):
                 location[at], locations = self._locations(stored.archive, source[at], at)

@@ -81,7 +81,7 @@ def encode_page(rows: NDArray[np.int64], /, n_rows: int | None = None) -> bytes:
     rows
         Shape ``(columns, n)``: source, offset, length, and what else there is.
     n_rows
-        Rows that the page has; what is left of it is MISSING.
+        Rows that the page has; what is left of it is ABSENT.
     """
     n = rows.shape[1]
     page = np.full((len(rows), n if n_rows is None else n_rows), MISSING_ROW, np.int64)

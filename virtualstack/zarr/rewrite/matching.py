@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.manifests import ENTRY, INLINE, MISSING, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest
+from virtualstack.manifests import ABSENT, ENTRY, INLINE, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest
 
 __all__ = ["count_overlaps", "match_chunks"]
 
@@ -88,7 +88,7 @@ def match_chunks(
     -------
     tuple
         Entries of the target's grid, EMPTY where a chunk must be encoded anew; which these are; and how many parts of
-        MISSING chunks they show.
+        ABSENT chunks they show.
     """
     axes = [_AxisMatch.of(axis, n) for axis, n in zip(grid.axes, chunks, strict=True)]
     cells = _pick(manifest.entries, [axis.cells for axis in axes])
@@ -125,9 +125,9 @@ def match_chunks(
     is_other = ~(manifest.holes & (manifest.entries["encoding"] == fill))
     target = ChunkGrid.regular(grid.array_shape, chunks)
     is_anew = ~is_kept & (count_overlaps(is_other, grid, target) > 0)
-    n_missing = count_overlaps(manifest.entries["location"] == MISSING, grid, target)
-    entries["location"][~is_kept & ~is_anew & (n_missing > 0)] = MISSING
-    return entries, is_anew, int(n_missing[is_anew].sum())
+    n_absent = count_overlaps(manifest.entries["location"] == ABSENT, grid, target)
+    entries["location"][~is_kept & ~is_anew & (n_absent > 0)] = ABSENT
+    return entries, is_anew, int(n_absent[is_anew].sum())
 
 
 def _pick[T: np.generic](array: NDArray[T], indexes: Sequence[NDArray[np.int64]]) -> NDArray[T]:

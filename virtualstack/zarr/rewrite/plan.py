@@ -79,8 +79,8 @@ class RewritePlan:
         Of all chunks.
     cells
         Chunks of the target that must be encoded anew: flat indexes, ascending.
-    n_missing
-        Parts of MISSING chunks that these show.
+    n_absent
+        Parts of ABSENT chunks that these show.
     stored
         Bytes that the variable has stored now.
     nbytes
@@ -100,7 +100,7 @@ class RewritePlan:
     manifest: ChunkManifest
     encoding: ChunkEncoding
     cells: NDArray[np.int64]
-    n_missing: int
+    n_absent: int
     stored: int
     nbytes: int = 0
     enough: int = 0
@@ -178,7 +178,7 @@ def plan_rewrite(array: ManifestArray, /, *, takes: Takes, takes_holes: TakesHol
 def plan_anew(array: ManifestArray, /, *, takes: Takes) -> RewritePlan | None:
     """Plan to encode all chunks as their values are, unpacked; ``None`` where that cannot be done."""
     plan = _anew(_compact(array), takes)
-    if plan.n_missing or not takes(plan.encoding, plan.chunks, plan.order):
+    if plan.n_absent or not takes(plan.encoding, plan.chunks, plan.order):
         return None
     return _estimated(plan)
 
@@ -324,7 +324,7 @@ def _plan(
     compatible: NDArray[np.bool_],
 ) -> RewritePlan:
     fill = _main_fill(manifest)
-    entries, is_anew, n_missing = match_chunks(manifest, array.grid, chunks, encoding, compatible, fill)
+    entries, is_anew, n_absent = match_chunks(manifest, array.grid, chunks, encoding, compatible, fill)
     kept = ChunkManifest(
         entries=entries,
         fills=(manifest.fills[fill],),
@@ -341,7 +341,7 @@ def _plan(
         manifest=kept,
         encoding=encoding,
         cells=np.flatnonzero(is_anew),
-        n_missing=n_missing,
+        n_absent=n_absent,
         stored=_count_bytes(manifest.entries, is_cut=manifest.starts is not None),
     )
 

@@ -17,7 +17,7 @@ from virtualstack.storage import Storage, StorageLike
 from virtualstack.zarr.rewrite.encode import encode_chunk
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_anew
 
-__all__ = ["Budget", "check_missing", "rewrite"]
+__all__ = ["Budget", "check_absent", "rewrite"]
 
 _THREADS = 8
 _IN_MEMORY = 1 << 30
@@ -98,11 +98,11 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
     Raises
     ------
     WriterError
-        They take more bytes, show MISSING chunks, or a chunk cannot be encoded without loss.
+        They take more bytes, show ABSENT chunks, or a chunk cannot be encoded without loss.
     StorageError
         Values cannot be read.
     """
-    check_missing(plan)
+    check_absent(plan)
     if plan.nbytes > limit:
         raise _over_budget(plan, plan.nbytes, plan.remedy(), limit)
     try:
@@ -122,21 +122,21 @@ def rewrite(plan: RewritePlan, limit: int, storage: StorageLike = None, /) -> Ma
         ) from error
 
 
-def check_missing(plan: RewritePlan, /) -> None:
-    """Refuse to encode MISSING chunks.
+def check_absent(plan: RewritePlan, /) -> None:
+    """Refuse to encode ABSENT chunks.
 
     Raises
     ------
     WriterError
         Chunks that must be encoded anew show some.
     """
-    if plan.n_missing:
+    if plan.n_absent:
         name = plan.array.name or ""
         raise WriterError(
-            f"variable '{name}' has {plan} that must be encoded anew and show MISSING ones ({plan.n_missing} parts), "
+            f"variable '{name}' has {plan} that must be encoded anew and show ABSENT ones ({plan.n_absent} parts), "
             "which could not be told from values then; restore their sources, or leave the variable out",
             variable=name,
-            feature="MISSING chunks",
+            feature="ABSENT chunks",
         )
 
 
