@@ -8,10 +8,10 @@ import zlib
 import numpy as np
 import pytest
 
+from virtualstack.codecs.image_sizes import image_size, png_without_texts
+from virtualstack.codecs.jpegxl_frames import check_frames
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
-from virtualstack.codecs.tiff.image_sizes import image_size, png_without_texts
-from virtualstack.codecs.tiff.jpegxl_frames import check_frames
 from virtualstack.errors import UnsupportedFeatureError
 
 pytest.importorskip("imagecodecs")

@@ -11,14 +11,14 @@ from typing import Any
 
 import numcodecs
 import numpy as np
+from zarr.errors import UnknownCodecError
+from zarr.registry import get_codec_class
 
 from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
-from virtualstack.codecs.hdf5.blocks import LZ4
-from virtualstack.codecs.hdf5.elements import ELEMENTS, stored_size
-from virtualstack.codecs.hdf5.filters import FILTERS
-from virtualstack.codecs.hdf5.shuffle import SHUFFLE, shuffle
 from virtualstack.codecs.inflate import new_gzip, new_zlib
 from virtualstack.codecs.metadata import Codec, shortened
+from virtualstack.codecs.plugins import ZarrFilterPlugin
+from virtualstack.codecs.shuffle import SHUFFLE, shuffle
 from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 
 __all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw_bytes"]
@@ -175,14 +175,27 @@ _FACTORIES: Mapping[str, Callable[[Mapping[str, Any]], BytesDecoder]] = {
     "numcodecs.zstd": _zstd,
     "zstd": _zstd,
     "numcodecs.imagecodecs_blosc": _blosc,  # imagecodecs reads beyond frames that say that they are longer
-    "numcodecs.imagecodecs_lz4h5": FILTERS[LZ4],
     "numcodecs.imagecodecs_lzma": lambda options: _lzma({"format": lzma.FORMAT_AUTO}),
-    **FILTERS,
 }
+_SAME_BYTES = {"numcodecs.imagecodecs_lz4h5": "virtualstack.lz4"}
+"""Codecs of other packages, and ours that decode the same bytes within their bounds."""
+_OURS = "virtualstack."
 _SAME_SIZE = frozenset({"numcodecs.shuffle", SHUFFLE})
 _CHECKSUMS = frozenset(
     {"crc32c", *(f"numcodecs.{name}" for name in ("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"))}
 )
+
+
+def _registered_filter(codec: Codec) -> ZarrFilterPlugin | None:
+    """Find a codec that a format registered with zarr; ``None`` where it is none of ours."""
+    name = _SAME_BYTES.get(codec.name, codec.name)
+    if not name.startswith(_OURS):
+        return None
+    try:
+        kind = get_codec_class(name)
+    except UnknownCodecError:
+        return None
+    return kind(Codec(name, codec.configuration)) if issubclass(kind, ZarrFilterPlugin) else None
 
 
 @lru_cache(maxsize=1024)
@@ -197,10 +210,11 @@ def bounded_decoder(codec: Codec, /) -> BytesDecoder | None:
         It needs a package that is not installed.
     """
     factory = _FACTORIES.get(codec.name)
-    if factory is None:
-        return None
+    filter_ = _registered_filter(codec) if factory is None else None
     try:
-        return factory(codec.options())
+        if factory is not None:
+            return factory(codec.options())
+        return None if filter_ is None else filter_.decoder(codec.options())
     except VirtualStackError:
         raise
     except (LookupError, ValueError, TypeError, ArithmeticError) as error:
@@ -218,9 +232,9 @@ def encoded_size(codec: Codec, size: int | None, limit: int, /) -> tuple[int | N
     """
     if codec.name in _SAME_SIZE:
         return size, limit
-    if codec.name == ELEMENTS and size is not None:
-        size = stored_size(codec.options(), size)
-        return size, size
     if codec.name in _CHECKSUMS:
         return None if size is None else size + 4, limit + 4
+    filter_ = None if size is None or codec.name in _FACTORIES else _registered_filter(codec)
+    if filter_ is not None and size is not None and (size := filter_.encoded_size(codec.options(), size)) is not None:
+        return size, size
     return None, limit + limit // 16 + (1 << 16)

@@ -21,12 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from virtualstack.codecs.aec import check_aec, szip_settings
 from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
-from virtualstack.codecs.grib.library import eccodes_of
-from virtualstack.codecs.hdf5.compressors import szip_settings
+from virtualstack.codecs.image_sizes import image_size, lerc_size, png_without_texts
+from virtualstack.codecs.jpegxl_frames import check_frames
 from virtualstack.codecs.metadata import shortened
-from virtualstack.codecs.tiff.image_sizes import image_size, lerc_size, png_without_texts
-from virtualstack.codecs.tiff.jpegxl_frames import check_frames
 from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = ["check_held", "held", "pcodec"]
@@ -139,15 +138,20 @@ def _unbounded(name: str) -> UnsupportedFeatureError:
     )
 
 
+_CHECKS = {"grib": "virtualstack.codecs.grib.kerchunk:message_check"}
+"""What makes the check of a codec of another package, in the folder of the format whose library it needs."""
+
 type _Check = Callable[[np.ndarray[Any, Any], int | None, int], None]
 
 
 def _check_of(name: str, decoder: Any, options: Mapping[str, Any]) -> _Check | None:
     if name in _IMAGES:
         return _image(_IMAGES[name], bytes(getattr(decoder, "header", None) or b""))
+    if name in _CHECKS:
+        module, function = _CHECKS[name].split(":")
+        check: _Check = getattr(importlib.import_module(module), function)(options)
+        return check
     match name:
-        case "grib":
-            return _grib(options)
         case "FITSAscii":
             return _ascii_table(options)
         case "FITSVarBintable":
@@ -155,24 +159,9 @@ def _check_of(name: str, decoder: Any, options: Mapping[str, Any]) -> _Check | N
     return None
 
 
-def _check_aec(options: Mapping[str, Any]) -> None:
-    """Check settings of libaec: imagecodecs frees memory twice, or none that it has, where libaec refuses them."""
-    names = ("bitspersample", "flags", "blocksize", "rsi")
-    bits, flags, block, interval = (options.get(name) for name in names)
-    is_known = (
-        (bits is None or bits in range(1, 33))
-        and (flags is None or (flags in range(64) and not flags & _AEC_RESTRICTED))
-        and (block is None or block in (8, 16, 32, 64))
-        and (interval is None or interval in range(1, 4097))
-    )
-    if not is_known:
-        raise ValueError("libaec knows no such streams")
-
-
-_AEC_RESTRICTED = 16
 _BLOSC2_HEADER = 16
 _SETTINGS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    f"{_IMAGECODECS}aec": _check_aec,
+    f"{_IMAGECODECS}aec": check_aec,
     f"{_IMAGECODECS}szip": szip_settings,
 }
 
@@ -220,23 +209,6 @@ def _image(kind: str, head: bytes) -> _Check:
         n = rows * columns * (1 if kind in ("png", "webp") else samples)  # their headers may say more than there is
         if n > limit:
             raise CodecError(f"the {kind} image has {rows} x {columns} x {samples} samples; {limit} bytes are expected")
-
-    return check
-
-
-def _grib(options: Mapping[str, Any]) -> _Check:
-    """Look into a message as kerchunk's codec does."""
-    var, dtype = options.get("var"), options.get("dtype")
-    key = f"{var}s" if var in ("latitude", "longitude") else "values"
-    width = np.dtype(dtype or ("f4" if key == "values" else "f8")).itemsize
-
-    def check(data: np.ndarray[Any, Any], size: int | None, limit: int) -> None:
-        eccodes = eccodes_of()
-        handle = eccodes.codes_new_from_message(data.tobytes())
-        try:
-            check_size("the GRIB message", width * eccodes.codes_get_size(handle, key), size, limit)
-        finally:
-            eccodes.codes_release(handle)
 
     return check
 

@@ -18,12 +18,10 @@ from virtualstack.codecs.bounded import BytesDecoder, CodecError, bounded_decode
 from virtualstack.codecs.cast import CAST, cast_dtypes, cast_numbers
 from virtualstack.codecs.cf import CF, packing_of
 from virtualstack.codecs.decoder import check_text
-from virtualstack.codecs.grib.codec import GRIB, grib_decoder
 from virtualstack.codecs.inflate import INFLATE_ERRORS
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.registered import Spec, Step, step_of
 from virtualstack.codecs.shards import SHARDS, shard_decoder
-from virtualstack.codecs.tiff.codec import TIFF, tiff_decoder
 from virtualstack.errors import UnsupportedFeatureError
 
 __all__ = [
@@ -304,10 +302,6 @@ def _step(codec: Codec, spec: Spec) -> Step:
         return Step("array-bytes", shard_decoder(codec, spec.dtype, spec.shape, decoder_of), spec)
     if codec.name == CF:
         return _unpack(codec, spec)
-    if codec.name == GRIB:
-        return Step("array-bytes", grib_decoder(codec.options(), spec.shape), spec)
-    if codec.name == TIFF:
-        return Step("array-bytes", tiff_decoder(codec.options(), spec.shape), spec)
     if codec.name == CAST and (dtypes := cast_dtypes(codec)) and dtypes[1] == spec.dtype:
         return Step("array-array", lambda array: cast_numbers(array, spec.dtype), Spec(dtypes[0], spec.shape))
     return step_of(codec, spec)

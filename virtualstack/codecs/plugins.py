@@ -1,4 +1,8 @@
-"""Codecs as zarr and numcodecs load them, by entry point; they only decode."""
+"""Codecs as zarr and numcodecs load them, by entry point; they only decode.
+
+A format registers its codecs as entry points of ``zarr.codecs``. The pipeline finds them there as well, so no module
+of this folder names a format.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,14 @@ from typing import Any, ClassVar, Self
 import numcodecs.abc
 import numpy as np
 from numpy.typing import NDArray
-from zarr.abc.codec import ArrayBytesCodec
+from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
-from virtualstack.codecs.decoder import Bytes, CodecError, raw_bytes
+from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, raw_bytes
 from virtualstack.codecs.metadata import Codec
 
-__all__ = ["NumcodecsPlugin", "ZarrMetadata", "ZarrPlugin"]
+__all__ = ["NumcodecsPlugin", "ZarrFilterPlugin", "ZarrMetadata", "ZarrPlugin"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,19 @@ class ZarrPlugin(ZarrMetadata, ArrayBytesCodec):
     def _decode_sync(self, chunk: Buffer, spec: ArraySpec) -> NDBuffer:
         decode = self.decoder(self.codec.options(), spec.shape)
         return spec.prototype.nd_buffer.from_numpy_array(decode(chunk.to_bytes()))
+
+
+@dataclass(frozen=True)
+class ZarrFilterPlugin(ZarrMetadata, BytesBytesCodec):
+    """A codec that makes bytes of bytes, in zarr version 3 metadata."""
+
+    @abstractmethod
+    def decoder(self, options: Mapping[str, Any], /) -> BytesDecoder:
+        """Make the decoder."""
+
+    def encoded_size(self, options: Mapping[str, Any], size: int, /) -> int | None:
+        """Return how many bytes ``size`` decoded bytes have when stored; ``None`` where that depends on them."""
+        return None
 
 
 class NumcodecsPlugin(numcodecs.abc.Codec):  # type: ignore[misc]

@@ -23,6 +23,7 @@ from zarr.registry import get_codec_class
 from virtualstack.codecs.bounded import CodecError
 from virtualstack.codecs.held import check_held, held, pcodec
 from virtualstack.codecs.metadata import Codec, shortened
+from virtualstack.codecs.plugins import ZarrPlugin
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
 __all__ = ["Spec", "Step", "numcodecs_step", "step_of"]
@@ -99,6 +100,8 @@ def step_of(codec: Codec, spec: Spec, /) -> Step:
         if codec.name.startswith("numcodecs."):
             return numcodecs_step(codec, spec)
         raise _unknown(codec) from None
+    if issubclass(kind, ZarrPlugin):  # registered by a format of ours: it needs no buffers of zarr
+        return Step("array-bytes", kind(codec).decoder(codec.options(), spec.shape), spec)
     return _zarr_step(codec, kind, spec)
 
 

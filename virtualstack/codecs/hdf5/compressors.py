@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from virtualstack.codecs.aec import szip_settings
 from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
 from virtualstack.codecs.hdf5.library import check_installed, imagecodecs
 
-__all__ = ["LZF", "SZIP", "lzf", "szip", "szip_settings"]
+__all__ = ["LZF", "SZIP", "lzf", "szip"]
 
 LZF, SZIP = "virtualstack.lzf", "virtualstack.szip"
 _LZF_RATIO = 88
 """Bytes that one stored byte gives at most: 264 from a back reference of 3."""
-_SZIP_LINE = 128
-"""Blocks of a line at most."""
 
 
 def lzf(options: Mapping[str, Any], /) -> BytesDecoder:
@@ -34,23 +33,6 @@ def lzf(options: Mapping[str, Any], /) -> BytesDecoder:
         return decoded
 
     return decode
-
-
-def szip_settings(options: Mapping[str, Any], /) -> dict[str, int]:
-    """Check the settings of szip.
-
-    Raises
-    ------
-    ValueError, LookupError, TypeError
-        szlib.h and libaec know no such streams, or one is missing.
-    """
-    names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
-    settings = {name: int(options[name]) for name in names}
-    mask, block, bits, line = settings.values()
-    is_known = 0 <= mask < 1 << 16 and 2 <= block <= 32 and not block % 2 and 1 <= line <= _SZIP_LINE * block
-    if not is_known or not (1 <= bits <= 32 or bits == 64):
-        raise ValueError(f"has blocks of {block} pixels of {bits} bits in lines of {line}, which szip does not know")
-    return settings
 
 
 def szip(options: Mapping[str, Any], /) -> BytesDecoder:

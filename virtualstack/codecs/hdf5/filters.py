@@ -12,8 +12,8 @@ from virtualstack.codecs.hdf5.compressors import LZF, SZIP, lzf, szip
 from virtualstack.codecs.hdf5.elements import ELEMENTS, elements
 from virtualstack.codecs.hdf5.nbit import NBIT, nbit
 from virtualstack.codecs.hdf5.scaleoffset import SCALEOFFSET, scaleoffset
-from virtualstack.codecs.hdf5.shuffle import SHUFFLE, shuffle
 from virtualstack.codecs.hdf5.zfp import ZFP, zfp
+from virtualstack.codecs.shuffle import SHUFFLE, shuffle
 
 __all__ = ["FILTERS"]
 

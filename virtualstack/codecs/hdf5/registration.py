@@ -11,22 +11,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zarr.abc.codec import BytesBytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 
 from virtualstack.codecs.bounded import bounded_decoder, encoded_size
-from virtualstack.codecs.decoder import CodecError, raw_bytes
+from virtualstack.codecs.decoder import BytesDecoder, CodecError, raw_bytes
 from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4
 from virtualstack.codecs.hdf5.blosc2 import BLOSC2
 from virtualstack.codecs.hdf5.compressors import LZF, SZIP
-from virtualstack.codecs.hdf5.elements import ELEMENTS, is_text
+from virtualstack.codecs.hdf5.elements import ELEMENTS, is_text, stored_size
+from virtualstack.codecs.hdf5.filters import FILTERS
 from virtualstack.codecs.hdf5.nbit import NBIT
 from virtualstack.codecs.hdf5.scaleoffset import SCALEOFFSET
-from virtualstack.codecs.hdf5.shuffle import SHUFFLE
 from virtualstack.codecs.hdf5.zfp import ZFP
 from virtualstack.codecs.metadata import Codec
-from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrMetadata
+from virtualstack.codecs.plugins import NumcodecsPlugin, ZarrFilterPlugin
+from virtualstack.codecs.shuffle import SHUFFLE
 
 __all__ = [
     "Bitshuffle",
@@ -56,8 +56,16 @@ def _decode(codec: Codec, raw: Any, limit: int) -> Any:
 
 
 @dataclass(frozen=True)
-class ZarrFilter(ZarrMetadata, BytesBytesCodec):
+class ZarrFilter(ZarrFilterPlugin):
     """Any filter, in zarr version 3 metadata."""
+
+    def decoder(self, options: Mapping[str, Any], /) -> BytesDecoder:
+        """Make the decoder."""
+        return FILTERS[self.codec.name](options)
+
+    def encoded_size(self, options: Mapping[str, Any], size: int, /) -> int | None:
+        """Return the bytes of stored elements, where the codec converts elements."""
+        return stored_size(options, size) if self.codec.name == ELEMENTS else None
 
     def _decode_sync(self, chunk: Buffer, spec: ArraySpec) -> Buffer:
         size = math.prod(spec.shape) * spec.dtype.to_native_dtype().itemsize

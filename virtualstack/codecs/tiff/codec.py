@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.decoder import Bytes, CodecError
-from virtualstack.codecs.tiff.image_sizes import image_size, lerc_size
-from virtualstack.codecs.tiff.jpegxl_frames import check_frames
+from virtualstack.codecs.image_sizes import image_size, lerc_size
+from virtualstack.codecs.jpegxl_frames import check_frames
 from virtualstack.codecs.tiff.library import check_installed, imagecodecs
 from virtualstack.codecs.tiff.settings import BY_STREAM, COMPRESSIONS, TIFF, Settings
 from virtualstack.errors import UnsupportedFeatureError

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from virtualstack.codecs.aec import szip_settings
 from virtualstack.codecs.hdf5.blocks import BITSHUFFLE, LZ4, bitshuffle_settings
 from virtualstack.codecs.hdf5.blosc2 import BLOSC2
-from virtualstack.codecs.hdf5.compressors import LZF, SZIP, szip_settings
+from virtualstack.codecs.hdf5.compressors import LZF, SZIP
 from virtualstack.codecs.hdf5.nbit import NBIT, parse_layout
 from virtualstack.codecs.hdf5.scaleoffset import SCALEOFFSET, parse_scaling
 from virtualstack.codecs.hdf5.zfp import ZFP, parse_header

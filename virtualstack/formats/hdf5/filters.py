@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from virtualstack.codecs.hdf5.shuffle import SHUFFLE
 from virtualstack.codecs.metadata import Codec
+from virtualstack.codecs.shuffle import SHUFFLE
 from virtualstack.formats.hdf5.filter_codecs import codec_of_filter
 
 __all__ = ["Filter", "codecs_of", "filter_of", "is_nonsense", "obstacle", "passed"]

@@ -1,0 +1,50 @@
+"""Settings of streams of libaec, as the packages that decode them are told: they trust what libaec refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["check_aec", "szip_settings"]
+
+_AEC_RESTRICTED = 16
+"""The flag of libaec for a restricted set of code options."""
+_MAX_LINE_BLOCKS = 128
+"""Blocks that a line of szip has at most."""
+
+
+def check_aec(options: Mapping[str, Any], /) -> None:
+    """Check settings of libaec: imagecodecs frees memory twice, or none that it has, where libaec refuses them.
+
+    Raises
+    ------
+    ValueError
+        libaec knows no such streams.
+    """
+    names = ("bitspersample", "flags", "blocksize", "rsi")
+    bits, flags, block, interval = (options.get(name) for name in names)
+    is_known = (
+        (bits is None or bits in range(1, 33))
+        and (flags is None or (flags in range(64) and not flags & _AEC_RESTRICTED))
+        and (block is None or block in (8, 16, 32, 64))
+        and (interval is None or interval in range(1, 4097))
+    )
+    if not is_known:
+        raise ValueError("libaec knows no such streams")
+
+
+def szip_settings(options: Mapping[str, Any], /) -> dict[str, int]:
+    """Check the settings of szip.
+
+    Raises
+    ------
+    ValueError, LookupError, TypeError
+        szlib.h and libaec know no such streams, or one is missing.
+    """
+    names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
+    settings = {name: int(options[name]) for name in names}
+    mask, block, bits, line = settings.values()
+    is_known = 0 <= mask < 1 << 16 and 2 <= block <= 32 and not block % 2 and 1 <= line <= _MAX_LINE_BLOCKS * block
+    if not is_known or not (1 <= bits <= 32 or bits == 64):
+        raise ValueError(f"has blocks of {block} pixels of {bits} bits in lines of {line}, which szip does not know")
+    return settings
