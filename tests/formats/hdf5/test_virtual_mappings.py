@@ -10,9 +10,9 @@ from numcodecs.jenkins import jenkins_lookup3
 
 from virtualstack.formats.hdf5.child.files import OpenFile
 from virtualstack.formats.hdf5.library_mappings import mapping_of
-from virtualstack.formats.hdf5.selections import Blocks, Selection
+from virtualstack.formats.hdf5.selections import BoxSelection, Selection
 from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
-from virtualstack.formats.hdf5.structures.virtual_mappings import Mapping, parse_mappings
+from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping, parse_mappings
 
 U = h5s.UNLIMITED
 VERSIONS = ["earliest", "v110", "v112", "v200"]
@@ -25,7 +25,7 @@ def space(shape, *slabs, maxshape=None):
     return found
 
 
-def stored(path: Path, version: str, shape: tuple[int, ...], mappings) -> tuple[bytes, list[Mapping]]:
+def stored(path: Path, version: str, shape: tuple[int, ...], mappings) -> tuple[bytes, list[VirtualMapping]]:
     """The heap object of a virtual dataset, and what the HDF5 library makes of it."""
     with h5py.File(path, "w", libver=(version, "latest")) as file:
         dcpl = h5p.create(h5p.DATASET_CREATE)
@@ -42,7 +42,7 @@ def stored(path: Path, version: str, shape: tuple[int, ...], mappings) -> tuple[
 
 def boxes(selection: Selection):
     """A selection written in one way; the stride of one block does not matter."""
-    if isinstance(selection, Blocks):
+    if isinstance(selection, BoxSelection):
         return sorted(selection.corners.tolist())
     return selection and [(x.start, x.count == 1 or x.stride, x.count, x.block) for x in selection.axes]
 
@@ -145,6 +145,6 @@ def test_no_selection_is_no_boxes():
     nothing = b"\0" * 4 + b"\1\0\0\0" + b"\0" * 8
     body = b"\0" + (1).to_bytes(8, "little") + b"f\0x\0" + 2 * nothing
     (mapping,) = parse_mappings(body + jenkins_lookup3(body, 0).to_bytes(4, "little"), Widths())
-    assert isinstance(mapping.place, Blocks)
+    assert isinstance(mapping.place, BoxSelection)
     assert mapping.place.corners.size == 0
     assert (mapping.file, mapping.dataset) == ("f", "x")

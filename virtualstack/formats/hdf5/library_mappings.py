@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from virtualstack.formats.hdf5.child.records import FoundMapping, FoundSelection
 from virtualstack.formats.hdf5.obstacles import LostValuesError
-from virtualstack.formats.hdf5.selections import Blocks, Hyperslab, HyperslabAxis, Selection
-from virtualstack.formats.hdf5.structures.virtual_mappings import Mapping
+from virtualstack.formats.hdf5.selections import BoxSelection, Hyperslab, HyperslabAxis, Selection
+from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
 
 __all__ = ["mapping_of"]
 
 
-def mapping_of(found: FoundMapping, /) -> Mapping:
+def mapping_of(found: FoundMapping, /) -> VirtualMapping:
     """Return a mapping.
 
     Raises
@@ -18,7 +18,7 @@ def mapping_of(found: FoundMapping, /) -> Mapping:
     LostValuesError
         It is no selection of boxes, or of too many.
     """
-    return Mapping(
+    return VirtualMapping(
         file=found.file, dataset=found.dataset, place=_selection(found.place), source=_selection(found.source)
     )
 
@@ -32,7 +32,7 @@ def _selection(found: FoundSelection) -> Selection:
         return Hyperslab(tuple(_axis(*axis) for axis in found.axes))
     if found.boxes is None:
         raise LostValuesError(f"a virtual dataset (VDS) of {found.n_boxes} boxes of one source, which are too many")
-    return Blocks(found.boxes)
+    return BoxSelection(found.boxes)
 
 
 def _axis(start: int, stride: int, count: int | None, block: int | None) -> HyperslabAxis:

@@ -24,7 +24,7 @@ from virtualstack.formats.hdf5.records import extend_records
 from virtualstack.formats.hdf5.references import FileContext
 from virtualstack.formats.hdf5.source_files import SourceFile, SourceFiles
 from virtualstack.formats.hdf5.structures.requests import StructureError
-from virtualstack.formats.hdf5.structures.virtual_mappings import Mapping as VirtualMapping
+from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
 from virtualstack.formats.hdf5.tree import Group, Variable, build_tree, decode_text
 from virtualstack.formats.hdf5.variables import read_variable
 from virtualstack.formats.hdf5.virtual_datasets import virtual_shape

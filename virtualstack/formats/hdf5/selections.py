@@ -13,7 +13,7 @@ from virtualstack.formats.hdf5.obstacles import NoReferencesError
 from virtualstack.manifests import Runs
 from virtualstack.manifests.rows import distinct_rows
 
-__all__ = ["Blocks", "Hyperslab", "HyperslabAxis", "Selection", "SelectionError", "axes_of"]
+__all__ = ["BoxSelection", "Hyperslab", "HyperslabAxis", "Selection", "SelectionError", "axes_of"]
 
 _MAX_RUNS = 1 << 24  # along an axis: 256 MB
 
@@ -129,13 +129,13 @@ class Hyperslab:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
+class BoxSelection:
     """A union of boxes that do not overlap; shape ``(n, 2, axes)``: first and last elements of each."""
 
     corners: NDArray[np.int64]
 
 
-type Selection = Hyperslab | Blocks | None
+type Selection = Hyperslab | BoxSelection | None
 """``None`` selects all elements."""
 
 

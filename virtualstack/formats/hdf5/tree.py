@@ -16,7 +16,7 @@ from virtualstack.formats.hdf5.structures.checks import decode_text
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.layout_message import Layout
 from virtualstack.formats.hdf5.structures.messages import FillMessage
-from virtualstack.formats.hdf5.structures.virtual_mappings import Mapping as VirtualMapping
+from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
 from virtualstack.manifests import Refusal
 
 __all__ = [

@@ -20,7 +20,7 @@ from virtualstack.formats.hdf5.selections import (
     SelectionError,
     axes_of,
 )
-from virtualstack.formats.hdf5.structures.virtual_mappings import Mapping
+from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
 from virtualstack.formats.hdf5.virtual_sources import OpenSource, Sources
 from virtualstack.location import local_path
 from virtualstack.manifests import Chunks, Fill, ManifestArray, Runs, Tile, place_tiles, take_runs
@@ -34,7 +34,7 @@ _NUMBER = re.compile("%[%b]")
 
 
 def virtual_chunks(
-    mappings: Sequence[Mapping],
+    mappings: Sequence[VirtualMapping],
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     fill: Fill,
@@ -100,7 +100,7 @@ def virtual_chunks(
 
 
 def _all_pieces(
-    mappings: Sequence[Mapping], shape: tuple[int, ...], subshape: tuple[int, ...], sources: Sources
+    mappings: Sequence[VirtualMapping], shape: tuple[int, ...], subshape: tuple[int, ...], sources: Sources
 ) -> list[_Piece]:
     """Open all sources, whatever stands in the way, before the HDF5 library may be asked to read any of them."""
     obstacle: NoReferencesError | None = None
@@ -126,7 +126,13 @@ def _all_pieces(
 
 
 def virtual_shape(
-    mappings: Sequence[Mapping], shape: tuple[int, ...], open_source: OpenSource, /, *, url: str, inline_limit: int
+    mappings: Sequence[VirtualMapping],
+    shape: tuple[int, ...],
+    open_source: OpenSource,
+    /,
+    *,
+    url: str,
+    inline_limit: int,
 ) -> tuple[int, ...]:
     """Give the shape of a virtual dataset that may grow with its sources, from the shape stored in its file.
 
@@ -200,7 +206,7 @@ class _Piece:
         return Tile(chunks, (*self.place, *inner))
 
 
-def _pieces(mapping: Mapping, shape: tuple[int, ...], sources: Sources, n_inner: int) -> Iterator[_Piece]:
+def _pieces(mapping: VirtualMapping, shape: tuple[int, ...], sources: Sources, n_inner: int) -> Iterator[_Piece]:
     """Open the source of a mapping, or the sources, and write what is unlimited as what is there."""
     place, source, axis = mapping.place, mapping.source, mapping.growing_axis
     names = mapping.file, mapping.dataset
@@ -267,7 +273,7 @@ def _named(names: tuple[str, str], number: int | None = None) -> tuple[str, str]
     return _NUMBER.sub(of, names[0]), _NUMBER.sub(of, names[1])
 
 
-def _grown(pieces: Iterable[_Piece], mappings: Sequence[Mapping], shape: tuple[int, ...]) -> tuple[int, ...]:
+def _grown(pieces: Iterable[_Piece], mappings: Sequence[VirtualMapping], shape: tuple[int, ...]) -> tuple[int, ...]:
     """Give the shape of a dataset that grows: to where the last data end (H5D_VDS_LAST_AVAILABLE), or fixed places."""
     growing = {mapping.growing_axis for mapping in mappings if mapping.growing_axis is not None}
     grown = list(shape)

@@ -23,14 +23,14 @@ from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout, V
 from virtualstack.formats.hdf5.structures.links import Link
 from virtualstack.formats.hdf5.structures.messages import Dataspace
 from virtualstack.formats.hdf5.structures.requests import OutsideError, StructureError
-from virtualstack.formats.hdf5.structures.virtual_mappings import Mapping, parse_mappings
+from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping, parse_mappings
 from virtualstack.formats.hdf5.tree import Attributes, Group, LostObjectError, Scale, Target, Variable, decode_text
 from virtualstack.formats.hdf5.values import check_size
 from virtualstack.formats.hdf5.walk import DatasetHeader, Object, Objects, read_chunks
 
 __all__ = ["Extent", "WalkedView"]
 
-type Extent = Callable[[str, Sequence[Mapping], tuple[int, ...]], tuple[int, ...]]
+type Extent = Callable[[str, Sequence[VirtualMapping], tuple[int, ...]], tuple[int, ...]]
 """Gives the shape of a virtual dataset that grows with its sources, by its path, mappings and stored shape."""
 
 
@@ -79,7 +79,7 @@ class WalkedView:
             return self._library.variable_at(dataset.address, name, raw_path, path)
         element = element_type(header.datatype)
         space = header.space.shape
-        list_mappings: Callable[[], Sequence[Mapping]] = tuple
+        list_mappings: Callable[[], Sequence[VirtualMapping]] = tuple
         if isinstance(header.layout, VirtualLayout):
             space, list_mappings = self._virtual(header.layout, header.space, path)
         scale = None
@@ -109,7 +109,7 @@ class WalkedView:
 
     def _virtual(
         self, layout: VirtualLayout, space: Dataspace, path: str
-    ) -> tuple[tuple[int, ...] | None, Callable[[], Sequence[Mapping]]]:
+    ) -> tuple[tuple[int, ...] | None, Callable[[], Sequence[VirtualMapping]]]:
         """Give the shape of a virtual dataset, and its mappings.
 
         The HDF5 library is not asked: on damaged mappings it may not come to an end.
@@ -125,7 +125,7 @@ class WalkedView:
             raise LostObjectError(f"its sources fill {grown}, and it grows to {space.maxshape} at most")
         return grown, lambda: mappings
 
-    def _mappings(self, layout: VirtualLayout) -> Sequence[Mapping]:
+    def _mappings(self, layout: VirtualLayout) -> Sequence[VirtualMapping]:
         if layout.address is None:
             return ()
         heap = self._objects.heaps[layout.address]

@@ -9,12 +9,12 @@ import numpy as np
 from numcodecs.jenkins import jenkins_lookup3
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.selections import Blocks, Hyperslab, HyperslabAxis, Selection
+from virtualstack.formats.hdf5.selections import BoxSelection, Hyperslab, HyperslabAxis, Selection
 from virtualstack.formats.hdf5.structures.checks import check
 from virtualstack.formats.hdf5.structures.requests import Widths
 from virtualstack.manifests.rows import distinct_rows
 
-__all__ = ["Mapping", "parse_mappings"]
+__all__ = ["VirtualMapping", "parse_mappings"]
 
 _NONE, _POINTS, _HYPERSLABS, _ALL = range(4)
 _SHARED_FILE, _SHARED_DATASET, _SAME_FILE = 0x01, 0x02, 0x04
@@ -25,7 +25,7 @@ _MIN_ENTRY = 32  # bytes of two selections
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class VirtualMapping:
     """Which elements of a virtual dataset are which of a source.
 
     Parameters
@@ -48,7 +48,7 @@ class Mapping:
         return self.place.unlimited_axis if isinstance(self.place, Hyperslab) else None
 
 
-def parse_mappings(block: bytes, widths: Widths, /) -> tuple[Mapping, ...]:
+def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...]:
     """Read the global heap block of a virtual dataset.
 
     HDF5 spec III.F, version 0. Version 1, of HDF5 2.0, begins each entry with flags that say of which earlier entry
@@ -78,7 +78,7 @@ def parse_mappings(block: bytes, widths: Widths, /) -> tuple[Mapping, ...]:
             files.append(_name(fields, files, widths, is_shared=bool(flags & _SHARED_FILE)))
         datasets.append(_name(fields, datasets, widths, is_shared=bool(flags & _SHARED_DATASET)))
         source = _selection(fields)
-        mappings.append(Mapping(files[-1], datasets[-1], place=_selection(fields), source=source))
+        mappings.append(VirtualMapping(files[-1], datasets[-1], place=_selection(fields), source=source))
     check(fields.is_at_end, "bytes are left over behind them")
     return tuple(mappings)
 
@@ -125,7 +125,7 @@ def _selection(fields: _Fields) -> Selection:
     if kind in (_NONE, _ALL):
         check(version == 1, f"a selection of kind {kind} has the unknown version {version}")
         fields.number(8)  # reserved, and the length of nothing
-        return None if kind == _ALL else Blocks(np.zeros((0, 2, 0), np.int64))
+        return None if kind == _ALL else BoxSelection(np.zeros((0, 2, 0), np.int64))
     check(kind != _POINTS, "single points are selected, which no virtual dataset has")
     check(kind == _HYPERSLABS and version in (1, 2, 3), f"a selection of kind {kind} has the version {version}")
     is_regular, width = False, 4
@@ -166,7 +166,7 @@ def _boxes(fields: _Fields, rank: int, width: int) -> Selection:
     check(n_boxes <= _MAX_BLOCKS, f"a selection has {n_boxes} boxes, more than {_MAX_BLOCKS}")
     corners = fields.numbers(width, n_boxes * 2 * rank).astype(np.int64).reshape(n_boxes, 2, rank)
     check(bool((corners[:, 0] >= 0).all() and (corners[:, 1] >= corners[:, 0]).all()), "a box ends before it begins")
-    return _grid(corners) or Blocks(corners)
+    return _grid(corners) or BoxSelection(corners)
 
 
 def _grid(corners: NDArray[np.int64]) -> Hyperslab | None:
