@@ -14,8 +14,7 @@ from virtualstack.codecs.bounded import bounded_decoder
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
-from virtualstack.formats.hdf5.filter_codecs import codec_of_filter
-from virtualstack.formats.hdf5.filters import codecs_of
+from virtualstack.formats.hdf5.filters import codec_of_filter, codecs_of
 
 MOST_MEMORY = 6 << 30
 DAMAGED = {

@@ -18,7 +18,7 @@ from tests.formats.hdf5.index_reading import (
     run,
     superblock_of,
 )
-from virtualstack.formats.hdf5.structures import btree1, rounds
+from virtualstack.formats.hdf5.structures import btree1, requests
 from virtualstack.formats.hdf5.structures.requests import Blocks, Span
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus" / "hdf5"
@@ -82,13 +82,13 @@ def test_more_blocks_than_go_in_memory_come_in_rounds(build, tmp_path, monkeypat
             index = index_of(dataset, superblock, data)
             rows = rows_of(run(index(), data))
             with monkeypatch.context() as patch:
-                patch.setattr(rounds, "ROUND_BYTES", 20_000)
-                patch.setattr(rounds, "SLICE_BYTES", 5_000)
+                patch.setattr(requests, "ROUND_BYTES", 20_000)
+                patch.setattr(requests, "SLICE_BYTES", 5_000)
                 patch.setattr(btree1, "SLICE_BYTES", 5_000)
                 asked: list[list[Span | Blocks]] = []
                 assert rows_of(run(index(), data, 0, asked)) == rows
-            for requests in asked:
-                blocks = [request for request in requests if isinstance(request, Blocks)]
+            for round_ in asked:
+                blocks = [request for request in round_ if isinstance(request, Blocks)]
                 n_bytes = sum(len(request.addresses) * request.size for request in blocks)
                 assert n_bytes <= 20_000 or sum(len(request.addresses) for request in blocks) == 1
             most_rounds = max(most_rounds, len(asked))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.amount import examples
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
-from virtualstack.formats.hdf5 import fetch, remote
+from virtualstack.formats.hdf5 import byte_readers, fetch
 from virtualstack.formats.hdf5.fetch import Crawl, Metadata
 from virtualstack.formats.hdf5.structures.requests import Blocks, Span, StructureError, read_blocks, read_span
 from virtualstack.storage import MemorySource, open_source
@@ -363,7 +363,7 @@ def test_bytes_that_cannot_be_had_end_the_crawl(after):
 
 def test_more_metadata_than_memory_should_hold_is_refused(monkeypatch):
     """A damaged remote file does not make us fetch all of it."""
-    monkeypatch.setattr(remote, "_LIMIT", 1_000_000)
+    monkeypatch.setattr(byte_readers, "_LIMIT", 1_000_000)
     with pytest.raises(StorageError, match=r"'https://host/data\.h5': to describe it, .* at most 1000000 are"):
         Metadata(Far()).run(read_span(0, 1_500_000))
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtualstack.formats.hdf5.pace import Pace, merged
+from virtualstack.formats.hdf5.byte_readers import Pace, merged
 
 NEAR = 16 * 1024
 

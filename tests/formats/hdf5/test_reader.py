@@ -14,7 +14,7 @@ from tests.corpus.report import datasets, judge
 from tests.data import make_hdf5
 from tests.data.make_hdf5 import A, make, numbered
 from virtualstack.child.pool import InChild
-from virtualstack.formats.hdf5.chunks import UnlistableChunksError, _true_cells
+from virtualstack.formats.hdf5.library import UnlistableChunksError, _true_cells
 from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ABSENT, EMPTY, ENTRY, INLINE, ManifestGroup
@@ -154,7 +154,7 @@ def test_lists_that_make_no_sense_are_inlined(tmp_path, monkeypatch):
         list_otherwise(patch, lists_moved_axes=False)
         assert "has a chunk outside of the array" in refusals(read(path, LIBRARY))["/second"][1]
     with monkeypatch.context() as patch:
-        patch.setattr("virtualstack.formats.hdf5.chunks._true_cells", lambda listed, *rest: listed * 0)
+        patch.setattr("virtualstack.formats.hdf5.library._true_cells", lambda listed, *rest: listed * 0)
         assert "two chunks for one place" in refusals(read(path, LIBRARY))["/second"][1]
     layout = ChunkedLayout(version=4, chunk=(3, 7), element_size=2, index="extensible", address=None)
     listed = np.array([[1, 0]])

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtualstack.formats.hdf5.stretches import Stretches, without
+from virtualstack.formats.hdf5.byte_readers import Stretches, without
 
 SIZE = 60
 DATA = bytes(range(SIZE))

@@ -9,10 +9,14 @@ from h5py import h5d, h5p, h5s, h5t
 from numcodecs.jenkins import jenkins_lookup3
 
 from virtualstack.formats.hdf5.child.files import OpenFile
-from virtualstack.formats.hdf5.library_mappings import mapping_of
-from virtualstack.formats.hdf5.selections import BoxSelection, Selection
+from virtualstack.formats.hdf5.library import mapping_of
 from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
-from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping, parse_mappings
+from virtualstack.formats.hdf5.structures.virtual_mappings import (
+    BoxSelection,
+    Selection,
+    VirtualMapping,
+    parse_mappings,
+)
 
 U = h5s.UNLIMITED
 VERSIONS = ["earliest", "v110", "v112", "v200"]

@@ -1,21 +1,27 @@
-"""Values that lie in C order in one byte range or several: one chunk for each, or smaller ones on request."""
+"""Values that lie in C order in one byte range or several: one chunk for each, or smaller ones on request.
+
+The ranges are of the file itself, or of other files (external raw storage).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.obstacles import NoReferencesError
-from virtualstack.location import Location
+from virtualstack.errors import SourceNotFoundError, StorageError
+from virtualstack.formats.hdf5.errors import LostValuesError, NoReferencesError
+from virtualstack.location import Location, local_path
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.encoding import c_strides
 
-__all__ = ["MAX_CHUNKS", "Segment", "contiguous_chunks", "split_shape"]
+__all__ = ["MAX_CHUNKS", "UNLIMITED", "Segment", "contiguous_chunks", "external_segments", "split_shape"]
 
 MAX_CHUNKS = 1 << 24
 """Chunks into which a dataset is cut at most: their entries take 400 MB."""
@@ -305,3 +311,78 @@ def _manifest(
         starts=starts,
         fill=fill,
     )
+
+
+UNLIMITED = (1 << 64) - 1
+"""Size of a last external file that holds all that follows (H5F_UNLIMITED)."""
+
+_PREFIX = "HDF5_EXTFILE_PREFIX"
+
+
+def external_segments(
+    files: Iterable[tuple[bytes, int, int]], length: int, url: str, locate: Callable[[str], Location], /
+) -> list[Segment]:
+    """Find the external files of a dataset; their sizes are asked for, no values are read.
+
+    Only what is at a local path refers to other files, as the HDF5 library would look for them on this machine.
+
+    Parameters
+    ----------
+    files
+        Name, offset and size in bytes, in order (H5Pget_external).
+    length
+        Of all values, in bytes; more than 0.
+    url
+        Of the file that names them.
+    locate
+        Gives the location of a file by its path.
+
+    Raises
+    ------
+    LostValuesError
+        A file is not there, the files hold less than the values, or the file that names them is not a local one.
+    NoReferencesError
+        A file is shorter than the values in it, in whose place the HDF5 library shows zeros.
+    """
+    main = local_path(url)
+    if main is None:
+        raise LostValuesError("its values lie in external files, which are looked for beside local files only")
+    segments, end = [], 0
+    for name, offset, size in files:
+        if end >= length:
+            break
+        size = min(size, length - end)
+        if not 0 <= offset < 1 << 62:
+            raise LostValuesError(f"its values lie in external files, one of them from byte {offset} on")
+        end += size
+        segments.append(Segment(_locate(name, main, locate), offset, size))
+    if end < length:
+        raise LostValuesError(f"its external files hold {end} bytes of {length}")
+    for segment in segments:
+        n = segment.location.size
+        if n is not None and n < segment.offset + segment.length:
+            raise NoReferencesError(
+                f"its values lie in external files, of which '{segment.location.url}' ends at {n} bytes, before the "
+                f"values in it do ({segment.offset + segment.length}): the HDF5 library shows zeros there"
+            )
+    return segments
+
+
+def _locate(name: bytes, main: Path, locate: Callable[[str], Location]) -> Location:
+    try:
+        return locate(str(_path(name, main)))
+    except SourceNotFoundError as error:
+        raise LostValuesError(
+            f"its values lie in external files, of which '{os.fsdecode(name)}' is not there; names that are not "
+            f"absolute count from the working directory, or from {_PREFIX}"
+        ) from error
+    except StorageError as error:
+        raise LostValuesError(f"its values lie in external files: {error}") from error
+
+
+def _path(name: bytes, main: Path) -> Path:
+    """Give the path of an external file: from the working directory, or from a prefix (H5Pset_efile_prefix)."""
+    prefix = os.environ.get(_PREFIX, "")
+    if prefix.startswith("${ORIGIN}"):
+        prefix = f"{main.parent}{prefix.removeprefix('${ORIGIN}')}"
+    return Path(prefix, os.fsdecode(name)).absolute()

@@ -19,7 +19,33 @@ from virtualstack.codecs.pipeline import decode
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, FloatLayout, Member, parse_datatype
 from virtualstack.formats.hdf5.structures.requests import StructureError
 
-__all__ = ["ElementType", "element_type", "of_library", "packed", "plain", "value_of"]
+__all__ = ["ElementType", "element_type", "is_read_by_netcdf", "of_library", "packed", "plain", "value_of"]
+
+_PLAIN = frozenset({"integer", "float", "string", "enum", "opaque"})
+
+
+def is_read_by_netcdf(datatype: Datatype, /) -> bool:
+    """Tell whether netCDF-C reads elements of a datatype that is not committed.
+
+    As netCDF-C 4.10 does, seen from outside: numbers, text, enumerations and opaque bytes; compounds of numbers, text,
+    and arrays of them; sequences of numbers and text.
+    """
+    if datatype.kind in _PLAIN or datatype.variant == "string":
+        return True
+    if datatype.kind == "compound":
+        return all(_is_part(_element_of_array(member.datatype)) for member in datatype.members)
+    return datatype.kind == "vlen" and datatype.base is not None and _is_part(datatype.base)
+
+
+def _element_of_array(datatype: Datatype) -> Datatype:
+    return datatype.base if datatype.kind == "array" and datatype.base is not None else datatype
+
+
+def _is_part(datatype: Datatype) -> bool:
+    """Tell whether it may be in a compound or a sequence; there, floats are those of C."""
+    is_float_of_c = datatype.kind == "float" and 2 < datatype.size <= 8
+    return is_float_of_c or datatype.kind in ("integer", "string") or datatype.variant == "string"
+
 
 _IEEE = {
     2: FloatLayout(15, 10, 5, 0, 10, 15, "implied"),

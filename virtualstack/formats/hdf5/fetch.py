@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.remote import Remote
+from virtualstack.formats.hdf5.byte_readers import Exact, InMemory, NotHeldError, Paged, Remote, Supply
 from virtualstack.formats.hdf5.structures.requests import Blocks, OutsideError, Parse, Span, StructureError
-from virtualstack.formats.hdf5.supply import Exact, InMemory, NotHeldError, Paged, Supply
 from virtualstack.location import Location, is_remote
 from virtualstack.storage import ByteRange, Bytes, LocalSource, MemorySource, Source, SourceFile
 

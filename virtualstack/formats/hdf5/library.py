@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,13 +22,19 @@ from virtualstack.formats.hdf5.attributes import (
     one_or_many,
     texts_of,
 )
-from virtualstack.formats.hdf5.child.records import FoundAttribute, FoundDataset, FoundLink, FoundScale
-from virtualstack.formats.hdf5.chunks import UnlistableChunksError, table_of_chunks
-from virtualstack.formats.hdf5.datatypes import ElementType, element_type, of_library, packed
+from virtualstack.formats.hdf5.child.records import (
+    FoundAttribute,
+    FoundChunks,
+    FoundDataset,
+    FoundLink,
+    FoundMapping,
+    FoundScale,
+    FoundSelection,
+)
+from virtualstack.formats.hdf5.datatypes import ElementType, element_type, is_read_by_netcdf, of_library, packed
+from virtualstack.formats.hdf5.errors import LostValuesError
 from virtualstack.formats.hdf5.fetch import Metadata
 from virtualstack.formats.hdf5.filters import Filter, filter_of
-from virtualstack.formats.hdf5.library_mappings import mapping_of
-from virtualstack.formats.hdf5.netcdf_types import is_read_by_netcdf
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.layout_message import (
     ChunkedLayout,
@@ -40,10 +47,117 @@ from virtualstack.formats.hdf5.structures.layout_message import (
 from virtualstack.formats.hdf5.structures.messages import FillMessage
 from virtualstack.formats.hdf5.structures.object_header import read_object_header
 from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
+from virtualstack.formats.hdf5.structures.virtual_mappings import (
+    BoxSelection,
+    Hyperslab,
+    HyperslabAxis,
+    Selection,
+    VirtualMapping,
+)
 from virtualstack.formats.hdf5.tree import Attributes, Group, LostObjectError, Scale, Target, Variable, decode_text
 from virtualstack.manifests import Refusal
 
-__all__ = ["Library", "missing_plugin"]
+__all__ = ["Library", "UnlistableChunksError", "mapping_of", "missing_plugin", "table_of_chunks"]
+
+_MAX_OFFSET = np.uint64(2**63 - 1)
+
+
+class UnlistableChunksError(Exception):
+    """The HDF5 library does not say where the chunks of a dataset lie."""
+
+
+def table_of_chunks(found: FoundChunks, layout: ChunkedLayout, base: int, /) -> ChunkTable:
+    """Return the allocated chunks of a chunked dataset, whose offsets are counted from the start of the file.
+
+    Parameters
+    ----------
+    found
+        Of a dataset with at least one element.
+    layout
+        Its layout message.
+    base
+        Bytes of the user block.
+
+    Raises
+    ------
+    UnlistableChunksError
+        Listing them would give wrong places, or chunks are listed twice or outside of the array.
+    """
+    chunks, shape, maxshape = found.chunks, found.shape, found.maxshape
+    if (found.rows > _MAX_OFFSET).any():
+        raise UnlistableChunksError("the chunk index has a chunk at 2^63 bytes or more")
+    rows = found.rows.astype(np.int64)
+    scaled = rows[:, : len(shape)] // np.array(chunks, np.int64)
+    unlimited = [axis for axis, length in enumerate(maxshape) if length is None]
+    if len(unlimited) == 1 and unlimited[0] > 0 and found.lists_moved_axes:
+        scaled = _true_cells(scaled, layout, unlimited[0], chunks, maxshape)
+    grid = np.array([-(-n // c) for n, c in zip(shape, chunks, strict=True)], np.int64)
+    if ((scaled < 0) | (scaled >= grid)).any():
+        raise UnlistableChunksError("the chunk index has a chunk outside of the array")
+    cell = np.ravel_multi_index(tuple(scaled.T), tuple(grid.tolist())) if len(rows) else np.zeros(0, np.int64)
+    if np.unique(cell).size != cell.size:
+        raise UnlistableChunksError("the chunk index has two chunks for one place")
+    offset = rows[:, -3] if not base or found.counts_user_block else rows[:, -3] + base
+    return ChunkTable(cell=cell.astype(np.int64), offset=offset, length=rows[:, -2], mask=rows[:, -1].astype(np.uint32))
+
+
+def _true_cells(
+    listed: NDArray[np.int64],
+    layout: ChunkedLayout,
+    unlimited: int,
+    chunks: tuple[int, ...],
+    maxshape: tuple[int | None, ...],
+) -> NDArray[np.int64]:
+    """Undo a fault of HDF5 (up to 2.0 at least) in listing extensible arrays.
+
+    An extensible array numbers the cells of the *maximum* grid with the one unlimited axis moved to the slowest place
+    (HDF5 spec, appendix C, "the extensible array index"). The library looks chunks up that way, but lists them as if
+    the axes were not moved. The number of a cell is all the same, as the unlimited axis never overflows.
+    """
+    if layout.index != "extensible":
+        return listed
+    most = [-(-n // c) if n is not None else 0 for n, c in zip(maxshape, chunks, strict=True)]
+    after = most[unlimited + 1 :]
+    if listed[:, :unlimited].any() or (listed[:, unlimited + 1 :] >= np.array(after, np.int64)).any():
+        raise UnlistableChunksError("the HDF5 library lists an extensible array in an unknown way")
+    weights = np.array([math.prod(after[i:]) for i in range(len(after) + 1)], np.int64)
+    number = listed[:, unlimited:] @ weights
+    others = [n for axis, n in enumerate(most) if axis != unlimited]
+    per_step = math.prod(others)
+    moved = np.stack([number // per_step, *np.unravel_index(number % per_step, others)], axis=1)
+    return np.insert(moved[:, 1:], unlimited, moved[:, 0], axis=1)
+
+
+def mapping_of(found: FoundMapping, /) -> VirtualMapping:
+    """Return a mapping.
+
+    Raises
+    ------
+    LostValuesError
+        It is no selection of boxes, or of too many.
+    """
+    return VirtualMapping(
+        file=found.file, dataset=found.dataset, place=_selection(found.place), source=_selection(found.source)
+    )
+
+
+def _selection(found: FoundSelection) -> Selection:
+    if found.kind == "all":
+        return None
+    if found.kind == "points":
+        raise LostValuesError("a virtual dataset (VDS) of single points of its sources")
+    if found.kind == "regular":
+        return Hyperslab(tuple(_axis(*axis) for axis in found.axes))
+    if found.boxes is None:
+        raise LostValuesError(f"a virtual dataset (VDS) of {found.n_boxes} boxes of one source, which are too many")
+    return BoxSelection(found.boxes)
+
+
+def _axis(start: int, stride: int, count: int | None, block: int | None) -> HyperslabAxis:
+    if stride < 1 or (block is not None and block < 1):
+        raise LostValuesError(f"a virtual dataset (VDS) of blocks of {block} elements, {stride} apart")
+    return HyperslabAxis(start, stride, count, block)
+
 
 _LAYOUT = 0x08
 _MODULE = "virtualstack.formats.hdf5.child.files"

@@ -12,25 +12,22 @@ from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError
 from virtualstack.errors import MalformedFileError, ManifestError, StorageError
 from virtualstack.formats.base import ReadOptions
+from virtualstack.formats.hdf5.byte_readers import is_locked
 from virtualstack.formats.hdf5.check import differences
 from virtualstack.formats.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
+from virtualstack.formats.hdf5.errors import LostValuesError
 from virtualstack.formats.hdf5.fetch import Metadata
-from virtualstack.formats.hdf5.finder import DatasetFinder
 from virtualstack.formats.hdf5.hdfeos import axis_names, parse_structures, read_struct_metadata
 from virtualstack.formats.hdf5.library import Library
-from virtualstack.formats.hdf5.locks import is_locked
-from virtualstack.formats.hdf5.obstacles import LostValuesError
-from virtualstack.formats.hdf5.records import extend_records
+from virtualstack.formats.hdf5.parsed_view import DatasetFinder, Extent, WalkedView
 from virtualstack.formats.hdf5.references import FileContext
-from virtualstack.formats.hdf5.source_files import SourceFile, SourceFiles
 from virtualstack.formats.hdf5.structures.requests import StructureError
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
 from virtualstack.formats.hdf5.tree import Group, Variable, build_tree, decode_text
-from virtualstack.formats.hdf5.variables import read_variable
+from virtualstack.formats.hdf5.variables import extend_records, read_variable
 from virtualstack.formats.hdf5.virtual_datasets import virtual_shape
-from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets
+from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets, SourceFile, SourceFiles
 from virtualstack.formats.hdf5.walk import walk
-from virtualstack.formats.hdf5.walked import Extent, WalkedView
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
 from virtualstack.sizes import byte_count

@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import decode
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.hdf5.chunks import UnlistableChunksError
-from virtualstack.formats.hdf5.contiguous import Segment, contiguous_chunks
+from virtualstack.formats.hdf5.contiguous import Segment, contiguous_chunks, external_segments
 from virtualstack.formats.hdf5.datatypes import packed
-from virtualstack.formats.hdf5.external import external_segments
+from virtualstack.formats.hdf5.errors import LostValuesError, NoReferencesError
 from virtualstack.formats.hdf5.filters import Filter, codecs_of, is_nonsense, obstacle, passed
-from virtualstack.formats.hdf5.library import Library, missing_plugin
-from virtualstack.formats.hdf5.obstacles import LostValuesError, NoReferencesError
+from virtualstack.formats.hdf5.library import Library, UnlistableChunksError, missing_plugin
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.layout_message import (
     ChunkedLayout,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from virtualstack.formats.hdf5.datatypes import ElementType
 from virtualstack.formats.hdf5.filters import Filter
 from virtualstack.formats.hdf5.object_references import DanglingReferenceError, reference_paths
-from virtualstack.formats.hdf5.structures.checks import decode_text
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
+from virtualstack.formats.hdf5.structures.fields import decode_text
 from virtualstack.formats.hdf5.structures.layout_message import Layout
 from virtualstack.formats.hdf5.structures.messages import FillMessage
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping

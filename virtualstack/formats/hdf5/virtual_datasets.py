@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from virtualstack.errors import CombineError
-from virtualstack.formats.hdf5.obstacles import LostValuesError, NoReferencesError
-from virtualstack.formats.hdf5.selections import (
-    Blocks,
+from virtualstack.formats.hdf5.errors import LostValuesError, NoReferencesError
+from virtualstack.formats.hdf5.structures.virtual_mappings import (
+    BoxSelection,
     Hyperslab,
     HyperslabAxis,
     Selection,
     SelectionError,
+    VirtualMapping,
     axes_of,
 )
-from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
 from virtualstack.formats.hdf5.virtual_sources import OpenSource, Sources
 from virtualstack.location import local_path
 from virtualstack.manifests import Chunks, Fill, ManifestArray, Runs, Tile, place_tiles, take_runs
@@ -247,7 +247,11 @@ def _numbered_pieces(
 ) -> Iterator[_Piece]:
     """Open sources by number until one is not there, as without gaps (H5Pset_virtual_printf_gap)."""
     along = place.axes[axis]
-    if along.block is None or isinstance(source, Blocks) or not any("%b" in _NUMBER.findall(name) for name in names):
+    if (
+        along.block is None
+        or isinstance(source, BoxSelection)
+        or not any("%b" in _NUMBER.findall(name) for name in names)
+    ):
         raise SelectionError("an unlimited selection for which there is no number of sources")
     number = 0
     while (array := sources.find(*_named(names, number))) is not None:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.structures.checks import check
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkSpace, TableBuilder
-from virtualstack.formats.hdf5.structures.columns import read_column
+from virtualstack.formats.hdf5.structures.fields import check, read_column
 
 __all__ = ["add_elements", "check_head"]
 

@@ -10,11 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.structures.checks import check, unsigned
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder
-from virtualstack.formats.hdf5.structures.columns import read_column
-from virtualstack.formats.hdf5.structures.requests import Blocks, OutsideError, Parse, Span, StructureError, read_span
-from virtualstack.formats.hdf5.structures.rounds import SLICE_BYTES, check_places, read_in_rounds
+from virtualstack.formats.hdf5.structures.fields import check, read_column, unsigned
+from virtualstack.formats.hdf5.structures.requests import (
+    SLICE_BYTES,
+    Blocks,
+    OutsideError,
+    Parse,
+    Span,
+    StructureError,
+    check_places,
+    read_in_rounds,
+    read_span,
+)
 from virtualstack.manifests.encoding import c_strides
 
 __all__ = ["read_btree1"]

@@ -9,11 +9,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.structures.checks import check, check_signature, unsigned, verified
-from virtualstack.formats.hdf5.structures.checksum import verify_blocks
-from virtualstack.formats.hdf5.structures.columns import read_column
-from virtualstack.formats.hdf5.structures.requests import Blocks, Parse, StructureError, Widths, read_span
-from virtualstack.formats.hdf5.structures.rounds import check_places, read_in_rounds
+from virtualstack.formats.hdf5.structures.fields import (
+    check,
+    check_signature,
+    read_column,
+    unsigned,
+    verified,
+    verify_blocks,
+)
+from virtualstack.formats.hdf5.structures.requests import (
+    Blocks,
+    Parse,
+    StructureError,
+    Widths,
+    check_places,
+    read_in_rounds,
+    read_span,
+)
 
 __all__ = ["BTree2", "read_btree2", "read_records", "scan_records"]
 

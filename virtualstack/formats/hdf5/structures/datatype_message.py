@@ -15,7 +15,7 @@ from functools import lru_cache
 from operator import le
 from typing import Literal, NamedTuple
 
-from virtualstack.formats.hdf5.structures.checks import decode_text
+from virtualstack.formats.hdf5.structures.fields import decode_text
 from virtualstack.formats.hdf5.structures.requests import StructureError
 
 __all__ = ["Datatype", "FloatLayout", "Member", "parse_datatype"]

@@ -11,13 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.formats.hdf5.structures.array_elements import add_elements, check_head
-from virtualstack.formats.hdf5.structures.checks import check, unsigned, verified
-from virtualstack.formats.hdf5.structures.checksum import verify_blocks
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder, empty_table
-from virtualstack.formats.hdf5.structures.columns import read_column
+from virtualstack.formats.hdf5.structures.fields import check, read_column, unsigned, verified, verify_blocks
 from virtualstack.formats.hdf5.structures.layout_message import ExtensibleArrayParameters
-from virtualstack.formats.hdf5.structures.requests import Blocks, Parse, Span, StructureError, read_span
-from virtualstack.formats.hdf5.structures.rounds import check_places, read_in_rounds
+from virtualstack.formats.hdf5.structures.requests import (
+    Blocks,
+    Parse,
+    Span,
+    StructureError,
+    check_places,
+    read_in_rounds,
+    read_span,
+)
 
 __all__ = ["read_extensible_array"]
 

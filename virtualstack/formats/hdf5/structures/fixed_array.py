@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.formats.hdf5.structures.array_elements import add_elements, check_head
-from virtualstack.formats.hdf5.structures.checks import check, unsigned, verified
-from virtualstack.formats.hdf5.structures.checksum import verify_blocks
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkSpace, ChunkTable, TableBuilder, empty_table
-from virtualstack.formats.hdf5.structures.requests import Blocks, Parse, read_span
-from virtualstack.formats.hdf5.structures.rounds import read_in_rounds
+from virtualstack.formats.hdf5.structures.fields import check, unsigned, verified, verify_blocks
+from virtualstack.formats.hdf5.structures.requests import Blocks, Parse, read_in_rounds, read_span
 
 __all__ = ["read_fixed_array"]
 

@@ -1,14 +1,23 @@
-"""Local heaps, which hold names, and global heaps, which hold values of variable length."""
+"""Heaps of three kinds.
+
+Local heaps hold the names of old groups. Global heaps hold values of variable length. Fractal heaps hold the links of
+large groups and the attributes of objects that have many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import bisect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from virtualstack.formats.hdf5.structures.checks import check, check_signature, unsigned
-from virtualstack.formats.hdf5.structures.requests import Parse, read_span
+from numcodecs.jenkins import jenkins_lookup3
+
+from virtualstack.formats.hdf5.structures.btree2 import read_records
+from virtualstack.formats.hdf5.structures.fields import check, check_signature, unsigned, verified
+from virtualstack.formats.hdf5.structures.requests import Parse, Span, StructureError, read_span
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
-__all__ = ["name_in_heap", "read_global_heap", "read_local_heap"]
+__all__ = ["FractalHeap", "name_in_heap", "read_fractal_heap", "read_global_heap", "read_local_heap"]
 
 _MAX_SIZE = 1 << 28
 _NO_FREE_BLOCK = 1  # H5HL_FREE_NULL
@@ -66,3 +75,220 @@ def read_global_heap(address: int, superblock: Superblock) -> Parse[Mapping[int,
         objects[index] = body[at + prefix : at + prefix + length]
         at += prefix + -(-length // 8) * 8
     return objects
+
+
+_HUGE, _TINY = 1, 2
+_HUGE_RECORD = 1  # HDF5 spec III.A.2, B-tree version 2: type of records of huge objects that have no filters
+_MAX_DEPTH = 64
+_MAX_BLOCKS = 1 << 20
+_MAX_OBJECT = 1 << 28
+
+
+@dataclass(slots=True)
+class FractalHeap:
+    """The objects of a fractal heap.
+
+    Parameters
+    ----------
+    offset_width, length_width
+        Bytes of these fields in the identifier of an object.
+    starts, blocks
+        Where each direct block begins in the space of the heap, ascending, and its bytes.
+    huge
+        Objects outside of the blocks, by number.
+    """
+
+    offset_width: int
+    length_width: int
+    starts: list[int] = field(default_factory=list)
+    blocks: list[bytes] = field(default_factory=list)
+    huge: dict[int, bytes] = field(default_factory=dict)
+
+    def object(self, identifier: bytes, /) -> bytes:
+        """Give the object with an identifier (HDF5 spec III.G, "fractal heap ID").
+
+        Raises
+        ------
+        StructureError
+            There is none.
+        """
+        kind = identifier[0]  # version, kind, and the length of tiny ones
+        if kind:
+            return self._special(identifier, kind)
+        split = 1 + self.offset_width
+        offset = int.from_bytes(identifier[1:split], "little")
+        length = int.from_bytes(identifier[split : split + self.length_width], "little")
+        i = bisect.bisect_right(self.starts, offset) - 1
+        check(i >= 0, "an object is not in its heap")
+        found = self.blocks[i][offset - self.starts[i] : offset - self.starts[i] + length]
+        check(len(found) == length > 0, "an object is not in its heap")
+        return found
+
+    def _special(self, identifier: bytes, first: int) -> bytes:
+        """Give an object that lies in no block."""
+        check(not first >> 6, "an identifier of a heap object of another version")
+        if first >> 4 == _TINY:
+            return identifier[1 : 2 + (first & 15)]
+        check(first >> 4 == _HUGE, "an identifier of a heap object that is of no known kind")
+        number = int.from_bytes(identifier[1:], "little")
+        check(number in self.huge, "an object is not in its heap")
+        return self.huge[number]
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The fields of the header that say where blocks are."""
+
+    address: int
+    has_checksums: bool
+    width: int
+    start: int
+    max_direct: int
+    offset_width: int
+
+    def block_size(self, row: int) -> int:
+        return self.start if row == 0 else self.start << (row - 1)
+
+    @property
+    def n_direct_rows(self) -> int:
+        return self.max_direct.bit_length() - self.start.bit_length() + 2
+
+    def n_rows(self, size: int) -> int:
+        """Give the rows of an indirect block that covers ``size`` bytes."""
+        return size.bit_length() - (self.start * self.width).bit_length() + 1
+
+
+def read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHeap]:
+    """Read all objects of a fractal heap (HDF5 spec III.G)."""
+    widths = superblock.widths
+    body = verified((yield from read_span(address, _header_size(superblock))))
+    check_signature(body, b"FRHP", 0)
+    check(unsigned(body, 7, 2) == 0, "a fractal heap with filters")
+    at = 14
+    huge_tree = superblock.address(body, at + widths.length)
+    at += 10 * widths.length + 2 * widths.address
+    width, start = unsigned(body, at, 2), superblock.length(body, at + 2)
+    max_direct = superblock.length(body, at + 2 + widths.length)
+    at += 2 + 2 * widths.length
+    max_bits, root = unsigned(body, at, 2), superblock.address(body, at + 4)
+    n_rows = unsigned(body, at + 4 + widths.address, 2)
+    powers = all(n > 0 and n & (n - 1) == 0 for n in (width, start, max_direct))
+    check(powers and start <= max_direct <= _MAX_OBJECT and 0 < max_bits <= 64, "a fractal heap of an odd geometry")
+    offset_width = -(-max_bits // 8)
+    max_managed = unsigned(body, 10, 4)
+    check(max_managed > 0, "a fractal heap without room")
+    length_width = min(_log2(max_direct) // 8 + 1, _log2(max_managed) // 8 + 1)
+    header = _Header(address, bool(body[9] & 2), width, start, max_direct, offset_width)
+    heap = FractalHeap(offset_width, length_width)
+    if root is not None:
+        found = yield from (
+            _read_tree(header, root, n_rows, superblock) if n_rows else _read_root(header, root, superblock)
+        )
+        found.sort()
+        heap.starts = [offset for offset, _ in found]
+        heap.blocks = [block for _, block in found]
+    if huge_tree is not None:
+        heap.huge = yield from _read_huge(huge_tree, superblock)
+    return heap
+
+
+def _header_size(superblock: Superblock) -> int:
+    return 26 + 12 * superblock.widths.length + 3 * superblock.widths.address
+
+
+def _log2(n: int) -> int:
+    return n.bit_length() - 1
+
+
+def _read_root(header: _Header, root: int, superblock: Superblock) -> Parse[list[tuple[int, bytes]]]:
+    block = yield from read_span(root, header.start)
+    return [(0, _checked(block, 0, header, superblock))]
+
+
+def _read_tree(header: _Header, root: int, n_rows: int, superblock: Superblock) -> Parse[list[tuple[int, bytes]]]:
+    """Read all direct blocks under the root indirect block, level by level."""
+    found: list[tuple[int, bytes]] = []
+    level = [(root, n_rows, 0)]
+    total = n_blocks = 0
+    for _ in range(_MAX_DEPTH):
+        answers = yield [Span(where, _indirect_size(header, rows, superblock)) for where, rows, _ in level]
+        direct: list[tuple[int, int, int]] = []
+        below: list[tuple[int, int, int]] = []
+        for (_, rows, offset), body in zip(level, answers, strict=True):
+            for where, row, start in _children(body, rows, offset, header, superblock):
+                size = header.block_size(row)
+                if row < header.n_direct_rows:
+                    direct.append((where, size, start))
+                    total += size
+                else:
+                    below.append((where, header.n_rows(size), start))
+        n_blocks += len(direct) + len(below)
+        check(total <= superblock.end and n_blocks <= _MAX_BLOCKS, "a fractal heap is larger than its file")
+        if direct:
+            blocks = yield [Span(where, size) for where, size, _ in direct]
+            found += [
+                (start, _checked(block, start, header, superblock))
+                for (_, _, start), block in zip(direct, blocks, strict=True)
+            ]
+        if not below:
+            return found
+        level = below
+    raise StructureError("a fractal heap is too deep")
+
+
+def _indirect_size(header: _Header, n_rows: int, superblock: Superblock) -> int:
+    check(0 < n_rows <= _MAX_DEPTH, "an indirect block of a fractal heap has an odd number of rows")
+    widths = superblock.widths
+    return 9 + widths.address + header.offset_width + n_rows * header.width * widths.address
+
+
+def _children(
+    body: bytes, n_rows: int, offset: int, header: _Header, superblock: Superblock
+) -> Iterator[tuple[int, int, int]]:
+    """Give address, row and offset of each child of an indirect block."""
+    body = _checked_head(verified(body), b"FHIB", offset, header, superblock)
+    at = 5 + superblock.widths.address + header.offset_width
+    for row in range(n_rows):
+        for _ in range(header.width):
+            where = superblock.address(body, at)
+            if where is not None:
+                yield where, row, offset
+            at += superblock.widths.address
+            offset += header.block_size(row)
+
+
+def _checked(block: bytes, offset: int, header: _Header, superblock: Superblock) -> bytes:
+    """Check the head, and the checksum where there is one, of a direct block."""
+    _checked_head(block, b"FHDB", offset, header, superblock)
+    if header.has_checksums:
+        at = 5 + superblock.widths.address + header.offset_width
+        sum_of = jenkins_lookup3(block[:at] + bytes(4) + block[at + 4 :], 0)
+        check(sum_of == unsigned(block, at, 4), "the checksum of 'FHDB' is wrong")
+    return block
+
+
+def _checked_head(body: bytes, signature: bytes, offset: int, header: _Header, superblock: Superblock) -> bytes:
+    check_signature(body, signature, 0)
+    at = 5 + superblock.widths.address
+    is_own = unsigned(body, 5, superblock.widths.address) == header.address
+    check(is_own and unsigned(body, at, header.offset_width) == offset, "a block of another fractal heap")
+    return body
+
+
+def _read_huge(tree: int, superblock: Superblock) -> Parse[dict[int, bytes]]:
+    """Read the objects that are too large for blocks."""
+    records = yield from read_records(tree, _HUGE_RECORD, superblock.widths)
+    widths = superblock.widths
+    found: dict[int, Span] = {}
+    total = 0
+    for record in records:
+        size = superblock.length(record, widths.address)
+        found[superblock.length(record, widths.address + widths.length)] = Span(
+            superblock.known_address(record, 0), size
+        )
+        total += size
+    check(total <= superblock.end and len(found) == len(records), "a fractal heap is larger than its file")
+    if not found:
+        return {}
+    answers = yield list(found.values())
+    return dict(zip(found, answers, strict=True))

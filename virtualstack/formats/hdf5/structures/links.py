@@ -10,13 +10,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.structures.both import read_both
 from virtualstack.formats.hdf5.structures.btree2 import read_records
-from virtualstack.formats.hdf5.structures.checks import check, check_signature, unsigned
-from virtualstack.formats.hdf5.structures.fractal_heap import read_fractal_heap
-from virtualstack.formats.hdf5.structures.heaps import name_in_heap, read_local_heap
+from virtualstack.formats.hdf5.structures.fields import check, check_signature, unsigned
+from virtualstack.formats.hdf5.structures.heaps import name_in_heap, read_fractal_heap, read_local_heap
 from virtualstack.formats.hdf5.structures.object_header import Message
-from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, read_blocks
+from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, read_blocks, read_both
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
 __all__ = ["LINK", "LINK_INFO", "SYMBOL_TABLE", "Link", "read_links"]

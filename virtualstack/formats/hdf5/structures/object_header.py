@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from virtualstack.formats.hdf5.structures.checks import check, unsigned, verified
+from virtualstack.formats.hdf5.structures.fields import check, unsigned, verified
 from virtualstack.formats.hdf5.structures.requests import Parse, Span, StructureError, Widths, read_span
 
 __all__ = ["Message", "read_object_header"]

@@ -6,14 +6,29 @@ fetched at once.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Blocks", "OutsideError", "Parse", "Span", "StructureError", "Widths", "read_blocks", "read_span"]
+__all__ = [
+    "ROUND_BYTES",
+    "SLICE_BYTES",
+    "Blocks",
+    "OutsideError",
+    "Parse",
+    "Span",
+    "StructureError",
+    "Widths",
+    "check_places",
+    "read_blocks",
+    "read_both",
+    "read_in_rounds",
+    "read_span",
+]
 
 
 class StructureError(Exception):
@@ -87,3 +102,120 @@ def read_blocks(addresses: NDArray[np.int64], size: int) -> Parse[NDArray[np.uin
     """Ask for blocks of one size."""
     (answer,) = yield (Blocks(addresses, size),)
     return answer  # type: ignore[no-any-return]
+
+
+def read_both[A, B](first: Parse[A], second: Parse[B]) -> Parse[tuple[A, B]]:
+    """Run two parsers to their ends; an error of one is an error of both.
+
+    Examples
+    --------
+    >>> from virtualstack.formats.hdf5.structures.requests import read_span
+    >>> both = read_both(read_span(0, 2), read_span(8, 2))
+    >>> next(both)
+    [Span(address=0, size=2, is_clipped=False), Span(address=8, size=2, is_clipped=False)]
+    >>> both.send([b"ab", b"cd"])
+    Traceback (most recent call last):
+    StopIteration: (b'ab', b'cd')
+    """
+    results: list[Any] = [None, None]
+    running: dict[int, tuple[Parse[Any], Any]] = {0: (first, None), 1: (second, None)}
+    answers: Any = None
+    while running:
+        for n, (parser, requests) in list(running.items()):
+            try:
+                if requests is None:
+                    running[n] = parser, next(parser)
+                else:
+                    running[n] = parser, parser.send(list(islice(answers, len(requests))))
+            except StopIteration as stop:
+                results[n] = stop.value
+                del running[n]
+        if running:
+            answers = iter((yield [request for _, requests in running.values() for request in requests]))
+    return results[0], results[1]
+
+
+ROUND_BYTES = 1 << 24  # at most in memory; on a fast network it takes longer to come than a round trip does
+_FEW = 16
+SLICE_BYTES = 1 << 18  # worked on at once: what is computed from it stays in the caches of the processor
+
+
+def read_in_rounds(requests: Sequence[Blocks], use: Callable[[int, int, NDArray[np.uint8]], None]) -> Parse[None]:
+    """Ask for blocks, as many at once as is good for memory, and hand them to a function piece by piece.
+
+    Parameters
+    ----------
+    requests
+        Independent of each other.
+    use
+        Is given the number of the request, the number of the first block in it, and some blocks, which it must not
+        keep: an array of shape ``(n, size)``, C-contiguous, n at least 1.
+    """
+    if sum(len(addresses) * size for addresses, size in requests) <= SLICE_BYTES:  # one round, each in one piece
+        for number, answer in enumerate((yield requests)):
+            if len(answer):
+                use(number, 0, answer)
+        return
+    pieces = [
+        (number, first, Blocks(request.addresses[first : first + step], request.size))
+        for number, request in enumerate(requests)
+        for step in (max(1, ROUND_BYTES // request.size),)
+        for first in range(0, len(request.addresses), step)
+    ]
+    for round_ in _packed(pieces):
+        answers = yield [blocks for _, _, blocks in round_]
+        for (number, first, blocks), answer in zip(round_, answers, strict=True):
+            step = max(1, SLICE_BYTES // blocks.size)
+            for at in range(0, len(answer), step):
+                use(number, first + at, answer[at : at + step])
+        del answers, answer  # before the next ones are asked for
+
+
+def _packed(pieces: list[tuple[int, int, Blocks]]) -> list[list[tuple[int, int, Blocks]]]:
+    rounds: list[list[tuple[int, int, Blocks]]] = []
+    room = 0
+    for piece in pieces:
+        n_bytes = len(piece[2].addresses) * piece[2].size
+        if n_bytes > room:
+            rounds.append([])
+            room = ROUND_BYTES
+        rounds[-1].append(piece)
+        room -= n_bytes
+    return rounds
+
+
+def check_places(places: Sequence[Blocks], end: int, what: str, /) -> None:
+    """Refuse blocks that reach past the end of a file, or into each other.
+
+    So no number in a file makes a parser read more than the file has, and no loop of references is without an end.
+
+    Parameters
+    ----------
+    places
+        Addresses as read from the file, those of 2^63 bytes and more as negative numbers.
+    end
+        Bytes of the file after the user block.
+    what
+        Name of the structures, for the error.
+    """
+    if sum(len(addresses) * size for addresses, size in places) > end:
+        raise OutsideError(f"{what} have more bytes than the file")
+    if sum(len(addresses) for addresses, _ in places) <= _FEW:
+        _check_few(sorted((address, size) for addresses, size in places for address in addresses.tolist()), end, what)
+        return
+    addresses = np.concatenate([addresses for addresses, _ in places] or [np.zeros(0, np.int64)])
+    sizes = np.concatenate([np.full(len(addresses), size, np.int64) for addresses, size in places] or [addresses])
+    order = np.argsort(addresses, kind="stable")
+    addresses, sizes = addresses[order], sizes[order]
+    if len(addresses) and (addresses[0] < 0 or (addresses > end - sizes).any()):
+        raise OutsideError(f"{what} lie past the end of the file")
+    if (addresses[1:] - addresses[:-1] < sizes[:-1]).any():
+        raise StructureError(f"{what} overlap")
+
+
+def _check_few(places: list[tuple[int, int]], end: int, what: str) -> None:
+    """Do the same with numbers of Python, which are faster for a few blocks."""
+    if places and (places[0][0] < 0 or any(address > end - size for address, size in places)):
+        raise OutsideError(f"{what} lie past the end of the file")
+    if any(following - address < size for (address, size), (following, _) in pairwise(places)):
+        raise StructureError(f"{what} overlap")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from virtualstack.formats.hdf5.structures.checks import check, unsigned, verified
+from virtualstack.formats.hdf5.structures.fields import check, unsigned, verified
 from virtualstack.formats.hdf5.structures.object_header import Message, read_object_header
 from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, Widths, read_span
 

@@ -1,21 +1,21 @@
-"""A file as the walk has found it; the HDF5 library is asked for what the parsers here do not know."""
+"""A file as its parsers describe it: the whole tree, or single datasets by their paths.
+
+The HDF5 library is asked for what the parsers do not know.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
 from virtualstack.formats.hdf5.attributes import AttributeReader
-from virtualstack.formats.hdf5.chunks import UnlistableChunksError
-from virtualstack.formats.hdf5.datatypes import element_type
+from virtualstack.formats.hdf5.datatypes import element_type, is_read_by_netcdf
+from virtualstack.formats.hdf5.errors import LostValuesError
 from virtualstack.formats.hdf5.fetch import Metadata
 from virtualstack.formats.hdf5.filters import filter_of
-from virtualstack.formats.hdf5.library import Library
-from virtualstack.formats.hdf5.netcdf_types import is_read_by_netcdf
-from virtualstack.formats.hdf5.obstacles import LostValuesError
-from virtualstack.formats.hdf5.paths import OUTSIDE, follow
+from virtualstack.formats.hdf5.library import Library, UnlistableChunksError
 from virtualstack.formats.hdf5.structures.attribute_messages import pointers
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.heaps import read_global_heap
@@ -26,9 +26,49 @@ from virtualstack.formats.hdf5.structures.requests import OutsideError, Structur
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping, parse_mappings
 from virtualstack.formats.hdf5.tree import Attributes, Group, LostObjectError, Scale, Target, Variable, decode_text
 from virtualstack.formats.hdf5.values import check_size
-from virtualstack.formats.hdf5.walk import DatasetHeader, Object, Objects, read_chunks
+from virtualstack.formats.hdf5.walk import DatasetHeader, Object, Objects, find_objects, read_chunks, read_object
 
-__all__ = ["Extent", "WalkedView"]
+__all__ = ["OUTSIDE", "DatasetFinder", "Extent", "WalkedView", "follow"]
+
+OUTSIDE = -1
+"""The address of what is in another file."""
+
+_MAX_SOFT_LINKS = 16  # H5L_NUM_LINKS: soft links that lead to soft links
+
+
+def follow(
+    path: bytes, group: int, root: int, names: Callable[[int], Mapping[bytes, Link]], /, n_links: int = 0
+) -> int | None:
+    """Give the address of the object header that a path leads to; ``None`` where it leads nowhere.
+
+    Parameters
+    ----------
+    path
+        From a group; from the root where it begins with a slash.
+    group, root
+        Addresses of their headers.
+    names
+        Gives the links of an object by name; none where it is no group.
+    n_links
+        Soft links that led here.
+    """
+    if n_links >= _MAX_SOFT_LINKS:
+        return None
+    here = root if path.startswith(b"/") else group
+    for part in path.split(b"/"):
+        if part in (b"", b"."):
+            continue
+        link = names(here).get(part)
+        if link is None or link.kind == "other":
+            return None
+        if link.kind == "external":
+            return OUTSIDE
+        below = link.address if link.kind == "hard" else follow(link.target[0], here, root, names, n_links + 1)
+        if below is None or below == OUTSIDE:
+            return below
+        here = below
+    return here
+
 
 type Extent = Callable[[str, Sequence[VirtualMapping], tuple[int, ...]], tuple[int, ...]]
 """Gives the shape of a virtual dataset that grows with its sources, by its path, mappings and stored shape."""
@@ -214,3 +254,61 @@ class WalkedView:
 
 def _raise(error: LostValuesError) -> NoReturn:
     raise error
+
+
+class DatasetFinder:
+    """Reads the objects that a path goes through, each once; attributes are left out.
+
+    Parameters
+    ----------
+    metadata
+        Of the file.
+    library
+        The HDF5 library's view of it, for what the parsers here do not know.
+    """
+
+    def __init__(self, metadata: Metadata, library: Library) -> None:
+        self._metadata = metadata
+        self._library = library
+        self._found: Objects | None = None
+        self._names: dict[int, Mapping[bytes, Link]] = {}
+
+    def find(self, path: str, /) -> Variable | None:
+        """Give the dataset at a path; ``None`` where there is none.
+
+        Raises
+        ------
+        LostValuesError
+            It is in another file, or damaged.
+        LibraryError
+            The library was asked, and cannot open it.
+        """
+        try:
+            return self._find(path)
+        except StructureError:
+            return self._library.find(path)
+        except LostObjectError as error:
+            raise LostValuesError(f"a virtual dataset (VDS) whose source '{path}' is damaged: {error}") from error
+
+    def _find(self, path: str) -> Variable | None:
+        objects, root = self._objects(), self._objects().superblock.root
+        raw_path = path.encode("utf-8", "surrogateescape")
+        address = follow(raw_path, root, root, self._links)
+        if address == OUTSIDE:
+            raise LostValuesError(f"a virtual dataset (VDS) whose source '{path}' is a link to another file")
+        if address is None or read_object(self._metadata, objects, address).kind != "dataset":
+            return None
+        name = decode_text(raw_path.rpartition(b"/")[2])
+        target = Target(kind="dataset", address=address)
+        return WalkedView(objects, self._metadata, self._library).variable(target, name, raw_path, path)
+
+    def _objects(self) -> Objects:
+        if self._found is None:
+            self._found = find_objects(self._metadata)
+        return self._found
+
+    def _links(self, address: int) -> Mapping[bytes, Link]:
+        if address not in self._names:
+            links = read_object(self._metadata, self._objects(), address).links
+            self._names[address] = {link.name: link for link in links}
+        return self._names[address]

@@ -1,0 +1,427 @@
+"""Where the bytes of a file come from: memory, a local file, or a server.
+
+Near bytes are read when they are asked for. Of a server, all that are wanted are fetched at once, and kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import StorageError
+from virtualstack.storage import Bytes, Source
+from virtualstack.storage.gather import gather, read_blocks
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # there is none on Windows, where an open file cannot be read by others anyway
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = [
+    "Exact",
+    "InMemory",
+    "NotHeldError",
+    "Pace",
+    "Paged",
+    "Remote",
+    "Stretches",
+    "Supply",
+    "is_locked",
+    "merged",
+    "without",
+]
+
+
+def is_locked(path: Path, /) -> bool:
+    """Whether a program writes to a local file through the HDF5 library, which locks what it has open.
+
+    Its metadata may be half written. As for the library, ``HDF5_USE_FILE_LOCKING=FALSE`` says not to look, and file
+    systems without locks have none.
+    """
+    if fcntl is None or os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
+        return False
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(file)
+    return False
+
+
+class Stretches:
+    """Bytes of a file, as far as they are held; no byte is held twice.
+
+    Examples
+    --------
+    >>> held = Stretches()
+    >>> held.add(np.array([[10, 14]]), [b"abcd"])
+    >>> held.add(np.array([[8, 12]]), [b"xyab"])
+    >>> held.span(9, 4), held.span(9, 6)
+    (b'yabc', None)
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._data: list[memoryview] = []
+        self.edges: NDArray[np.int64] = np.empty((0, 2), np.int64)
+
+    def add(self, edges: NDArray[np.int64], data: Sequence[Bytes], /) -> None:
+        """Hold more bytes; of those that are held already nothing changes.
+
+        Parameters
+        ----------
+        edges
+            Shape ``(n, 2)``, first byte and the one after the last, sorted and without overlap.
+        data
+            The bytes between them.
+        """
+        new = without(edges, self.edges)
+        owner = np.searchsorted(edges[:, 0], new[:, 0], "right") - 1
+        views = [memoryview(part) for part in data]
+        parts = [
+            views[n][start - first : stop - first]
+            for n, first, (start, stop) in zip(owner.tolist(), edges[owner, 0].tolist(), new.tolist(), strict=True)
+        ]
+        together = np.concatenate([self.edges, new])
+        order = np.argsort(together[:, 0])
+        self.edges = together[order]
+        self._starts = self.edges[:, 0].tolist()
+        parts = [*self._data, *parts]
+        self._data = [parts[n] for n in order.tolist()]
+
+    def span(self, offset: int, size: int, /) -> bytes | None:
+        """Give bytes, or ``None`` where not all of them are held."""
+        n = bisect_right(self._starts, offset) - 1
+        if n < 0:
+            return None
+        at = offset - self._starts[n]
+        data = bytes(self._data[n][at : at + size])
+        if len(data) == size:
+            return data
+        parts, left = [data], size - len(data)
+        while left:
+            n += 1
+            if not data or n == len(self._starts) or self._starts[n] != offset + size - left:
+                return None
+            parts.append(bytes(self._data[n][:left]))
+            left -= len(parts[-1])
+        return b"".join(parts)
+
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8] | None:
+        """Give blocks, shape ``(n, size)``, or ``None`` where not all of them are held."""
+        owner = np.searchsorted(self.edges[:, 0], offsets, "right") - 1
+        if not len(self.edges) or owner.min() < 0:
+            return None
+        at = offsets - self.edges[owner, 0]
+        parts: list[Bytes] = [
+            self._data[n][begin : begin + size] for n, begin in zip(owner.tolist(), at.tolist(), strict=True)
+        ]
+        for n in np.flatnonzero(offsets + size > self.edges[owner, 1]).tolist():
+            part = self.span(int(offsets[n]), size)
+            if part is None:
+                return None
+            parts[n] = part
+        return np.frombuffer(b"".join(parts), np.uint8).reshape(len(offsets), size)
+
+
+def without(wanted: NDArray[np.int64], held: NDArray[np.int64], /) -> NDArray[np.int64]:
+    """Give what is wanted and not held.
+
+    Parameters
+    ----------
+    wanted, held
+        Shapes ``(n, 2)`` and ``(m, 2)``: first byte and the one after the last, in any order, overlapping or not.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(k, 2)``, sorted; none overlap or touch.
+
+    Examples
+    --------
+    >>> without(np.array([[0, 9], [7, 12]]), np.array([[3, 5]])).tolist()
+    [[0, 3], [5, 12]]
+    """
+    n, m = len(wanted), len(held)
+    points = np.concatenate([wanted[:, 0], wanted[:, 1], held[:, 0], held[:, 1]])
+    order = np.argsort(points, kind="stable")
+    points = points[order]
+    steps = np.repeat([1, -1, 0], [n, n, 2 * m])[order], np.repeat([0, 1, -1], [2 * n, m, m])[order]
+    is_missing = (np.cumsum(steps[0]) > 0) & (np.cumsum(steps[1]) == 0)
+    is_last = np.append(points[1:] != points[:-1], True)[: len(points)]  # of the steps at one point
+    points, is_missing = points[is_last], is_missing[is_last]
+    edges: NDArray[np.int64] = points[np.flatnonzero(np.diff(is_missing, prepend=False))]
+    return edges.reshape(-1, 2)
+
+
+_SMALL = 64 * 1024  # an answer up to this long tells of latency, a longer one of bandwidth
+_NEAR = 16 * 1024  # gaps up to this long are fetched whatever they cost: storage does so too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast a server answers, as far as it has been seen.
+
+    Parameters
+    ----------
+    latency
+        Seconds until an answer comes.
+    bandwidth
+        Bytes a second, of all answers together.
+    n_parallel
+        Requests that are under way at a time.
+    work
+        Seconds of computing for each request, which do not run side by side.
+    """
+
+    latency: float = 0.05
+    bandwidth: float = 60e6
+    n_parallel: int = 120
+    work: float = 2e-4
+
+    def seconds(self, n_requests: NDArray[np.int64], n_bytes: NDArray[np.int64], /) -> NDArray[np.float64]:
+        """Estimate how long requests take that are sent together."""
+        waves = -(-n_requests // self.n_parallel)
+        return waves * self.latency + n_requests * self.work + n_bytes / self.bandwidth
+
+    def after(self, n_requests: int, n_bytes: int, seconds: float, /) -> Pace:
+        """Learn from requests that were sent together."""
+        waves = -(-n_requests // self.n_parallel)
+        if n_bytes <= _SMALL * n_requests and waves == 1:
+            return replace(self, latency=float(np.clip(seconds - n_requests * self.work, 1e-3, 1.0)))
+        left = max(seconds - waves * self.latency - n_requests * self.work, 1e-3)
+        return replace(self, bandwidth=float(np.clip(n_bytes / left, 10e6, 1e9)))
+
+
+def merged(edges: NDArray[np.int64], pace: Pace, /, *, max_waste: int) -> NDArray[np.int64]:
+    """Merge stretches across the gaps where that takes less time than to ask for each.
+
+    Parameters
+    ----------
+    edges
+        Shape ``(n, 2)``, first byte and the one after the last, sorted and without overlap.
+    pace
+        Of the server.
+    max_waste
+        Bytes of gaps that may be fetched, unless they are short.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(m, 2)``.
+
+    Examples
+    --------
+    >>> merged(np.array([[0, 100], [200, 300], [10**9, 10**9 + 100]]), Pace(), max_waste=1000).tolist()
+    [[0, 300], [1000000000, 1000000100]]
+    """
+    if len(edges) < 2:
+        return edges
+    gaps = edges[1:, 0] - edges[:-1, 1]
+    waste = np.append(0, np.cumsum(np.sort(gaps)))  # where the k smallest gaps are fetched
+    n_requests = len(edges) - np.arange(len(edges))
+    seconds = pace.seconds(n_requests, waste + int((edges[:, 1] - edges[:, 0]).sum()))
+    least = int(np.count_nonzero(gaps <= _NEAR))
+    most = max(least, int(np.searchsorted(waste, max_waste, "right")) - 1)
+    k = least + int(seconds[least : most + 1].argmin())
+    is_cut = np.ones(len(gaps), bool)
+    is_cut[np.argsort(gaps, kind="stable")[:k]] = False
+    return np.stack([edges[np.append(True, is_cut), 0], edges[np.append(is_cut, True), 1]], axis=1)
+
+
+_PAGE_BITS = 13
+_PAGE = 1 << _PAGE_BITS  # reading one costs little more than reading a few bytes
+_MAX_PAGES = 1024
+_FEW = 16  # blocks, for which it does not pay to look for near ones
+
+
+class NotHeldError(Exception):
+    """Bytes have to be fetched before they can be given."""
+
+
+class Supply(Protocol):
+    """Bytes of one file; all offsets and sizes are within it, and nothing empty is asked for."""
+
+    def span(self, offset: int, size: int, /) -> bytes:
+        """Give bytes, or raise `NotHeldError`."""
+
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
+        """Give blocks, shape ``(n, size)``, or raise `NotHeldError`."""
+
+    def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
+        """Fetch bytes and blocks, given by their offsets and their size, all at once."""
+
+
+class InMemory:
+    """A file that is in memory as a whole."""
+
+    def __init__(self, data: Bytes, /) -> None:
+        self._data = data
+
+    def span(self, offset: int, size: int, /) -> bytes:
+        """Give bytes."""
+        return bytes(self._data[offset : offset + size])
+
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
+        """Give blocks, shape ``(n, size)``."""
+        return gather(self._data, offsets, size)
+
+    def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
+        """Do nothing."""
+
+
+class Exact:
+    """A source that is near, but how it reads is not known here: it is asked for what is wanted and no more."""
+
+    def __init__(self, source: Source, /) -> None:
+        self._source = source
+
+    def span(self, offset: int, size: int, /) -> bytes:
+        """Give bytes."""
+        return self._source.read(offset, size)
+
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
+        """Give blocks, shape ``(n, size)``."""
+        parts = self._source.read_ranges(np.stack([offsets, np.full(len(offsets), size)], axis=1))
+        return np.frombuffer(b"".join(parts), np.uint8).reshape(len(offsets), size)
+
+    def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
+        """Do nothing: bytes are read when they are asked for."""
+
+
+class Paged:
+    """A file where a read costs a system call: read by pages of 8 KiB, of which 8 MiB are kept.
+
+    Parameters
+    ----------
+    source
+        A local file. It is read, not mapped into memory: one that shrinks meanwhile gives a `StorageError`.
+    """
+
+    def __init__(self, source: Source, /) -> None:
+        self._source = source
+        self._size = source.size
+        self._pages: dict[int, bytes] = {}
+
+    def span(self, offset: int, size: int, /) -> bytes:
+        """Give bytes."""
+        first, last = offset >> _PAGE_BITS, (offset + size - 1) >> _PAGE_BITS
+        at = offset - (first << _PAGE_BITS)
+        if first == last:
+            return (self._pages.get(first) or self._load(first))[at : at + size]
+        if last == first + 1:
+            pages = [self._pages.get(number) or self._load(number) for number in (first, last)]
+            return (pages[0][at:] + pages[1])[:size]
+        return self._source.read(offset, size)
+
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
+        """Give blocks, shape ``(n, size)``."""
+        if len(offsets) <= _FEW:
+            parts = [self.span(offset, size) for offset in offsets.tolist()]
+            return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), np.uint8).reshape(-1, size)
+        return read_blocks(self._source.read_ranges, offsets, size)
+
+    def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
+        """Do nothing: bytes are read when they are asked for."""
+
+    def _load(self, number: int) -> bytes:
+        if len(self._pages) >= _MAX_PAGES:
+            self._pages.clear()
+        begin = number << _PAGE_BITS
+        page = self._pages[number] = self._source.read(begin, min(_PAGE, self._size - begin))
+        return page
+
+
+_WHOLE = 4 * 1024 * 1024  # a file up to this long is fetched whole
+_FIRST = 16 * 1024  # come with opening a remote source, at no request of their own
+_HEAD = 256 * 1024  # most files begin with metadata
+_AHEAD = 4 * 1024  # where there is metadata, there is more
+_WASTE = 4 * 1024 * 1024
+_LIMIT = 1 << 30
+
+
+class Remote:
+    """A file behind a server.
+
+    Parameters
+    ----------
+    source
+        The file.
+    """
+
+    def __init__(self, source: Source, /) -> None:
+        self._source = source
+        self._size = source.size
+        self._held = Stretches()
+        self._pace = Pace()
+        self._n_wanted = self._n_asked = 0
+
+    def span(self, offset: int, size: int, /) -> bytes:
+        """Give bytes, or raise `NotHeldError`."""
+        data = self._held.span(offset, size)
+        if data is None:
+            raise NotHeldError
+        return data
+
+    def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
+        """Give blocks, shape ``(n, size)``, or raise `NotHeldError`."""
+        data = self._held.blocks(offsets, size)
+        if data is None:
+            raise NotHeldError
+        return data
+
+    def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
+        """Fetch bytes and blocks, given by offsets and size, all at once; near ones by one request, where faster.
+
+        Raises
+        ------
+        StorageError
+            The bytes could not be had, or it would be more than 1 GiB.
+        """
+        pairs = [(np.atleast_1d(np.asarray(offsets, np.int64)), size) for offsets, size in wanted]
+        starts = np.concatenate([offsets for offsets, _ in pairs])
+        sizes = np.repeat([size for _, size in pairs], [len(offsets) for offsets, _ in pairs])
+        ends = np.minimum(starts + np.maximum(sizes, _AHEAD), self._size)
+        edges = np.stack([starts, ends], axis=1)
+        if not self._n_asked:
+            self._ask(np.array([[0, self._size if self._size <= _WHOLE else _FIRST]]))
+        if self._n_asked == _FIRST and len(without(edges, self._held.edges)):
+            edges = np.concatenate([edges, [[0, _HEAD]]])
+        self._ask(edges)
+
+    def _ask(self, edges: NDArray[np.int64]) -> None:
+        missing = without(edges, self._held.edges)
+        if not len(missing):
+            return
+        self._n_wanted += _length(missing)
+        allowance = max(_WASTE, self._n_wanted) - (self._n_asked + _length(missing) - self._n_wanted)
+        asked = merged(missing, self._pace, max_waste=allowance)
+        n_bytes = _length(asked)
+        if self._n_asked + n_bytes > _LIMIT:
+            raise StorageError(
+                f"'{self._source.location.url}': to describe it, {self._n_asked + n_bytes} bytes of metadata would "
+                f"have to be fetched, and at most {_LIMIT} are. Download it first",
+                url=self._source.location.url,
+            )
+        begin = time.perf_counter()
+        parts = self._source.read_ranges(np.stack([asked[:, 0], asked[:, 1] - asked[:, 0]], axis=1))
+        if self._n_asked:
+            self._pace = self._pace.after(len(asked), n_bytes, time.perf_counter() - begin)
+        self._n_asked += n_bytes
+        self._held.add(asked, parts)
+
+
+def _length(edges: NDArray[np.int64]) -> int:
+    return int((edges[:, 1] - edges[:, 0]).sum())
