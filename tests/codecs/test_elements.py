@@ -13,7 +13,7 @@ from virtualstack.codecs.hdf5.registration import Elements
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import UnsupportedFeatureError
-from virtualstack.formats.hdf5.datatypes import element_type, of_library
+from virtualstack.formats.hdf5.datatypes import element_type, parse_library_datatype
 
 N = 256
 
@@ -67,11 +67,11 @@ def test_floats_of_any_layout_are_what_the_library_makes_of_them(seed):
     made = [tid for tid in (random_float(rng) for _ in range(60)) if tid is not None]
     assert len(made) > 10
     for tid in made:
-        found, raw = element_type(of_library(tid.encode())), stored_bytes(rng, tid.get_size())
+        found, raw = element_type(parse_library_datatype(tid.encode())), stored_bytes(rng, tid.get_size())
         assert (found.kind, found.stored) == ("bytes", tid.dtype)
         got = decode(raw.tobytes(), found.codecs, found.stored, (N,))
         expected = converted(tid, raw, h5t.py_create(tid.dtype), tid.dtype)
-        np.testing.assert_array_equal(got, expected, err_msg=str(of_library(tid.encode())))
+        np.testing.assert_array_equal(got, expected, err_msg=str(parse_library_datatype(tid.encode())))
         is_number = ~np.isnan(expected)
         np.testing.assert_array_equal(np.signbit(got[is_number]), np.signbit(expected[is_number]))
 

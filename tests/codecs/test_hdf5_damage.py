@@ -14,7 +14,7 @@ from virtualstack.codecs.bounded import bounded_decoder
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
-from virtualstack.formats.hdf5.filters import codec_of_filter, codecs_of
+from virtualstack.formats.hdf5.filters import codec_for_filter, filter_codecs
 
 MOST_MEMORY = 6 << 30
 DAMAGED = {
@@ -29,7 +29,7 @@ def chunk_of(name):
     dataset = create(values("walk", (20, 40), "<f4"), (16, 30), **DAMAGED[name])
     mask, raw = dataset.id.read_direct_chunk((0, 0))
     assert not mask or name.startswith("szip")
-    codecs = codecs_of(filters_of(dataset.id.get_create_plist()))
+    codecs = filter_codecs(filters_of(dataset.id.get_create_plist()))
     if name == "nbit":
         codecs = (Codec.of("virtualstack.nbit", values=[8, 0, 480, 1, 4, 0, 17, 5]),)
     return raw, codecs, dataset.dtype, (16, 30)
@@ -135,23 +135,23 @@ HEADER = [91252346, 4026532310, 3401580544]
 def test_parameters_that_a_filter_does_not_have(number, parameters, reason):
     """They are told when the file is opened."""
     if reason is None:
-        assert codec_of_filter(number, parameters) is not None
+        assert codec_for_filter(number, parameters) is not None
         return
     with pytest.raises(ValueError, match=reason):
-        codec_of_filter(number, parameters)
+        codec_for_filter(number, parameters)
 
 
 @pytest.mark.parametrize("number", [305, 32017, 32024, 32028, 40000])
 def test_filters_without_a_codec(number):
     """They have none."""
     with pytest.raises(LookupError):
-        codec_of_filter(number, ())
+        codec_for_filter(number, ())
 
 
 @pytest.mark.parametrize(("number", "parameters"), [(2, (1,)), (32022, (5, 4)), (32023, (3, 4)), (5, (3, 1, 10))])
 def test_filters_that_change_nothing(number, parameters):
     """What rounds values when they are written, and what has nothing to do, need no codec."""
-    assert codec_of_filter(number, parameters) is None
+    assert codec_for_filter(number, parameters) is None
 
 
 def test_configurations_that_no_filter_has():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.amount import examples
 from tests.codecs.hdf5_pipelines import filters_of
 from virtualstack.codecs.pipeline import CodecError, decode
-from virtualstack.formats.hdf5.filters import codecs_of, obstacle, passed
+from virtualstack.formats.hdf5.filters import filter_codecs, obstacle, passed
 
 NAMES = itertools.count()
 SHAPES = {
@@ -86,7 +86,7 @@ def check_chunks(dataset):
     corners = [range(0, n, c) for n, c in zip(dataset.shape, dataset.chunks, strict=True)]
     for corner in itertools.product(*corners):
         mask, raw = dataset.id.read_direct_chunk(corner)
-        got = decode(raw, codecs_of(passed(filters, mask)), dataset.dtype, dataset.chunks)
+        got = decode(raw, filter_codecs(passed(filters, mask)), dataset.dtype, dataset.chunks)
         expected = dataset[tuple(slice(a, a + c) for a, c in zip(corner, dataset.chunks, strict=True))]
         shown = got[tuple(slice(n) for n in expected.shape)]
         assert np.ascontiguousarray(shown).tobytes() == expected.tobytes(), (corner, filters)
@@ -158,4 +158,4 @@ def test_a_damaged_checksum_is_told():
     raw = bytearray(dataset.id.read_direct_chunk((0,))[1])
     raw[7] ^= 4
     with pytest.raises(CodecError, match="checksum"):
-        decode(bytes(raw), codecs_of(filters_of(dataset.id.get_create_plist())), dataset.dtype, (20,))
+        decode(bytes(raw), filter_codecs(filters_of(dataset.id.get_create_plist())), dataset.dtype, (20,))

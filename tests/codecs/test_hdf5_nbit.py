@@ -14,7 +14,7 @@ from tests.codecs.hdf5_pipelines import filters_of
 from virtualstack.codecs.hdf5.bits import PADDING, gather, unpack
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import decode
-from virtualstack.formats.hdf5.filters import codecs_of, obstacle
+from virtualstack.formats.hdf5.filters import filter_codecs, obstacle
 
 NAMES = itertools.count()
 
@@ -117,7 +117,7 @@ def check(dataset):
     for start in range(0, len(elements), chunk):
         mask, raw = dataset.read_direct_chunk((start,))
         assert not mask
-        got = decode(raw, codecs_of(filters), elements.dtype, (chunk,))
+        got = decode(raw, filter_codecs(filters), elements.dtype, (chunk,))
         expected = elements[start : start + chunk]
         assert got[: len(expected)].tobytes() == expected.tobytes(), filters
 
@@ -169,7 +169,7 @@ def test_precisions_that_the_library_no_longer_opens(size):
 def test_a_datatype_that_uses_all_bits_is_stored_as_it_is():
     """The parameters say so, and no codec is there."""
     dataset = create(h5t.STD_I32LE, 20, 7, np.random.default_rng(0))
-    assert codecs_of(filters_of(dataset.get_create_plist())) == ()
+    assert filter_codecs(filters_of(dataset.get_create_plist())) == ()
     check(dataset)
 
 

@@ -13,7 +13,7 @@ from tests.amount import examples
 from tests.codecs.hdf5_pipelines import filters_of
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
-from virtualstack.formats.hdf5.filters import codecs_of, obstacle
+from virtualstack.formats.hdf5.filters import filter_codecs, obstacle
 
 NAMES = itertools.count()
 INTEGERS = [f"{order}{kind}{size}" for order, kind, size in itertools.product("<>", "iu", (1, 2, 4, 8))]
@@ -52,7 +52,7 @@ def check(dataset):
     for start in range(0, len(expected), chunk):
         mask, raw = dataset.id.read_direct_chunk((start,))
         assert not mask
-        got = decode(raw, codecs_of(filters), dataset.dtype, (chunk,))
+        got = decode(raw, filter_codecs(filters), dataset.dtype, (chunk,))
         part = expected[start : start + chunk]
         assert got[: len(part)].tobytes() == part.tobytes(), filters
     return filters
@@ -109,7 +109,7 @@ def test_every_number_of_decimals(dtype):
 
 def test_integers_of_all_bits_are_stored_as_they_are():
     """The parameters say so, and no codec is there."""
-    assert codecs_of(check(create(np.arange(10, dtype="i4"), 5, h5z.SO_INT, 32))) == ()
+    assert filter_codecs(check(create(np.arange(10, dtype="i4"), 5, h5z.SO_INT, 32))) == ()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_integers_of_all_bits_are_stored_as_they_are():
 def test_chunks_that_are_cut_short(damage, message):
     """What is not there is not made up."""
     dataset = create(np.arange(0, 1000, 100, dtype="i4") // 10, 10, h5z.SO_INT, 0)
-    codecs = codecs_of(filters_of(dataset.id.get_create_plist()))
+    codecs = filter_codecs(filters_of(dataset.id.get_create_plist()))
     raw = dataset.id.read_direct_chunk((0,))[1]
     with pytest.raises(CodecError, match=message):
         decode(damage(raw), codecs, dataset.dtype, (10,))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import virtualstack as vs
 from tests.amount import examples
-from virtualstack.formats.hdf5.contiguous import Segment, contiguous_chunks, split_shape
+from virtualstack.formats.hdf5.contiguous import FileSegment, contiguous_chunks, split_shape
 from virtualstack.formats.hdf5.errors import NoReferencesError
 from virtualstack.location import Location, absolute_url
 from virtualstack.manifests import Fill, ManifestArray, why_not_plain
@@ -89,7 +89,7 @@ def test_values_over_several_files(tmp_path_factory, data, chunk_size, extra):
         path.write_bytes(b"#" * (3 * i) + raw[4 * begin : 4 * end] + b"#" * extra)
         size = 3 * i + 4 * (end - begin) + extra
         length = 4 * (end - begin) + (extra if end == ends[-1] else 0)
-        segments.append(Segment(Location(absolute_url(path), size), 3 * i, length))
+        segments.append(FileSegment(Location(absolute_url(path), size), 3 * i, length))
         begin = end
     native = values.astype("i4")
     array = virtual(segments, native, stored=">i4", chunk_size=chunk_size)
@@ -105,7 +105,7 @@ def test_files_of_whole_rows_are_plain(tmp_path):
     for i in range(3):
         path = tmp_path / f"{i}.bin"
         path.write_bytes(values[2 * i : 2 * i + 2].tobytes())
-        segments.append(Segment(Location(absolute_url(path), 80), 0, 80))
+        segments.append(FileSegment(Location(absolute_url(path), 80), 0, 80))
     for chunk_size, chunks in ((None, (2, 10)), (40, (1, 10)), (20, (1, 5))):
         array = virtual(segments, values, chunk_size=chunk_size)
         assert why_not_plain(array) is None
@@ -117,12 +117,12 @@ def test_files_that_end_anywhere_are_refused():
     """Within an element, or so often within rows that the cells would be too many."""
     location = Location("file:///x.bin", 1 << 40)
     with pytest.raises(NoReferencesError, match=r"'file:///x.bin' ends within an element of 8 bytes"):
-        virtual([Segment(location, 0, 12), Segment(location, 0, 1000)], np.zeros(5))
-    odd = [Segment(location, 0, 8 * (9 + 101 * (i % 7))) for i in range(400)]
+        virtual([FileSegment(location, 0, 12), FileSegment(location, 0, 1000)], np.zeros(5))
+    odd = [FileSegment(location, 0, 8 * (9 + 101 * (i % 7))) for i in range(400)]
     with pytest.raises(NoReferencesError, match=r"[0-9]+ external files end within rows.*cells, more than 16 for each"):
         virtual(odd, np.zeros((sum(x.length for x in odd) // 800, 100)))
     with pytest.raises(NoReferencesError, match="1073741824 chunks, more than 16777216; ask for larger ones"):
-        virtual([Segment(location, 0, 1 << 33)], np.broadcast_to(np.zeros(()), (1 << 30,)), chunk_size=8)
+        virtual([FileSegment(location, 0, 1 << 33)], np.broadcast_to(np.zeros(()), (1 << 30,)), chunk_size=8)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (12,), (7, 5), (24, 3, 5), (13, 3, 4)])

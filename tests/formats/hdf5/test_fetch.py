@@ -9,7 +9,7 @@ from tests.amount import examples
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
 from virtualstack.formats.hdf5 import byte_readers, fetch
-from virtualstack.formats.hdf5.fetch import Crawl, Metadata
+from virtualstack.formats.hdf5.fetch import MetadataSource, Scheduler
 from virtualstack.formats.hdf5.structures.requests import Blocks, Span, StructureError, read_blocks, read_span
 from virtualstack.storage import MemorySource, open_source
 from virtualstack.testing.sources import FaultySource, RecordingSource
@@ -101,7 +101,7 @@ def requests_within(draw, size):
 @given(data=st.data())
 def test_answers_are_the_bytes_of_the_source(source, data):
     """Whatever is asked for together or one after another, the answers are what the source reads there."""
-    metadata = Metadata(source)
+    metadata = MetadataSource(source)
     for requests in data.draw(st.lists(requests_within(source.size), min_size=1, max_size=3)):
         check_answers(source, requests, metadata.run(ask(*requests)))
 
@@ -115,12 +115,12 @@ def test_many_blocks_in_any_order(source, n, size):
     scattered = rng.integers(0, source.size - size, n, endpoint=True)
     for addresses in (np.sort(dense), dense, scattered):
         requests = [Blocks(addresses, size)]
-        check_answers(source, requests, Metadata(source).run(ask(*requests)))
+        check_answers(source, requests, MetadataSource(source).run(ask(*requests)))
 
 
 def test_addresses_are_relative_to_the_user_block(source):
     """An address counts from the end of the user block, once that is known."""
-    metadata = Metadata(source)
+    metadata = MetadataSource(source)
     assert metadata.run(read_span(USER_BLOCK, 8)) == source.read(USER_BLOCK, 8)
     metadata.base = USER_BLOCK
     span, blocks = metadata.run(ask(Span(8, 8), Blocks(np.array([8, 100]), 4)))
@@ -148,7 +148,7 @@ def test_addresses_are_relative_to_the_user_block(source):
 )
 def test_bytes_that_are_none_of_the_file_are_an_error_of_its_structure(base, address, size, is_clipped):
     """An address or size from a damaged file is told to the parser, not taken for a failure of storage."""
-    metadata = Metadata(MemorySource(DATA[: 400_000 - USER_BLOCK + base]), base=base)
+    metadata = MetadataSource(MemorySource(DATA[: 400_000 - USER_BLOCK + base]), base=base)
     with pytest.raises(StructureError, match=rf"{size} bytes at address {address} are none of the file's"):
         metadata.run(read_span(address, size, is_clipped=is_clipped))
 
@@ -158,14 +158,14 @@ def test_one_bad_block_refuses_all(addresses):
     """Blocks of which one is none of the file's are refused by its address."""
     bad = max(addresses, key=lambda address: address % 2**64)
     with pytest.raises(StructureError, match=rf"8 bytes at address {bad} are none of the file's"):
-        Metadata(MemorySource(DATA[:400_000])).run(read_blocks(np.array(addresses), 8))
+        MetadataSource(MemorySource(DATA[:400_000])).run(read_blocks(np.array(addresses), 8))
 
 
 def test_more_metadata_at_once_than_a_sane_file_has_is_refused():
     """Blocks that overlap do not make an answer of many gigabytes."""
     addresses = np.zeros(100_000, np.int64)
     with pytest.raises(StructureError, match="40000000000 bytes of metadata are asked for at once"):
-        Metadata(MemorySource(DATA)).run(read_blocks(addresses, 400_000))
+        MetadataSource(MemorySource(DATA)).run(read_blocks(addresses, 400_000))
 
 
 def test_a_parser_may_go_on_after_a_bad_address(source):
@@ -178,7 +178,7 @@ def test_a_parser_may_go_on_after_a_bad_address(source):
             (answer,) = yield (Span(0, 8),)
             return str(error), answer
 
-    assert Metadata(source).run(parser()) == (
+    assert MetadataSource(source).run(parser()) == (
         f"8 bytes at address {source.size} are none of the file's",
         source.read(0, 8),
     )
@@ -191,7 +191,7 @@ def test_a_parser_that_fails_leaves_the_others_alone(source):
         yield (Span(0, 8),)
         raise StructureError("no signature")
 
-    metadata = Metadata(source)
+    metadata = MetadataSource(source)
     results = metadata.run_all([read_span(0, 4), fails(), read_span(source.size, 4), read_span(4, 4)])
     assert [results[0], results[3]] == [source.read(0, 4), source.read(4, 4)]
     assert [str(result) for result in results[1:3]] == [
@@ -209,7 +209,7 @@ def test_a_parser_may_ask_for_nothing(source):
         return 5
         yield
 
-    metadata = Metadata(source)
+    metadata = MetadataSource(source)
     assert metadata.run(ask()) == []
     assert metadata.run(silent()) == 5
 
@@ -219,17 +219,17 @@ def test_parsers_are_added_while_others_run():
     n_levels, n_children, size = 4, 5, 64
     n_nodes = sum(n_children**level for level in range(n_levels))
     tree = np.arange(n_nodes, dtype="<u8").repeat(size // 8).reshape(n_nodes, -1).tobytes()
-    seen, crawl = [], Crawl(Metadata(MemorySource(tree)))
+    seen, scheduler = [], Scheduler(MetadataSource(MemorySource(tree)))
 
     def visit(result):
         number = int.from_bytes(result[:8], "little")
         seen.append(number)
         for child in range(number * n_children + 1, number * n_children + 1 + n_children):
             if child < n_nodes:
-                crawl.spawn(read_span(child * size, size), visit)
+                scheduler.spawn(read_span(child * size, size), visit)
 
-    crawl.spawn(read_span(0, size), visit)
-    crawl.run()
+    scheduler.spawn(read_span(0, size), visit)
+    scheduler.run()
     assert sorted(seen) == list(range(n_nodes))
 
 
@@ -237,7 +237,7 @@ def test_a_local_file_that_shrank_is_an_error_of_storage(tmp_path):
     """Bytes that were there when the file was opened and are gone end the crawl, and do not kill the process."""
     path = tmp_path / "data.h5"
     path.write_bytes(DATA)
-    metadata = Metadata(open_source(path))
+    metadata = MetadataSource(open_source(path))
     with path.open("r+b") as file:
         file.truncate(100_000)
     for parser in (read_span(2_000_000, 8), read_blocks(np.arange(2) * 2_000_000, 8)):
@@ -247,7 +247,7 @@ def test_a_local_file_that_shrank_is_an_error_of_storage(tmp_path):
 
 def test_the_file_for_h5py_is_the_source(source):
     """The file gives the bytes of the source, before and after parsers have run."""
-    metadata = Metadata(source)
+    metadata = MetadataSource(source)
     metadata.run(read_span(100, 1000))
     file = metadata.file()
     assert file.read() == source.read(0, source.size)
@@ -278,7 +278,7 @@ class Far(RecordingSource):
 def test_a_small_file_is_fetched_whole_at_once():
     """Of a file of up to 4 MiB the first request has all bytes, and there is no other."""
     source = Far(DATA[: 4 << 20])
-    metadata = Metadata(source)
+    metadata = MetadataSource(source)
     metadata.run_all([read_span(0, 8), read_span(4_000_000, 8), read_blocks(np.arange(100) * 40_000, 100)])
     metadata.file().read(1000)
     assert source.reads == [(0, 4 << 20)]
@@ -294,17 +294,17 @@ def test_parsers_of_a_level_are_answered_by_one_round():
     for node, address in enumerate(addresses.tolist()):
         data[address : address + 8] = node.to_bytes(8, "little")
     source, seen = Far(bytes(data)), []
-    crawl = Crawl(Metadata(source))
+    scheduler = Scheduler(MetadataSource(source))
 
     def visit(result):
         number = int.from_bytes(result, "little")
         seen.append(number)
         for child in range(number * n_children + 1, number * n_children + 1 + n_children):
             if child < first[-1]:
-                crawl.spawn(read_span(int(addresses[child]), 8), visit)
+                scheduler.spawn(read_span(int(addresses[child]), 8), visit)
 
-    crawl.spawn(read_span(int(addresses[0]), 8), visit)
-    crawl.run()
+    scheduler.spawn(read_span(int(addresses[0]), 8), visit)
+    scheduler.run()
     assert sorted(seen) == list(range(first[-1]))
     assert len(source.rounds) == 1 + n_levels
     assert source.rounds[0] == 1
@@ -318,7 +318,7 @@ def test_a_chain_takes_a_round_for_each_link_that_is_not_near():
     for address, following in zip([*near, *far], [*near[1:], *far, 0], strict=True):
         data[address : address + 8] = following.to_bytes(8, "little")
     source = Far(bytes(data))
-    assert Metadata(source).run(chase(near[0], 5)) == [*near, *far]
+    assert MetadataSource(source).run(chase(near[0], 5)) == [*near, *far]
     assert len(source.rounds) == 1 + 1 + len(far)
 
 
@@ -327,7 +327,7 @@ def test_a_chain_takes_a_round_for_each_link_that_is_not_near():
 def test_no_byte_is_fetched_twice_nor_many_in_vain(data):
     """Over any sequence of requests each byte comes once, but for short gaps; no more than 4 MiB come unasked."""
     source = Far()
-    metadata = Metadata(source)
+    metadata = MetadataSource(source)
     n_asked = 0
     for requests in data.draw(st.lists(requests_within(source.size), min_size=1, max_size=4)):
         metadata.run(ask(*requests))
@@ -342,7 +342,9 @@ def test_no_byte_is_fetched_twice_nor_many_in_vain(data):
 def test_a_bad_address_does_not_hold_up_the_others():
     """An address past the end of a remote file is told to its parser before anything is fetched for the round."""
     source = Far()
-    results = Metadata(source).run_all([read_span(len(DATA), 8), read_span(3_000_000, 8), read_span(5_000_000, 8)])
+    results = MetadataSource(source).run_all(
+        [read_span(len(DATA), 8), read_span(3_000_000, 8), read_span(5_000_000, 8)]
+    )
     assert str(results[0]) == f"8 bytes at address {len(DATA)} are none of the file's"
     assert results[1:] == [DATA[3_000_000:3_000_008], DATA[5_000_000:5_000_008]]
     assert len(source.rounds) == 2
@@ -358,20 +360,20 @@ def test_bytes_that_cannot_be_had_end_the_crawl(after):
             yield (Span(address, 8),)
 
     with pytest.raises(StorageError, match="FaultySource"):
-        Metadata(source).run(parser())
+        MetadataSource(source).run(parser())
 
 
 def test_more_metadata_than_memory_should_hold_is_refused(monkeypatch):
     """A damaged remote file does not make us fetch all of it."""
-    monkeypatch.setattr(byte_readers, "_LIMIT", 1_000_000)
+    monkeypatch.setattr(byte_readers, "_MAX_METADATA_BYTES", 1_000_000)
     with pytest.raises(StorageError, match=r"'https://host/data\.h5': to describe it, .* at most 1000000 are"):
-        Metadata(Far()).run(read_span(0, 1_500_000))
+        MetadataSource(Far()).run(read_span(0, 1_500_000))
 
 
 def test_misses_of_the_file_for_h5py_are_counted_and_grow():
     """What parsers did not fetch is fetched in blocks of 64 KiB, larger ones where reading goes on in sequence."""
     source = Far()
-    metadata = Metadata(source)
+    metadata = MetadataSource(source)
     metadata.run(read_span(0, 8))
     file = metadata.file()
     for address in (1_000_000, 1_000_100, 3_000_000):
@@ -386,9 +388,9 @@ def test_misses_of_the_file_for_h5py_are_counted_and_grow():
 
 def test_what_h5py_reads_is_kept_up_to_a_limit(monkeypatch):
     """Values that h5py reads through the file do not fill the memory."""
-    monkeypatch.setattr(fetch, "_MAX_MISSED", 100_000)
+    monkeypatch.setattr(fetch, "_MAX_UNREQUESTED_BYTES", 100_000)
     source = Far()
-    file = Metadata(source).file()
+    file = MetadataSource(source).file()
     for address in (1_000_000, 2_000_000, 3_000_000, 3_000_000):
         file.seek(address)
         assert file.read(100) == DATA[address : address + 100]
@@ -403,10 +405,10 @@ def test_h5py_opens_a_file_over_fetched_bytes(tmp_path):
         file["values"] = values
         file["values"].attrs["units"] = "m"
     data = path.read_bytes()
-    metadata = Metadata(Far(data))
+    metadata = MetadataSource(Far(data))
     with h5py.File(metadata.file(), "r") as file:
         assert file["values"].attrs["units"] == "m"
         np.testing.assert_array_equal(file["values"][:], values)
-    faulty = Metadata(FaultySource(MemorySource(data, "https://host/data.h5"), touching=(7_000_000, 500_000)))
+    faulty = MetadataSource(FaultySource(MemorySource(data, "https://host/data.h5"), touching=(7_000_000, 500_000)))
     with h5py.File(faulty.file(), "r") as file, pytest.raises(StorageError, match="were made to fail"):
         file["values"][900_000]

@@ -13,7 +13,7 @@ import virtualstack
 from tests.corpus.report import judge, library_values
 from virtualstack.codecs.decoder import CodecError
 from virtualstack.codecs.hdf5.elements import ELEMENTS
-from virtualstack.formats.hdf5.datatypes import element_type, of_library, value_of
+from virtualstack.formats.hdf5.datatypes import decode_element, element_type, parse_library_datatype
 from virtualstack.location import absolute_url
 from virtualstack.manifests import INLINE, ManifestGroup
 from virtualstack.readers import HDF5, ReadOptions
@@ -158,7 +158,7 @@ def random_elements(tid: h5t.TypeID, n: int, seed: int) -> np.ndarray:
     raw = rng.choice(np.frombuffer(b"\0\0  ab\x80\x01", np.uint8), (n, size))
     if tid.get_class() == h5t.ENUM:
         values = [
-            np.frombuffer(of_library(tid.encode()).values, f"V{size}")[i]
+            np.frombuffer(parse_library_datatype(tid.encode()).values, f"V{size}")[i]
             for i in rng.integers(0, tid.get_nmembers(), n)
         ]
         raw = np.frombuffer(b"".join(bytes(x) for x in values), np.uint8)
@@ -230,7 +230,7 @@ def test_dtypes_are_those_of_h5py(order):
     for name, tid in (types(order) | library_types(order)).items():
         if name in ("integer_3_bytes", "integer_37_bits", "array_of_narrow"):
             continue
-        found, base, shape = element_type(of_library(tid.encode())), tid.dtype, ()
+        found, base, shape = element_type(parse_library_datatype(tid.encode())), tid.dtype, ()
         while base.subdtype is not None:
             base, shape = base.subdtype[0], (*shape, *base.subdtype[1])
         assert found.subshape == shape, name
@@ -290,12 +290,12 @@ def slab(n: int, at: int) -> h5s.SpaceID:
 
 def test_one_stored_element_has_a_value():
     """Such as a fill value in an object header."""
-    found = element_type(of_library(text(4, h5t.STR_NULLTERM).encode()))
-    assert value_of(b"a\0bc", found)[()] == b"a"
-    found = element_type(of_library(h5t.array_create(narrow("BE", 12, 4, 2), (2,)).encode()))
-    assert value_of(b"\xff\xef\x00\x1f", found).tolist() == [-2, 1]
+    found = element_type(parse_library_datatype(text(4, h5t.STR_NULLTERM).encode()))
+    assert decode_element(b"a\0bc", found)[()] == b"a"
+    found = element_type(parse_library_datatype(h5t.array_create(narrow("BE", 12, 4, 2), (2,)).encode()))
+    assert decode_element(b"\xff\xef\x00\x1f", found).tolist() == [-2, 1]
     with pytest.raises(CodecError, match="no whole number of elements"):
-        value_of(b"\xff", found)
+        decode_element(b"\xff", found)
 
 
 CONVERTED = (

@@ -9,7 +9,7 @@ from h5py import h5d, h5p, h5s, h5t
 from numcodecs.jenkins import jenkins_lookup3
 
 from virtualstack.formats.hdf5.child.files import OpenFile
-from virtualstack.formats.hdf5.library import mapping_of
+from virtualstack.formats.hdf5.library import mapping_from_library
 from virtualstack.formats.hdf5.structures.requests import StructureError, Widths
 from virtualstack.formats.hdf5.structures.virtual_mappings import (
     BoxSelection,
@@ -41,7 +41,7 @@ def stored(path: Path, version: str, shape: tuple[int, ...], mappings) -> tuple[
     at = raw.index(b"GCOL") + 16
     size = int.from_bytes(raw[at + 8 : at + 16], "little")
     with closing(OpenFile(str(path), False)) as file:
-        return raw[at + 16 : at + 16 + size], [mapping_of(x) for x in file.mappings(b"/x")]
+        return raw[at + 16 : at + 16 + size], [mapping_from_library(x) for x in file.mappings(b"/x")]
 
 
 def boxes(selection: Selection):

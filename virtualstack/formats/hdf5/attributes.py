@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.pipeline import decode
 from virtualstack.formats.hdf5.datatypes import element_type, packed
-from virtualstack.formats.hdf5.structures.attribute_messages import Attribute, Pointer, pointers
+from virtualstack.formats.hdf5.structures.attribute_messages import AttributeMessage, Pointer, pointers
 from virtualstack.formats.hdf5.structures.requests import StructureError
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 from virtualstack.formats.hdf5.tree import Attributes, Scale, decode_text
@@ -26,8 +26,8 @@ __all__ = [
     "AttributeReader",
     "NoCounterpartError",
     "UnreadAttributeError",
+    "decode_texts",
     "one_or_many",
-    "texts_of",
 ]
 
 HIDDEN = frozenset(
@@ -80,7 +80,7 @@ class AttributeReader:
 
     def values(
         self,
-        stored: Sequence[Attribute],
+        stored: Sequence[AttributeMessage],
         path: str,
         ask_library: Callable[[bytes], Any],
         *,
@@ -127,7 +127,7 @@ class AttributeReader:
                 values[name] = value
         return Attributes(values=values, notes=tuple(notes), references=references)
 
-    def _value(self, attribute: Attribute) -> Any:
+    def _value(self, attribute: AttributeMessage) -> Any:
         """Give the value of an attribute; ``None`` where only the HDF5 library can."""
         if attribute.datatype.variant == "string":
             count = math.prod(attribute.space.shape or ())
@@ -135,7 +135,7 @@ class AttributeReader:
                 return [] if attribute.space.shape else ""
             found = pointers(attribute.data, count, self._superblock)
             texts = [self.bytes_at(pointer).split(b"\0")[0] for pointer in found]
-            return texts_of(texts, attribute.space.shape)
+            return decode_texts(texts, attribute.space.shape)
         value = _value_in_place(attribute)
         return copy.deepcopy(value) if isinstance(value, np.ndarray | list) else value
 
@@ -151,9 +151,9 @@ class AttributeReader:
             raise StructureError("an element of variable length is not in its heap, or has another length there")
         return raw
 
-    def scale(self, stored: Sequence[Attribute], rank: int, /) -> Scale | None:
+    def scale(self, stored: Sequence[AttributeMessage], rank: int, /) -> Scale | None:
         """Give what the attributes of a dataset say of dimension scales; ``None`` where only the library can tell."""
-        by_name = {attribute.name: attribute for attribute in stored if attribute.name in _OF_SCALES}
+        by_name = {attribute.name: attribute for attribute in stored if attribute.name in _SCALE_ATTRIBUTES}
         if not by_name:
             return _NO_SCALE
         kind, name = by_name.get(b"CLASS"), by_name.get(b"NAME")
@@ -171,7 +171,9 @@ class AttributeReader:
             fault=fault,
         )
 
-    def _attached(self, attribute: Attribute | None, rank: int) -> tuple[tuple[tuple[int, ...], ...] | None, str]:
+    def _attached(
+        self, attribute: AttributeMessage | None, rank: int
+    ) -> tuple[tuple[tuple[int, ...], ...] | None, str]:
         """Give the scales attached to each axis, and what is wrong with them."""
         if attribute is None:
             return None, ""
@@ -193,7 +195,7 @@ class AttributeReader:
 
 
 @functools.lru_cache(maxsize=4096)
-def _value_in_place(attribute: Attribute) -> Any:
+def _value_in_place(attribute: AttributeMessage) -> Any:
     """Give the value of an attribute of fixed size; ``None`` where only the HDF5 library can."""
     datatype, shape = attribute.datatype, attribute.space.shape
     if datatype.kind == "string":
@@ -209,26 +211,26 @@ def _value_in_place(attribute: Attribute) -> Any:
     return one_or_many(decode(attribute.data, found.codecs, found.stored, shape + found.subshape), dtype)
 
 
-def _text_in_place(attribute: Attribute, shape: tuple[int, ...]) -> Any:
+def _text_in_place(attribute: AttributeMessage, shape: tuple[int, ...]) -> Any:
     data, size, count = attribute.data, attribute.datatype.size, math.prod(shape)
     if not shape:  # NC_CHAR: netCDF4 leaves NULs out wherever they are
         return decode_text(data.replace(b"\0", b""))
     texts = [data[at : at + size].split(b"\0")[0] for at in range(0, count * size, size)]
-    return texts_of(texts, shape) if texts else []
+    return decode_texts(texts, shape) if texts else []
 
 
-_OF_SCALES = frozenset({b"CLASS", b"NAME", b"_Netcdf4Dimid", b"_Netcdf4Coordinates", b"DIMENSION_LIST"})
+_SCALE_ATTRIBUTES = frozenset({b"CLASS", b"NAME", b"_Netcdf4Dimid", b"_Netcdf4Coordinates", b"DIMENSION_LIST"})
 _NO_SCALE = Scale()
 
 
-def _one_text(attribute: Attribute | None) -> bytes:
+def _one_text(attribute: AttributeMessage | None) -> bytes:
     """Return the one text of fixed length that an attribute holds; nothing where it holds something else."""
     if attribute is None or attribute.datatype.kind != "string" or attribute.space.shape is None:
         return b""
     return attribute.data[: attribute.datatype.size] if math.prod(attribute.space.shape) == 1 else b""
 
 
-def _integers(attribute: Attribute | None) -> tuple[int, ...] | None:
+def _integers(attribute: AttributeMessage | None) -> tuple[int, ...] | None:
     """Give whole numbers; none where they are something else, and ``None`` where only the library can tell."""
     if attribute is None or attribute.datatype.kind != "integer" or attribute.space.shape is None:
         return ()
@@ -238,7 +240,7 @@ def _integers(attribute: Attribute | None) -> tuple[int, ...] | None:
     return None if stored is None else tuple(np.frombuffer(attribute.data, stored).tolist())
 
 
-def texts_of(raw: Sequence[bytes], shape: tuple[int, ...], /) -> Any:
+def decode_texts(raw: Sequence[bytes], shape: tuple[int, ...], /) -> Any:
     """Give one text as it is, several as a list, and those of several axes as lists of lists."""
     texts = [decode_text(x) for x in raw]
     if len(texts) == 1:

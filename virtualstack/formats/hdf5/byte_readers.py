@@ -27,17 +27,17 @@ except ModuleNotFoundError:  # there is none on Windows, where an open file cann
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
-    "Exact",
-    "InMemory",
-    "NotHeldError",
-    "Pace",
-    "Paged",
-    "Remote",
-    "Stretches",
-    "Supply",
+    "ByteReader",
+    "DirectReader",
+    "FetchedRanges",
+    "MemoryReader",
+    "NotFetchedError",
+    "PageReader",
+    "RemoteReader",
+    "ServerSpeed",
     "is_locked",
-    "merged",
-    "without",
+    "merge_ranges",
+    "subtract_ranges",
 ]
 
 
@@ -60,12 +60,12 @@ def is_locked(path: Path, /) -> bool:
     return False
 
 
-class Stretches:
+class FetchedRanges:
     """Bytes of a file, as far as they are held; no byte is held twice.
 
     Examples
     --------
-    >>> held = Stretches()
+    >>> held = FetchedRanges()
     >>> held.add(np.array([[10, 14]]), [b"abcd"])
     >>> held.add(np.array([[8, 12]]), [b"xyab"])
     >>> held.span(9, 4), held.span(9, 6)
@@ -87,7 +87,7 @@ class Stretches:
         data
             The bytes between them.
         """
-        new = without(edges, self.edges)
+        new = subtract_ranges(edges, self.edges)
         owner = np.searchsorted(edges[:, 0], new[:, 0], "right") - 1
         views = [memoryview(part) for part in data]
         parts = [
@@ -136,7 +136,7 @@ class Stretches:
         return np.frombuffer(b"".join(parts), np.uint8).reshape(len(offsets), size)
 
 
-def without(wanted: NDArray[np.int64], held: NDArray[np.int64], /) -> NDArray[np.int64]:
+def subtract_ranges(wanted: NDArray[np.int64], held: NDArray[np.int64], /) -> NDArray[np.int64]:
     """Give what is wanted and not held.
 
     Parameters
@@ -151,7 +151,7 @@ def without(wanted: NDArray[np.int64], held: NDArray[np.int64], /) -> NDArray[np
 
     Examples
     --------
-    >>> without(np.array([[0, 9], [7, 12]]), np.array([[3, 5]])).tolist()
+    >>> subtract_ranges(np.array([[0, 9], [7, 12]]), np.array([[3, 5]])).tolist()
     [[0, 3], [5, 12]]
     """
     n, m = len(wanted), len(held)
@@ -166,12 +166,12 @@ def without(wanted: NDArray[np.int64], held: NDArray[np.int64], /) -> NDArray[np
     return edges.reshape(-1, 2)
 
 
-_SMALL = 64 * 1024  # an answer up to this long tells of latency, a longer one of bandwidth
-_NEAR = 16 * 1024  # gaps up to this long are fetched whatever they cost: storage does so too
+_LATENCY_BYTES = 64 * 1024  # an answer up to this long tells of latency, a longer one of bandwidth
+_FREE_GAP_BYTES = 16 * 1024  # gaps up to this long are fetched whatever they cost: storage does so too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class ServerSpeed:
     """How fast a server answers, as far as it has been seen.
 
     Parameters
@@ -196,16 +196,16 @@ class Pace:
         waves = -(-n_requests // self.n_parallel)
         return waves * self.latency + n_requests * self.work + n_bytes / self.bandwidth
 
-    def after(self, n_requests: int, n_bytes: int, seconds: float, /) -> Pace:
+    def after(self, n_requests: int, n_bytes: int, seconds: float, /) -> ServerSpeed:
         """Learn from requests that were sent together."""
         waves = -(-n_requests // self.n_parallel)
-        if n_bytes <= _SMALL * n_requests and waves == 1:
+        if n_bytes <= _LATENCY_BYTES * n_requests and waves == 1:
             return replace(self, latency=float(np.clip(seconds - n_requests * self.work, 1e-3, 1.0)))
         left = max(seconds - waves * self.latency - n_requests * self.work, 1e-3)
         return replace(self, bandwidth=float(np.clip(n_bytes / left, 10e6, 1e9)))
 
 
-def merged(edges: NDArray[np.int64], pace: Pace, /, *, max_waste: int) -> NDArray[np.int64]:
+def merge_ranges(edges: NDArray[np.int64], speed: ServerSpeed, /, *, max_waste: int) -> NDArray[np.int64]:
     """Merge stretches across the gaps where that takes less time than to ask for each.
 
     Parameters
@@ -224,7 +224,7 @@ def merged(edges: NDArray[np.int64], pace: Pace, /, *, max_waste: int) -> NDArra
 
     Examples
     --------
-    >>> merged(np.array([[0, 100], [200, 300], [10**9, 10**9 + 100]]), Pace(), max_waste=1000).tolist()
+    >>> merge_ranges(np.array([[0, 100], [200, 300], [10**9, 10**9 + 100]]), ServerSpeed(), max_waste=1000).tolist()
     [[0, 300], [1000000000, 1000000100]]
     """
     if len(edges) < 2:
@@ -232,8 +232,8 @@ def merged(edges: NDArray[np.int64], pace: Pace, /, *, max_waste: int) -> NDArra
     gaps = edges[1:, 0] - edges[:-1, 1]
     waste = np.append(0, np.cumsum(np.sort(gaps)))  # where the k smallest gaps are fetched
     n_requests = len(edges) - np.arange(len(edges))
-    seconds = pace.seconds(n_requests, waste + int((edges[:, 1] - edges[:, 0]).sum()))
-    least = int(np.count_nonzero(gaps <= _NEAR))
+    seconds = speed.seconds(n_requests, waste + int((edges[:, 1] - edges[:, 0]).sum()))
+    least = int(np.count_nonzero(gaps <= _FREE_GAP_BYTES))
     most = max(least, int(np.searchsorted(waste, max_waste, "right")) - 1)
     k = least + int(seconds[least : most + 1].argmin())
     is_cut = np.ones(len(gaps), bool)
@@ -242,29 +242,29 @@ def merged(edges: NDArray[np.int64], pace: Pace, /, *, max_waste: int) -> NDArra
 
 
 _PAGE_BITS = 13
-_PAGE = 1 << _PAGE_BITS  # reading one costs little more than reading a few bytes
+_PAGE_BYTES = 1 << _PAGE_BITS  # reading one costs little more than reading a few bytes
 _MAX_PAGES = 1024
-_FEW = 16  # blocks, for which it does not pay to look for near ones
+_FEW_BLOCKS = 16  # blocks, for which it does not pay to look for near ones
 
 
-class NotHeldError(Exception):
+class NotFetchedError(Exception):
     """Bytes have to be fetched before they can be given."""
 
 
-class Supply(Protocol):
+class ByteReader(Protocol):
     """Bytes of one file; all offsets and sizes are within it, and nothing empty is asked for."""
 
     def span(self, offset: int, size: int, /) -> bytes:
-        """Give bytes, or raise `NotHeldError`."""
+        """Give bytes, or raise `NotFetchedError`."""
 
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
-        """Give blocks, shape ``(n, size)``, or raise `NotHeldError`."""
+        """Give blocks, shape ``(n, size)``, or raise `NotFetchedError`."""
 
     def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
         """Fetch bytes and blocks, given by their offsets and their size, all at once."""
 
 
-class InMemory:
+class MemoryReader:
     """A file that is in memory as a whole."""
 
     def __init__(self, data: Bytes, /) -> None:
@@ -282,7 +282,7 @@ class InMemory:
         """Do nothing."""
 
 
-class Exact:
+class DirectReader:
     """A source that is near, but how it reads is not known here: it is asked for what is wanted and no more."""
 
     def __init__(self, source: Source, /) -> None:
@@ -301,7 +301,7 @@ class Exact:
         """Do nothing: bytes are read when they are asked for."""
 
 
-class Paged:
+class PageReader:
     """A file where a read costs a system call: read by pages of 8 KiB, of which 8 MiB are kept.
 
     Parameters
@@ -328,7 +328,7 @@ class Paged:
 
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
         """Give blocks, shape ``(n, size)``."""
-        if len(offsets) <= _FEW:
+        if len(offsets) <= _FEW_BLOCKS:
             parts = [self.span(offset, size) for offset in offsets.tolist()]
             return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), np.uint8).reshape(-1, size)
         return read_blocks(self._source.read_ranges, offsets, size)
@@ -340,19 +340,19 @@ class Paged:
         if len(self._pages) >= _MAX_PAGES:
             self._pages.clear()
         begin = number << _PAGE_BITS
-        page = self._pages[number] = self._source.read(begin, min(_PAGE, self._size - begin))
+        page = self._pages[number] = self._source.read(begin, min(_PAGE_BYTES, self._size - begin))
         return page
 
 
-_WHOLE = 4 * 1024 * 1024  # a file up to this long is fetched whole
-_FIRST = 16 * 1024  # come with opening a remote source, at no request of their own
-_HEAD = 256 * 1024  # most files begin with metadata
-_AHEAD = 4 * 1024  # where there is metadata, there is more
-_WASTE = 4 * 1024 * 1024
-_LIMIT = 1 << 30
+_WHOLE_FILE_BYTES = 4 * 1024 * 1024  # a file up to this long is fetched whole
+_OPENING_BYTES = 16 * 1024  # come with opening a remote source, at no request of their own
+_HEAD_BYTES = 256 * 1024  # most files begin with metadata
+_MIN_REQUEST_BYTES = 4 * 1024  # where there is metadata, there is more
+_MIN_ALLOWED_WASTE_BYTES = 4 * 1024 * 1024
+_MAX_METADATA_BYTES = 1 << 30
 
 
-class Remote:
+class RemoteReader:
     """A file behind a server.
 
     Parameters
@@ -364,22 +364,22 @@ class Remote:
     def __init__(self, source: Source, /) -> None:
         self._source = source
         self._size = source.size
-        self._held = Stretches()
-        self._pace = Pace()
+        self._fetched = FetchedRanges()
+        self._speed = ServerSpeed()
         self._n_wanted = self._n_asked = 0
 
     def span(self, offset: int, size: int, /) -> bytes:
-        """Give bytes, or raise `NotHeldError`."""
-        data = self._held.span(offset, size)
+        """Give bytes, or raise `NotFetchedError`."""
+        data = self._fetched.span(offset, size)
         if data is None:
-            raise NotHeldError
+            raise NotFetchedError
         return data
 
     def blocks(self, offsets: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
-        """Give blocks, shape ``(n, size)``, or raise `NotHeldError`."""
-        data = self._held.blocks(offsets, size)
+        """Give blocks, shape ``(n, size)``, or raise `NotFetchedError`."""
+        data = self._fetched.blocks(offsets, size)
         if data is None:
-            raise NotHeldError
+            raise NotFetchedError
         return data
 
     def fetch(self, wanted: Sequence[tuple[NDArray[np.int64] | int, int]], /) -> None:
@@ -393,34 +393,34 @@ class Remote:
         pairs = [(np.atleast_1d(np.asarray(offsets, np.int64)), size) for offsets, size in wanted]
         starts = np.concatenate([offsets for offsets, _ in pairs])
         sizes = np.repeat([size for _, size in pairs], [len(offsets) for offsets, _ in pairs])
-        ends = np.minimum(starts + np.maximum(sizes, _AHEAD), self._size)
+        ends = np.minimum(starts + np.maximum(sizes, _MIN_REQUEST_BYTES), self._size)
         edges = np.stack([starts, ends], axis=1)
         if not self._n_asked:
-            self._ask(np.array([[0, self._size if self._size <= _WHOLE else _FIRST]]))
-        if self._n_asked == _FIRST and len(without(edges, self._held.edges)):
-            edges = np.concatenate([edges, [[0, _HEAD]]])
+            self._ask(np.array([[0, self._size if self._size <= _WHOLE_FILE_BYTES else _OPENING_BYTES]]))
+        if self._n_asked == _OPENING_BYTES and len(subtract_ranges(edges, self._fetched.edges)):
+            edges = np.concatenate([edges, [[0, _HEAD_BYTES]]])
         self._ask(edges)
 
     def _ask(self, edges: NDArray[np.int64]) -> None:
-        missing = without(edges, self._held.edges)
+        missing = subtract_ranges(edges, self._fetched.edges)
         if not len(missing):
             return
         self._n_wanted += _length(missing)
-        allowance = max(_WASTE, self._n_wanted) - (self._n_asked + _length(missing) - self._n_wanted)
-        asked = merged(missing, self._pace, max_waste=allowance)
+        allowance = max(_MIN_ALLOWED_WASTE_BYTES, self._n_wanted) - (self._n_asked + _length(missing) - self._n_wanted)
+        asked = merge_ranges(missing, self._speed, max_waste=allowance)
         n_bytes = _length(asked)
-        if self._n_asked + n_bytes > _LIMIT:
+        if self._n_asked + n_bytes > _MAX_METADATA_BYTES:
             raise StorageError(
                 f"'{self._source.location.url}': to describe it, {self._n_asked + n_bytes} bytes of metadata would "
-                f"have to be fetched, and at most {_LIMIT} are. Download it first",
+                f"have to be fetched, and at most {_MAX_METADATA_BYTES} are. Download it first",
                 url=self._source.location.url,
             )
         begin = time.perf_counter()
         parts = self._source.read_ranges(np.stack([asked[:, 0], asked[:, 1] - asked[:, 0]], axis=1))
         if self._n_asked:
-            self._pace = self._pace.after(len(asked), n_bytes, time.perf_counter() - begin)
+            self._speed = self._speed.after(len(asked), n_bytes, time.perf_counter() - begin)
         self._n_asked += n_bytes
-        self._held.add(asked, parts)
+        self._fetched.add(asked, parts)
 
 
 def _length(edges: NDArray[np.int64]) -> int:

@@ -21,17 +21,17 @@ from virtualstack.location import Location, local_path
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.encoding import c_strides
 
-__all__ = ["MAX_CHUNKS", "UNLIMITED", "Segment", "contiguous_chunks", "external_segments", "split_shape"]
+__all__ = ["MAX_CHUNKS", "UNLIMITED", "FileSegment", "contiguous_chunks", "external_segments", "split_shape"]
 
 MAX_CHUNKS = 1 << 24
 """Chunks into which a dataset is cut at most: their entries take 400 MB."""
 
-_BUDGET = 16  # cells for each segment where segments end within rows
-_FEW = 1 << 12  # cells that are no matter in any case
+_CELLS_PER_SEGMENT = 16  # cells for each segment where segments end within rows
+_SMALL_GRID_CELLS = 1 << 12  # cells that are no matter in any case
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class FileSegment:
     """A byte range that holds values in C order.
 
     Parameters
@@ -97,7 +97,7 @@ def _chunk_length(n: int, most: int) -> int:
 
 
 def contiguous_chunks(
-    segments: Sequence[Segment],
+    segments: Sequence[FileSegment],
     shape: tuple[int, ...],
     stored: np.dtype[Any],
     fill: Fill,
@@ -146,7 +146,7 @@ def contiguous_chunks(
 
 
 def _one_chunk(
-    segment: Segment, length: int, shape: tuple[int, ...], stored: np.dtype[Any], fill: Fill
+    segment: FileSegment, length: int, shape: tuple[int, ...], stored: np.dtype[Any], fill: Fill
 ) -> tuple[ChunkManifest, ChunkGrid]:
     entries = np.zeros((1,) * len(shape), ENTRY)
     entries[...] = (FIRST, 0, segment.offset, length)
@@ -155,7 +155,7 @@ def _one_chunk(
     return manifest, ChunkGrid.regular(shape, shape)
 
 
-def _clip(segments: Sequence[Segment], length: int) -> tuple[list[Segment], NDArray[np.int64]]:
+def _clip(segments: Sequence[FileSegment], length: int) -> tuple[list[FileSegment], NDArray[np.int64]]:
     """Leave out what lies behind the values; give the rest, and where each ends in the values, in bytes."""
     parts, ends, end = [], [], 0
     for segment in segments:
@@ -177,10 +177,10 @@ def _axes(ends: NDArray[np.int64], shape: tuple[int, ...]) -> list[ChunkAxis]:
         rest = rest[rest > 0]
         axes.append(ChunkAxis.from_lengths(np.diff(lines)))
         n_cells *= axes[-1].n_cells
-    if n_cells > max(_BUDGET * len(ends), _FEW):
+    if n_cells > max(_CELLS_PER_SEGMENT * len(ends), _SMALL_GRID_CELLS):
         raise NoReferencesError(
             f"its {len(ends)} external files end within rows: cut there it would have {n_cells} cells, more than "
-            f"{_BUDGET} for each file"
+            f"{_CELLS_PER_SEGMENT} for each file"
         )
     return axes
 
@@ -217,7 +217,7 @@ def _pieces(n: int, most: int) -> NDArray[np.int64]:
 
 
 def _ranges(
-    parts: list[Segment],
+    parts: list[FileSegment],
     ends: NDArray[np.int64],
     axes: list[ChunkAxis],
     shape: tuple[int, ...],
@@ -236,7 +236,7 @@ def _ranges(
     return _manifest(
         parts,
         which,
-        offsets=_starts_of(parts)[which] + (first - _firsts(ends)[which]) * stored.itemsize,
+        offsets=_segment_starts(parts)[which] + (first - _firsts(ends)[which]) * stored.itemsize,
         lengths=np.broadcast_to((lengths * math.prod(inner) * stored.itemsize).reshape(lead), grid.shape),
         encodings=encodings,
         codes=np.broadcast_to(rows.reshape(lead), grid.shape),
@@ -246,7 +246,7 @@ def _ranges(
 
 
 def _strided(
-    parts: list[Segment],
+    parts: list[FileSegment],
     ends: NDArray[np.int64],
     axes: list[ChunkAxis],
     shape: tuple[int, ...],
@@ -263,7 +263,7 @@ def _strided(
     return _manifest(
         parts,
         which,
-        offsets=_starts_of(parts)[which],
+        offsets=_segment_starts(parts)[which],
         lengths=sizes[which] * stored.itemsize,
         encodings=[ChunkEncoding(dtype=stored, shape=(n,), codecs=(), strides=strides) for n in distinct.tolist()],
         codes=rows.reshape(-1)[which],
@@ -284,12 +284,12 @@ def _firsts(ends: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), ends[:-1]])
 
 
-def _starts_of(parts: list[Segment]) -> NDArray[np.int64]:
+def _segment_starts(parts: list[FileSegment]) -> NDArray[np.int64]:
     return np.array([part.offset for part in parts], np.int64)
 
 
 def _manifest(
-    parts: list[Segment],
+    parts: list[FileSegment],
     which: NDArray[np.intp],
     *,
     offsets: NDArray[np.int64],
@@ -321,7 +321,7 @@ _PREFIX = "HDF5_EXTFILE_PREFIX"
 
 def external_segments(
     files: Iterable[tuple[bytes, int, int]], length: int, url: str, locate: Callable[[str], Location], /
-) -> list[Segment]:
+) -> list[FileSegment]:
     """Find the external files of a dataset; their sizes are asked for, no values are read.
 
     Only what is at a local path refers to other files, as the HDF5 library would look for them on this machine.
@@ -355,7 +355,7 @@ def external_segments(
         if not 0 <= offset < 1 << 62:
             raise LostValuesError(f"its values lie in external files, one of them from byte {offset} on")
         end += size
-        segments.append(Segment(_locate(name, main, locate), offset, size))
+        segments.append(FileSegment(_locate(name, main, locate), offset, size))
     if end < length:
         raise LostValuesError(f"its external files hold {end} bytes of {length}")
     for segment in segments:

@@ -19,7 +19,15 @@ from virtualstack.codecs.pipeline import decode
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, FloatLayout, Member, parse_datatype
 from virtualstack.formats.hdf5.structures.requests import StructureError
 
-__all__ = ["ElementType", "element_type", "is_read_by_netcdf", "of_library", "packed", "plain", "value_of"]
+__all__ = [
+    "ElementType",
+    "decode_element",
+    "element_type",
+    "is_read_by_netcdf",
+    "packed",
+    "parse_library_datatype",
+    "plain",
+]
 
 _PLAIN = frozenset({"integer", "float", "string", "enum", "opaque"})
 
@@ -53,10 +61,10 @@ _IEEE = {
     8: FloatLayout(63, 52, 11, 0, 52, 1023, "implied"),
 }
 _FLOATS = {size: np.finfo(f"f{size}") for size in _IEEE}
-_MAX_SIZE = (1 << 31) - 1  # of a numpy element
+_MAX_ELEMENT_BYTES = (1 << 31) - 1  # of a numpy element
 _MAX_AXES = 32
-_MAX_CACHED = 64  # names of an enumeration
-_MAX_REPEATED = 16  # elements of an array type in a compound
+_MAX_CACHED_NAMES = 64  # names of an enumeration
+_MAX_ARRAY_ELEMENTS = 16  # elements of an array type in a compound
 _NOT_ZARR = "zarr has no data type for it"
 _NAMES = {
     "string": "strings of variable length in a compound or array type",
@@ -121,7 +129,7 @@ def plain(dtype: np.dtype[Any], /) -> np.dtype[Any]:
     return np.dtype(dtype.str)
 
 
-def of_library(encoded: bytes, /) -> Datatype:
+def parse_library_datatype(encoded: bytes, /) -> Datatype:
     """Return a datatype that the HDF5 library has encoded.
 
     Raises
@@ -141,12 +149,12 @@ def element_type(datatype: Datatype | bytes, /) -> ElementType:
     if isinstance(datatype, Datatype):
         return _interpret(datatype)
     try:
-        return _interpret(of_library(datatype))
+        return _interpret(parse_library_datatype(datatype))
     except StructureError as error:
         return ElementType(kind="converted", reason=f"a datatype of an unknown form: {error}")
 
 
-def value_of(raw: bytes, found: ElementType, /) -> NDArray[Any]:
+def decode_element(raw: bytes, found: ElementType, /) -> NDArray[Any]:
     """Give the value of one stored element, such as a fill value, with the shape of an array type.
 
     Raises
@@ -168,7 +176,7 @@ class _NotBytesError(Exception):
 def _interpret(datatype: Datatype) -> ElementType:
     # A file may have any number of compounds of any size; they are not kept.
     is_small = datatype.base is None and not datatype.members
-    is_enum = datatype.kind == "enum" and len(datatype.names) <= _MAX_CACHED
+    is_enum = datatype.kind == "enum" and len(datatype.names) <= _MAX_CACHED_NAMES
     return _cached(datatype) if is_small or is_enum else _uncached(datatype)
 
 
@@ -214,7 +222,7 @@ def _dtype(datatype: Datatype, *, is_whole: bool = False) -> np.dtype[Any]:
     _NotBytesError
         There is none, or zarr has no name for it.
     """
-    if datatype.size > _MAX_SIZE:
+    if datatype.size > _MAX_ELEMENT_BYTES:
         raise _NotBytesError(f"elements of {datatype.size} bytes: {_NOT_ZARR}", "refused")
     match datatype.kind:
         case "integer" | "bitfield" if datatype.size in (1, 2, 4, 8) or (is_whole and datatype.size < 8):
@@ -351,7 +359,7 @@ def _conversions(datatype: Datatype, offset: int, *, is_whole: bool = False) -> 
             members = list(_conversions(datatype.base, offset))
             if all(member.get("count", 1) * member["size"] == size for member in members):
                 yield from ({**member, "count": count * member.get("count", 1)} for member in members)
-            elif count > _MAX_REPEATED:
+            elif count > _MAX_ARRAY_ELEMENTS:
                 raise _NotBytesError("array types of compounds whose members are converted")
             else:
                 repeated = itertools.product(range(count), members)

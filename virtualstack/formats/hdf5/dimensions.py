@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from virtualstack.formats.hdf5.tree import Group, Variable
+from virtualstack.formats.hdf5.tree import HDF5Group, HDF5Variable
 
-__all__ = ["NON_COORDINATE", "Dimension", "Dimensions", "resolve_dimensions"]
+__all__ = ["NON_COORDINATE", "Dimensions", "HDF5Dimension", "resolve_dimensions"]
 
 NON_COORDINATE = "_nc4_non_coord_"
 """Prefix of a dataset whose variable bears the name of a dimension that it is no coordinate of."""
@@ -17,7 +17,7 @@ _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable."
 
 
 @dataclass(slots=True, kw_only=True)
-class Dimension:
+class HDF5Dimension:
     """A dimension that a group declares; that of a product has a name which no axis takes for its length alone."""
 
     name: str
@@ -43,8 +43,8 @@ class Dimensions:
         Paths of datasets that only declare a dimension.
     """
 
-    declared: dict[str, list[Dimension]] = field(default_factory=dict)
-    axes: dict[str, tuple[Dimension, ...]] = field(default_factory=dict)
+    declared: dict[str, list[HDF5Dimension]] = field(default_factory=dict)
+    axes: dict[str, tuple[HDF5Dimension, ...]] = field(default_factory=dict)
     not_variables: set[str] = field(default_factory=set)
 
     def names(self, path: str, /) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class Dimensions:
         return tuple(dim.name for dim in self.axes[path])
 
 
-def resolve_dimensions(root: Group, of_product: Mapping[str, Sequence[str]], /) -> Dimensions:
+def resolve_dimensions(root: HDF5Group, of_product: Mapping[str, Sequence[str]], /) -> Dimensions:
     """Name the axes of every dataset as netCDF-C does.
 
     Scales attached to an axis name it; axes without a scale share phony dimensions by length in their group, numbered
@@ -85,9 +85,9 @@ def resolve_dimensions(root: Group, of_product: Mapping[str, Sequence[str]], /) 
     return found
 
 
-def _declare(variable: Variable, number: int) -> Dimension:
+def _declare(variable: HDF5Variable, number: int) -> HDF5Dimension:
     length, longest = (variable.space or (0,))[0], variable.maxshape[0]
-    return Dimension(
+    return HDF5Dimension(
         name=variable.name,
         length=length,
         is_unlimited=longest is None,
@@ -106,7 +106,7 @@ class _Scope:
         Of the group and of its parents, from the inside out; phony ones may be added to the first.
     """
 
-    def __init__(self, declared: Sequence[list[Dimension]]) -> None:
+    def __init__(self, declared: Sequence[list[HDF5Dimension]]) -> None:
         self.here = declared[0]
         self.by_name = {dim.name: dim for dims in reversed(declared) for dim in dims}
         self.by_number = {dim.number: dim for dims in reversed(declared) for dim in dims}
@@ -121,7 +121,7 @@ class _Namer:
         self.next_number = next_number
         self.of_product = of_product
 
-    def name_group(self, group: Group, parents: tuple[Group, ...], *, read_by_netcdf: bool) -> None:
+    def name_group(self, group: HDF5Group, parents: tuple[HDF5Group, ...], *, read_by_netcdf: bool) -> None:
         for child in group.groups.values():
             self.name_group(child, (*parents, group), read_by_netcdf=read_by_netcdf)
         variables = [
@@ -134,7 +134,7 @@ class _Namer:
             for variable in variables:
                 self.found.axes[variable.path] = self._axes(variable, scope)
 
-    def _axes(self, variable: Variable, scope: _Scope) -> tuple[Dimension, ...]:
+    def _axes(self, variable: HDF5Variable, scope: _Scope) -> tuple[HDF5Dimension, ...]:
         rank = len(variable.shape or ())
         if not rank:
             return ()
@@ -142,7 +142,7 @@ class _Namer:
         if len(numbers) == rank and all(number in scope.by_number for number in numbers):
             return tuple(scope.by_number[number] for number in numbers)
         own = next((dim for dim in scope.here if dim.address == variable.address), None)
-        chosen: list[Dimension | None] = [own] + [None] * (rank - 1)
+        chosen: list[HDF5Dimension | None] = [own] + [None] * (rank - 1)
         if own is None:
             for axis, scales in enumerate(variable.scale.attached or ()):
                 chosen[axis] = next((scope.by_address[x] for x in scales if x in scope.by_address), None)
@@ -150,9 +150,9 @@ class _Namer:
             chosen = self._of_product(variable, scope)
         return tuple(self._with_phony(variable, chosen, scope.here))
 
-    def _of_product(self, variable: Variable, scope: _Scope) -> list[Dimension | None]:
+    def _of_product(self, variable: HDF5Variable, scope: _Scope) -> list[HDF5Dimension | None]:
         """Give the dimensions that a product names; no two axes have the same."""
-        chosen: list[Dimension | None] = [None] * len(variable.maxshape)
+        chosen: list[HDF5Dimension | None] = [None] * len(variable.maxshape)
         for axis, name in enumerate(self.of_product.get(variable.path, ())):
             length, longest = (variable.shape or ())[axis], variable.maxshape[axis]
             dim = scope.by_name.get(name)
@@ -167,9 +167,9 @@ class _Namer:
                 chosen[axis] = dim
         return chosen
 
-    def _new(self, name: str, length: int, longest: int | None, *, is_of_product: bool = False) -> Dimension:
+    def _new(self, name: str, length: int, longest: int | None, *, is_of_product: bool = False) -> HDF5Dimension:
         self.next_number += 1
-        return Dimension(
+        return HDF5Dimension(
             name=name,
             length=int(length),
             is_unlimited=longest is None,
@@ -178,8 +178,8 @@ class _Namer:
         )
 
     def _with_phony(
-        self, variable: Variable, chosen: list[Dimension | None], dims: list[Dimension]
-    ) -> Iterator[Dimension]:
+        self, variable: HDF5Variable, chosen: list[HDF5Dimension | None], dims: list[HDF5Dimension]
+    ) -> Iterator[HDF5Dimension]:
         taken = {dim.number for dim in chosen if dim is not None}
         for dim, length, longest in zip(chosen, variable.shape or (), variable.maxshape, strict=True):
             if dim is None:
@@ -203,7 +203,7 @@ class _Namer:
             yield dim
 
 
-def _find_lengths(root: Group, found: Dimensions) -> None:
+def _find_lengths(root: HDF5Group, found: Dimensions) -> None:
     """Give unlimited dimensions the length of the longest variable along them, as netCDF-C does."""
     for dims in found.declared.values():
         for dim in dims:

@@ -11,23 +11,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.hdf5.byte_readers import Exact, InMemory, NotHeldError, Paged, Remote, Supply
+from virtualstack.formats.hdf5.byte_readers import (
+    ByteReader,
+    DirectReader,
+    MemoryReader,
+    NotFetchedError,
+    PageReader,
+    RemoteReader,
+)
 from virtualstack.formats.hdf5.structures.requests import Blocks, OutsideError, Parse, Span, StructureError
 from virtualstack.location import Location, is_remote
 from virtualstack.storage import ByteRange, Bytes, LocalSource, MemorySource, Source, SourceFile
 
-__all__ = ["Crawl", "Metadata"]
+__all__ = ["MetadataSource", "Scheduler"]
 
-_MAX_REQUEST = 1 << 30
-_WHOLE_LOCAL = 1 << 18  # reading as much costs less than 10 pages of it
-_BLOCK = 64 * 1024
-_MAX_BLOCK = 4 * 1024 * 1024
-_MAX_MISSED = 256 * 1024 * 1024  # kept of what parsers did not ask for
+_MAX_REQUEST_BYTES = 1 << 30
+_WHOLE_LOCAL_BYTES = 1 << 18  # reading as much costs less than 10 pages of it
+_BLOCK_BYTES = 64 * 1024
+_MAX_BLOCK_BYTES = 4 * 1024 * 1024
+_MAX_UNREQUESTED_BYTES = 256 * 1024 * 1024  # kept of what parsers did not ask for
 
-type Then[T] = Callable[[T | StructureError], None]
+type OnResult[T] = Callable[[T | StructureError], None]
 
 
-class Metadata:
+class MetadataSource:
     """The metadata of one file: bytes as parsers ask for them, each fetched once.
 
     It is a `Source` too, of the whole file: what is not there yet is fetched in aligned blocks. Parsers are to be run
@@ -55,9 +62,9 @@ class Metadata:
         self.size = self.end = source.size
         self.misses = 0
         self._source = source
-        self._supply = _supply(source)
+        self._reader = _reader(source)
         self._lock = threading.Lock()
-        self._next, self._ahead, self._n_missed = -2 * _BLOCK, 0, 0
+        self._next, self._ahead, self._n_unrequested = -2 * _BLOCK_BYTES, 0, 0
 
     @property
     def location(self) -> Location:
@@ -88,10 +95,10 @@ class Metadata:
             The bytes could not be had.
         """
         results: list[Any] = [None] * len(parsers)
-        crawl = Crawl(self)
+        scheduler = Scheduler(self)
         for n, parser in enumerate(parsers):
-            crawl.spawn(parser, partial(results.__setitem__, n))
-        crawl.run()
+            scheduler.spawn(parser, partial(results.__setitem__, n))
+        scheduler.run()
         return results
 
     def file(self) -> SourceFile:
@@ -106,29 +113,29 @@ class Metadata:
         StorageError
             Not all of it lies within the file, or it could not be had.
         """
-        if offset < 0 or not 0 < length <= self.size - offset or length > _MAX_BLOCK:
+        if offset < 0 or not 0 < length <= self.size - offset or length > _MAX_BLOCK_BYTES:
             return self._source.read(offset, length)
         with self._lock:
             try:
-                return self._supply.span(offset, length)
-            except NotHeldError:
+                return self._reader.span(offset, length)
+            except NotFetchedError:
                 self.misses += 1
-            if self._n_missed > _MAX_MISSED:
+            if self._n_unrequested > _MAX_UNREQUESTED_BYTES:
                 return self._source.read(offset, length)
             self._fetch_around(offset, length)
-            return self._supply.span(offset, length)
+            return self._reader.span(offset, length)
 
     def read_ranges(self, ranges: Sequence[ByteRange] | NDArray[np.int64], /) -> list[Bytes]:
         """Read many ranges of the file; they are not kept."""
         return self._source.read_ranges(ranges)
 
     def _fetch_around(self, offset: int, length: int) -> None:
-        is_next = abs(offset - self._next) <= _BLOCK
-        self._ahead = min(2 * self._ahead + _BLOCK, _MAX_BLOCK) if is_next else 0
-        begin = offset // _BLOCK * _BLOCK
-        self._next = min(-(-(offset + length) // _BLOCK) * _BLOCK + self._ahead, self.size)
-        self._n_missed += self._next - begin
-        self._supply.fetch([(begin, self._next - begin)])
+        is_next = abs(offset - self._next) <= _BLOCK_BYTES
+        self._ahead = min(2 * self._ahead + _BLOCK_BYTES, _MAX_BLOCK_BYTES) if is_next else 0
+        begin = offset // _BLOCK_BYTES * _BLOCK_BYTES
+        self._next = min(-(-(offset + length) // _BLOCK_BYTES) * _BLOCK_BYTES + self._ahead, self.size)
+        self._n_unrequested += self._next - begin
+        self._reader.fetch([(begin, self._next - begin)])
 
     def get(self, request: Span | Blocks, /) -> bytes | NDArray[np.uint8]:
         """Answer a request of a parser.
@@ -142,13 +149,13 @@ class Metadata:
         """
         if isinstance(request, Span):
             offset, size = self._place(request)
-            return self._supply.span(offset, size) if size else b""
+            return self._reader.span(offset, size) if size else b""
         offsets, size = self._places(request)
-        return self._supply.blocks(offsets, size) if size and len(offsets) else np.empty((len(offsets), size), np.uint8)
+        return self._reader.blocks(offsets, size) if size and len(offsets) else np.empty((len(offsets), size), np.uint8)
 
     def fetch(self, requests: Sequence[Span | Blocks], /) -> None:
         """Fetch what answers to requests need and is not there yet, all at once."""
-        self._supply.fetch([self._place(x) if isinstance(x, Span) else self._places(x) for x in requests])
+        self._reader.fetch([self._place(x) if isinstance(x, Span) else self._places(x) for x in requests])
 
     def _place(self, span: Span) -> tuple[int, int]:
         address, size, is_clipped = span
@@ -157,7 +164,7 @@ class Metadata:
             size = left
         if address < 0 or not 0 <= size <= left:
             raise _outside(address, size)
-        if size > _MAX_REQUEST:
+        if size > _MAX_REQUEST_BYTES:
             raise _too_large(size)
         return address + self.base, size
 
@@ -167,7 +174,7 @@ class Metadata:
             low, high = int(addresses.min()), int(addresses.max())
             if low < 0 or not 0 <= size <= self.end - self.base - high:
                 raise _outside(low if low < 0 else high, size)
-        if size * len(addresses) > _MAX_REQUEST:
+        if size * len(addresses) > _MAX_REQUEST_BYTES:
             raise _too_large(size * len(addresses))
         return addresses + self.base if self.base else addresses, size
 
@@ -177,7 +184,7 @@ def _outside(address: int, size: int) -> StructureError:
 
 
 def _too_large(size: int) -> StructureError:
-    return StructureError(f"{size} bytes of metadata are asked for at once, more than {_MAX_REQUEST}")
+    return StructureError(f"{size} bytes of metadata are asked for at once, more than {_MAX_REQUEST_BYTES}")
 
 
 class _Job:
@@ -185,13 +192,13 @@ class _Job:
 
     __slots__ = ("parser", "requests", "then")
 
-    def __init__(self, parser: Parse[Any], then: Then[Any]) -> None:
+    def __init__(self, parser: Parse[Any], then: OnResult[Any]) -> None:
         self.parser = parser
         self.then = then
         self.requests: Sequence[Span | Blocks] | None = None  # not started yet
 
 
-class Crawl:
+class Scheduler:
     """Parsers that run side by side: what all of them ask for next is fetched at once.
 
     Local files are read as they are asked for, one parser after the other.
@@ -205,19 +212,19 @@ class Crawl:
     --------
     >>> from virtualstack.formats.hdf5.structures.requests import read_span
     >>> from virtualstack.storage import MemorySource
-    >>> found, crawl = [], Crawl(Metadata(MemorySource(b"abcdef")))
-    >>> crawl.spawn(read_span(1, 2), found.append)
-    >>> crawl.spawn(read_span(9, 2), found.append)
-    >>> crawl.run()
+    >>> found, scheduler = [], Scheduler(MetadataSource(MemorySource(b"abcdef")))
+    >>> scheduler.spawn(read_span(1, 2), found.append)
+    >>> scheduler.spawn(read_span(9, 2), found.append)
+    >>> scheduler.run()
     >>> found
     [b'bc', OutsideError("2 bytes at address 9 are none of the file's")]
     """
 
-    def __init__(self, metadata: Metadata, /) -> None:
+    def __init__(self, metadata: MetadataSource, /) -> None:
         self._metadata = metadata
         self._ready: deque[_Job] = deque()
 
-    def spawn[T](self, parser: Parse[T], then: Then[T], /) -> None:
+    def spawn[T](self, parser: Parse[T], then: OnResult[T], /) -> None:
         """Add a parser, also while the others run.
 
         Parameters
@@ -257,7 +264,7 @@ class Crawl:
             while True:
                 try:
                     answers = [get(request) for request in requests]
-                except NotHeldError:
+                except NotFetchedError:
                     job.requests = requests
                     return False
                 except StructureError as error:
@@ -272,9 +279,9 @@ class Crawl:
         return True
 
 
-def _supply(source: Source) -> Supply:
+def _reader(source: Source) -> ByteReader:
     if isinstance(source, MemorySource):
-        return InMemory(source.data)
+        return MemoryReader(source.data)
     if not isinstance(source, LocalSource):
-        return Remote(source) if is_remote(source.location.url) else Exact(source)
-    return InMemory(source.read(0, source.size)) if source.size <= _WHOLE_LOCAL else Paged(source)
+        return RemoteReader(source) if is_remote(source.location.url) else DirectReader(source)
+    return MemoryReader(source.read(0, source.size)) if source.size <= _WHOLE_LOCAL_BYTES else PageReader(source)

@@ -15,14 +15,14 @@ from virtualstack.codecs.hdf5.zfp import ZFP, parse_header
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.shuffle import SHUFFLE
 
-__all__ = ["Filter", "codec_of_filter", "codecs_of", "filter_of", "is_nonsense", "obstacle", "passed"]
+__all__ = ["Filter", "codec_for_filter", "filter_codecs", "is_nonsense", "make_filter", "obstacle", "passed"]
 
 _SNAPPY = 3
 _COMPRESSORS = {0: "none", 2: "lz4", 3: "zstd"}
 """Of bitshuffle."""
 
 
-def codec_of_filter(number: int, values: Sequence[int], /) -> Codec | None:
+def codec_for_filter(number: int, values: Sequence[int], /) -> Codec | None:
     """Give the codec of a filter; ``None`` where it leaves stored bytes as they are.
 
     Parameters
@@ -183,7 +183,7 @@ class Filter:
         return f"filter {self.id} ({self.name or 'no name'})"
 
 
-def filter_of(number: int, name: bytes, values: Sequence[int], /) -> Filter:
+def make_filter(number: int, name: bytes, values: Sequence[int], /) -> Filter:
     """Give a step of a pipeline by its registered number, with the name that is registered, or else the file's."""
     text = _NAMES.get(number) or name.split(b"\0")[0].decode("ascii", "replace")
     return Filter(id=int(number), name=text, values=tuple(int(x) for x in values))
@@ -193,7 +193,7 @@ def obstacle(filters: Sequence[Filter], /) -> str | None:
     """Say which filter no codec decodes, or ``None``."""
     for step in filters:
         try:
-            codec_of_filter(step.id, step.values)
+            codec_for_filter(step.id, step.values)
         except LookupError:
             return f"no codec for {step} yet"
         except ValueError as error:
@@ -206,7 +206,7 @@ def is_nonsense(filters: Sequence[Filter], /) -> bool:
     for step in filters:
         if step.id == _SCALEOFFSET:
             try:
-                codec_of_filter(step.id, step.values)
+                codec_for_filter(step.id, step.values)
             except ValueError:
                 return True
     return False
@@ -220,11 +220,11 @@ def passed(filters: Sequence[Filter], mask: int, /) -> tuple[Filter, ...]:
     return tuple(step for i, step in enumerate(filters) if not mask >> i & 1)
 
 
-def codecs_of(filters: Sequence[Filter], /) -> tuple[Codec, ...]:
+def filter_codecs(filters: Sequence[Filter], /) -> tuple[Codec, ...]:
     """Give the codecs of chunks, in the order of encoding, for filters without `obstacle`."""
     codecs: list[Codec] = []
     for step in filters:
-        codec = codec_of_filter(step.id, step.values)
+        codec = codec_for_filter(step.id, step.values)
         if codec is None:
             continue
         if codec.name == _SHUFFLE and not _are_whole(codecs, step.values[0]):

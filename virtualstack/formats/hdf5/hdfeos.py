@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from virtualstack.child.errors import LibraryError
-from virtualstack.formats.hdf5.fetch import Metadata
+from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.structures.layout_message import ContiguousLayout
-from virtualstack.formats.hdf5.tree import Group, Variable, decode_text
+from virtualstack.formats.hdf5.tree import HDF5Group, HDF5Variable, decode_text
 
-__all__ = ["Structure", "axis_names", "parse_structures", "read_struct_metadata"]
+__all__ = ["EosStructure", "axis_names", "parse_structures", "read_struct_metadata"]
 
 _INFORMATION = "HDFEOS INFORMATION"
-_MAX_TEXT = 1 << 20  # products have some 100 KB
+_MAX_TEXT_BYTES = 1 << 20  # products have some 100 KB
 _TOKEN = re.compile(r'"[^"]*"|[^\s=(),"]+|[=(),"]')
 
 # ESDS-RFC-008 (HDF-EOS5 data model), 5: groups of each kind of structure, and of its fields
@@ -30,7 +30,7 @@ _FIELDS = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Structure:
+class EosStructure:
     """A swath, a grid or a zonal average.
 
     Parameters
@@ -48,7 +48,7 @@ class Structure:
     fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def parse_structures(text: str, /) -> list[Structure]:
+def parse_structures(text: str, /) -> list[EosStructure]:
     """Read the text of StructMetadata, in the Object Description Language; what is not of dimensions is passed over.
 
     The text is gone through once; it is not a matter of errors what it says.
@@ -58,16 +58,16 @@ def parse_structures(text: str, /) -> list[Structure]:
     >>> parse_structures('GridName="G" XDim=4 YDim=2 DataFieldName="t" DimList=("YDim","XDim")')[0].fields
     {'/HDFEOS/GRIDS/G/Data Fields/t': ('YDim', 'XDim')}
     """
-    found: list[Structure] = []
-    here, dim, path = Structure(path=""), "", ""
+    found: list[EosStructure] = []
+    here, dim, path = EosStructure(path=""), "", ""
     for key, values in _statements(text):
         value = values[0] if values else ""
         if key in ("GROUP", "OBJECT"):
             dim = path = ""
             if value.endswith("Structure"):
-                here = Structure(path="")
+                here = EosStructure(path="")
         elif key in _STRUCTURES:
-            here = Structure(path=f"/HDFEOS/{_STRUCTURES[key]}/{value}")
+            here = EosStructure(path=f"/HDFEOS/{_STRUCTURES[key]}/{value}")
             found.append(here)
         elif key in ("XDim", "YDim"):
             here.sizes[key] = _size(value)
@@ -96,7 +96,7 @@ def _size(word: str) -> int:
     return int(word) if word.isascii() and word.isdigit() and len(word) < 20 else 0
 
 
-def read_struct_metadata(root: Group, metadata: Metadata, library: Library, /) -> str:
+def read_struct_metadata(root: HDF5Group, metadata: MetadataSource, library: Library, /) -> str:
     """Read the text of StructMetadata from all its parts; ``""`` where there is none, or where it cannot be read.
 
     The latter is noted in the root group.
@@ -107,12 +107,12 @@ def read_struct_metadata(root: Group, metadata: Metadata, library: Library, /) -
     texts: list[bytes] = []
     while (variable := group.variables.get(f"StructMetadata.{len(texts)}")) is not None:
         try:
-            texts.append(_text_of(variable, metadata, library))
+            texts.append(_read_text(variable, metadata, library))
         except (_NoTextError, LibraryError) as error:
             root.note(variable.path, f"it names no dimensions: {error}")
             return ""
-        if sum(map(len, texts)) > _MAX_TEXT:
-            root.note(variable.path, f"it names no dimensions: it has more than {_MAX_TEXT} bytes")
+        if sum(map(len, texts)) > _MAX_TEXT_BYTES:
+            root.note(variable.path, f"it names no dimensions: it has more than {_MAX_TEXT_BYTES} bytes")
             return ""
     return decode_text(b"".join(texts))
 
@@ -121,12 +121,12 @@ class _NoTextError(Exception):
     """The message says why a dataset is no text."""
 
 
-def _text_of(variable: Variable, metadata: Metadata, library: Library) -> bytes:
+def _read_text(variable: HDF5Variable, metadata: MetadataSource, library: Library) -> bytes:
     if variable.shape is None:
         raise _NoTextError("it has no value")
     length = math.prod(variable.shape) * variable.element.size
-    if length > _MAX_TEXT:
-        raise _NoTextError(f"it has {length} bytes, and more than {_MAX_TEXT} are not read")
+    if length > _MAX_TEXT_BYTES:
+        raise _NoTextError(f"it has {length} bytes, and more than {_MAX_TEXT_BYTES} are not read")
     layout, stored = variable.layout, variable.element.stored
     is_plain = stored is not None and stored.kind == "S" and variable.shape == () and not variable.external
     if is_plain and isinstance(layout, ContiguousLayout) and layout.address is not None:
@@ -141,7 +141,7 @@ def _text_of(variable: Variable, metadata: Metadata, library: Library) -> bytes:
     return text.split(b"\0")[0]
 
 
-def axis_names(root: Group, structures: Sequence[Structure], /) -> dict[str, tuple[str, ...]]:
+def axis_names(root: HDF5Group, structures: Sequence[EosStructure], /) -> dict[str, tuple[str, ...]]:
     """Give the names of the axes of datasets by path; ``""`` for an axis that the StructMetadata cannot name.
 
     A name is taken where its size is the length of the axis. One whose size may grow is taken where all axes that bear
@@ -172,7 +172,7 @@ def axis_names(root: Group, structures: Sequence[Structure], /) -> dict[str, tup
 
 
 def _sizes(
-    structure: Structure, known: Mapping[str, tuple[str, ...]], variables: Mapping[str, Variable]
+    structure: EosStructure, known: Mapping[str, tuple[str, ...]], variables: Mapping[str, HDF5Variable]
 ) -> dict[str, int]:
     lengths: dict[str, set[int]] = {}
     for path, dims in known.items():
@@ -182,7 +182,7 @@ def _sizes(
     return {dim: size or (max(lengths[dim]) if len(lengths[dim]) == 1 else -1) for dim, size in sizes.items()}
 
 
-def _names(root: Group, variable: Variable, dims: Sequence[str], sizes: Mapping[str, int]) -> tuple[str, ...]:
+def _names(root: HDF5Group, variable: HDF5Variable, dims: Sequence[str], sizes: Mapping[str, int]) -> tuple[str, ...]:
     shape = variable.shape or ()
     if len(dims) != len(shape):
         root.note(variable.path, f"its dimensions have no names: the StructMetadata has {len(dims)} for {len(shape)}")

@@ -19,8 +19,8 @@ from virtualstack.formats.hdf5.attributes import (
     HIDDEN,
     NoCounterpartError,
     UnreadAttributeError,
+    decode_texts,
     one_or_many,
-    texts_of,
 )
 from virtualstack.formats.hdf5.child.records import (
     FoundAttribute,
@@ -31,10 +31,16 @@ from virtualstack.formats.hdf5.child.records import (
     FoundScale,
     FoundSelection,
 )
-from virtualstack.formats.hdf5.datatypes import ElementType, element_type, is_read_by_netcdf, of_library, packed
+from virtualstack.formats.hdf5.datatypes import (
+    ElementType,
+    element_type,
+    is_read_by_netcdf,
+    packed,
+    parse_library_datatype,
+)
 from virtualstack.formats.hdf5.errors import LostValuesError
-from virtualstack.formats.hdf5.fetch import Metadata
-from virtualstack.formats.hdf5.filters import Filter, filter_of
+from virtualstack.formats.hdf5.fetch import MetadataSource
+from virtualstack.formats.hdf5.filters import Filter, make_filter
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.layout_message import (
     ChunkedLayout,
@@ -54,10 +60,18 @@ from virtualstack.formats.hdf5.structures.virtual_mappings import (
     Selection,
     VirtualMapping,
 )
-from virtualstack.formats.hdf5.tree import Attributes, Group, LostObjectError, Scale, Target, Variable, decode_text
+from virtualstack.formats.hdf5.tree import (
+    Attributes,
+    HDF5Group,
+    HDF5Variable,
+    LinkTarget,
+    LostObjectError,
+    Scale,
+    decode_text,
+)
 from virtualstack.manifests import Refusal
 
-__all__ = ["Library", "UnlistableChunksError", "mapping_of", "missing_plugin", "table_of_chunks"]
+__all__ = ["Library", "UnlistableChunksError", "chunk_table_from_library", "mapping_from_library", "missing_plugin"]
 
 _MAX_OFFSET = np.uint64(2**63 - 1)
 
@@ -66,7 +80,7 @@ class UnlistableChunksError(Exception):
     """The HDF5 library does not say where the chunks of a dataset lie."""
 
 
-def table_of_chunks(found: FoundChunks, layout: ChunkedLayout, base: int, /) -> ChunkTable:
+def chunk_table_from_library(found: FoundChunks, layout: ChunkedLayout, base: int, /) -> ChunkTable:
     """Return the allocated chunks of a chunked dataset, whose offsets are counted from the start of the file.
 
     Parameters
@@ -128,7 +142,7 @@ def _true_cells(
     return np.insert(moved[:, 1:], unlimited, moved[:, 0], axis=1)
 
 
-def mapping_of(found: FoundMapping, /) -> VirtualMapping:
+def mapping_from_library(found: FoundMapping, /) -> VirtualMapping:
     """Return a mapping.
 
     Raises
@@ -161,7 +175,7 @@ def _axis(start: int, stride: int, count: int | None, block: int | None) -> Hype
 
 _LAYOUT = 0x08
 _MODULE = "virtualstack.formats.hdf5.child.files"
-_OF_HDF5PLUGIN = {307, 32001, 32004, 32008, 32013, 32015, 32017, 32018, 32024, 32026, 32028}
+_HDF5PLUGIN_FILTERS = {307, 32001, 32004, 32008, 32013, 32015, 32017, 32018, 32024, 32026, 32028}
 
 
 class Library:
@@ -183,7 +197,7 @@ class Library:
     """
 
     def __init__(
-        self, metadata: Metadata, path: Path | None, *, is_alone: bool = False, is_forbidden: bool = False
+        self, metadata: MetadataSource, path: Path | None, *, is_alone: bool = False, is_forbidden: bool = False
     ) -> None:
         self._metadata = metadata
         self.is_alone = is_alone
@@ -210,11 +224,11 @@ class Library:
     # -- the tree ---------------------------------------------------------------------------------------------
 
     @property
-    def root(self) -> Target:
+    def root(self) -> LinkTarget:
         """The root group."""
-        return Target(kind="group", address=self._ask("root"), handle=b"/")
+        return LinkTarget(kind="group", address=self._ask("root"), handle=b"/")
 
-    def links(self, group: Target, node: Group, /) -> Iterable[tuple[bytes, Target]]:
+    def links(self, group: LinkTarget, node: HDF5Group, /) -> Iterable[tuple[bytes, LinkTarget]]:
         """Return the links of a group, in order; a group whose links cannot be read has none."""
         found, error = self._ask("links", group.handle)
         if error and not node.path:
@@ -224,29 +238,29 @@ class Library:
         for link in found:
             yield link.name, _target(link, group.handle)
 
-    def variable(self, dataset: Target, name: str, raw_path: bytes, path: str, /) -> Variable:
+    def variable(self, dataset: LinkTarget, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
         """Describe a dataset."""
         return self.variable_at(dataset.address, name, raw_path, path)
 
-    def variable_at(self, address: int, name: str, raw_path: bytes, path: str, /) -> Variable:
+    def variable_at(self, address: int, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
         """Describe a dataset by its path."""
         try:
             return self._variable(self._ask("dataset", raw_path), address, name, raw_path, path)
         except LibraryError as error:
             raise LostObjectError(str(error)) from error
 
-    def find(self, path: str, /) -> Variable | None:
+    def find(self, path: str, /) -> HDF5Variable | None:
         """Return the dataset at a path; ``None`` where there is none, or where it is in another file."""
         found: FoundDataset | None = self._ask("find", path)
         if found is None:
             return None
         return self._variable(found, found.address, path.rpartition("/")[2], path.encode(), path)
 
-    def _variable(self, found: FoundDataset, address: int, name: str, raw_path: bytes, path: str) -> Variable:
+    def _variable(self, found: FoundDataset, address: int, name: str, raw_path: bytes, path: str) -> HDF5Variable:
         element, space = element_type(found.datatype), found.shape
         layout = self._layout(found, address, raw_path, element)
         is_of_characters = element.stored is not None and element.stored.kind == "S"
-        return Variable(
+        return HDF5Variable(
             name=name,
             path=path,
             raw_path=raw_path,
@@ -257,13 +271,13 @@ class Library:
             shape=None if space is None else (*space, *element.subshape),
             maxshape=() if space is None else (*found.maxshape, *element.subshape),
             layout=layout,
-            filters=tuple(filter_of(number, given, values) for number, given, values in found.filters),
+            filters=tuple(make_filter(number, given, values) for number, given, values in found.filters),
             fill=self._fill(found, raw_path, element),
             external=found.external,
             attributes=_attributes(found.attributes, path, is_of_characters=is_of_characters),
             scale=_scale(found.scale),
             list_chunks=lambda: self._chunks(raw_path, layout),
-            list_mappings=lambda: [mapping_of(x) for x in self._ask("mappings", raw_path)],
+            list_mappings=lambda: [mapping_from_library(x) for x in self._ask("mappings", raw_path)],
         )
 
     def _layout(self, found: FoundDataset, address: int, raw_path: bytes, element: ElementType) -> Layout:
@@ -295,7 +309,7 @@ class Library:
     def _chunks(self, raw_path: bytes, layout: Layout) -> ChunkTable:
         if not isinstance(layout, ChunkedLayout):
             raise UnlistableChunksError("it has no chunks")
-        return table_of_chunks(self._ask("chunks", raw_path), layout, self._metadata.base)
+        return chunk_table_from_library(self._ask("chunks", raw_path), layout, self._metadata.base)
 
     # -- parts of objects that the parsers here do not know -----------------------------------------------------
 
@@ -303,7 +317,7 @@ class Library:
         """List the chunks of a dataset."""
         return self._chunks(raw_path, layout)
 
-    def attributes(self, group: Target, raw_path: bytes, path: str, /) -> Attributes:
+    def attributes(self, group: LinkTarget, raw_path: bytes, path: str, /) -> Attributes:
         """Return the attributes of a group."""
         return self.attributes_at(raw_path, path)
 
@@ -375,7 +389,7 @@ def missing_plugin(filters: Sequence[Filter], /) -> str | None:
     """Say which filter the HDF5 library itself has no plugin for, and what to do; ``None`` where it has all."""
     for step in filters:
         if not _has_filter(step.id):
-            if step.id in _OF_HDF5PLUGIN and not find_spec("hdf5plugin"):
+            if step.id in _HDF5PLUGIN_FILTERS and not find_spec("hdf5plugin"):
                 return f"the HDF5 library has no plugin for {step}; pip install 'virtualstack[hdf5]' brings it"
             return (
                 f"the HDF5 library has no plugin for {step}, nor has the package hdf5plugin. Where you have one, name "
@@ -390,21 +404,21 @@ def _has_filter(number: int) -> bool:
     return found
 
 
-def _target(link: FoundLink, group: bytes) -> Target:
+def _target(link: FoundLink, group: bytes) -> LinkTarget:
     named = " of ".join(decode_text(x) for x in reversed(link.target)) or "?"
     if link.kind == "lost":
-        return Target(kind="lost", reason=link.error)
+        return LinkTarget(kind="lost", reason=link.error)
     if link.kind == "nothing":
-        return Target(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
+        return LinkTarget(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
     if link.kind == "elsewhere":
-        return Target(kind="nothing", reason=f"a link to '{named}', which is in another file")
+        return LinkTarget(kind="nothing", reason=f"a link to '{named}', which is in another file")
     path = group.rstrip(b"/") + b"/" + link.name
-    return Target(kind=link.kind, address=link.address, is_soft=link.is_soft, handle=path)
+    return LinkTarget(kind=link.kind, address=link.address, is_soft=link.is_soft, handle=path)
 
 
 def _is_read_by_netcdf(datatype: bytes) -> bool:
     with contextlib.suppress(StructureError):
-        return is_read_by_netcdf(of_library(datatype))
+        return is_read_by_netcdf(parse_library_datatype(datatype))
     return False
 
 
@@ -466,7 +480,7 @@ def _text(attribute: FoundAttribute) -> Any:
     if not attribute.value:
         return [] if attribute.shape else ""
     if not attribute.is_fixed:
-        return texts_of(attribute.value, attribute.shape or ())
+        return decode_texts(attribute.value, attribute.shape or ())
     if not attribute.shape:  # NC_CHAR: netCDF4 leaves NULs out wherever they are
         return decode_text(attribute.value[0].replace(b"\0", b""))
-    return texts_of([cell.split(b"\0")[0] for cell in attribute.value], attribute.shape)
+    return decode_texts([cell.split(b"\0")[0] for cell in attribute.value], attribute.shape)

@@ -13,8 +13,8 @@ from typing import NoReturn
 from virtualstack.formats.hdf5.attributes import AttributeReader
 from virtualstack.formats.hdf5.datatypes import element_type, is_read_by_netcdf
 from virtualstack.formats.hdf5.errors import LostValuesError
-from virtualstack.formats.hdf5.fetch import Metadata
-from virtualstack.formats.hdf5.filters import filter_of
+from virtualstack.formats.hdf5.fetch import MetadataSource
+from virtualstack.formats.hdf5.filters import make_filter
 from virtualstack.formats.hdf5.library import Library, UnlistableChunksError
 from virtualstack.formats.hdf5.structures.attribute_messages import pointers
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
@@ -24,11 +24,26 @@ from virtualstack.formats.hdf5.structures.links import Link
 from virtualstack.formats.hdf5.structures.messages import Dataspace
 from virtualstack.formats.hdf5.structures.requests import OutsideError, StructureError
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping, parse_mappings
-from virtualstack.formats.hdf5.tree import Attributes, Group, LostObjectError, Scale, Target, Variable, decode_text
+from virtualstack.formats.hdf5.tree import (
+    Attributes,
+    HDF5Group,
+    HDF5Variable,
+    LinkTarget,
+    LostObjectError,
+    Scale,
+    decode_text,
+)
 from virtualstack.formats.hdf5.values import check_size
-from virtualstack.formats.hdf5.walk import DatasetHeader, Object, Objects, find_objects, read_chunks, read_object
+from virtualstack.formats.hdf5.walk import (
+    DatasetHeader,
+    FileObject,
+    FileObjects,
+    find_objects,
+    read_chunks,
+    read_object,
+)
 
-__all__ = ["OUTSIDE", "DatasetFinder", "Extent", "WalkedView", "follow"]
+__all__ = ["OUTSIDE", "DatasetFinder", "Extent", "ParsedView", "follow"]
 
 OUTSIDE = -1
 """The address of what is in another file."""
@@ -74,7 +89,7 @@ type Extent = Callable[[str, Sequence[VirtualMapping], tuple[int, ...]], tuple[i
 """Gives the shape of a virtual dataset that grows with its sources, by its path, mappings and stored shape."""
 
 
-class WalkedView:
+class ParsedView:
     """The `FileView` of a walk.
 
     Parameters
@@ -89,7 +104,9 @@ class WalkedView:
         Looks at the sources of virtual datasets; without, these have the shapes that are stored.
     """
 
-    def __init__(self, objects: Objects, metadata: Metadata, library: Library, extent: Extent | None = None) -> None:
+    def __init__(
+        self, objects: FileObjects, metadata: MetadataSource, library: Library, extent: Extent | None = None
+    ) -> None:
         self._objects = objects
         self._metadata = metadata
         self._library = library
@@ -98,20 +115,20 @@ class WalkedView:
         self._links: dict[int, dict[bytes, Link]] = {}
 
     @property
-    def root(self) -> Target:
+    def root(self) -> LinkTarget:
         """The root group."""
         return self._at(self._objects.superblock.root)
 
-    def links(self, group: Target, node: Group, /) -> Iterable[tuple[bytes, Target]]:
+    def links(self, group: LinkTarget, node: HDF5Group, /) -> Iterable[tuple[bytes, LinkTarget]]:
         """Give the links of a group, in order."""
         for link in self._objects.by_address[group.address].links:
             yield link.name, self._target(link, group.address)
 
-    def attributes(self, group: Target, raw_path: bytes, path: str, /) -> Attributes:
+    def attributes(self, group: LinkTarget, raw_path: bytes, path: str, /) -> Attributes:
         """Give the attributes of a group."""
-        return self._attributes_of(self._objects.by_address[group.address], raw_path, path)
+        return self._read_attributes(self._objects.by_address[group.address], raw_path, path)
 
-    def variable(self, dataset: Target, name: str, raw_path: bytes, path: str, /) -> Variable:
+    def variable(self, dataset: LinkTarget, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
         """Describe a dataset."""
         node = self._objects.by_address[dataset.address]
         header = node.header
@@ -126,7 +143,7 @@ class WalkedView:
         if not isinstance(node.attributes, StructureError):
             scale = self._attributes.scale(node.attributes, len(space or ()))
         is_of_characters = element.stored is not None and element.stored.kind == "S"
-        return Variable(
+        return HDF5Variable(
             name=name,
             path=path,
             raw_path=raw_path,
@@ -137,10 +154,10 @@ class WalkedView:
             shape=None if space is None else space + element.subshape,
             maxshape=() if space is None else header.space.maxshape + element.subshape,
             layout=header.layout,
-            filters=tuple(filter_of(x.id, x.name, x.values) for x in header.filters),
+            filters=tuple(make_filter(x.id, x.name, x.values) for x in header.filters),
             fill=header.fill,
             external=header.external,
-            attributes=self._attributes_of(node, raw_path, path, is_of_characters=is_of_characters),
+            attributes=self._read_attributes(node, raw_path, path, is_of_characters=is_of_characters),
             scale=self._known(scale or self._library.scale(raw_path)),
             list_chunks=lambda: self._chunks(node, header, raw_path),
             list_mappings=list_mappings,
@@ -185,7 +202,9 @@ class WalkedView:
             return scale
         return replace(scale, attached=tuple(axis if known >= set(axis) else () for axis in scale.attached))
 
-    def _attributes_of(self, node: Object, raw_path: bytes, path: str, *, is_of_characters: bool = False) -> Attributes:
+    def _read_attributes(
+        self, node: FileObject, raw_path: bytes, path: str, *, is_of_characters: bool = False
+    ) -> Attributes:
         if isinstance(node.attributes, StructureError):
             return self._library.attributes_at(raw_path, path)
         return self._attributes.values(
@@ -208,7 +227,7 @@ class WalkedView:
         heaps.update(zip(missing, read, strict=True))
         return [self._attributes.bytes_at(pointer).split(b"\0")[0] for pointer in found]
 
-    def _chunks(self, node: Object, header: DatasetHeader, raw_path: bytes) -> ChunkTable:
+    def _chunks(self, node: FileObject, header: DatasetHeader, raw_path: bytes) -> ChunkTable:
         found, layout = node.chunks, header.layout
         if not isinstance(layout, ChunkedLayout):
             raise UnlistableChunksError("it has no chunks")
@@ -226,24 +245,24 @@ class WalkedView:
 
     # -- links ------------------------------------------------------------------------------------------------
 
-    def _at(self, address: int) -> Target:
-        return Target(kind=self._objects.by_address[address].kind, address=address)
+    def _at(self, address: int) -> LinkTarget:
+        return LinkTarget(kind=self._objects.by_address[address].kind, address=address)
 
-    def _target(self, link: Link, group: int) -> Target:
+    def _target(self, link: Link, group: int) -> LinkTarget:
         if b"/" in link.name:
-            return Target(kind="lost", reason="its name has a slash, so that no path leads to it")
+            return LinkTarget(kind="lost", reason="its name has a slash, so that no path leads to it")
         if link.kind == "hard":
             return self._at(link.address)
         named = " of ".join(decode_text(x) for x in reversed(link.target))
         if link.kind == "external":
-            return Target(kind="nothing", reason=f"a link to '{named}', which is in another file")
+            return LinkTarget(kind="nothing", reason=f"a link to '{named}', which is in another file")
         if link.kind == "other":
-            return Target(kind="lost", reason="a kind of link that a user has defined leads to it")
+            return LinkTarget(kind="lost", reason="a kind of link that a user has defined leads to it")
         address = follow(link.target[0], group, self._objects.superblock.root, self._names)
         if address == OUTSIDE:
-            return Target(kind="nothing", reason=f"a link to '{named}', which is in another file")
+            return LinkTarget(kind="nothing", reason=f"a link to '{named}', which is in another file")
         if address is None:
-            return Target(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
+            return LinkTarget(kind="nothing", reason=f"a soft link to '{named}', where there is nothing")
         return replace(self._at(address), is_soft=True)
 
     def _names(self, group: int) -> dict[bytes, Link]:
@@ -267,13 +286,13 @@ class DatasetFinder:
         The HDF5 library's view of it, for what the parsers here do not know.
     """
 
-    def __init__(self, metadata: Metadata, library: Library) -> None:
+    def __init__(self, metadata: MetadataSource, library: Library) -> None:
         self._metadata = metadata
         self._library = library
-        self._found: Objects | None = None
+        self._found: FileObjects | None = None
         self._names: dict[int, Mapping[bytes, Link]] = {}
 
-    def find(self, path: str, /) -> Variable | None:
+    def find(self, path: str, /) -> HDF5Variable | None:
         """Give the dataset at a path; ``None`` where there is none.
 
         Raises
@@ -290,7 +309,7 @@ class DatasetFinder:
         except LostObjectError as error:
             raise LostValuesError(f"a virtual dataset (VDS) whose source '{path}' is damaged: {error}") from error
 
-    def _find(self, path: str) -> Variable | None:
+    def _find(self, path: str) -> HDF5Variable | None:
         objects, root = self._objects(), self._objects().superblock.root
         raw_path = path.encode("utf-8", "surrogateescape")
         address = follow(raw_path, root, root, self._links)
@@ -299,10 +318,10 @@ class DatasetFinder:
         if address is None or read_object(self._metadata, objects, address).kind != "dataset":
             return None
         name = decode_text(raw_path.rpartition(b"/")[2])
-        target = Target(kind="dataset", address=address)
-        return WalkedView(objects, self._metadata, self._library).variable(target, name, raw_path, path)
+        target = LinkTarget(kind="dataset", address=address)
+        return ParsedView(objects, self._metadata, self._library).variable(target, name, raw_path, path)
 
-    def _objects(self) -> Objects:
+    def _objects(self) -> FileObjects:
         if self._found is None:
             self._found = find_objects(self._metadata)
         return self._found

@@ -1,4 +1,17 @@
-"""The reader of HDF5 and netCDF-4 files."""
+"""The reader of HDF5 and netCDF-4 files.
+
+The way from a file to a group:
+
+1. `fetch` runs parsers over the bytes of the file, which come from `byte_readers`.
+2. `walk` starts the parsers of `structures`: from the superblock to all object headers, links and chunk indexes.
+3. `parsed_view` shows what they found as a `FileView`. `library` is the same view by the HDF5 library, in a child
+   process; it is asked for what the parsers do not know.
+4. `tree` follows the links of a view: groups, and datasets as variables.
+5. `dimensions` names the axes by netCDF's rules, and `hdfeos` by those of HDF-EOS5.
+6. `variables` makes a virtual array of a dataset. `references` turns its layout into entries of a manifest:
+   chunked, `contiguous`, or virtual (`virtual_datasets`). `values` inlines what has no byte ranges.
+7. `_group` puts arrays, attributes and refusals together.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +29,17 @@ from virtualstack.formats.hdf5.byte_readers import is_locked
 from virtualstack.formats.hdf5.check import differences
 from virtualstack.formats.hdf5.dimensions import NON_COORDINATE, Dimensions, resolve_dimensions
 from virtualstack.formats.hdf5.errors import LostValuesError
-from virtualstack.formats.hdf5.fetch import Metadata
+from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.hdfeos import axis_names, parse_structures, read_struct_metadata
 from virtualstack.formats.hdf5.library import Library
-from virtualstack.formats.hdf5.parsed_view import DatasetFinder, Extent, WalkedView
+from virtualstack.formats.hdf5.parsed_view import DatasetFinder, Extent, ParsedView
 from virtualstack.formats.hdf5.references import FileContext
 from virtualstack.formats.hdf5.structures.requests import StructureError
 from virtualstack.formats.hdf5.structures.virtual_mappings import VirtualMapping
-from virtualstack.formats.hdf5.tree import Group, Variable, build_tree, decode_text
+from virtualstack.formats.hdf5.tree import HDF5Group, HDF5Variable, build_tree, decode_text
 from virtualstack.formats.hdf5.variables import extend_records, read_variable
 from virtualstack.formats.hdf5.virtual_datasets import virtual_shape
-from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets, SourceFile, SourceFiles
+from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets, OpenSourceFile, SourceFiles
 from virtualstack.formats.hdf5.walk import walk
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
@@ -89,7 +102,7 @@ class HDF5:
             return self._checked(url, storage, options)
 
         def read_dataset(url: str, path: str, chain: Chain) -> ManifestArray | None:
-            with files.use(url) as file, _damage_named(url):
+            with files.use(url) as file, _naming_damage(url):
                 variable = (file.library if self.metadata == "library" else file.finder).find(path)
                 if variable is None:
                     return None
@@ -102,21 +115,25 @@ class HDF5:
                 )
                 return _source(variable, context)
 
-        def open_file(url: str) -> SourceFile:
+        def open_file(url: str) -> OpenSourceFile:
             source = storage.source(url)
             metadata, library = self._views(source, storage)
-            return SourceFile(
+            return OpenSourceFile(
                 source=source, metadata=metadata, library=library, finder=DatasetFinder(metadata, library)
             )
 
         def extent(path: str, mappings: Sequence[VirtualMapping], shape: tuple[int, ...]) -> tuple[int, ...]:
-            sources = datasets.sources_of(source.location.url, path, ())
+            sources = datasets.open_sources(source.location.url, path, ())
             return virtual_shape(mappings, shape, sources, url=source.location.url, inline_limit=options.inline_limit)
 
         files, datasets = SourceFiles(open_file), Datasets(read_dataset)
 
         def context_of(
-            source: Source, metadata: Metadata, library: Library, paths: Callable[[], Mapping[int, str]], chain: Chain
+            source: Source,
+            metadata: MetadataSource,
+            library: Library,
+            paths: Callable[[], Mapping[int, str]],
+            chain: Chain,
         ) -> FileContext:
             return FileContext(
                 location=source.location,
@@ -133,7 +150,7 @@ class HDF5:
 
         source = storage.source(url)
         metadata, library = self._views(source, storage)
-        with closing(library), _damage_named(url):
+        with closing(library), _naming_damage(url):
             tree = self._tree(metadata, library, options, extent)
             context = context_of(source, metadata, library, tree.paths, ())
             text = read_struct_metadata(tree, metadata, library) if self.eos_dimensions else ""
@@ -153,16 +170,18 @@ class HDF5:
             )
         return own
 
-    def _views(self, source: Source, storage: Storage) -> tuple[Metadata, Library]:
+    def _views(self, source: Source, storage: Storage) -> tuple[MetadataSource, Library]:
         url = source.location.url
         path = local_path(url) if isinstance(source, LocalSource) else None
         if path is not None and is_locked(path):
             raise _locked(url)
-        metadata = Metadata(source)
+        metadata = MetadataSource(source)
         is_alone = not storage.may_open("file:///")
         return metadata, Library(metadata, path, is_alone=is_alone, is_forbidden=self.metadata == "own")
 
-    def _tree(self, metadata: Metadata, library: Library, options: ReadOptions, extent: Extent | None = None) -> Group:
+    def _tree(
+        self, metadata: MetadataSource, library: Library, options: ReadOptions, extent: Extent | None = None
+    ) -> HDF5Group:
         """Find the objects of a file: by the walk where it knows all groups, else by the HDF5 library."""
         if self.metadata == "library":
             return build_tree(library)
@@ -172,7 +191,7 @@ class HDF5:
             if library.is_forbidden:
                 raise LibraryError(f"{error}, and metadata='own' leaves nothing to the HDF5 library") from error
             return build_tree(library)
-        return build_tree(WalkedView(objects, metadata, library, extent))
+        return build_tree(ParsedView(objects, metadata, library, extent))
 
 
 def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
@@ -181,7 +200,7 @@ def _wants_chunks(path: bytes, options: ReadOptions) -> bool:
 
 
 @contextmanager
-def _damage_named(url: str) -> Iterator[None]:
+def _naming_damage(url: str) -> Iterator[None]:
     """Errors of the HDF5 library that nobody else takes mean that a file is damaged."""
     try:
         yield
@@ -210,7 +229,7 @@ def _damaged(url: str, what: str, *, offset: int | None = None) -> MalformedFile
 
 
 def _group(
-    tree: Group, dims: Dimensions, context: FileContext, options: ReadOptions, inherited: Mapping[str, int]
+    tree: HDF5Group, dims: Dimensions, context: FileContext, options: ReadOptions, inherited: Mapping[str, int]
 ) -> ManifestGroup:
     refusals = [*tree.notes, *tree.attributes.notes]
     arrays: dict[str, ManifestArray] = {}
@@ -238,7 +257,9 @@ def _group(
     )
 
 
-def _array(variable: Variable, dims: Dimensions, context: FileContext) -> tuple[ManifestArray | None, list[Refusal]]:
+def _array(
+    variable: HDF5Variable, dims: Dimensions, context: FileContext
+) -> tuple[ManifestArray | None, list[Refusal]]:
     refusals = list(variable.attributes.notes)
     if variable.scale.fault:
         refusals.append(Refusal(path=variable.path, reason=variable.scale.fault, kind="noted"))
@@ -251,7 +272,7 @@ def _array(variable: Variable, dims: Dimensions, context: FileContext) -> tuple[
     return array, [*refusals, refusal] if refusal is not None else refusals
 
 
-def _source(variable: Variable, context: FileContext) -> ManifestArray:
+def _source(variable: HDF5Variable, context: FileContext) -> ManifestArray:
     """Describe a dataset that is a source of a virtual dataset."""
     try:
         array, refusal = read_variable(variable, ("",) * len(variable.shape or ()), context)
@@ -263,7 +284,7 @@ def _source(variable: Variable, context: FileContext) -> ManifestArray:
     return array
 
 
-def _netcdf_name(name: str, tree: Group, dims: Dimensions) -> str:
+def _netcdf_name(name: str, tree: HDF5Group, dims: Dimensions) -> str:
     stripped = name.removeprefix(NON_COORDINATE)
     if stripped in ("", name) or stripped in tree.groups:
         return name

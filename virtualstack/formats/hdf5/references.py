@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import decode
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.hdf5.contiguous import Segment, contiguous_chunks, external_segments
+from virtualstack.formats.hdf5.contiguous import FileSegment, contiguous_chunks, external_segments
 from virtualstack.formats.hdf5.datatypes import packed
 from virtualstack.formats.hdf5.errors import LostValuesError, NoReferencesError
-from virtualstack.formats.hdf5.filters import Filter, codecs_of, is_nonsense, obstacle, passed
+from virtualstack.formats.hdf5.filters import Filter, filter_codecs, is_nonsense, obstacle, passed
 from virtualstack.formats.hdf5.library import Library, UnlistableChunksError, missing_plugin
 from virtualstack.formats.hdf5.structures.chunk_table import ChunkTable
 from virtualstack.formats.hdf5.structures.layout_message import (
@@ -26,7 +26,7 @@ from virtualstack.formats.hdf5.structures.layout_message import (
     ContiguousLayout,
     VirtualLayout,
 )
-from virtualstack.formats.hdf5.tree import Variable
+from virtualstack.formats.hdf5.tree import HDF5Variable
 from virtualstack.formats.hdf5.values import inline_chunk, one_cell
 from virtualstack.formats.hdf5.virtual_datasets import virtual_chunks
 from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets
@@ -77,7 +77,7 @@ class FileContext:
 
 
 def references(
-    variable: Variable, shape: tuple[int, ...], fill: Fill, context: FileContext, /
+    variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext, /
 ) -> tuple[ChunkManifest, ChunkGrid]:
     """Give the byte ranges of a dataset, and its chunk grid.
 
@@ -116,7 +116,7 @@ def references(
 
 
 def _compact(
-    variable: Variable,
+    variable: HDF5Variable,
     layout: CompactLayout,
     stored: np.dtype[Any],
     shape: tuple[int, ...],
@@ -134,7 +134,7 @@ def _compact(
 
 
 def _contiguous(
-    variable: Variable,
+    variable: HDF5Variable,
     layout: ContiguousLayout,
     stored: np.dtype[Any],
     shape: tuple[int, ...],
@@ -145,12 +145,12 @@ def _contiguous(
         return _nothing(shape, fill)
     offset, length = layout.address + context.base, math.prod(shape) * variable.element.size
     _check_inside(np.array([offset], object), np.array([length], object), variable.path, context)
-    segments = [Segment(context.location, offset, length)]
+    segments = [FileSegment(context.location, offset, length)]
     return contiguous_chunks(segments, shape, stored, fill, chunk_size=context.contiguous_chunk_size)
 
 
 def _external(
-    variable: Variable, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
+    variable: HDF5Variable, stored: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
 ) -> tuple[ChunkManifest, ChunkGrid]:
     length = math.prod(shape) * variable.element.size
     if not length:
@@ -160,7 +160,7 @@ def _external(
 
 
 def _virtual(
-    variable: Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
+    variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
 ) -> tuple[ChunkManifest, ChunkGrid]:
     url, subshape = context.location.url, variable.element.subshape
     chunks = virtual_chunks(
@@ -168,7 +168,7 @@ def _virtual(
         shape[: len(shape) - len(subshape)],
         fill.dtype,
         fill,
-        context.datasets.sources_of(url, variable.path, context.chain),
+        context.datasets.open_sources(url, variable.path, context.chain),
         url=url,
         inline_limit=context.inline_limit,
         subshape=subshape,
@@ -185,7 +185,7 @@ def _nothing(shape: tuple[int, ...], fill: Fill) -> tuple[ChunkManifest, ChunkGr
 
 
 def _chunked(
-    variable: Variable,
+    variable: HDF5Variable,
     layout: ChunkedLayout,
     stored: np.dtype[Any],
     shape: tuple[int, ...],
@@ -253,7 +253,7 @@ def _codecs(filters: tuple[Filter, ...], asks_library: bool) -> tuple[Codec, ...
         if missing is not None:
             raise LostValuesError(f"{reason}, and {missing}")
         raise LostValuesError(reason) if is_nonsense(filters) else NoReferencesError(reason)
-    return codecs_of(filters)
+    return filter_codecs(filters)
 
 
 def _check_inside(offsets: NDArray[Any], lengths: NDArray[Any], path: str, context: FileContext) -> None:

@@ -22,11 +22,11 @@ from virtualstack.manifests import Refusal
 __all__ = [
     "Attributes",
     "FileView",
-    "Group",
+    "HDF5Group",
+    "HDF5Variable",
+    "LinkTarget",
     "LostObjectError",
     "Scale",
-    "Target",
-    "Variable",
     "build_tree",
     "decode_text",
 ]
@@ -105,7 +105,7 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class HDF5Variable:
     """A dataset under one of its names.
 
     Parameters
@@ -160,7 +160,7 @@ class Variable:
 
 
 @dataclass(slots=True, kw_only=True)
-class Group:
+class HDF5Group:
     """A group, its datasets and child groups in the order in which netCDF-C numbers them.
 
     Parameters
@@ -180,11 +180,11 @@ class Group:
     path: str
     address: int
     attributes: Attributes
-    variables: dict[str, Variable] = field(default_factory=dict)
-    groups: dict[str, Group] = field(default_factory=dict)
+    variables: dict[str, HDF5Variable] = field(default_factory=dict)
+    groups: dict[str, HDF5Group] = field(default_factory=dict)
     notes: list[Refusal] = field(default_factory=list)
 
-    def walk(self) -> Iterator[Group]:
+    def walk(self) -> Iterator[HDF5Group]:
         """Give this group and all below it, parents first."""
         yield self
         for child in self.groups.values():
@@ -205,7 +205,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class LinkTarget:
     """What a link leads to.
 
     Parameters
@@ -233,16 +233,16 @@ class FileView(Protocol):
     """The objects of a file, as the parsers here or the HDF5 library see them."""
 
     @property
-    def root(self) -> Target:
+    def root(self) -> LinkTarget:
         """The root group."""
 
-    def links(self, group: Target, node: Group, /) -> Iterable[tuple[bytes, Target]]:
+    def links(self, group: LinkTarget, node: HDF5Group, /) -> Iterable[tuple[bytes, LinkTarget]]:
         """Give the links of a group in netCDF-C's order: of creation where it is tracked, else of names."""
 
-    def attributes(self, group: Target, raw_path: bytes, path: str, /) -> Attributes:
+    def attributes(self, group: LinkTarget, raw_path: bytes, path: str, /) -> Attributes:
         """Give the attributes of a group."""
 
-    def variable(self, dataset: Target, name: str, raw_path: bytes, path: str, /) -> Variable:
+    def variable(self, dataset: LinkTarget, name: str, raw_path: bytes, path: str, /) -> HDF5Variable:
         """Describe a dataset, or raise `LostObjectError`."""
 
 
@@ -250,9 +250,9 @@ class LostObjectError(Exception):
     """An object cannot be opened; the message says why."""
 
 
-def build_tree(view: FileView, /) -> Group:
+def build_tree(view: FileView, /) -> HDF5Group:
     """Follow all links from the root; no chunk index is looked at."""
-    root = Group(path="", address=view.root.address, attributes=view.attributes(view.root, b"/", "/"))
+    root = HDF5Group(path="", address=view.root.address, attributes=view.attributes(view.root, b"/", "/"))
     names = _Names({view.root.address: "/"})
     _fill(root, view.root, b"", names, view, depth=0)
     for node, path, address in names.soft:
@@ -271,12 +271,12 @@ class _Names:
     """The first path of each object that hard links alone lead to, and where soft links are."""
 
     first: dict[int, str]
-    soft: list[tuple[Group, str, int]] = field(default_factory=list)
+    soft: list[tuple[HDF5Group, str, int]] = field(default_factory=list)
 
 
-def _fill(node: Group, target: Target, raw_path: bytes, names: _Names, view: FileView, *, depth: int) -> None:
+def _fill(node: HDF5Group, target: LinkTarget, raw_path: bytes, names: _Names, view: FileView, *, depth: int) -> None:
     """Add what the links of a group lead to, then what those of its children do."""
-    children: list[tuple[Group, Target, bytes]] = []
+    children: list[tuple[HDF5Group, LinkTarget, bytes]] = []
     for raw, found in view.links(target, node):
         name = decode_text(raw)
         path = f"{node.path}/{name}"
@@ -303,7 +303,7 @@ def _fill(node: Group, target: Target, raw_path: bytes, names: _Names, view: Fil
             if depth >= _MAX_DEPTH:
                 node.notes.append(Refusal(path=path, reason=f"groups are nested more than {_MAX_DEPTH} deep"))
                 continue
-            child = Group(path=path, address=found.address, attributes=view.attributes(found, raw_child, path))
+            child = HDF5Group(path=path, address=found.address, attributes=view.attributes(found, raw_child, path))
             node.groups[name] = child
             children.append((child, found, raw_child))
     for child, found, raw_child in children:

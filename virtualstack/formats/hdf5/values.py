@@ -16,7 +16,7 @@ from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.formats.hdf5.datatypes import packed
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.object_references import DanglingReferenceError, reference_paths
-from virtualstack.formats.hdf5.tree import Variable
+from virtualstack.formats.hdf5.tree import HDF5Variable
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 
 __all__ = [
@@ -32,8 +32,8 @@ __all__ = [
     "one_cell",
 ]
 
-_TEXT = np.dtypes.StringDType()
-_POINTER = 16  # bytes that a dataset keeps for each string of variable length: length, heap address, index
+_TEXT_DTYPE = np.dtypes.StringDType()
+_POINTER_BYTES = 16  # bytes that a dataset keeps for each string of variable length: length, heap address, index
 
 
 class NotInlinedError(Exception):
@@ -65,7 +65,7 @@ def one_cell(shape: tuple[int, ...]) -> ChunkGrid:
 
 
 def inline_values(
-    variable: Variable,
+    variable: HDF5Variable,
     library: Library,
     dtype: np.dtype[Any],
     shape: tuple[int, ...],
@@ -108,7 +108,7 @@ def inline_chunk(values: NDArray[Any], fill: Fill, /) -> ChunkManifest:
     )
 
 
-def inline_text(variable: Variable, library: Library, fill: Fill, limit: int, /) -> ChunkManifest:
+def inline_text(variable: HDF5Variable, library: Library, fill: Fill, limit: int, /) -> ChunkManifest:
     """Read all strings as one INLINE chunk of zarr's ``vlen-utf8``.
 
     Raises
@@ -131,14 +131,14 @@ def inline_text(variable: Variable, library: Library, fill: Fill, limit: int, /)
 def check_number_of_strings(shape: tuple[int, ...], limit: int, /) -> None:
     """Raise `NotInlinedError` where strings alone are too many for so many bytes, however short they are."""
     n = math.prod(shape)
-    if n * _POINTER > max(limit, _POINTER):
+    if n * _POINTER_BYTES > max(limit, _POINTER_BYTES):
         raise NotInlinedError(
-            f"its {n} strings are more than the inline limit of {limit} bytes holds", size=n * _POINTER
+            f"its {n} strings are more than the inline limit of {limit} bytes holds", size=n * _POINTER_BYTES
         )
 
 
 def inline_paths(
-    variable: Variable, library: Library, paths: Mapping[int, str], fill: Fill, limit: int, /
+    variable: HDF5Variable, library: Library, paths: Mapping[int, str], fill: Fill, limit: int, /
 ) -> ChunkManifest:
     """Read all references to objects as one INLINE chunk of the paths of these.
 
@@ -173,7 +173,7 @@ def inline_paths(
 
 
 def inline_stored(
-    variable: Variable, library: Library, shape: tuple[int, ...], fill: Fill, limit: int, /
+    variable: HDF5Variable, library: Library, shape: tuple[int, ...], fill: Fill, limit: int, /
 ) -> ChunkManifest:
     """Read all values as one INLINE chunk, with our own conversion of stored elements.
 
@@ -232,7 +232,7 @@ def inline_strings(raw: Sequence[bytes | str], shape: tuple[int, ...], fill: Fil
         raise NotInlinedError(f"a string is not UTF-8: {error}") from error
     encoded = bytes(VLenUTF8().encode(np.array(texts, object)))
     check_size(len(encoded), limit)
-    encoding = ChunkEncoding.of(_TEXT, shape, [Codec("vlen-utf8")])
+    encoding = ChunkEncoding.of(_TEXT_DTYPE, shape, [Codec("vlen-utf8")])
     return ChunkManifest.from_bytes([encoded], shape=one_cell(shape).shape, encoding=encoding, fill=fill)
 
 

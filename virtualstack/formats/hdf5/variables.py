@@ -12,13 +12,13 @@ import numpy as np
 
 from virtualstack.child.errors import LibraryError
 from virtualstack.errors import ChunkDecodeError
-from virtualstack.formats.hdf5.datatypes import ElementType, packed, value_of
+from virtualstack.formats.hdf5.datatypes import ElementType, decode_element, packed
 from virtualstack.formats.hdf5.errors import LostValuesError, NoReferencesError
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.references import FileContext, references
 from virtualstack.formats.hdf5.structures.layout_message import ChunkedLayout, CompactLayout, VirtualLayout
 from virtualstack.formats.hdf5.structures.requests import StructureError
-from virtualstack.formats.hdf5.tree import Variable
+from virtualstack.formats.hdf5.tree import HDF5Variable
 from virtualstack.formats.hdf5.values import (
     NotInlinedError,
     check_number_of_strings,
@@ -35,12 +35,12 @@ from virtualstack.manifests.functions import concatenate
 from virtualstack.manifests.manifest import MAX_CELLS
 from virtualstack.reading import read_array
 
-__all__ = ["extend_records", "fill_of", "given_fill", "inline_own_text", "read_variable"]
+__all__ = ["declared_fill", "extend_records", "fill_value", "inline_own_text", "read_variable"]
 
-_MAX_TEXT = 1 << 20
+_MAX_TEXT_BYTES = 1 << 20
 
 
-def fill_of(variable: Variable, dtype: np.dtype[Any], library: Library, /) -> Fill:
+def fill_value(variable: HDF5Variable, dtype: np.dtype[Any], library: Library, /) -> Fill:
     """Give what never-written chunks of a dataset read as.
 
     Parameters
@@ -58,11 +58,11 @@ def fill_of(variable: Variable, dtype: np.dtype[Any], library: Library, /) -> Fi
         It cannot.
     """
     # Where filling is turned off (H5Pset_fill_time), what was never written is undefined, and h5py gives zeros.
-    given = given_fill(variable, dtype, library) if variable.fill.is_written else None
+    given = declared_fill(variable, dtype, library) if variable.fill.is_written else None
     return Fill.zero(dtype) if given is None else given
 
 
-def given_fill(variable: Variable, dtype: np.dtype[Any], library: Library, /) -> Fill | None:
+def declared_fill(variable: HDF5Variable, dtype: np.dtype[Any], library: Library, /) -> Fill | None:
     """Give the fill value that a dataset was made with, used or not; ``None`` where it was given none."""
     raw, element = variable.fill.raw, variable.element
     if raw is None:
@@ -70,10 +70,10 @@ def given_fill(variable: Variable, dtype: np.dtype[Any], library: Library, /) ->
     if element.subshape or element.kind == "paths":
         return Fill.zero(dtype)
     if element.stored is not None and len(raw) == element.size:
-        return Fill(dtype, value_of(raw, element).tobytes())
+        return Fill(dtype, decode_element(raw, element).tobytes())
     if element.kind == "text" and variable.read_texts is not None:
         try:
-            return Fill.of(variable.read_texts(raw, _MAX_TEXT)[0], dtype)
+            return Fill.of(variable.read_texts(raw, _MAX_TEXT_BYTES)[0], dtype)
         except StructureError as error:
             raise LibraryError(f"its fill value is damaged: {error}") from error
     if element.kind == "text":
@@ -84,7 +84,7 @@ def given_fill(variable: Variable, dtype: np.dtype[Any], library: Library, /) ->
 
 
 def inline_own_text(
-    variable: Variable, read_texts: Callable[[bytes, int], list[bytes]], fill: Fill, context: FileContext, /
+    variable: HDF5Variable, read_texts: Callable[[bytes, int], list[bytes]], fill: Fill, context: FileContext, /
 ) -> ChunkManifest:
     """Read all strings as one INLINE chunk, without the HDF5 library, which may hang on damaged heaps.
 
@@ -138,7 +138,7 @@ _DEFAULT_FILLS = {
 
 
 def extend_records(
-    array: ManifestArray, variable: Variable, lengths: Mapping[str, int], library: Library, /
+    array: ManifestArray, variable: HDF5Variable, lengths: Mapping[str, int], library: Library, /
 ) -> ManifestArray:
     """Extend an array to the lengths of its dimensions with EMPTY chunks.
 
@@ -177,12 +177,12 @@ def extend_records(
     return _with_holes(array, shape, missing)
 
 
-def _missing_records(array: ManifestArray, variable: Variable, library: Library) -> Fill:
+def _missing_records(array: ManifestArray, variable: HDF5Variable, library: Library) -> Fill:
     """Give what records past the end of a dataset read as."""
     fill = array.in_memory().fill
     if array.dtype.kind not in "iuf" or variable.element.subshape:
         return fill
-    given = given_fill(variable, array.dtype, library)
+    given = declared_fill(variable, array.dtype, library)
     if given is None:  # netCDF-C, get_fill_info and nc4_get_fill_value: HDF5's own default does not count
         default = _DEFAULT_FILLS.get(array.dtype.str[1:])
         return fill if default is None else Fill.of(default, array.dtype)
@@ -221,7 +221,7 @@ def _with_holes(array: ManifestArray, shape: tuple[int, ...], missing: Fill) -> 
 
 
 def read_variable(
-    variable: Variable, dims: tuple[str, ...], context: FileContext, /
+    variable: HDF5Variable, dims: tuple[str, ...], context: FileContext, /
 ) -> tuple[ManifestArray | None, Refusal | None]:
     """Describe a dataset.
 
@@ -242,7 +242,7 @@ def read_variable(
     if value_dtype.hasobject and value_dtype.kind != "T":  # h5py makes Python objects of the elements
         return None, Refusal(path=variable.path, reason=found.reason)
     shape = variable.shape or ()
-    fill = fill_of(variable, value_dtype, context.library)
+    fill = fill_value(variable, value_dtype, context.library)
     refusal = None
     if variable.shape is None:
         manifest, grid = _nothing(value_dtype), one_cell(())
@@ -280,7 +280,7 @@ def _nothing(dtype: np.dtype[Any]) -> ChunkManifest:
 
 
 def _inlined(
-    variable: Variable, dtype: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
+    variable: HDF5Variable, dtype: np.dtype[Any], shape: tuple[int, ...], fill: Fill, context: FileContext
 ) -> ChunkManifest:
     """Read all values, which have no byte-range form."""
     found, limit = variable.element, context.inline_limit
@@ -299,7 +299,7 @@ def _inlined(
 
 
 def _references(
-    variable: Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
+    variable: HDF5Variable, shape: tuple[int, ...], fill: Fill, context: FileContext
 ) -> tuple[ChunkManifest, ChunkGrid]:
     """Refer to stored bytes, and put the codecs of elements before those of filters."""
     found = variable.element
@@ -314,7 +314,7 @@ def _references(
     return replace(manifest, encodings=encodings), grid
 
 
-def _value_dtype(variable: Variable, library: Library) -> np.dtype[Any]:
+def _value_dtype(variable: HDF5Variable, library: Library) -> np.dtype[Any]:
     found = variable.element
     if found.kind in ("text", "paths"):
         return np.dtypes.StringDType()

@@ -19,7 +19,7 @@ from virtualstack.formats.hdf5.structures.virtual_mappings import (
     Selection,
     SelectionError,
     VirtualMapping,
-    axes_of,
+    selection_axes,
 )
 from virtualstack.formats.hdf5.virtual_sources import OpenSource, Sources
 from virtualstack.location import local_path
@@ -29,7 +29,7 @@ from virtualstack.manifests.indexing import drop_axis, insert_axis
 __all__ = ["virtual_chunks", "virtual_shape"]
 
 _MAX_RUNS = 1 << 24  # of all mappings together
-_MAX_NUMBER = 1 << 20  # of the sources of one mapping: a server may have an answer to every name
+_MAX_SOURCES = 1 << 20  # of the sources of one mapping: a server may have an answer to every name
 _NUMBER = re.compile("%[%b]")
 
 
@@ -211,7 +211,7 @@ def _pieces(mapping: VirtualMapping, shape: tuple[int, ...], sources: Sources, n
     place, source, axis = mapping.place, mapping.source, mapping.growing_axis
     names = mapping.file, mapping.dataset
     if axis is None or not isinstance(place, Hyperslab):
-        yield _piece(sources.need(*_named(names)), names, axes_of(place, shape), source, n_inner)
+        yield _piece(sources.need(*_named(names)), names, selection_axes(place, shape), source, n_inner)
     elif isinstance(source, Hyperslab) and source.unlimited_axis is not None:
         yield _growing_piece(sources.need(*_named(names)), names, place, source, axis)
     else:
@@ -222,7 +222,7 @@ def _piece(
     array: ManifestArray, names: tuple[str, str], place: tuple[Runs, ...], source: Selection, n_inner: int
 ) -> _Piece:
     whole = array.shape[: max(array.ndim - n_inner, 0)]
-    return _Piece(name=names[1], array=array, place=place, source=axes_of(source, whole))
+    return _Piece(name=names[1], array=array, place=place, source=selection_axes(source, whole))
 
 
 def _growing_piece(
@@ -238,7 +238,7 @@ def _growing_piece(
         array=array,
         place=tuple(x.first(n) if i == axis else x.runs() for i, x in enumerate(place.axes)),
         source=tuple(x.first(n) if i == along else x.runs() for i, x in enumerate(source.axes)),
-        grows=(axis, place.axes[axis].extent_of(n)),
+        grows=(axis, place.axes[axis].extent_for(n)),
     )
 
 
@@ -257,10 +257,10 @@ def _numbered_pieces(
     while (array := sources.find(*_named(names, number))) is not None:
         block = HyperslabAxis(along.start + number * along.stride, along.stride, 1, along.block)
         axes = (*place.axes[:axis], block, *place.axes[axis + 1 :])
-        piece = _piece(array, _named(names, number), axes_of(Hyperslab(axes), ()), source, n_inner)
+        piece = _piece(array, _named(names, number), selection_axes(Hyperslab(axes), ()), source, n_inner)
         yield replace(piece, grows=(axis, block.start + along.block))
         number += 1
-        if number >= _MAX_NUMBER:
+        if number >= _MAX_SOURCES:
             raise SelectionError(f"{number} sources of one mapping, or more")
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from virtualstack.errors import ReaderError, SourceNotFoundError, StorageError
 from virtualstack.formats.hdf5.errors import LostValuesError
-from virtualstack.formats.hdf5.fetch import Metadata
+from virtualstack.formats.hdf5.fetch import MetadataSource
 from virtualstack.formats.hdf5.library import Library
 from virtualstack.formats.hdf5.parsed_view import DatasetFinder
 from virtualstack.location import join_url, local_path, split_url
 from virtualstack.manifests import ManifestArray
 from virtualstack.storage import Source
 
-__all__ = ["Chain", "Datasets", "OpenSource", "ReadDataset", "SourceFile", "SourceFiles", "Sources"]
+__all__ = ["Chain", "Datasets", "OpenSource", "OpenSourceFile", "ReadDataset", "SourceFiles", "Sources"]
 
 type OpenSource = Callable[[str, str], ManifestArray | None]
 """Opens a dataset by the URL of its file and its path in it; ``None`` where there is none in the file.
@@ -34,7 +34,7 @@ type ReadDataset = Callable[[str, str, Chain], ManifestArray | None]
 """As `OpenSource`, with the datasets that ask for it: to be given on where it is virtual itself."""
 
 _MAX_DEPTH = 16  # virtual datasets of virtual datasets
-_MIN_INLINE = 1 << 16  # bytes of values in the manifest that are within any limit: a compact dataset
+_MIN_INLINE_BYTES = 1 << 16  # bytes of values in the manifest that are within any limit: a compact dataset
 
 
 class Datasets:
@@ -52,7 +52,7 @@ class Datasets:
         self._read = read
         self._known: dict[tuple[str, str], ManifestArray | LostValuesError | SourceNotFoundError | None] = {}
 
-    def sources_of(self, url: str, path: str, chain: Chain, /) -> OpenSource:
+    def open_sources(self, url: str, path: str, chain: Chain, /) -> OpenSource:
         """Give what opens the sources of a dataset; ``chain`` holds those that ask for the dataset itself."""
         chain = (*chain, (url, _normal(path)))
 
@@ -99,7 +99,7 @@ class Sources:
     def __init__(self, open_source: OpenSource, url: str, inline_limit: int) -> None:
         self._open_source = open_source
         self._url = url
-        self._limit = max(inline_limit, _MIN_INLINE)
+        self._limit = max(inline_limit, _MIN_INLINE_BYTES)
         self._files: dict[str, str | None] = {}  # URL by name
         self._arrays: dict[tuple[str, str], ManifestArray | None] = {}  # by file and path
         self._inline = 0
@@ -199,13 +199,13 @@ def _candidates(name: str, main: Path) -> Iterator[Path]:
     yield main.resolve().parent / name
 
 
-_MAX_OPEN = 64
+_MAX_OPEN_FILES = 64
 """Files of which the metadata are kept, usually 1 MiB at most; those of all sources of a large virtual dataset are too
 much for memory."""
 
 
 @dataclass(slots=True, kw_only=True)
-class SourceFile:
+class OpenSourceFile:
     """An open file.
 
     Parameters
@@ -219,7 +219,7 @@ class SourceFile:
     """
 
     source: Source
-    metadata: Metadata
+    metadata: MetadataSource
     library: Library
     finder: DatasetFinder
     n_users: int = 0
@@ -234,17 +234,17 @@ class SourceFiles:
         Does it.
     """
 
-    def __init__(self, open_file: Callable[[str], SourceFile]) -> None:
+    def __init__(self, open_file: Callable[[str], OpenSourceFile]) -> None:
         self._open_file = open_file
-        self._known: OrderedDict[str, SourceFile] = OrderedDict()
+        self._known: OrderedDict[str, OpenSourceFile] = OrderedDict()
 
     @contextmanager
-    def use(self, url: str, /) -> Iterator[SourceFile]:
+    def use(self, url: str, /) -> Iterator[OpenSourceFile]:
         """Give an open file. What the HDF5 library has open is closed when nobody uses it any more."""
         file = self._known.get(url) or self._open_file(url)
         self._known[url] = file
         self._known.move_to_end(url)
-        if len(self._known) > _MAX_OPEN:
+        if len(self._known) > _MAX_OPEN_FILES:
             self._known.popitem(last=False)
         file.n_users += 1
         try:

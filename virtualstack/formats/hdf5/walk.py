@@ -8,8 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from virtualstack.formats.hdf5.fetch import Crawl, Metadata
-from virtualstack.formats.hdf5.structures.attribute_messages import Attribute, pointers, read_attributes, read_datatype
+from virtualstack.formats.hdf5.fetch import MetadataSource, Scheduler
+from virtualstack.formats.hdf5.structures.attribute_messages import (
+    AttributeMessage,
+    pointers,
+    read_attributes,
+    read_datatype,
+)
 from virtualstack.formats.hdf5.structures.chunk_index import ChunkTable, read_chunk_index
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype
 from virtualstack.formats.hdf5.structures.heaps import name_in_heap, read_global_heap, read_local_heap
@@ -35,7 +40,7 @@ from virtualstack.formats.hdf5.structures.object_header import Message, read_obj
 from virtualstack.formats.hdf5.structures.requests import Parse, StructureError
 from virtualstack.formats.hdf5.structures.superblock import Superblock, find_superblock, read_superblock
 
-__all__ = ["DatasetHeader", "Heaps", "Object", "Objects", "find_objects", "read_chunks", "read_object", "walk"]
+__all__ = ["DatasetHeader", "FileObject", "FileObjects", "Heaps", "find_objects", "read_chunks", "read_object", "walk"]
 
 _DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
 _OLD_TIME, _TIME = 0x0E, 0x12
@@ -71,7 +76,7 @@ class DatasetHeader:
 
 
 @dataclass(slots=True, kw_only=True)
-class Object:
+class FileObject:
     """A group, dataset or committed datatype.
 
     Parameters
@@ -91,12 +96,12 @@ class Object:
     kind: Literal["group", "dataset", "datatype"]
     links: Sequence[Link] = ()
     header: DatasetHeader | StructureError | None = None
-    attributes: Sequence[Attribute] | StructureError = ()
+    attributes: Sequence[AttributeMessage] | StructureError = ()
     chunks: ChunkTable | StructureError | None = None
 
 
 @dataclass(slots=True, kw_only=True)
-class Objects:
+class FileObjects:
     """All objects that links lead to, by the address of their headers.
 
     Parameters
@@ -110,11 +115,11 @@ class Objects:
     """
 
     superblock: Superblock
-    by_address: dict[int, Object] = field(default_factory=dict)
+    by_address: dict[int, FileObject] = field(default_factory=dict)
     heaps: dict[int, Mapping[int, bytes] | StructureError] = field(default_factory=dict)
 
 
-def walk(metadata: Metadata, wants_chunks: Callable[[bytes], bool], /) -> Objects:
+def walk(metadata: MetadataSource, wants_chunks: Callable[[bytes], bool], /) -> FileObjects:
     """Read the metadata of a file.
 
     Parameters
@@ -132,7 +137,7 @@ def walk(metadata: Metadata, wants_chunks: Callable[[bytes], bool], /) -> Object
     return _Walk(metadata, find_objects(metadata), wants_chunks).run()
 
 
-def find_objects(metadata: Metadata, /) -> Objects:
+def find_objects(metadata: MetadataSource, /) -> FileObjects:
     """Find where the objects of a file begin, and read none of them.
 
     Raises
@@ -143,10 +148,10 @@ def find_objects(metadata: Metadata, /) -> Objects:
     metadata.base = metadata.run(find_superblock(metadata.size))
     superblock = metadata.run(read_superblock(metadata.base, metadata.size))
     metadata.end = superblock.base + superblock.end
-    return Objects(superblock=superblock)
+    return FileObjects(superblock=superblock)
 
 
-def read_object(metadata: Metadata, objects: Objects, address: int, /) -> Object:
+def read_object(metadata: MetadataSource, objects: FileObjects, address: int, /) -> FileObject:
     """Read one object with its links, or its header and chunk index; no attributes.
 
     Raises
@@ -157,12 +162,12 @@ def read_object(metadata: Metadata, objects: Objects, address: int, /) -> Object
     if address not in objects.by_address:
         one = _Walk(metadata, objects, lambda _: True)
         messages = metadata.run(read_object_header(address, objects.superblock.widths))
-        node = Object(kind=_kind(messages))
+        node = FileObject(kind=_kind(messages))
         if node.kind == "group":
             node.links = metadata.run(read_links(messages, objects.superblock))
         elif node.kind == "dataset":
-            one.crawl.spawn(_read_dataset(messages, objects.superblock), partial(one.on_dataset, node, b""))
-            one.crawl.run()
+            one.scheduler.spawn(_read_dataset(messages, objects.superblock), partial(one.on_dataset, node, b""))
+            one.scheduler.run()
         objects.by_address[address] = node
     return objects.by_address[address]
 
@@ -170,15 +175,15 @@ def read_object(metadata: Metadata, objects: Objects, address: int, /) -> Object
 class _Walk:
     """Starts the parsers that the results of others ask for."""
 
-    def __init__(self, metadata: Metadata, found: Objects, wants_chunks: Callable[[bytes], bool]) -> None:
+    def __init__(self, metadata: MetadataSource, found: FileObjects, wants_chunks: Callable[[bytes], bool]) -> None:
         self.found = found
         self.superblock = found.superblock
         self.wants_chunks = wants_chunks
-        self.crawl = Crawl(metadata)
+        self.scheduler = Scheduler(metadata)
 
-    def run(self) -> Objects:
+    def run(self) -> FileObjects:
         self._visit(self.superblock.root, b"")
-        self.crawl.run()
+        self.scheduler.run()
         return self.found
 
     def _visit(self, address: int, path: bytes) -> None:
@@ -186,9 +191,9 @@ class _Walk:
             return
         if len(self.found.by_address) >= _MAX_OBJECTS:
             raise StructureError(f"there are more than {_MAX_OBJECTS} objects")
-        self.found.by_address[address] = Object(kind="group")
+        self.found.by_address[address] = FileObject(kind="group")
         header = read_object_header(address, self.superblock.widths)
-        self.crawl.spawn(header, partial(self._on_header, address, path))
+        self.scheduler.spawn(header, partial(self._on_header, address, path))
 
     def _on_header(self, address: int, path: bytes, messages: list[Message] | StructureError) -> None:
         if isinstance(messages, StructureError):
@@ -197,13 +202,13 @@ class _Walk:
         node.kind = _kind(messages)
         if node.kind != "dataset":
             _check_unread(messages)
-        self.crawl.spawn(read_attributes(messages, self.superblock), partial(self._on_attributes, node))
+        self.scheduler.spawn(read_attributes(messages, self.superblock), partial(self._on_attributes, node))
         if node.kind == "group":
-            self.crawl.spawn(read_links(messages, self.superblock), partial(self._on_links, node, path))
+            self.scheduler.spawn(read_links(messages, self.superblock), partial(self._on_links, node, path))
         elif node.kind == "dataset":
-            self.crawl.spawn(_read_dataset(messages, self.superblock), partial(self.on_dataset, node, path))
+            self.scheduler.spawn(_read_dataset(messages, self.superblock), partial(self.on_dataset, node, path))
 
-    def _on_links(self, node: Object, path: bytes, links: list[Link] | StructureError) -> None:
+    def _on_links(self, node: FileObject, path: bytes, links: list[Link] | StructureError) -> None:
         if isinstance(links, StructureError):
             raise links
         node.links = links
@@ -211,7 +216,7 @@ class _Walk:
             if link.kind == "hard":
                 self._visit(link.address, path + b"/" + link.name)
 
-    def on_dataset(self, node: Object, path: bytes, header: DatasetHeader | StructureError) -> None:
+    def on_dataset(self, node: FileObject, path: bytes, header: DatasetHeader | StructureError) -> None:
         node.header = header
         if not isinstance(header, DatasetHeader):
             return
@@ -222,9 +227,9 @@ class _Walk:
             return
         elif math.prod(header.space.shape or (0,)) and self.wants_chunks(path):
             parser = read_chunks(header, header.layout, self.superblock)
-            self.crawl.spawn(parser, partial(setattr, node, "chunks"))
+            self.scheduler.spawn(parser, partial(setattr, node, "chunks"))
 
-    def _on_attributes(self, node: Object, attributes: list[Attribute] | StructureError) -> None:
+    def _on_attributes(self, node: FileObject, attributes: list[AttributeMessage] | StructureError) -> None:
         node.attributes = attributes
         if isinstance(attributes, StructureError):
             return
@@ -244,7 +249,7 @@ class _Walk:
         if address not in self.found.heaps:
             self.found.heaps[address] = {}
             parser = read_global_heap(address, self.superblock)
-            self.crawl.spawn(parser, partial(self.found.heaps.__setitem__, address))
+            self.scheduler.spawn(parser, partial(self.found.heaps.__setitem__, address))
 
 
 def _kind(messages: Sequence[Message]) -> Literal["group", "dataset", "datatype"]:
@@ -275,7 +280,7 @@ def _read_dataset(messages: Sequence[Message], superblock: Superblock) -> Parse[
     seen: set[int] = set()
     _check_unread(messages)
     for kind, is_shared, body, _ in messages:
-        if kind not in _OF_DATASETS:
+        if kind not in _DATASET_MESSAGES:
             continue
         if kind in seen or (is_shared and kind != _DATATYPE):
             raise StructureError(f"message {kind:#x} stands in a header twice, or is shared")
@@ -330,7 +335,7 @@ def _check_usual(datatype: Datatype) -> None:
         )
 
 
-_OF_DATASETS = frozenset({_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS})
+_DATASET_MESSAGES = frozenset({_DATASPACE, _DATATYPE, _OLD_FILL, _FILL, _EXTERNAL, _LAYOUT, _FILTERS})
 
 
 def read_chunks(header: DatasetHeader, layout: ChunkedLayout, superblock: Superblock) -> Parse[ChunkTable]:

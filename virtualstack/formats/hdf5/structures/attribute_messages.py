@@ -18,15 +18,15 @@ from virtualstack.formats.hdf5.structures.object_header import Message, read_obj
 from virtualstack.formats.hdf5.structures.requests import Parse, StructureError, Widths, read_both
 from virtualstack.formats.hdf5.structures.superblock import Superblock
 
-__all__ = ["Attribute", "Pointer", "pointers", "read_attributes", "read_datatype"]
+__all__ = ["AttributeMessage", "Pointer", "pointers", "read_attributes", "read_datatype"]
 
 _DATATYPE, _ATTRIBUTE, _ATTRIBUTE_INFO = 0x03, 0x0C, 0x15
-_MAX_CACHED = 1024  # bytes
+_MAX_CACHED_BYTES = 1024  # bytes
 _BY_NAME = 8  # B-tree version 2, type of records: identifier in the heap, message flags, order of creation, hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Attribute:
+class AttributeMessage:
     """An attribute; equal ones of an archive are one object, most often.
 
     Parameters
@@ -50,7 +50,7 @@ class Attribute:
     is_committed: bool = False
 
 
-def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Parse[list[Attribute]]:
+def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Parse[list[AttributeMessage]]:
     """Read the attributes of an object, in order of creation where it is tracked, else as they stand, or by name.
 
     Raises
@@ -67,7 +67,7 @@ def read_attributes(messages: Sequence[Message], superblock: Superblock) -> Pars
             is_by_name = bool(dense) and not message.body[1] & 1
             stored += dense
     stored.sort(key=lambda pair: pair[0])
-    attributes: list[Attribute] = []
+    attributes: list[AttributeMessage] = []
     for _, body in stored:
         attributes.append((yield from _parse(body, superblock)))
     check(len({x.name for x in attributes}) == len(attributes), "two attributes of an object have one name")
@@ -104,9 +104,9 @@ class _Parts:
     is_committed: bool
 
 
-def _parse(body: bytes, superblock: Superblock) -> Parse[Attribute]:
+def _parse(body: bytes, superblock: Superblock) -> Parse[AttributeMessage]:
     """Read an attribute message (HDF5 spec IV.A.2.m)."""
-    if len(body) > _MAX_CACHED or body[1:2] not in (b"\0", b"\2"):
+    if len(body) > _MAX_CACHED_BYTES or body[1:2] not in (b"\0", b"\2"):
         parts = _split(body)
         datatype = yield from read_datatype(parts.datatype, superblock, is_shared=parts.is_committed)
         return _attribute(parts, datatype, superblock.widths)
@@ -114,7 +114,7 @@ def _parse(body: bytes, superblock: Superblock) -> Parse[Attribute]:
 
 
 @lru_cache(maxsize=4096)
-def _cached(body: bytes, widths: Widths) -> Attribute:
+def _cached(body: bytes, widths: Widths) -> AttributeMessage:
     """Parse an attribute of a plain datatype; the objects and files of an archive share many."""
     parts = _split(body)
     return _attribute(parts, parse_datatype(parts.datatype)[0], widths)
@@ -136,11 +136,11 @@ def _split(body: bytes) -> _Parts:
     return _Parts(name, parts[1], parts[2], body[at:], version > 1 and bool(flags & 1))
 
 
-def _attribute(parts: _Parts, datatype: Datatype, widths: Widths) -> Attribute:
+def _attribute(parts: _Parts, datatype: Datatype, widths: Widths) -> AttributeMessage:
     space = parse_dataspace(parts.space, widths)
     n_bytes = 0 if space.shape is None else math.prod(space.shape) * datatype.size
     check(n_bytes <= len(parts.rest), "an attribute ends before its values do")
-    return Attribute(
+    return AttributeMessage(
         name=parts.name, datatype=datatype, space=space, data=parts.rest[:n_bytes], is_committed=parts.is_committed
     )
 

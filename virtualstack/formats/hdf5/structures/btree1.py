@@ -29,7 +29,7 @@ __all__ = ["read_btree1"]
 
 _CHUNKS = 1  # the type of a tree
 _LEVEL, _COUNT = 5, 6  # where a node says its level, and the number of its entries
-_FEW = 8  # chunks or nodes for which numbers of Python are faster than arrays
+_FEW_NODES = 8  # chunks or nodes for which numbers of Python are faster than arrays
 _NODES = "nodes of a B-tree"
 _NO_PLACE = "a key of a B-tree of chunks is no place of a chunk"
 _LEAF, _ABOVE_LEAVES = b"TREE" + bytes([_CHUNKS, 0]), b"TREE" + bytes([_CHUNKS, 1])
@@ -55,11 +55,11 @@ def read_btree1(space: ChunkSpace, address: int, k: int) -> Parse[ChunkTable]:
     nodes = _Nodes(space, k)
     root = yield from read_span(address, nodes.size)
     level, count = root[_LEVEL], unsigned(root, _COUNT, 2)
-    if level == 0 and count <= _FEW:
+    if level == 0 and count <= _FEW_NODES:
         return nodes.few_chunks(root)
     if level == 0 and not nodes.entry % 8:
         return nodes.some_chunks([root])
-    if level == 1 and count <= _FEW and count * nodes.size <= SLICE_BYTES and not nodes.entry % 8:
+    if level == 1 and count <= _FEW_NODES and count * nodes.size <= SLICE_BYTES and not nodes.entry % 8:
         children, keys = nodes.few_children(root)
         check_places([Blocks(np.array([address, *children]), nodes.size)], space.end, _NODES)
         return nodes.some_chunks((yield [Span(child, nodes.size) for child in children]), keys)

@@ -42,7 +42,7 @@ type Normalisation = Literal["none", "msbset", "implied"]
 
 _MAX_DEPTH = 32
 _MAX_RANK = 32  # H5S_MAX_RANK
-_MAX_CACHED = 4096
+_MAX_CACHED_BYTES = 4096
 _POINTERS = frozenset({8, *(4 + n + 4 for n in (2, 4, 8, 16))})
 """Bytes of an element of variable length: its length, the address of a heap, and a number there; in memory 8 or 16."""
 _ORDERS: tuple[Order, ...] = ("<", ">", "", "vax")
@@ -175,7 +175,7 @@ def parse_datatype(body: bytes, /) -> tuple[Datatype, int]:
     >>> datatype.kind, datatype.size, datatype.order, datatype.is_signed, length
     ('integer', 4, '<', True, 12)
     """
-    return _cached(body) if len(body) <= _MAX_CACHED else _checked(body)
+    return _cached(body) if len(body) <= _MAX_CACHED_BYTES else _checked(body)
 
 
 def _checked(body: bytes) -> tuple[Datatype, int]:

@@ -26,7 +26,7 @@ from virtualstack.formats.hdf5.structures.requests import (
 
 __all__ = ["read_extensible_array"]
 
-_CHECKSUM = 4
+_CHECKSUM_BYTES = 4
 
 
 class _Group(NamedTuple):
@@ -141,7 +141,7 @@ class _Array:
     def data_block_size(self, n_elements: int) -> int:
         """Give the bytes of a data block."""
         n_checksums = 1 + self.n_pages(n_elements)
-        return self.head + self.offset_width + n_elements * self.space.entry_size + n_checksums * _CHECKSUM
+        return self.head + self.offset_width + n_elements * self.space.entry_size + n_checksums * _CHECKSUM_BYTES
 
 
 def read_extensible_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
@@ -171,7 +171,7 @@ def read_extensible_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
     n_pointers = sum(group.n_blocks for group in direct)
     at = array.head + n_index * space.entry_size
     size = at + (n_pointers + len(indirect)) * width
-    body = np.frombuffer(verified((yield from read_span(array.index_block, size + _CHECKSUM))), np.uint8)
+    body = np.frombuffer(verified((yield from read_span(array.index_block, size + _CHECKSUM_BYTES))), np.uint8)
     check_head(body[None], b"EAIB", space, address)
     pointers = read_column(body, at, width, (n_pointers + len(indirect),), (width,))
     found = []
@@ -251,7 +251,7 @@ def _read_super_blocks(
         if address % (1 << 64) == undefined or group.first >= array.n_set:
             continue
         n_map = (array.n_pages(group.n_elements) + 7) // 8
-        size = array.head + array.offset_width + group.n_blocks * (n_map + width) + _CHECKSUM
+        size = array.head + array.offset_width + group.n_blocks * (n_map + width) + _CHECKSUM_BYTES
         spans.append(Span(address, size))
         present.append(group)
     check(sum(span.size for span in spans) <= array.space.end, "an extensible array is longer than the file")
@@ -288,7 +288,7 @@ def _check_heads(array: _Array, blocks: NDArray[np.uint8], signature: bytes, fir
 
 def _read_data_blocks(array: _Array, found: list[_DataBlocks], builder: TableBuilder) -> Parse[None]:
     entry, prefix = array.space.entry_size, array.head + array.offset_width
-    page_size = array.page * entry + _CHECKSUM
+    page_size = array.page * entry + _CHECKSUM_BYTES
     requests: list[Blocks] = []
     uses: list[_Use] = []
     for blocks in found:
@@ -298,10 +298,10 @@ def _read_data_blocks(array: _Array, found: list[_DataBlocks], builder: TableBui
             requests.append(Blocks(blocks.addresses, array.data_block_size(n_elements)))
             uses.append(_Use(blocks.group, blocks.first, prefix, n_elements))
             continue
-        requests.append(Blocks(blocks.addresses, prefix + _CHECKSUM))
+        requests.append(Blocks(blocks.addresses, prefix + _CHECKSUM_BYTES))
         uses.append(_Use(blocks.group, blocks.first, prefix, 0))
         block, page = np.nonzero(blocks.is_written)
-        requests.append(Blocks(blocks.addresses[block] + prefix + _CHECKSUM + page * page_size, page_size))
+        requests.append(Blocks(blocks.addresses[block] + prefix + _CHECKSUM_BYTES + page * page_size, page_size))
         uses.append(_Use(None, blocks.first[block] + page * array.page, 0, array.page))
 
     def use(number: int, start: int, raw: NDArray[np.uint8]) -> None:

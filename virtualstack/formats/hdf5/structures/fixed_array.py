@@ -14,7 +14,7 @@ from virtualstack.formats.hdf5.structures.requests import Blocks, Parse, read_in
 
 __all__ = ["read_fixed_array"]
 
-_CHECKSUM = 4
+_CHECKSUM_BYTES = 4
 _MAX_SET = (1 << 63) - 1  # all elements may be set
 
 
@@ -55,7 +55,7 @@ def read_fixed_array(space: ChunkSpace, address: int) -> Parse[ChunkTable]:
 
 def _read_whole(space: ChunkSpace, array: int, block: int, n: int) -> Parse[ChunkTable]:
     at = 6 + space.widths.address
-    raw = yield from read_span(block, at + n * space.entry_size + _CHECKSUM)
+    raw = yield from read_span(block, at + n * space.entry_size + _CHECKSUM_BYTES)
     blocks = np.frombuffer(raw, np.uint8)[None]
     check_head(blocks, b"FADB", space, array)
     builder = TableBuilder(space, n)
@@ -66,10 +66,13 @@ def _read_whole(space: ChunkSpace, array: int, block: int, n: int) -> Parse[Chun
 def _read_pages(space: ChunkSpace, array: int, block: int, n: int, page: int) -> Parse[ChunkTable]:
     n_pages = -(-n // page)
     at = 6 + space.widths.address
-    size = at + (n_pages + 7) // 8 + _CHECKSUM
+    size = at + (n_pages + 7) // 8 + _CHECKSUM_BYTES
     head = np.frombuffer(verified((yield from read_span(block, size))), np.uint8)
     check_head(head[None], b"FADB", space, array)
-    page_size, end = page * space.entry_size + _CHECKSUM, block + size + n * space.entry_size + n_pages * _CHECKSUM
+    page_size, end = (
+        page * space.entry_size + _CHECKSUM_BYTES,
+        block + size + n * space.entry_size + n_pages * _CHECKSUM_BYTES,
+    )
     check(end <= space.end, "a fixed array reaches past the end of the file")
     pages = np.flatnonzero(np.unpackbits(head[at:], count=n_pages))  # those that hold something
     n_last = n - (n_pages - 1) * page
@@ -77,7 +80,7 @@ def _read_pages(space: ChunkSpace, array: int, block: int, n: int, page: int) ->
     last = pages[len(whole) :]
     requests = [
         Blocks(block + size + whole * page_size, page_size),
-        Blocks(block + size + last * page_size, n_last * space.entry_size + _CHECKSUM),
+        Blocks(block + size + last * page_size, n_last * space.entry_size + _CHECKSUM_BYTES),
     ]
     builder = TableBuilder(space, len(pages) * page)
 

@@ -19,9 +19,9 @@ from virtualstack.formats.hdf5.structures.superblock import Superblock
 
 __all__ = ["FractalHeap", "name_in_heap", "read_fractal_heap", "read_global_heap", "read_local_heap"]
 
-_MAX_SIZE = 1 << 28
+_MAX_HEAP_BYTES = 1 << 28
 _NO_FREE_BLOCK = 1  # H5HL_FREE_NULL
-_COLLECTION = 4096
+_MIN_COLLECTION_BYTES = 4096
 """Bytes of a global heap collection at least (H5HG_MINSIZE)."""
 
 
@@ -31,7 +31,7 @@ def read_local_heap(address: int, superblock: Superblock) -> Parse[bytes]:
     body = yield from read_span(address, 8 + 2 * widths.length + widths.address)
     check_signature(body, b"HEAP", 0)
     size, free = superblock.length(body, 8), superblock.length(body, 8 + widths.length)
-    check(size <= _MAX_SIZE, "a local heap is too long")
+    check(size <= _MAX_HEAP_BYTES, "a local heap is too long")
     heap = yield from read_span(superblock.known_address(body, 8 + 2 * widths.length), size)
     _check_free_list(heap, free, superblock)
     return heap
@@ -56,12 +56,12 @@ def name_in_heap(heap: bytes, at: int, /) -> bytes:
 
 def read_global_heap(address: int, superblock: Superblock) -> Parse[Mapping[int, bytes]]:
     """Read the objects of a global heap collection by their index (HDF5 spec III.E)."""
-    body = yield from read_span(address, _COLLECTION)
+    body = yield from read_span(address, _MIN_COLLECTION_BYTES)
     check_signature(body, b"GCOL", 1)
     width = superblock.widths.length
     size = superblock.length(body, 8)
-    check(_COLLECTION <= size <= _MAX_SIZE, "a global heap collection is too short or too long")
-    if size > _COLLECTION:
+    check(_MIN_COLLECTION_BYTES <= size <= _MAX_HEAP_BYTES, "a global heap collection is too short or too long")
+    if size > _MIN_COLLECTION_BYTES:
         body = yield from read_span(address, size)
     objects: dict[int, bytes] = {}
     at = -(-(8 + width) // 8) * 8
@@ -81,7 +81,7 @@ _HUGE, _TINY = 1, 2
 _HUGE_RECORD = 1  # HDF5 spec III.A.2, B-tree version 2: type of records of huge objects that have no filters
 _MAX_DEPTH = 64
 _MAX_BLOCKS = 1 << 20
-_MAX_OBJECT = 1 << 28
+_MAX_BLOCK_BYTES = 1 << 28
 
 
 @dataclass(slots=True)
@@ -173,7 +173,9 @@ def read_fractal_heap(address: int, superblock: Superblock) -> Parse[FractalHeap
     max_bits, root = unsigned(body, at, 2), superblock.address(body, at + 4)
     n_rows = unsigned(body, at + 4 + widths.address, 2)
     powers = all(n > 0 and n & (n - 1) == 0 for n in (width, start, max_direct))
-    check(powers and start <= max_direct <= _MAX_OBJECT and 0 < max_bits <= 64, "a fractal heap of an odd geometry")
+    check(
+        powers and start <= max_direct <= _MAX_BLOCK_BYTES and 0 < max_bits <= 64, "a fractal heap of an odd geometry"
+    )
     offset_width = -(-max_bits // 8)
     max_managed = unsigned(body, 10, 4)
     check(max_managed > 0, "a fractal heap without room")

@@ -10,7 +10,7 @@ from virtualstack.formats.hdf5.structures.requests import Parse, Span, Structure
 
 __all__ = ["Message", "read_object_header"]
 
-_GUESS = 512
+_FIRST_READ_BYTES = 512
 """Bytes to ask for first: the headers of most datasets are shorter."""
 _CONTINUATION = 0x10
 _REFERENCE_COUNT = 0x16
@@ -20,7 +20,7 @@ _SHARED = 0x42  # shared, or may be
 _MAY_BE_SHARED = frozenset({0x01, 0x03, 0x04, 0x05, 0x0B, 0x0C})
 _OLD_PREFIX = struct.Struct("<HHB").unpack_from
 _NEW_PREFIX = struct.Struct("<BHB").unpack_from
-_MAX_SIZE = 1 << 26  # of all blocks of a header; messages have at most 64 KiB
+_MAX_HEADER_BYTES = 1 << 26  # of all blocks of a header; messages have at most 64 KiB
 
 
 class Message(NamedTuple):
@@ -52,7 +52,7 @@ def read_object_header(address: int, widths: Widths) -> Parse[list[Message]]:
     StructureError
         It contradicts the format.
     """
-    head = yield from read_span(address, _GUESS, is_clipped=True)
+    head = yield from read_span(address, _FIRST_READ_BYTES, is_clipped=True)
     if head[:4] == b"OHDR":
         return (yield from _read_new(address, head, widths))
     check(head[:2] == b"\x01\x00", "there is no object header where one should be")
@@ -65,7 +65,7 @@ def _read_old(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]
         raise StructureError("an object header ends before its fields do")
     # prefix of 12 bytes, padded to 16
     n_messages, n_links, size = struct.unpack_from("<HII", head, 2)
-    check(n_links > 0 and size <= _MAX_SIZE, "an object header that no link leads to, or that is too long")
+    check(n_links > 0 and size <= _MAX_HEADER_BYTES, "an object header that no link leads to, or that is too long")
     if 16 + size > len(head):
         head = yield from read_span(address, 16 + size)
     messages: list[Message] = []
@@ -77,7 +77,7 @@ def _read_old(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]
         for block in blocks:
             n_found += _split_old(block, messages, following, widths)
         n_bytes += _check_blocks(following, seen)
-        check(n_bytes <= _MAX_SIZE, "an object header is too long")
+        check(n_bytes <= _MAX_HEADER_BYTES, "an object header is too long")
         blocks = list((yield [Span(where, length) for where, length in following])) if following else []
     check(n_found == n_messages, f"an object header has {n_found} messages and says {n_messages}")
     return messages
@@ -114,7 +114,7 @@ def _read_new(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]
     width = 1 << (flags & 3)
     size = unsigned(head, at, width)
     at += width
-    check(size <= _MAX_SIZE, "an object header is too long")
+    check(size <= _MAX_HEADER_BYTES, "an object header is too long")
     if at + size + 4 > len(head):
         head = yield from read_span(address, at + size + 4)
     messages: list[Message] = []
@@ -126,7 +126,7 @@ def _read_new(address: int, head: bytes, widths: Widths) -> Parse[list[Message]]
         for block in blocks:
             _split_new(block, bool(flags & 4), messages, following, widths)
         n_bytes += _check_blocks(following, seen)
-        check(n_bytes <= _MAX_SIZE, "an object header is too long")
+        check(n_bytes <= _MAX_HEADER_BYTES, "an object header is too long")
         if not following:
             break
         answers = yield [Span(where, length) for where, length in following]
@@ -174,6 +174,9 @@ def _check_flags(kind: int, flags: int) -> None:
 def _check_blocks(blocks: list[tuple[int, int]], seen: set[int]) -> int:
     """Refuse blocks that were read before; give the bytes of all."""
     for where, length in blocks:
-        check(where not in seen and 0 < length <= _MAX_SIZE, "a block of an object header is one of before, or empty")
+        check(
+            where not in seen and 0 < length <= _MAX_HEADER_BYTES,
+            "a block of an object header is one of before, or empty",
+        )
         seen.add(where)
     return sum(length for _, length in blocks)

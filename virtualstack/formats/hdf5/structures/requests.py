@@ -136,7 +136,7 @@ def read_both[A, B](first: Parse[A], second: Parse[B]) -> Parse[tuple[A, B]]:
 
 
 ROUND_BYTES = 1 << 24  # at most in memory; on a fast network it takes longer to come than a round trip does
-_FEW = 16
+_FEW_BLOCKS = 16
 SLICE_BYTES = 1 << 18  # worked on at once: what is computed from it stays in the caches of the processor
 
 
@@ -200,7 +200,7 @@ def check_places(places: Sequence[Blocks], end: int, what: str, /) -> None:
     """
     if sum(len(addresses) * size for addresses, size in places) > end:
         raise OutsideError(f"{what} have more bytes than the file")
-    if sum(len(addresses) for addresses, _ in places) <= _FEW:
+    if sum(len(addresses) for addresses, _ in places) <= _FEW_BLOCKS:
         _check_few(sorted((address, size) for addresses, size in places for address in addresses.tolist()), end, what)
         return
     addresses = np.concatenate([addresses for addresses, _ in places] or [np.zeros(0, np.int64)])

@@ -12,7 +12,7 @@ from virtualstack.formats.hdf5.structures.requests import Parse, StructureError,
 __all__ = ["SIGNATURE", "Superblock", "find_superblock", "read_superblock"]
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_FIRST = 512
+_FIRST_USER_BLOCK_BYTES = 512
 _BTREE_K = 32  # HDF5 spec III.A.1 and H5Bprivate.h: "indexed storage internal node K" where no superblock says it
 _BTREE_K_VALUES = 0x13
 _STATUS_FLAGS = 7  # H5F_SUPER_ALL_FLAGS
@@ -76,7 +76,7 @@ def find_superblock(size: int) -> Parse[int]:
     while at + len(SIGNATURE) <= size:
         if (yield from read_span(at, len(SIGNATURE))) == SIGNATURE:
             return at
-        at = 2 * at or _FIRST
+        at = 2 * at or _FIRST_USER_BLOCK_BYTES
     raise StructureError("there is no HDF5 signature")
 
 

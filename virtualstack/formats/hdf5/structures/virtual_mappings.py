@@ -24,8 +24,8 @@ __all__ = [
     "Selection",
     "SelectionError",
     "VirtualMapping",
-    "axes_of",
     "parse_mappings",
+    "selection_axes",
 ]
 
 _MAX_RUNS = 1 << 24  # along an axis: 256 MB
@@ -78,7 +78,7 @@ class HyperslabAxis:
         whole, rest = divmod(reach, self.stride)
         return whole * self.block + min(rest, self.block)
 
-    def extent_of(self, n: int) -> int:
+    def extent_for(self, n: int) -> int:
         """Give the end of the first ``n`` elements; 0 where there are none (H5S_hyper_get_clip_extent)."""
         if not n:
             return 0
@@ -152,7 +152,7 @@ type Selection = Hyperslab | BoxSelection | None
 """``None`` selects all elements."""
 
 
-def axes_of(selection: Selection, shape: tuple[int, ...], /) -> tuple[Runs, ...]:
+def selection_axes(selection: Selection, shape: tuple[int, ...], /) -> tuple[Runs, ...]:
     """Give the elements along each axis whose outer product is the selection.
 
     Parameters
@@ -197,7 +197,7 @@ _SHARED_FILE, _SHARED_DATASET, _SAME_FILE = 0x01, 0x02, 0x04
 _KNOWN_FLAGS = (0, 1, 2, 3, 4, 6)
 _MAX_RANK = 32  # H5S_MAX_RANK
 _MAX_BLOCKS = 1 << 20  # boxes of an irregular selection
-_MIN_ENTRY = 32  # bytes of two selections
+_MIN_ENTRY_BYTES = 32  # bytes of two selections
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ def parse_mappings(block: bytes, widths: Widths, /) -> tuple[VirtualMapping, ...
     version = fields.number(1)
     check(version in (0, 1), f"they have the unknown version {version}")
     n_entries = fields.number(widths.length)
-    check(n_entries <= len(block) // _MIN_ENTRY, f"{n_entries} of them have no room")
+    check(n_entries <= len(block) // _MIN_ENTRY_BYTES, f"{n_entries} of them have no room")
     files: list[str] = []
     datasets: list[str] = []
     mappings = []

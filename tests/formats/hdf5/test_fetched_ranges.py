@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtualstack.formats.hdf5.byte_readers import Stretches, without
+from virtualstack.formats.hdf5.byte_readers import FetchedRanges, subtract_ranges
 
 SIZE = 60
 DATA = bytes(range(SIZE))
@@ -22,7 +22,7 @@ def covered(edges):
 @given(wanted=edges, held=edges)
 def test_without_is_the_difference_of_sets_of_bytes(wanted, held):
     """What is left has each wanted byte that is not held, once, in stretches as long as can be."""
-    left = without(wanted, held)
+    left = subtract_ranges(wanted, held)
     np.testing.assert_array_equal(covered(left), covered(wanted) & ~covered(held))
     assert (left[:, 0] < left[:, 1]).all()
     assert (left[1:, 0] > left[:-1, 1]).all()
@@ -31,10 +31,10 @@ def test_without_is_the_difference_of_sets_of_bytes(wanted, held):
 @given(rounds=st.lists(edges, max_size=4), offset=st.integers(0, SIZE), size=st.integers(1, 20), data=st.data())
 def test_what_is_held_is_given_and_nothing_else(rounds, offset, size, data):
     """Whatever was added in whatever order, bytes are given where all of them were, and are the right ones."""
-    held = Stretches()
+    held = FetchedRanges()
     is_held = np.zeros(SIZE + 20, bool)
     for added in rounds:
-        added = without(added, np.empty((0, 2), np.int64))
+        added = subtract_ranges(added, np.empty((0, 2), np.int64))
         held.add(added, [DATA[start:stop] for start, stop in added.tolist()])
         is_held[:SIZE] |= covered(added)
     np.testing.assert_array_equal(covered(held.edges), is_held[:SIZE])
