@@ -15,7 +15,7 @@ from virtualstack.codecs.metadata import Codec
 from virtualstack.formats.dmrpp.dap import read_number
 from virtualstack.formats.dmrpp.faults import BadValueError, RefusedError
 from virtualstack.formats.dmrpp.rows import Columns, Rows
-from virtualstack.formats.hdf5.filters import Filter, codecs_of, obstacle, passed
+from virtualstack.formats.hdf5.filters import Filter, filter_codecs, obstacle, passed
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.manifest import MAX_CELLS
@@ -254,7 +254,7 @@ def _encodings(
 def _codecs(filters: tuple[Filter, ...]) -> tuple[str | None, tuple[Codec, ...]]:
     """Give why no codecs decode filters, or the codecs; variables of a document have few different ones."""
     reason = obstacle(filters)
-    return reason, codecs_of(filters) if reason is None else ()
+    return reason, filter_codecs(filters) if reason is None else ()
 
 
 def _check_lengths(lengths: NDArray[np.int64], filters: tuple[Filter, ...], length: int) -> None:

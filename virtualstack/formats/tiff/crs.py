@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from virtualstack.formats.tiff.gdal import wkt_by_gdal
 from virtualstack.formats.tiff.georeference import GeoKeys
 from virtualstack.formats.tiff.structure import Directory, Structure
-from virtualstack.formats.tiff.wkt import angle_of, length_of, wkt_of
 from virtualstack.loading import pyproj_if_safe
 
 __all__ = ["attributes_of", "crs_of", "crs_text"]
@@ -33,8 +34,8 @@ _FACTS = frozenset({_GEOGRAPHIC, _DATUM, _MERIDIAN, _ANGLE, _ELLIPSOID, _AXIS, _
 def crs_of(keys: GeoKeys, structure: Structure, directory: Directory, /) -> tuple[Mapping[str, Any], str | None]:
     """Give the attributes of ``spatial_ref``, and what is to be known of them.
 
-    A projected system of a code is looked up by pyproj. What keys say beside a code is read by GDAL, where rasterio is
-    installed; else it is compared with the code, or written as WKT, as far as it is understood here.
+    A projected system of a code is looked up by pyproj. All else is read by GDAL, where rasterio is installed. Without
+    it, what keys say beside a code is compared with the code, and keys without a code are told in a note.
     """
     text = crs_text(keys)
     code = text if text is not None and text.startswith("EPSG:") else None
@@ -49,12 +50,19 @@ def crs_of(keys: GeoKeys, structure: Structure, directory: Directory, /) -> tupl
     if reason is not None:
         return {}, f"its GeoKeys {keys} contradict themselves: {reason}"
     if text is None:
-        return {}, f"its GeoKeys {keys} are not understood" if keys.keys() - {_RASTER_TYPE} else None
-    if code is None or _by_pyproj(text) is not None:
+        return {}, _not_understood(keys) if keys.keys() - {_RASTER_TYPE} else None
+    is_defined_anew = keys.get(_METHOD) == _USER_DEFINED
+    if code is None or (_by_pyproj(text) is not None and not is_defined_anew):
         return attributes_of(text), None
     is_more = bool(keys.keys() & _FACTS - {_LENGTH, _ANGLE}) or keys.get(_LENGTH, 9001) != 9001
     note = f"whether its GeoKeys {keys} agree with {text} is not known without pyproj or rasterio"
     return attributes_of(text), note if is_more or pyproj_if_safe() is not None else None
+
+
+def _not_understood(keys: GeoKeys) -> str:
+    if find_spec("rasterio") is None:
+        return f"its GeoKeys {keys} name no system of EPSG. Install rasterio, whose GDAL reads such keys"
+    return f"its GeoKeys {keys} are not understood"
 
 
 def attributes_of(text: str, /) -> Mapping[str, Any]:
@@ -66,7 +74,7 @@ def attributes_of(text: str, /) -> Mapping[str, Any]:
 
 
 def crs_text(keys: GeoKeys, /) -> str | None:
-    """Name the system, as ``"EPSG:32633"`` or as WKT; ``None`` where the keys do not tell, or are not understood.
+    """Name the system, as ``"EPSG:32633"`` or as the WKT of a citation; ``None`` where the keys have neither.
 
     >>> crs_text({1024: 1, 3072: 32633})
     'EPSG:32633'
@@ -86,7 +94,7 @@ def crs_text(keys: GeoKeys, /) -> str | None:
         text = keys.get(citation)
         if isinstance(text, str) and (at := text.find("PROJCS[")) >= 0:
             return text[at:]
-    return wkt_of(keys)
+    return None
 
 
 @functools.lru_cache(maxsize=256)
@@ -108,11 +116,11 @@ def _compared(keys: GeoKeys, system: Any, pyproj: Any) -> Iterator[tuple[str, bo
     parts, own = pyproj.crs, system.sub_crs_list[0] if system.sub_crs_list else system
     unit = own.axis_info[0].unit_conversion_factor
     if _LENGTH in keys and own.is_projected:
-        yield "the unit of length", math.isclose(length_of(keys)[1], unit, rel_tol=1e-9)
+        yield "the unit of length", math.isclose(_unit_size(keys, _LENGTH), unit, rel_tol=1e-9)
     base = own.geodetic_crs
     if _ANGLE in keys:
         unit = base.axis_info[0].unit_conversion_factor
-        yield "the unit of angles", math.isclose(angle_of(keys)[1], unit, rel_tol=1e-9)
+        yield "the unit of angles", math.isclose(_unit_size(keys, _ANGLE), unit, rel_tol=1e-9)
     of_code: dict[int, tuple[str, Callable[[int], Any], Any]] = {
         _GEOGRAPHIC: ("the geographic system", int, base.to_epsg()),
         _DATUM: ("the datum", lambda n: parts.Datum.from_epsg(n).name, base.datum.name.removesuffix(" ensemble")),
@@ -125,11 +133,22 @@ def _compared(keys: GeoKeys, system: Any, pyproj: Any) -> Iterator[tuple[str, bo
             yield name, made(value) == expected
     if isinstance(axis := keys.get(_AXIS), float):
         yield "the half axis", math.isclose(axis, base.ellipsoid.semi_major_metre, rel_tol=1e-9)
-    if keys.get(_METHOD) == _USER_DEFINED and own.is_projected:
-        text = wkt_of({**keys, _PROJECTED: _USER_DEFINED})
-        yield "the projection", text is not None and own.equals(pyproj.CRS.from_wkt(text), ignore_axis_order=True)
     if system.sub_crs_list:
         yield "the vertical system", system.sub_crs_list[-1].is_vertical
+
+
+def _unit_size(keys: GeoKeys, key: int) -> float:
+    """Return the size of a unit in metres or radians; NaN where it is not known."""
+    code, size = keys[key], keys.get(key + 1)
+    if code == _USER_DEFINED:
+        return size if isinstance(size, float) and size > 0 else math.nan
+    return _epsg_units().get(code, math.nan) if isinstance(code, int) else math.nan
+
+
+@functools.cache
+def _epsg_units() -> Mapping[int, float]:
+    units = importlib.import_module("pyproj.database").get_units_map("EPSG", allow_deprecated=True)
+    return {int(unit.code): float(unit.conv_factor) for unit in units.values()}
 
 
 def _by_pyproj(text: str) -> Mapping[str, Any] | None:
