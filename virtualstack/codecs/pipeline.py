@@ -39,7 +39,9 @@ __all__ = [
 _VARIABLE_LIMIT = 1 << 30
 """Bytes that a chunk of strings, whose size nothing tells, may decode to."""
 
-# What decoders raise on bytes they cannot read. MemoryError is not among them: sizes are bounded beforehand.
+# What decoders raise on bytes they cannot read: those of imagecodecs and numcodecs a RuntimeError or ValueError, bz2 an
+# OSError. Decoders of other packages are wrapped in `registered`. MemoryError is not among them: sizes are bounded
+# beforehand.
 _RAISED: tuple[type[Exception], ...] = (
     *INFLATE_ERRORS,
     lzma.LZMAError,
@@ -48,12 +50,7 @@ _RAISED: tuple[type[Exception], ...] = (
     RuntimeError,
     OSError,
     EOFError,
-    TypeError,
-    LookupError,
     ArithmeticError,
-    AssertionError,
-    AttributeError,
-    SyntaxError,
 )
 
 

@@ -183,15 +183,21 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
 
     decode_held = held(name, decoder, options, spec.dtype, spec.shape)
 
-    def decode(raw: Any, size: int | None, limit: int) -> Any:
+    return Step("bytes-bytes", _as_codec_errors(codec.name, decode_held), spec)
+
+
+def _as_codec_errors(name: str, decode: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a `CodecError` of whatever a decoder of another package raises."""
+
+    def decode_or_raise(*arguments: Any) -> Any:
         try:
-            return decode_held(raw, size, limit)
+            return decode(*arguments)
         except CodecError:
             raise
         except Exception as error:  # whatever other packages raise
-            raise CodecError(f"codec '{codec.name}' cannot decode it: {type(error).__name__}: {error}") from error
+            raise CodecError(f"codec '{name}' cannot decode it: {type(error).__name__}: {error}") from error
 
-    return Step("bytes-bytes", decode, spec)
+    return decode_or_raise
 
 
 def _zarr_step(codec: Codec, kind: type[Any], spec: Spec) -> Step:
@@ -212,7 +218,7 @@ def _zarr_step(codec: Codec, kind: type[Any], spec: Spec) -> Step:
             f"'{spec.dtype}': {shortened(error)}",
             feature=codec.name,
         ) from error
-    run = _runner(decoder, array_spec)
+    run = _as_codec_errors(codec.name, _runner(decoder, array_spec))
     prototype = array_spec.prototype
     if isinstance(decoder, zarr.abc.codec.BytesBytesCodec):
         return Step("bytes-bytes", lambda raw, *_: run(prototype.buffer.from_bytes(raw)).as_numpy_array(), spec)

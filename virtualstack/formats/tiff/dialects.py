@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
+from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, VirtualStackError
 from virtualstack.formats.tiff.image import Image, Images
 from virtualstack.formats.tiff.structure import Directory, Structure
 from virtualstack.storage import Source, SourceFile
@@ -26,8 +26,8 @@ _DESCRIPTION = 270
 _UNKNOWN = {34412: "LSM", 33628: "MetaMorph STK", 65420: "NDPI", 34361: "FluoView"}
 _PAGE_AXES = frozenset("YXS")
 _MAX_PLANES, _MAX_CELLS, _MOST_XML = 1 << 20, 1 << 26, 64 << 20
-# What tifffile raises on what it cannot make sense of
-_RAISED = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, AssertionError, OSError)
+_RAISED_BY_TIFFFILE = (ValueError, LookupError, TypeError, RuntimeError, ArithmeticError)
+"""What tifffile raises on what it cannot make sense of."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -108,27 +108,87 @@ def series_of_dialect(
             url=structure.url,
             feature=dialect,
         )
-    with _silenced():
-        try:
-            with tifffile.TiffFile(SourceFile(source), _multifile=False) as file:
-                found = [
-                    _series(x, n, structure, images, known, ome)
-                    for n, x in enumerate(file.series)
-                    if math.prod(x.shape)
-                ]
-            whole = [x for x in found if x is not None]
-            is_less = len(whole) < len(found)
-            if is_less and any(_is_one_directory(level) for x in whole for level in x.levels):
-                raise ValueError("of some series the axes are not clear, of others images have no directories")
-        except _RAISED as error:
-            raise UnsupportedFeatureError(
-                f"'{structure.url}': tifffile cannot make out the axes of its images: {error}; write it anew",
-                url=structure.url,
-                feature=dialect,
-            ) from error
+    try:
+        found = [_series(x, n, structure, images, known, ome) for n, x in enumerate(_tifffile_series(tifffile, source))]
+        whole = [x for x in found if x is not None]
+        is_less = len(whole) < len(found)
+        if is_less and any(_is_one_directory(level) for x in whole for level in x.levels):
+            raise _AxesError("of some series the axes are not clear, of others images have no directories")
+    except _AxesError as error:
+        raise UnsupportedFeatureError(
+            f"'{structure.url}': tifffile cannot make out the axes of its images: {error}; write it anew",
+            url=structure.url,
+            feature=dialect,
+        ) from error
     if is_less or not (dialect == "ome" or any(x.pages for x in whole)):
         return None
     return whole
+
+
+class _AxesError(Exception):
+    """The axes of images are not clear; the message is half a sentence."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _TifffileLevel:
+    """What tifffile says of the images of one resolution.
+
+    Parameters
+    ----------
+    axes, shape
+        A letter and a length for each axis.
+    pages
+        Offset and number of the directory of each image; ``None`` for one that is missing.
+    dataoffset
+        Byte where the samples begin, if they all follow one another.
+    """
+
+    axes: str
+    shape: tuple[int, ...]
+    pages: tuple[tuple[int, int] | None, ...]
+    dataoffset: int | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _TifffileSeries:
+    """What tifffile says of a series: its name, and its resolutions."""
+
+    name: str
+    levels: tuple[_TifffileLevel, ...]
+
+
+def _tifffile_series(tifffile: Any, source: Source) -> list[_TifffileSeries]:
+    """Ask tifffile for the series of a file; those without elements are left out.
+
+    Raises
+    ------
+    _AxesError
+        tifffile cannot make sense of the file.
+    StorageError
+        The bytes could not be had.
+    """
+    try:
+        with _silenced(), tifffile.TiffFile(SourceFile(source), _multifile=False) as file:
+            return [
+                _TifffileSeries(
+                    name=series.name,
+                    levels=tuple(
+                        _TifffileLevel(
+                            axes=level.axes,
+                            shape=tuple(level.shape),
+                            pages=tuple(None if page is None else (page.offset, page.index) for page in level.pages),
+                            dataoffset=None if level.dataoffset is None else int(level.dataoffset),
+                        )
+                        for level in series.levels
+                    ),
+                )
+                for series in file.series
+                if math.prod(series.shape)
+            ]
+    except VirtualStackError:
+        raise
+    except _RAISED_BY_TIFFFILE as error:
+        raise _AxesError(str(error)) from error
 
 
 def _is_one_directory(images: Sequence[Image | None]) -> bool:
@@ -148,7 +208,12 @@ def _silenced() -> Iterator[None]:
 
 
 def _series(
-    series: Any, number: int, structure: Structure, images: Images, known: dict[int, Directory], ome: _Ome | None
+    series: _TifffileSeries,
+    number: int,
+    structure: Structure,
+    images: Images,
+    known: dict[int, Directory],
+    ome: _Ome | None,
 ) -> DialectSeries | None:
     levels = []
     pages: tuple[tuple[str, int], ...] = ()
@@ -175,19 +240,19 @@ def _series(
 
 
 def _images(
-    level: Any, structure: Structure, images: Images, known: dict[int, Directory]
+    level: _TifffileLevel, structure: Structure, images: Images, known: dict[int, Directory]
 ) -> tuple[Image | None, ...] | None:
     """Give our images of tifffile's pages."""
     found: list[Image | None] = []
-    pages = list(level.pages)
     n = math.prod(x for name, x in zip(level.axes, level.shape, strict=True) if name not in _PAGE_AXES)
-    for page in pages:
+    for page in level.pages:
         if page is None:
             found.append(None)
             continue
-        if page.offset not in known:
-            known[page.offset] = structure.directory(page.offset, page.index)
-        found.append(images.image(known[page.offset]))
+        offset, number = page
+        if offset not in known:
+            known[offset] = structure.directory(offset, number)
+        found.append(images.image(known[offset]))
     if len(found) == n:
         return tuple(found)
     if len(found) == 1 and found[0] is not None and level.dataoffset is not None:
@@ -197,8 +262,8 @@ def _images(
         if total == size:  # of which samples are an axis under another name: TIFF itself has all there is
             return None
         if total != n * size:
-            raise ValueError(f"{total} samples along {level.axes} follow one image of {size}, which has some of these")
-        return _planes(found[0], int(level.dataoffset), n, structure)
+            raise _AxesError(f"{total} samples along {level.axes} follow one image of {size}, which has some of these")
+        return _planes(found[0], level.dataoffset, n, structure)
     return None
 
 
