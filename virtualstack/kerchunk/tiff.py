@@ -6,10 +6,9 @@ from typing import Any
 
 import orjson
 
-from virtualstack.formats.tiff.ahead import Ahead
 from virtualstack.formats.tiff.arrays import nodata_of
 from virtualstack.formats.tiff.image import Images
-from virtualstack.formats.tiff.structure import Structure
+from virtualstack.formats.tiff.structure import PrefetchingSource, Structure
 from virtualstack.storage import Source
 
 __all__ = ["corrected"]
@@ -25,7 +24,7 @@ def corrected(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
     """
     references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
     refs = references.get("refs", references)
-    structure = Structure(Ahead(source))
+    structure = Structure(PrefetchingSource(source))
     if nodata_of(Images(structure).layout(next(structure.chain()))) == 0:
         return references
     for key in [key for key in refs if key.endswith("/.zarray") or key == ".zarray"]:

@@ -11,11 +11,10 @@ import pytest
 
 from tests.data.make_grib import GRIB1, GRIB2, message
 from virtualstack.codecs.grib.library import cfgrib_of
-from virtualstack.formats.grib import parts
-from virtualstack.formats.grib.headers import header_of
+from virtualstack.formats.grib import headers
+from virtualstack.formats.grib.headers import ANY_VALUE_1, ANY_VALUE_2, WITH_CONDITIONS, header_of, parts_of
 from virtualstack.formats.grib.keys import UNDEFINED, Asking, ask, field_of
 from virtualstack.formats.grib.messages import fields_of, message_length
-from virtualstack.formats.grib.parts import ANY_VALUE_1, ANY_VALUE_2, WITH_CONDITIONS, parts_of
 from virtualstack.location import absolute_url
 from virtualstack.readers import GRIB
 from virtualstack.storage import Storage
@@ -97,12 +96,12 @@ def test_of_other_definitions_nothing_is_known(monkeypatch, tmp_path):
     header = header_of(field, with_times=False)
     assert parts_of(field, header)
     assert not parts_of(field, header_of(field, with_times=True))
-    parts._is_known.cache_clear()
+    headers._is_known.cache_clear()
     monkeypatch.setenv("ECCODES_EXTRA_DEFINITION_PATH", str(tmp_path))
     try:
         assert not parts_of(field, header)
     finally:
-        parts._is_known.cache_clear()
+        headers._is_known.cache_clear()
 
 
 def taken(raw):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.formats.dmrpp.dap import read_number
-from virtualstack.formats.dmrpp.faults import BadValueError, RefusedError
+from virtualstack.formats.dmrpp.errors import BadValueError, RefusedError
 from virtualstack.formats.dmrpp.rows import Columns, Rows
 from virtualstack.formats.hdf5.filters import Filter, filter_codecs, obstacle, passed
 from virtualstack.location import Location

@@ -10,7 +10,7 @@ import numpy as np
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.formats.dmrpp.document import Element
-from virtualstack.formats.dmrpp.faults import BadValueError, RefusedError
+from virtualstack.formats.dmrpp.errors import BadValueError, RefusedError
 from virtualstack.formats.hdf5.attributes import HIDDEN
 from virtualstack.formats.hdf5.datatypes import element_type
 from virtualstack.formats.hdf5.structures.datatype_message import Datatype, Padding

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.dmrpp.rows import Columns, Rows
-from virtualstack.formats.dmrpp.runs import RUN, take_runs
+from virtualstack.formats.dmrpp.rows import RUN, Columns, Rows, take_runs
 
 __all__ = ["MAX_BYTES", "Element", "parse_document"]
 

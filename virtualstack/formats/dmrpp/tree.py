@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from virtualstack.formats.dmrpp.dap import read_number
 from virtualstack.formats.dmrpp.document import Element
-from virtualstack.formats.dmrpp.faults import BadValueError
+from virtualstack.formats.dmrpp.errors import BadValueError
 
 __all__ = ["Axis", "Group", "read_tree"]
 

@@ -11,9 +11,18 @@ from numpy.typing import NDArray
 from virtualstack.cache import ByteCache, each
 from virtualstack.child.pool import run_in_child
 from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of, owner_of
-from virtualstack.formats.grib.headers import Header
+from virtualstack.formats.grib.headers import (
+    PARAMETER_KEYS,
+    QUALIFIER,
+    STEP,
+    TRIPLET,
+    WHOLE,
+    Header,
+    Parameter,
+    Part,
+    parts_of,
+)
 from virtualstack.formats.grib.messages import Field
-from virtualstack.formats.grib.parts import PARAMETER_KEYS, QUALIFIER, STEP, TRIPLET, WHOLE, Parameter, Part, parts_of
 
 __all__ = ["OF_VALUES", "QUALIFIER", "TRIPLET", "UNDEFINED", "Asking", "ask", "field_of", "text_of"]
 

@@ -14,13 +14,12 @@ from virtualstack.codecs.grib.library import cfgrib_of
 from virtualstack.errors import MalformedFileError, ReaderError, UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.grib.cube import listed
-from virtualstack.formats.grib.groups import Layout, dataset_of
+from virtualstack.formats.grib.groups import Layout, dataset_of, tree_of
 from virtualstack.formats.grib.keys import OF_VALUES, QUALIFIER, TRIPLET
 from virtualstack.formats.grib.records import Records, records_of
 from virtualstack.formats.grib.sidecars import Sidecar, SidecarError, find_sidecar, open_sidecar
 from virtualstack.formats.grib.table import Table
-from virtualstack.formats.grib.tree import tree_of
-from virtualstack.formats.grib.walk import SMALL_FILE, Walk
+from virtualstack.formats.grib.walk import SMALL_FILE_BYTES, Walk
 from virtualstack.location import absolute_url, is_remote
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.storage import Storage
@@ -128,7 +127,7 @@ class GRIB:
         if self.index is None:
             return None, []
         if self.index == "auto":
-            return find_sidecar(url, size, storage) if is_remote(url) and size > SMALL_FILE else (None, [])
+            return find_sidecar(url, size, storage) if is_remote(url) and size > SMALL_FILE_BYTES else (None, [])
         try:
             return open_sidecar(absolute_url(self.index), size, storage), []
         except SidecarError as error:

@@ -1,33 +1,140 @@
-"""Walking through a file from message to message, by headers alone; what lies between them is junk."""
+"""Walking through a file from message to message, by headers alone; what lies between them is junk.
+
+Headers of many messages are fetched at once, before the walk comes to them.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from virtualstack.codecs.grib.fields import MAGIC
-from virtualstack.formats.grib.ahead import Ahead
 from virtualstack.formats.grib.messages import Field, MessageError, fields_of, message_length
 from virtualstack.formats.grib.sidecars import Sidecar
 from virtualstack.location import is_remote
-from virtualstack.storage import Source
+from virtualstack.storage import Bytes, Source
 
-__all__ = ["SMALL_FILE", "Damage", "Walk"]
+__all__ = ["SMALL_FILE_BYTES", "Damage", "HeaderPrefetch", "Walk"]
 
-SMALL_FILE = 1 << 20
+_PREVIOUS_END_BYTES = 1 << 7  # the end of the message before, and a heading
+_HEADER_BYTES = 1 << 10
+_NEXT_HEADING_BYTES = 1 << 5  # looking for sections of short messages reaches into the next one
+_MAX_BYTES_PER_MESSAGE = 1 << 16  # bytes that one message may ask for at a time, besides
+_MAX_ROUNDS = 8
+
+
+class _MissingError(Exception):
+    def __init__(self, offset: int, length: int) -> None:
+        self.offset, self.length = offset, length
+
+
+class HeaderPrefetch:
+    """Bytes of a source that were fetched side by side; those of the last `fetch` are kept.
+
+    It changes when bytes are read, and never what a walk finds: they are what the source has there.
+
+    Parameters
+    ----------
+    source
+        The file.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._begins: list[int] = []
+        self._pieces: list[Bytes] = []
+
+    def fetch(self, offsets: Sequence[int], /) -> int | None:
+        """Fetch all that a walk needs of the messages that may begin at some offsets, in ascending order.
+
+        1 KiB each, in one go; what lies elsewhere, behind bitmaps and in long headers, in one more for each step, and
+        what is between two of them.
+
+        Returns
+        -------
+        int or None
+            The first offset where no whole message begins.
+        """
+        self._begins, self._pieces = [], []
+        size = self._source.size
+        ends = [*(offset + _NEXT_HEADING_BYTES for offset in offsets[1:]), size]
+        wanted = [
+            (max(offset - _PREVIOUS_END_BYTES, 0), min(offset + _HEADER_BYTES, end, size))
+            for offset, end in zip(offsets, ends, strict=True)
+        ]
+        left, wrong = list(offsets), None
+        following = dict(pairwise(offsets))
+        for _ in range(_MAX_ROUNDS):
+            self._keep(wanted)
+            asking, wanted = left, []
+            left = []
+            for offset in asking:
+                try:
+                    if message_length(head := self._need(offset, 16)) is None:
+                        raise MessageError("there is none")
+                    end = offset + fields_of(self._need, offset, size, head)[0]
+                    gap = following.get(offset, end) - end
+                    if 0 < gap <= _MAX_BYTES_PER_MESSAGE and self.read(end, gap) is None:
+                        wanted.append((end, end + gap))
+                except MessageError:
+                    wrong = offset if wrong is None else min(wrong, offset)
+                except _MissingError as missing:
+                    if missing.length <= _MAX_BYTES_PER_MESSAGE:
+                        wanted.append((missing.offset, min(missing.offset + missing.length + _HEADER_BYTES, size)))
+                        left.append(offset)
+            if not wanted:
+                break
+        return wrong
+
+    def read(self, offset: int, length: int, /) -> bytes | None:
+        """Give bytes, fewer where the file ends; ``None`` where they are not here."""
+        length = min(length, self._source.size - offset)
+        if length <= 0:
+            return b""
+        i = bisect_right(self._begins, offset) - 1
+        # the piece that begins last may be short, and the one before it reach further
+        for j in (i, i - 1):
+            if j >= 0 and offset + length <= self._begins[j] + len(self._pieces[j]):
+                begin = offset - self._begins[j]
+                return bytes(self._pieces[j][begin : begin + length])
+        return None
+
+    def rest(self, offset: int, /) -> bytes:
+        """Give what is here from an offset on, nothing perhaps."""
+        i = bisect_right(self._begins, offset) - 1
+        return bytes(self._pieces[i][offset - self._begins[i] :]) if i >= 0 else b""
+
+    def _need(self, offset: int, length: int) -> bytes:
+        found = self.read(offset, length)
+        if found is None:
+            raise _MissingError(offset, length)
+        return found
+
+    def _keep(self, wanted: Sequence[tuple[int, int]]) -> None:
+        pieces = self._source.read_ranges([(begin, end - begin) for begin, end in wanted])
+        for (begin, _), piece in zip(wanted, pieces, strict=True):
+            i = bisect_left(self._begins, begin)
+            self._begins.insert(i, begin)
+            self._pieces.insert(i, piece)
+
+
+SMALL_FILE_BYTES = 1 << 20
 """Bytes of a remote file that is read whole: that takes one request."""
 
-_BLOCK = 1 << 12  # bytes that are read at once of local files
-_FRONT = (1 << 10) + (1 << 7)  # of remote ones: the end of a message, and of the next one what is looked at first
-_MOST_FRONT = 1 << 14
-_BEHIND = 1 << 7  # sections 6 and 7 begin behind the grid and the packing
-_SMALL_MESSAGE = 1 << 14  # read whole rather than passed over
-_RUN = 1 << 16, 1 << 20  # bytes that are read at once of a row of such
-_JUNK = 1 << 20  # bytes that are searched at once for the next message, at most
-_MOST_AHEAD = 1 << 11  # messages whose headers are read side by side
-_MOST_GUESSES = 1 << 8
-_GUESS_FROM = 1 << 16  # bytes of messages from which on wrong guesses cost nothing
+_LOCAL_BLOCK_BYTES = 1 << 12  # bytes that are read at once of local files
+_REMOTE_BLOCK_BYTES = (1 << 10) + (
+    1 << 7
+)  # of remote ones: the end of a message, and of the next one what is looked at first
+_MAX_REMOTE_BLOCK_BYTES = 1 << 14
+_SECTIONS_BEHIND_BYTES = 1 << 7  # sections 6 and 7 begin behind the grid and the packing
+_SMALL_MESSAGE_BYTES = 1 << 14  # read whole rather than passed over
+_RUN_BYTES = 1 << 16, 1 << 20  # bytes that are read at once of a row of such
+_JUNK_BYTES = 1 << 20  # bytes that are searched at once for the next message, at most
+_MAX_MESSAGES_AHEAD = 1 << 11  # messages whose headers are read side by side
+_MAX_GUESSES = 1 << 8
+_MIN_GUESS_BYTES = 1 << 16  # bytes of messages from which on wrong guesses cost nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +159,7 @@ class _Window:
     def __init__(self, source: Source, block: int) -> None:
         self._source = source
         self.block = block
-        self.ahead = Ahead(source)
+        self.ahead = HeaderPrefetch(source)
         self._begin, self._data = 0, b""
 
     def read(self, offset: int, length: int, /) -> bytes:
@@ -90,7 +197,7 @@ class _Guide:
         if at < self._until:
             return
         begin = bisect_left(self._listed, at)
-        if offsets := self._listed[begin : begin + _MOST_AHEAD]:
+        if offsets := self._listed[begin : begin + _MAX_MESSAGES_AHEAD]:
             self._until = offsets[-1] + 1
             if self._window.ahead.fetch(offsets) is not None:
                 self._listed, self._until = [], 0
@@ -103,12 +210,12 @@ class _Guide:
 
     def passed(self, at: int, length: int, /) -> None:
         """Take notice of a message; some files have all of one length."""
-        if not self._is_far or length < _GUESS_FROM or length != self._length:
+        if not self._is_far or length < _MIN_GUESS_BYTES or length != self._length:
             self._n_guesses, self._length = 1, length
             if not self._listed:
                 self._until = 0
         elif at + 1 >= self._until:
-            self._n_guesses = min(2 * self._n_guesses, _MOST_GUESSES)
+            self._n_guesses = min(2 * self._n_guesses, _MAX_GUESSES)
 
 
 @dataclass(slots=True)
@@ -140,9 +247,9 @@ class Walk:
         """Give all fields in the order of the file; data are not read, junk is."""
         at, n, size = 0, 0, self.source.size
         is_far = is_remote(self.source.location.url)
-        block = (size if size <= SMALL_FILE else _FRONT) if is_far else _BLOCK
+        block = (size if size <= SMALL_FILE_BYTES else _REMOTE_BLOCK_BYTES) if is_far else _LOCAL_BLOCK_BYTES
         window = _Window(self.source, block)
-        guide = _Guide(window, size, self.sidecar, is_far=is_far and size > SMALL_FILE)
+        guide = _Guide(window, size, self.sidecar, is_far=is_far and size > SMALL_FILE_BYTES)
         while at < size:
             guide.reach(at)
             head = window.read(at, 16)
@@ -164,7 +271,7 @@ class Walk:
                 self.lengths[at] = length
             guide.passed(at, length)
             at, n = at + length, n + 1
-            window.block = _front(length, at, n, fields[0].described) if is_far and size > SMALL_FILE else block
+            window.block = _front(length, at, n, fields[0].described) if is_far and size > SMALL_FILE_BYTES else block
 
     def contradiction(self) -> str | None:
         """Say after the walk what is wrong with the index; ``None`` where it is right, or there is none."""
@@ -190,7 +297,7 @@ class Walk:
     def _next(self, window: _Window, at: int) -> int:
         """Find where the next message may begin; the end of the file where none does."""
         size = self.source.size
-        block = max(window.block, _JUNK)  # there may be much of it
+        block = max(window.block, _JUNK_BYTES)  # there may be much of it
         window.block = min(4 * window.block, block)
         while at < size:
             data = window.rest(at)
@@ -206,6 +313,6 @@ class Walk:
 
 def _front(length: int, at: int, n: int, described: int) -> int:
     """Choose how much of a remote file is read from the end of a message on, of ``n`` in ``at`` bytes."""
-    if length < _SMALL_MESSAGE and at < n * _SMALL_MESSAGE:
-        return min(max(at, _RUN[0]), _RUN[1])
-    return min(max(_FRONT, described + _BEHIND), _MOST_FRONT)
+    if length < _SMALL_MESSAGE_BYTES and at < n * _SMALL_MESSAGE_BYTES:
+        return min(max(at, _RUN_BYTES[0]), _RUN_BYTES[1])
+    return min(max(_REMOTE_BLOCK_BYTES, described + _SECTIONS_BEHIND_BYTES), _MAX_REMOTE_BLOCK_BYTES)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from virtualstack.formats.base import ReadOptions
-from virtualstack.formats.tiff.ahead import Ahead
 from virtualstack.formats.tiff.arrays import AUTO
 from virtualstack.formats.tiff.groups import Choices, dataset_of, tree_of
 from virtualstack.formats.tiff.image import Images
 from virtualstack.formats.tiff.series import series_of
-from virtualstack.formats.tiff.structure import Structure
+from virtualstack.formats.tiff.structure import PrefetchingSource, Structure
 from virtualstack.manifests import ManifestGroup
 from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
@@ -59,7 +58,7 @@ class TIFF:
             The bytes could not be had.
         """
         source = storage.source(url)
-        structure = Structure(Ahead(source))
+        structure = Structure(PrefetchingSource(source))
         series = series_of(structure, Images(structure), source)
         choices = Choices(
             band_as_variable=self.band_as_variable,
