@@ -236,8 +236,8 @@ def test_nothing_is_loaded_for_the_order_alone():
     program = "import sys, virtualstack\nprint({'pyproj', 'eccodes'} & sys.modules.keys())"
     assert run(program).stdout == "set()\n"
     without = (
-        "import sys\nsys.modules['pyproj'] = None\nfrom virtualstack.codecs.grib.library import eccodes_of\n"
-        "print(eccodes_of().__name__ in sys.modules)"
+        "import sys\nsys.modules['pyproj'] = None\nfrom virtualstack.codecs.grib.library import import_eccodes\n"
+        "print(import_eccodes().__name__ in sys.modules)"
     )
     if importlib.util.find_spec("eccodes"):
         assert run(without).stdout == "True\n"

@@ -9,7 +9,7 @@ from zarr.registry import get_codec_class
 
 from tests.forks import forked, forking
 from virtualstack.codecs.cast import cast_codec
-from virtualstack.codecs.cf import cf_codec, packing_of
+from virtualstack.codecs.cf import cf_codec, parse_packing
 from virtualstack.codecs.cf_agreement import decoded_by_xarray
 from virtualstack.codecs.cf_attributes import attributes_from_json, attributes_to_json
 from virtualstack.codecs.cf_codec import CFCodec
@@ -23,7 +23,7 @@ PACKED = {"_FillValue": np.int16(-1), "scale_factor": np.float32(0.1), "add_offs
 
 def decoded(stored, attributes):
     codec = cf_codec(stored.dtype, attributes)
-    return decode(stored.tobytes(), (codec,), packing_of(codec).dtype, stored.shape)
+    return decode(stored.tobytes(), (codec,), parse_packing(codec).dtype, stored.shape)
 
 
 def expected(stored, attributes):
@@ -65,7 +65,7 @@ def test_numbers_of_any_shape_and_byte_order_decode_as_by_xarray(dtype, shape):
 )
 def test_the_dtype_depends_on_attributes_as_in_xarray(dtype, attributes, wanted):
     stored = np.array([0, 1, 100, 1], dtype)
-    assert packing_of(cf_codec(stored.dtype, attributes)).dtype == wanted
+    assert parse_packing(cf_codec(stored.dtype, attributes)).dtype == wanted
     same_bytes(decoded(stored, attributes), expected(stored, attributes))
 
 
@@ -176,7 +176,7 @@ def test_attributes_that_are_no_numbers_are_refused(value):
 def test_damaged_metadata_is_refused(configuration):
     codec = Codec.of("virtualstack.cf", **configuration)
     with pytest.raises(ValueError, match=r"codec|attribute|not packed"):
-        packing_of(codec)
+        parse_packing(codec)
     with pytest.raises(UnsupportedFeatureError, match="cannot unpack"):
         decode(b"\0\0", (codec,), np.dtype("f4"), (1,))
 

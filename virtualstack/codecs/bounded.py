@@ -24,7 +24,7 @@ from virtualstack.errors import UnsupportedFeatureError, VirtualStackError
 __all__ = ["BytesDecoder", "CodecError", "bounded_decoder", "encoded_size", "raw_bytes"]
 
 
-_BLOCK = 1 << 14  # what is behind the end of a stream is copied: not all of a chunk for each of many
+_COPY_BLOCK_BYTES = 1 << 14  # what is behind the end of a stream is copied: not all of a chunk for each of many
 _FEW_STREAMS = 1000
 """Streams in a row that any chunk may have."""
 _BYTES_PER_STREAM = 1000
@@ -49,7 +49,7 @@ def _drain(what: str, new: Callable[[], Any], raw: Bytes, limit: int, *, is_many
             parts.append(part)
             room -= len(part)
             rest = rest[min(block, len(rest)) - len(stream.unused_data) :]
-        block = _BLOCK
+        block = _COPY_BLOCK_BYTES
         while rest and is_many and not rest[0]:
             padding = bytes(rest[:block])
             rest = rest[len(padding) - len(padding.lstrip(b"\0")) :]

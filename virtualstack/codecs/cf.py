@@ -26,7 +26,7 @@ from virtualstack.codecs.cf_times import (
 from virtualstack.codecs.metadata import Codec, shortened
 from virtualstack.errors import ManifestError
 
-__all__ = ["CF", "NAT", "Packing", "cf_codec", "packing_of"]
+__all__ = ["CF", "NAT", "Packing", "cf_codec", "parse_packing"]
 
 CF = "virtualstack.cf"
 """Name of the codec in zarr v3 metadata."""
@@ -47,7 +47,7 @@ def cf_codec(stored: np.dtype[Any], attributes: Mapping[str, Any], /) -> Codec:
 
 
 @lru_cache(maxsize=4096)
-def packing_of(codec: Codec, /) -> Packing:
+def parse_packing(codec: Codec, /) -> Packing:
     """Read the metadata of the codec.
 
     Raises

@@ -13,8 +13,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import conventions
 
-from virtualstack.codecs.cf import NAT, Packing, packing_of
-from virtualstack.codecs.cf_times import line_of, quiet
+from virtualstack.codecs.cf import NAT, Packing, parse_packing
+from virtualstack.codecs.cf_times import datetime_scale, quiet
 from virtualstack.codecs.metadata import Codec
 
 __all__ = ["Decoded", "decoded_by_xarray"]
@@ -52,7 +52,7 @@ def decoded_by_xarray(codec: Codec, /) -> Decoded:
     ValueError
         Values have no fixed dtype, xarray does not decode them, or it gives other ones.
     """
-    packing = packing_of(codec)
+    packing = parse_packing(codec)
     try:
         numbers = _numbers(packing)
         with quiet():
@@ -96,7 +96,7 @@ def _numbers(packing: Packing) -> NDArray[Any]:
 def _dates(packing: Packing, numbers: NDArray[Any]) -> NDArray[Any]:
     """Give stored numbers that decode to dates of 1900 to 2100, ``numbers`` and others."""
     units, calendar = str(packing.units), packing.calendar
-    line = line_of(units, calendar)
+    line = datetime_scale(units, calendar)
     if line is None:
         days = [cftime.DatetimeGregorian(year, 1, 1) for year in (1900, 2100)]
         low, high = (float(x) for x in cftime.date2num(days, units, calendar or "standard"))

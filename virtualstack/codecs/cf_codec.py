@@ -11,7 +11,7 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import NDBuffer
 from zarr.core.dtype import parse_dtype
 
-from virtualstack.codecs.cf import CF, packing_of
+from virtualstack.codecs.cf import CF, parse_packing
 from virtualstack.codecs.metadata import Codec
 
 __all__ = ["CFCodec"]
@@ -48,7 +48,7 @@ class CFCodec(ArrayArrayCodec):
         ValueError
             The array has another dtype than decoded values have.
         """
-        packing = packing_of(Codec(CF, self.configuration))
+        packing = parse_packing(Codec(CF, self.configuration))
         dtype = chunk_spec.dtype.to_native_dtype()
         if dtype.newbyteorder("=") != packing.dtype:
             raise ValueError(f"codec '{CF}' gives values of '{packing.dtype}'; the array has '{dtype}'")
@@ -56,7 +56,7 @@ class CFCodec(ArrayArrayCodec):
         return replace(chunk_spec, dtype=stored, fill_value=stored.default_scalar())
 
     def _decode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        values = packing_of(Codec(CF, self.configuration))(chunk_array.as_numpy_array())
+        values = parse_packing(Codec(CF, self.configuration))(chunk_array.as_numpy_array())
         return chunk_spec.prototype.nd_buffer.from_numpy_array(np.asarray(values))
 
     async def _decode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
@@ -67,5 +67,5 @@ class CFCodec(ArrayArrayCodec):
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Give the bytes that decoded values of so many bytes have as they are stored."""
-        packing = packing_of(Codec(CF, self.configuration))
+        packing = parse_packing(Codec(CF, self.configuration))
         return input_byte_length // packing.dtype.itemsize * packing.stored.itemsize

@@ -26,10 +26,10 @@ __all__ = [
     "DURATIONS",
     "UnfitTimeError",
     "check_calendar",
+    "datetime_scale",
     "datetime_units",
     "decode_datetimes",
     "decode_timedeltas",
-    "line_of",
     "quiet",
     "same_dates",
     "timedelta_dtype",
@@ -78,7 +78,7 @@ def check_calendar(calendar: object, /) -> None:
 
 
 @lru_cache(maxsize=4096)
-def line_of(units: str, calendar: str | None, /) -> tuple[int, int] | None:
+def datetime_scale(units: str, calendar: str | None, /) -> tuple[int, int] | None:
     """Give the reference date and the unit of dates, both in nanoseconds.
 
     ``None`` where xarray asks cftime for every date: the reference date is before 1678, or before the reform of the
@@ -131,7 +131,7 @@ def decode_datetimes(numbers: NDArray[Any], units: str, calendar: str | None, /)
         A date is outside of 1677-09-21 to 2262-04-11, or is missing where xarray asks cftime, or xarray would round it
         in one way or another depending on the values that it reads with it.
     """
-    line = line_of(units, calendar)
+    line = datetime_scale(units, calendar)
     is_float = numbers.dtype.kind == "f"
     if numbers.dtype.kind != "u":
         numbers = numbers.astype(np.float64 if is_float else np.int64, copy=False)

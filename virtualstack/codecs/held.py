@@ -31,7 +31,7 @@ from virtualstack.errors import UnsupportedFeatureError
 __all__ = ["check_held", "held", "pcodec"]
 
 _IMAGECODECS = "imagecodecs_"
-_INTO = frozenset(
+_DECODED_INTO_MEMORY = frozenset(
     f"{_IMAGECODECS}{name}"
     for name in (
         "aec", "bitshuffle", "blosc2", "brotli", "bz2", "deflate", "isal", "lz4", "lz4f", "lz4h5", "lzf",
@@ -39,7 +39,7 @@ _INTO = frozenset(
     )
 )  # fmt: skip
 """Take the memory to decode into, and stop where it ends."""
-_COMPARED = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpegxl",))
+_SHAPE_COMPARED = frozenset(f"{_IMAGECODECS}{name}" for name in ("jpegxl",))
 """Take an array to decode into, and compare its shape before they decode; its frames are ours to look at."""
 _UNSOUND = {
     f"{_IMAGECODECS}jpegls": "CharLS 2.4 goes on for ever",
@@ -50,7 +50,7 @@ _IMAGES = {
     for name, kind in {"jpeg": "jpeg", "jpeg2k": "jpeg2k", "lerc": "lerc", "png": "png",
                        "spng": "png", "webp": "webp"}.items()
 }  # fmt: skip
-_SMALL = frozenset(
+_SMALL_OUTPUT = frozenset(
     f"{_IMAGECODECS}{name}"
     for name in (
         "bfloat16", "bitorder", "byteshuffle", "checksum", "delta", "float24", "floatpred", "packints", "quantize",
@@ -92,19 +92,19 @@ def held(name: str, decoder: Any, options: Mapping[str, Any], dtype: np.dtype[An
             feature=f"numcodecs.{name}",
         )
     try:
-        if name in _INTO:
+        if name in _DECODED_INTO_MEMORY:
             if name in _SETTINGS:
                 _SETTINGS[name](options)
             return _into(name, decoder)
-        if name in _COMPARED:
+        if name in _SHAPE_COMPARED:
             return _compared(decoder, dtype, shape)
-        check = _check_of(name, decoder, options)
+        check = _make_check(name, decoder, options)
     except (LookupError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise UnsupportedFeatureError(
             f"codec 'numcodecs.{name}' does not take the configuration {shortened(dict(options))}: {shortened(error)}",
             feature=name,
         ) from error
-    if check is None and name.startswith(_IMAGECODECS) and name not in _SMALL:
+    if check is None and name.startswith(_IMAGECODECS) and name not in _SMALL_OUTPUT:
         raise _unbounded(name)
 
     def decode(raw: Bytes, size: int | None, limit: int, /) -> Bytes:
@@ -144,7 +144,7 @@ _CHECKS = {"grib": "virtualstack.codecs.grib.kerchunk:message_check"}
 type _Check = Callable[[np.ndarray[Any, Any], int | None, int], None]
 
 
-def _check_of(name: str, decoder: Any, options: Mapping[str, Any]) -> _Check | None:
+def _make_check(name: str, decoder: Any, options: Mapping[str, Any]) -> _Check | None:
     if name in _IMAGES:
         return _image(_IMAGES[name], bytes(getattr(decoder, "header", None) or b""))
     if name in _CHECKS:

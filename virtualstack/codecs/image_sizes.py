@@ -11,12 +11,12 @@ from virtualstack.codecs.decoder import CodecError
 __all__ = ["image_size", "lerc_size", "png_without_texts"]
 
 _NOT_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
-_MANY_SCANS = 100
+_MAX_SCANS = 100
 """Of a JPEG image: libjpeg goes through all of it for each. Writers make 10 or so."""
-_MANY_PARTS = 16_384
+_MAX_TILES = 16_384
 """Tiles of all samples: as many as one tile may have samples."""
-_FEW_POINTS = 4096
-_FEW_POINTS_OF_PRECINCTS = 64
+_MIN_POINTS_PER_TILE = 4096
+_MIN_POINTS_PER_PRECINCT = 64
 _STYLES = re.compile(rb"\xff[\x52\x53]")
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 
@@ -67,8 +67,8 @@ def _jpeg(data: bytes) -> tuple[int, int, int]:
         at += 2 + int(unpack_from(">H", data, at + 2)[0])
     if found is None:
         raise CodecError("the JPEG stream has no frame header: it is cut short or damaged")
-    if (n_scans := data.count(b"\xff\xda", at)) > _MANY_SCANS:
-        raise CodecError(f"the JPEG stream has {n_scans} scans; more than {_MANY_SCANS} are not decoded")
+    if (n_scans := data.count(b"\xff\xda", at)) > _MAX_SCANS:
+        raise CodecError(f"the JPEG stream has {n_scans} scans; more than {_MAX_SCANS} are not decoded")
     return found
 
 
@@ -133,7 +133,7 @@ def _jpeg2000(data: bytes) -> tuple[int, int, int]:
     (samples,) = unpack_from(">H", data, at + 40)
     n_tiles = -((columns - tiles_left) // -max(width, 1)) * -((rows - tiles_top) // -max(height, 1))
     size = (rows - top) * (columns - left) * samples
-    if n_tiles * samples > _MANY_PARTS and size < n_tiles * samples * _FEW_POINTS:
+    if n_tiles * samples > _MAX_TILES and size < n_tiles * samples * _MIN_POINTS_PER_TILE:
         raise CodecError(
             f"the JPEG 2000 codestream has {n_tiles} tiles of a few points in {samples} samples, which take kilobytes "
             "each"
@@ -144,7 +144,7 @@ def _jpeg2000(data: bytes) -> tuple[int, int, int]:
             * _pieces(columns - left, width, levels - i, exponent & 15)
             for i, exponent in enumerate(exponents)
         )
-        if n * samples > _MANY_PARTS and size < n * samples * _FEW_POINTS_OF_PRECINCTS:
+        if n * samples > _MAX_TILES and size < n * samples * _MIN_POINTS_PER_PRECINCT:
             raise CodecError(f"the JPEG 2000 codestream has {n} precincts of a few points, which take kilobytes each")
     return rows - top, columns - left, samples
 

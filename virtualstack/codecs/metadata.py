@@ -32,13 +32,13 @@ _PROMISES: Mapping[str, frozenset[str]] = {"virtualstack.grib": frozenset({"plai
 """Settings that say something of the chunks: of several that decode alike, they hold if all have them."""
 
 
-_MOST_SHOWN = 500
+_MAX_SHOWN_CHARACTERS = 500
 
 
 def shortened(text: object, /) -> str:
     """Give the text of a configuration for a message; whoever wrote the data chose how long it is."""
     shown = printable(str(text))
-    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+    return shown if len(shown) <= _MAX_SHOWN_CHARACTERS else f"{shown[:_MAX_SHOWN_CHARACTERS]}..."
 
 
 @dataclass(frozen=True, slots=True)

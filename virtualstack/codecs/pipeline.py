@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.bounded import BytesDecoder, CodecError, bounded_decoder, encoded_size, raw_bytes
 from virtualstack.codecs.cast import CAST, cast_dtypes, cast_numbers
-from virtualstack.codecs.cf import CF, packing_of
+from virtualstack.codecs.cf import CF, parse_packing
 from virtualstack.codecs.decoder import check_text
 from virtualstack.codecs.inflate import INFLATE_ERRORS
 from virtualstack.codecs.metadata import Codec
-from virtualstack.codecs.registered import Spec, Step, step_of
+from virtualstack.codecs.registered import Spec, Step, registered_step
 from virtualstack.codecs.shards import SHARDS, shard_decoder
 from virtualstack.errors import UnsupportedFeatureError
 
@@ -30,13 +30,13 @@ __all__ = [
     "Elementwise",
     "check_codecs",
     "decode",
-    "decoder_of",
+    "make_decoder",
     "n_array_codecs",
     "split_elementwise",
     "stored_dtype",
 ]
 
-_VARIABLE_LIMIT = 1 << 30
+_MAX_STRINGS_BYTES = 1 << 30
 """Bytes that a chunk of strings, whose size nothing tells, may decode to."""
 
 # What decoders raise on bytes they cannot read: those of imagecodecs and numcodecs a RuntimeError or ValueError, bz2 an
@@ -87,7 +87,7 @@ def decode(
     >>> decode(b"\x00\x01\x00\x02", (), np.dtype(">i2"), (2,))
     array([1, 2], dtype='>i2')
     """
-    return decoder_of(codecs, dtype, shape)(raw)
+    return make_decoder(codecs, dtype, shape)(raw)
 
 
 def check_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> None:
@@ -98,7 +98,7 @@ def check_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[i
     UnsupportedFeatureError, MissingDependencyError
         A codec is not installed.
     """
-    decoder_of(codecs, dtype, shape)
+    make_decoder(codecs, dtype, shape)
 
 
 def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> tuple[int, bool]:
@@ -111,7 +111,7 @@ def n_array_codecs(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple
     UnsupportedFeatureError, MissingDependencyError
         A codec is not installed.
     """
-    chain = decoder_of(codecs, dtype, shape)
+    chain = make_decoder(codecs, dtype, shape)
     return len(chain.of_arrays), len(chain.of_arrays) + len(chain.to_bytes) < len(codecs)
 
 
@@ -158,7 +158,7 @@ def split_elementwise(codecs: tuple[Codec, ...], dtype: np.dtype[Any], /) -> Ele
     n = next((i for i, codec in enumerate(codecs) if not _is_elementwise(codec)), len(codecs))
     if not n:
         return Elementwise((), dtype, codecs)
-    chain = decoder_of(codecs[:n], dtype, ())
+    chain = make_decoder(codecs[:n], dtype, ())
     return Elementwise(chain.of_arrays, chain.stored, codecs[n:])
 
 
@@ -176,7 +176,7 @@ def stored_dtype(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[i
     UnsupportedFeatureError, MissingDependencyError
         A codec is not installed.
     """
-    return decoder_of(codecs, dtype, shape).stored
+    return make_decoder(codecs, dtype, shape).stored
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,7 +220,7 @@ def _contiguous(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=4096)
-def decoder_of(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Decoder:
+def make_decoder(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Decoder:
     """Put the decoders of all codecs in a row, each with the size that it must give.
 
     Raises
@@ -246,9 +246,9 @@ def decoder_of(codecs: tuple[Codec, ...], dtype: np.dtype[Any], shape: tuple[int
                 of_arrays.append(step.decode)
                 spec = step.encoded
             else:
-                to_array, size, limit = step.decode, None, max(2 * _size_of(spec), _VARIABLE_LIMIT)
+                to_array, size, limit = step.decode, None, max(2 * _n_bytes(spec), _MAX_STRINGS_BYTES)
                 if codec.name == "bytes":
-                    size = limit = _size_of(spec)
+                    size = limit = _n_bytes(spec)
             continue
         if to_array is None:
             to_array, size, limit = _plain(spec)
@@ -263,7 +263,7 @@ def _limited(decoder: BytesDecoder, size: int | None, limit: int) -> Callable[[A
     return lambda raw: decoder(raw, size, limit)
 
 
-def _size_of(spec: Spec) -> int:
+def _n_bytes(spec: Spec) -> int:
     return math.prod(spec.shape) * spec.dtype.itemsize
 
 
@@ -275,7 +275,7 @@ def _plain(spec: Spec) -> tuple[Callable[[Any], Any], int, int]:
             f"values of dtype '{dtype}' have no plain bytes; a codec such as 'vlen-utf8' has to make them",
             feature=str(dtype),
         )
-    size = _size_of(spec)
+    size = _n_bytes(spec)
 
     def to_array(data: Any) -> NDArray[Any]:
         view = raw_bytes(data)
@@ -296,17 +296,17 @@ def _step(codec: Codec, spec: Spec) -> Step:
     if codec.name in ("vlen-utf8", "vlen-bytes", "numcodecs.vlen-utf8", "numcodecs.vlen-bytes"):
         return _variable(VLenUTF8() if codec.name.endswith("utf8") else VLenBytes(), spec)
     if codec.name == SHARDS:
-        return Step("array-bytes", shard_decoder(codec, spec.dtype, spec.shape, decoder_of), spec)
+        return Step("array-bytes", shard_decoder(codec, spec.dtype, spec.shape, make_decoder), spec)
     if codec.name == CF:
         return _unpack(codec, spec)
     if codec.name == CAST and (dtypes := cast_dtypes(codec)) and dtypes[1] == spec.dtype:
         return Step("array-array", lambda array: cast_numbers(array, spec.dtype), Spec(dtypes[0], spec.shape))
-    return step_of(codec, spec)
+    return registered_step(codec, spec)
 
 
 def _unpack(codec: Codec, spec: Spec) -> Step:
     try:
-        packing = packing_of(codec)
+        packing = parse_packing(codec)
         if isinstance(spec.dtype, np.dtypes.StringDType) or packing.dtype != spec.dtype.newbyteorder("="):
             raise ValueError(f"it gives values of '{packing.dtype}', not '{spec.dtype}'")
     except ValueError as error:

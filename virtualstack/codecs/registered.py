@@ -26,7 +26,7 @@ from virtualstack.codecs.metadata import Codec, shortened
 from virtualstack.codecs.plugins import ZarrPlugin
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
-__all__ = ["Spec", "Step", "numcodecs_step", "step_of"]
+__all__ = ["Spec", "Step", "numcodecs_step", "registered_step"]
 
 # Codecs that come with an extra of ours, by the beginning of their name.
 _EXTRAS = {
@@ -39,7 +39,7 @@ _EXTRAS = {
 }
 _UNSAFE = frozenset({"numcodecs.pickle"})
 _DTYPES = ("dtype", "astype", "encode_dtype", "decode_dtype")
-_WIDEST = 32  # bytes of a number: complex long doubles
+_MAX_NUMBER_BYTES = 32  # bytes of a number: complex long doubles
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Step:
     encoded: Spec
 
 
-def step_of(codec: Codec, spec: Spec, /) -> Step:
+def registered_step(codec: Codec, spec: Spec, /) -> Step:
     """Find a codec in the registries.
 
     Parameters
@@ -119,7 +119,7 @@ def _check_dtypes(codec: Codec, spec: Spec) -> None:
             dtype = np.dtype(options[name])
         except (KeyError, TypeError, ValueError, SyntaxError):  # of another kind, which the codec knows
             continue
-        if dtype.subdtype is not None or dtype.itemsize > max(_WIDEST, spec.dtype.itemsize):
+        if dtype.subdtype is not None or dtype.itemsize > max(_MAX_NUMBER_BYTES, spec.dtype.itemsize):
             raise UnsupportedFeatureError(
                 f"codec '{codec.name}' has {name} {str(options[name])[:100]!r}, which is longer than values of dtype "
                 f"'{spec.dtype}'; it is not decoded",
@@ -165,7 +165,7 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
     Raises
     ------
     MissingDependencyError, UnsupportedFeatureError
-        As in `step_of`.
+        As in `registered_step`.
     """
     name = codec.name.removeprefix("numcodecs.")
     if not _is_registered(name):

@@ -25,7 +25,7 @@ _ABSENT = (1 << 64) - 1
 _CHECKSUM = 4
 _FILL = "virtualstack_fill"  # bytes of the fill value, in hexadecimal
 _TOGETHER = 1 << 12  # chunks
-_MOST = 1 << 22  # chunks of a shard: each costs time, and few compressed bytes are many of them
+_MAX_INNER_CHUNKS = 1 << 22  # chunks of a shard: each costs time, and few compressed bytes are many of them
 _OVERHEAD = 4096  # bytes that codecs put around the few of a small chunk, and more
 
 type _DecoderOf = Callable[[tuple[Codec, ...], np.dtype[Any], tuple[int, ...]], Callable[[Any], NDArray[Any]]]
@@ -51,7 +51,7 @@ def with_fill(codecs: tuple[Codec, ...], fills: Iterable[bytes], /) -> tuple[Cod
 
 
 def shard_decoder(
-    codec: Codec, dtype: np.dtype[Any], shape: tuple[int, ...], decoder_of: _DecoderOf, /
+    codec: Codec, dtype: np.dtype[Any], shape: tuple[int, ...], make_decoder: _DecoderOf, /
 ) -> Callable[[Any], NDArray[Any]]:
     """Make the decoder of shards; chunks that a shard does not have can be read where `with_fill` told the fill value.
 
@@ -61,7 +61,7 @@ def shard_decoder(
         Its metadata.
     dtype, shape
         Of a shard.
-    decoder_of
+    make_decoder
         Makes the decoders of the chunks in it, and of its index.
 
     Raises
@@ -86,13 +86,14 @@ def shard_decoder(
             f"codec '{SHARDS}' does not take the configuration {codec.configuration[:500]}: {error}", feature=SHARDS
         ) from error
     grid = tuple(n // m for n, m in zip(shape, inner, strict=True))
-    if math.prod(grid) > _MOST:
+    if math.prod(grid) > _MAX_INNER_CHUNKS:
         raise UnsupportedFeatureError(
-            f"codec '{SHARDS}' has {math.prod(grid)} chunks in a shard; {_MOST} are decoded: write it with longer ones",
+            f"codec '{SHARDS}' has {math.prod(grid)} chunks in a shard; {_MAX_INNER_CHUNKS} are decoded: write it with "
+            "longer ones",
             feature=SHARDS,
         )
     length = 16 * math.prod(grid) + _CHECKSUM * (len(of_index) - 1)
-    read, read_index = decoder_of(codecs, dtype, inner), decoder_of(of_index, np.dtype("<u8"), (*grid, 2))
+    read, read_index = make_decoder(codecs, dtype, inner), make_decoder(of_index, np.dtype("<u8"), (*grid, 2))
 
     def decode(raw: Any) -> NDArray[Any]:
         data = raw_bytes(raw)

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from virtualstack.formats.tiff.arrays import nodata_of
+from virtualstack.formats.tiff.arrays import nodata_value
 from virtualstack.formats.tiff.image import Images
-from virtualstack.formats.tiff.structure import PrefetchingSource, Structure
+from virtualstack.formats.tiff.structure import PrefetchingSource, TiffStructure
 from virtualstack.storage import Source
 
 __all__ = ["corrected"]
@@ -24,8 +24,8 @@ def corrected(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
     """
     references = {**references, "refs": dict(references["refs"])} if "refs" in references else dict(references)
     refs = references.get("refs", references)
-    structure = Structure(PrefetchingSource(source))
-    if nodata_of(Images(structure).layout(next(structure.chain()))) == 0:
+    structure = TiffStructure(PrefetchingSource(source))
+    if nodata_value(Images(structure).layout(next(structure.chain()))) == 0:
         return references
     for key in [key for key in refs if key.endswith("/.zarray") or key == ".zarray"]:
         array = dict(refs[key] if isinstance(refs[key], dict) else orjson.loads(refs[key]))

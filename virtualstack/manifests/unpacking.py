@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.codecs.cf import CF, Packing, cf_codec, packing_of
+from virtualstack.codecs.cf import CF, Packing, cf_codec, parse_packing
 from virtualstack.codecs.cf_agreement import decoded_by_xarray
 from virtualstack.codecs.cf_times import DURATIONS, datetime_units
 from virtualstack.codecs.metadata import Codec
@@ -67,7 +67,7 @@ def unpack(array: ManifestArray, /, *, decode_times: bool = True) -> Unpacked:
             raise ValueError(f"chunks are stored as {sorted(map(str, stored))}, values are '{array.dtype}'")
         codecs = {dtype: cf_codec(dtype, wanted) for dtype in stored}
         decoded = decoded_by_xarray(next(iter(codecs.values())))
-        packing = packing_of(next(iter(codecs.values())))
+        packing = parse_packing(next(iter(codecs.values())))
         if not packing.is_identity:
             array = replace(array, manifest=_decoded_manifest(manifest, codecs, packing), dtype=packing.dtype)
     except ValueError as error:
@@ -126,7 +126,7 @@ def _shared_packing(encodings: tuple[ChunkEncoding, ...]) -> Packing | None:
     firsts = [x.codecs[0] if x.codecs and x.codecs[0].name == CF else None for x in encodings]
     if not firsts or any(codec is None for codec in firsts):
         return None
-    packings = [packing_of(codec) for codec in dict.fromkeys(firsts) if codec is not None]
+    packings = [parse_packing(codec) for codec in dict.fromkeys(firsts) if codec is not None]
     meanings = {cf_codec(native(x.stored), x.attributes) for x in packings}
     return packings[0] if len(meanings) == 1 else None
 
@@ -146,7 +146,7 @@ def packed_encodings(array: ManifestArray, /) -> list[Mapping[str, Any]]:
     found = {codec if codec is not None and codec.name == CF else None: None for codec in firsts}
     if not any(found):
         return []
-    packings = [None if codec is None else packing_of(codec) for codec in found]
+    packings = [None if codec is None else parse_packing(codec) for codec in found]
     return [{} if x is None else decoded_by_xarray(cf_codec(x.stored, x.attributes)).encoding for x in packings]
 
 
@@ -170,7 +170,9 @@ def repack(array: ManifestArray, /) -> ManifestArray:
         fills = [fill or Fill.zero(packing.stored) for fill in fills]
     if any(fill is None for fill in fills):
         return array
-    encodings = tuple(replace(x, dtype=packing_of(x.codecs[0]).stored, codecs=x.codecs[1:]) for x in manifest.encodings)
+    encodings = tuple(
+        replace(x, dtype=parse_packing(x.codecs[0]).stored, codecs=x.codecs[1:]) for x in manifest.encodings
+    )
     attributes = {**array.attributes, **packing.attributes}
     return replace(
         array,

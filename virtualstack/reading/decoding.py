@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.decoder import check_text
 from virtualstack.codecs.metadata import Codec
-from virtualstack.codecs.pipeline import Decoder, Elementwise, decoder_of, split_elementwise
+from virtualstack.codecs.pipeline import Decoder, Elementwise, make_decoder, split_elementwise
 from virtualstack.storage import Bytes
 
 __all__ = ["Decoding", "decoding_of", "strided"]
@@ -64,11 +64,11 @@ class Decoding:
         if not self.is_raw:
             return self._decoder()(raw).reshape(-1)
         if stored.kind == "b":
-            return decoder_of((), stored, (len(raw),))(raw)
+            return make_decoder((), stored, (len(raw),))(raw)
         return check_text(np.frombuffer(raw, stored))
 
     def _decoder(self) -> Decoder:
-        return decoder_of(self.elementwise.codecs, self.elementwise.stored, self.shape)
+        return make_decoder(self.elementwise.codecs, self.elementwise.stored, self.shape)
 
 
 @lru_cache(maxsize=4096)

@@ -10,11 +10,11 @@ import eccodes
 import pytest
 
 from tests.data.make_grib import GRIB1, GRIB2, message
-from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.codecs.grib.library import import_cfgrib
 from virtualstack.formats.grib import headers
-from virtualstack.formats.grib.headers import ANY_VALUE_1, ANY_VALUE_2, WITH_CONDITIONS, header_of, parts_of
-from virtualstack.formats.grib.keys import UNDEFINED, Asking, ask, field_of
-from virtualstack.formats.grib.messages import fields_of, message_length
+from virtualstack.formats.grib.headers import ANY_VALUE_1, ANY_VALUE_2, WITH_CONDITIONS, header_parts, make_header
+from virtualstack.formats.grib.keys import UNDEFINED, Asking, ask, cfgrib_field
+from virtualstack.formats.grib.messages import message_length, parse_fields
 from virtualstack.location import absolute_url
 from virtualstack.readers import GRIB
 from virtualstack.storage import Storage
@@ -93,19 +93,19 @@ def test_no_sections_differ_by_parameter():
 
 def test_of_other_definitions_nothing_is_known(monkeypatch, tmp_path):
     (field,) = taken(message())
-    header = header_of(field, with_times=False)
-    assert parts_of(field, header)
-    assert not parts_of(field, header_of(field, with_times=True))
+    header = make_header(field, with_times=False)
+    assert header_parts(field, header)
+    assert not header_parts(field, make_header(field, with_times=True))
     headers._is_known.cache_clear()
     monkeypatch.setenv("ECCODES_EXTRA_DEFINITION_PATH", str(tmp_path))
     try:
-        assert not parts_of(field, header)
+        assert not header_parts(field, header)
     finally:
         headers._is_known.cache_clear()
 
 
 def taken(raw):
-    length, found = fields_of(lambda at, n: raw[at : at + n], 0, len(raw), raw[:16])
+    length, found = parse_fields(lambda at, n: raw[at : at + n], 0, len(raw), raw[:16])
     assert (2 if raw[7] == 2 else 1, length) == (message_length(raw[:16])[0], len(raw))
     return found
 
@@ -156,17 +156,17 @@ def varied(field, choice):
 def check(fields):
     """See that keys that were asked for of parts are those of the whole message."""
     names = GRIB()._names()
-    asked = [name for name in cfgrib_of("dataset").INDEX_KEYS if name in names]
+    asked = [name for name in import_cfgrib("dataset").INDEX_KEYS if name in names]
     asking, n_parts = Asking(names), set()
     for field in fields:
-        header, stub = header_of(field, with_times=False), field.stub()
-        found = dict(zip(names, asking.keys_of(field, header, stub), strict=True))
-        whole = field_of(stub)
+        header, stub = make_header(field, with_times=False), field.stub()
+        found = dict(zip(names, asking.field_keys(field, header, stub), strict=True))
+        whole = cfgrib_field(stub)
         expected = {name: ask(whole, name) for name in asked}
         assert repr({name: found[name] for name in asked}) == repr(expected)
         if field.edition == 1:
             assert found["step"] == ask(whole, "step")
-        n_parts |= {part.key for part in parts_of(field, header)}
+        n_parts |= {part.key for part in header_parts(field, header)}
     return len(n_parts)
 
 
@@ -199,7 +199,7 @@ def test_a_message_that_changes_elsewhere_is_not_taken(monkeypatch):
     monkeypatch.setattr(eccodes, "codes_new_from_message", lambda x: n_opened.append(x) or opening(x))
     asking = Asking(GRIB()._names())
     for field in fields[1:]:
-        asking.keys_of(field, header_of(field, with_times=False), field.stub())
+        asking.field_keys(field, make_header(field, with_times=False), field.stub())
     assert len(n_opened) >= 3
 
 

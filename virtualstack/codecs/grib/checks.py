@@ -15,7 +15,7 @@ MAX_PARALLELS = 1 << 14
 """Parallels of a Gaussian grid between a pole and the equator: eccodes' time for them grows with the square."""
 
 _PRODUCT = Struct(">HH")
-_LEAST_PRODUCT = {0: 34, 1: 37, 2: 36, 8: 58, 11: 61, 12: 60}
+_MIN_PRODUCT_BYTES = {0: 34, 1: 37, 2: 36, 8: 58, 11: 61, 12: 60}
 """Bytes that section 4 of GRIB 2 has at least, by its template, before the coordinates of model levels."""
 
 _LATLON_1, _GAUSSIAN_1 = frozenset({0, 10, 20, 30}), frozenset({4, 14, 24, 34})
@@ -28,7 +28,7 @@ _POINTS_A_PARALLEL = 8  # more than any reduced grid has in its longest row; tho
 _COMPLEX = (b"\0\2", b"\0\3")
 _BITS = (19, 35, 36, 46)
 """Where section 5 of GRIB 2 has them with complex packing, templates 5.2 and 5.3: of values, groups and lengths."""
-_MOST_BITS = 64
+_MAX_BITS = 64
 
 
 def check_grid_1(grid: bytes, /) -> None:
@@ -119,7 +119,7 @@ def check_product_2(product: bytes, /) -> None:
     """
     if len(product) >= 9:
         n_levels, template = _PRODUCT.unpack_from(product, 5)
-        _check_levels(n_levels, _LEAST_PRODUCT.get(template, 9) + 4 * n_levels, len(product))
+        _check_levels(n_levels, _MIN_PRODUCT_BYTES.get(template, 9) + 4 * n_levels, len(product))
 
 
 def check_packing_2(packing: bytes, /) -> None:
@@ -130,5 +130,5 @@ def check_packing_2(packing: bytes, /) -> None:
     CodecError
         They are too many, with which eccodes ends the process.
     """
-    if packing[9:11] in _COMPLEX and max((packing[at] for at in _BITS if at < len(packing)), default=0) > _MOST_BITS:
-        raise CodecError(f"its complex packing has numbers of more than {_MOST_BITS} bits")
+    if packing[9:11] in _COMPLEX and max((packing[at] for at in _BITS if at < len(packing)), default=0) > _MAX_BITS:
+        raise CodecError(f"its complex packing has numbers of more than {_MAX_BITS} bits")

@@ -23,7 +23,7 @@ __all__ = ["coordinates", "plain_values", "values"]
 _MISSING = float(np.finfo(np.float32).max)
 _EXACT_BITS = 24
 _EXACT = ("grid_simple", "grid_ccsds")
-_MOST_BITS = 64
+_MAX_BITS = 64
 _SIMPLE = (*_EXACT, "grid_jpeg", "grid_png")
 
 
@@ -178,7 +178,7 @@ class _Packing:
         """Whether there may be missing values, or some as large as what stands for one."""
         if self.has_bitmap or not -500 <= self.binary <= 500:
             return True
-        largest = abs(self.reference) + 2.0 ** (_MOST_BITS + self.binary)
+        largest = abs(self.reference) + 2.0 ** (_MAX_BITS + self.binary)
         return not largest < _MISSING / 2 * 10.0 ** min(self.decimal, 0)
 
     @property

@@ -14,7 +14,7 @@ from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError, run_in_child
 from virtualstack.codecs.decoder import Bytes, CodecError
 from virtualstack.codecs.grib.fields import described, has_harmonics, is_safe, last_field
-from virtualstack.codecs.grib.library import eccodes_of
+from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.codecs.metadata import shortened
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
 
@@ -63,7 +63,7 @@ def grib_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
             f"codec '{GRIB}' does not take the configuration {shortened(dict(options))}", feature=GRIB
         )
     try:
-        eccodes_of()
+        import_eccodes()
         library = importlib.import_module(_LIBRARY)
     except (ImportError, RuntimeError) as error:  # the package without the library behind it
         raise MissingDependencyError("decoding GRIB", extra="grib") from error

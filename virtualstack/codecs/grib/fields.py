@@ -34,9 +34,9 @@ SECTION = Struct(">IB")
 _CHECKS = {3: check_grid_2, 4: check_product_2, 5: check_packing_2}
 _HARMONICS = (50, 51)  # WMO FM 92 GRIB2, code table 5.0: spectral data, simple and complex packing
 _NO_BITMAP = 255
-_LEAST_GRID_1 = {0: 32, 1: 42, 3: 42, 4: 32, 5: 32, 10: 42, 14: 42, 20: 42, 24: 42, 30: 52, 34: 52}
+_MIN_GRID_BYTES_1 = {0: 32, 1: 42, 3: 42, 4: 32, 5: 32, 10: 42, 14: 42, 20: 42, 24: 42, 30: 52, 34: 52}
 """Bytes that section 2 of GRIB 1 has at least, by its type of grid: WMO FM 92 GRIB1 table 6."""
-_LEAST_1 = 6  # bytes of a section of GRIB 1
+_MIN_SECTION_BYTES_1 = 6  # bytes of a section of GRIB 1
 SAME_BITMAP = 254  # WMO FM 92 GRIB2, section 6: the bitmap that was defined before, in the same message
 
 
@@ -127,7 +127,7 @@ def _is_safe_1(message: bytes) -> bool:
     if message[15] & 0x80:
         grid = message[bitmap_at : bitmap_at + int.from_bytes(message[bitmap_at : bitmap_at + 3], "big")]
         lists_end = 0 if grid[4] == 255 else grid[4] - 1 + 4 * grid[3]
-        if max(_LEAST_GRID_1.get(grid[5], 256), lists_end) > len(grid):
+        if max(_MIN_GRID_BYTES_1.get(grid[5], 256), lists_end) > len(grid):
             return False
         bitmap_at += len(grid)
     if not message[15] & 0x40:
@@ -176,7 +176,7 @@ def _data_1(message: bytes) -> int:
     for is_there in (True, message[15] & 0x80, message[15] & 0x40):
         if is_there:
             length = int.from_bytes(message[at : at + 3], "big")
-            if length < _LEAST_1:
+            if length < _MIN_SECTION_BYTES_1:
                 raise CodecError(f"a section at byte {at} of the GRIB message says that it is {length} bytes long")
             at += length
     if at + 11 > len(message):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.decoder import check_size
-from virtualstack.codecs.grib.library import eccodes_of
+from virtualstack.codecs.grib.library import import_eccodes
 
 __all__ = ["message_check"]
 
@@ -21,7 +21,7 @@ def message_check(options: Mapping[str, Any], /) -> Callable[[NDArray[Any], int 
     width = np.dtype(dtype or ("f4" if key == "values" else "f8")).itemsize
 
     def check(data: NDArray[Any], size: int | None, limit: int) -> None:
-        eccodes = eccodes_of()
+        eccodes = import_eccodes()
         handle = eccodes.codes_new_from_message(data.tobytes())
         try:
             check_size("the GRIB message", width * eccodes.codes_get_size(handle, key), size, limit)

@@ -9,24 +9,24 @@ from typing import Any
 
 from virtualstack.loading import pyproj_before_eccodes
 
-__all__ = ["cfgrib_of", "eccodes_of", "owner_of"]
+__all__ = ["import_cfgrib", "import_eccodes", "message_owner"]
 
 
 @functools.cache
-def eccodes_of() -> ModuleType:
+def import_eccodes() -> ModuleType:
     """Import eccodes, and pyproj before it."""
     pyproj_before_eccodes()
     return importlib.import_module("eccodes")
 
 
 @functools.cache
-def cfgrib_of(name: str) -> ModuleType:
+def import_cfgrib(name: str) -> ModuleType:
     """Import a module of cfgrib, such as ``"dataset"``."""
-    eccodes_of()
+    import_eccodes()
     return importlib.import_module(f"cfgrib.{name}")
 
 
-def owner_of(message: int, /) -> Any:
+def message_owner(message: int, /) -> Any:
     """Return an object with which a message of eccodes is released.
 
     The library releases it without a step in Python, which would lose Ctrl-C, as ``__del__`` does.

@@ -20,7 +20,7 @@ _HEADER = struct.Struct(">QI")
 """Both filters: bytes of the decoded chunk, bytes of a decoded block."""
 _GROUP = 8
 """Elements whose bits bitshuffle transposes together; what is left over at the end is stored as it is."""
-_TARGET, _LEAST = 8192, 128
+_TARGET_BYTES, _MIN_BLOCK_ELEMENTS = 8192, 128
 """The block that bitshuffle takes where the file names none: bytes, and elements at least."""
 _MAX_WIDTH = 1 << 20
 """Bytes of an element that a file is taken at its word for."""
@@ -140,7 +140,7 @@ _COMPRESSORS: Mapping[str, _Undo] = {"lz4": _lz4_block, "zstd": _zstd_block}
 
 def _own_block(width: int) -> int:
     """Give the elements of a block where the file does not: 8 KiB in multiples of 8."""
-    return max(_TARGET // width // _GROUP * _GROUP, _LEAST)
+    return max(_TARGET_BYTES // width // _GROUP * _GROUP, _MIN_BLOCK_ELEMENTS)
 
 
 def _unshuffle(data: NDArray[np.uint8], width: int, block: int) -> Bytes:

@@ -12,7 +12,7 @@ from virtualstack.codecs.hdf5.blocks import LZ4
 from virtualstack.codecs.hdf5.compressors import SZIP
 from virtualstack.codecs.metadata import Codec
 
-__all__ = ["codec_of_numcodecs", "numcodecs_config"]
+__all__ = ["codec_from_numcodecs", "numcodecs_config"]
 
 _SZIP = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
 
@@ -33,10 +33,10 @@ def numcodecs_config(codec: Codec, /) -> dict[str, Any]:
     return {"id": codec.name, **options}
 
 
-def codec_of_numcodecs(config: Mapping[str, Any], /) -> Codec | None:
+def codec_from_numcodecs(config: Mapping[str, Any], /) -> Codec | None:
     """Give the filter that a numcodecs configuration stands for, or ``None`` where it is no filter of ours.
 
-    >>> codec_of_numcodecs({"id": "imagecodecs_lz4h5"})
+    >>> codec_from_numcodecs({"id": "imagecodecs_lz4h5"})
     Codec(name='virtualstack.lz4', configuration='{}')
     """
     name, options = config["id"], {key: value for key, value in config.items() if key != "id"}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.decoder import Bytes, BytesDecoder, CodecError, check_size, raw_bytes
 from virtualstack.codecs.hdf5.bits import PADDING, gather, unpack
 
-__all__ = ["NBIT", "Layout", "nbit", "parse_layout"]
+__all__ = ["NBIT", "NbitLayout", "nbit", "parse_layout"]
 
 NBIT = "virtualstack.nbit"
 _ATOMIC, _ARRAY, _COMPOUND, _OTHER = 1, 2, 3, 4
@@ -60,7 +60,7 @@ class _Field:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class NbitLayout:
     """What the parameters say.
 
     Parameters
@@ -81,7 +81,7 @@ class Layout:
     fields: tuple[_Field, ...]
 
 
-def parse_layout(values: Sequence[int], /) -> Layout | None:
+def parse_layout(values: Sequence[int], /) -> NbitLayout | None:
     """Read the client data values of the filter; ``None`` where it leaves chunks as they are.
 
     H5Znbit.c: the number of values, whether nothing is to be done, elements of a chunk, then the datatype as a tree.
@@ -101,7 +101,7 @@ def parse_layout(values: Sequence[int], /) -> Layout | None:
         raise ValueError(f"has elements of class {values[3]} with {values[4]} bytes")
     tree = _Tree(values)
     fields, n_bits, size = tree.read(values[3], 4, depth=0)
-    return Layout(n_elements=values[2], size=size, n_bits=n_bits, fields=tuple(fields))
+    return NbitLayout(n_elements=values[2], size=size, n_bits=n_bits, fields=tuple(fields))
 
 
 class _Tree:

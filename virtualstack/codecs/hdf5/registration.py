@@ -42,9 +42,9 @@ __all__ = [
     "Zfp",
 ]
 
-_MOST = (1 << 31) - 1
+_MAX_CHUNK_BYTES = (1 << 31) - 1
 """Bytes that a chunk decodes to at most where nothing else tells; HDF5 has chunks of less than 4 GiB."""
-_MOST_STORED = 4
+_MAX_STORED_RATIO = 4
 """A stored element, such as a long double, has at most so many times the bytes of the numpy element made of it."""
 
 
@@ -69,7 +69,7 @@ class ZarrFilter(ZarrFilterPlugin):
 
     def _decode_sync(self, chunk: Buffer, spec: ArraySpec) -> Buffer:
         size = math.prod(spec.shape) * spec.dtype.to_native_dtype().itemsize
-        _, limit = encoded_size(self.codec, None, _MOST_STORED * size)
+        _, limit = encoded_size(self.codec, None, _MAX_STORED_RATIO * size)
         decoded = _decode(self.codec, chunk.as_numpy_array(), limit)
         return spec.prototype.buffer.from_array_like(raw_bytes(decoded))
 
@@ -80,7 +80,7 @@ class _Filter(NumcodecsPlugin):
     def decoder(self, options: Mapping[str, Any], /) -> Callable[[Any], Any]:
         """Make what gives the decoded bytes."""
         codec = Codec.of(self.codec_id, **options)
-        return lambda raw: raw_bytes(_decode(codec, raw, _MOST))
+        return lambda raw: raw_bytes(_decode(codec, raw, _MAX_CHUNK_BYTES))
 
 
 class Bitshuffle(_Filter):

@@ -24,7 +24,7 @@ _MAX_RATE = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class ZfpHeader:
     """What a zfp header says.
 
     Parameters
@@ -43,7 +43,7 @@ class Header:
     block_bits: int
 
 
-def parse_header(words: Sequence[int], /) -> Header:
+def parse_header(words: Sequence[int], /) -> ZfpHeader:
     """Read a zfp header, least significant bit first.
 
     zfp's ``zfp_read_header``: 32 bits of magic, 52 of type and shape, then 12 or 64 of the mode.
@@ -72,10 +72,10 @@ def parse_header(words: Sequence[int], /) -> Header:
     if mode & 0xFFF != _LONG_MODE:
         short = mode & 0xFFF
         # zfp_stream_set_mode: a fixed rate up to 2048 bits a block
-        return Header(n_bits=_SHORT_BITS, shape=shape, dtype=dtype, block_bits=short + 1 if short < _MAX_RATE else 1)
+        return ZfpHeader(n_bits=_SHORT_BITS, shape=shape, dtype=dtype, block_bits=short + 1 if short < _MAX_RATE else 1)
     if len(data) * 8 < _LONG_BITS:
         raise ValueError("has a zfp header that ends early")
-    return Header(n_bits=_LONG_BITS, shape=shape, dtype=dtype, block_bits=(mode >> 12 & 0x7FFF) + 1)
+    return ZfpHeader(n_bits=_LONG_BITS, shape=shape, dtype=dtype, block_bits=(mode >> 12 & 0x7FFF) + 1)
 
 
 def zfp(options: Mapping[str, Any], /) -> BytesDecoder:
@@ -100,7 +100,7 @@ def zfp(options: Mapping[str, Any], /) -> BytesDecoder:
     return decode
 
 
-def _stream(prefix: NDArray[np.uint8], header: Header, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _stream(prefix: NDArray[np.uint8], header: ZfpHeader, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Join header and chunk, bit by bit, with so many zeros behind that no decoder reads past the end.
 
     zfp trusts its input. Of a block it reads a header, a bit for each bit plane, one for each element, and one for each

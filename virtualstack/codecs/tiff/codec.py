@@ -47,7 +47,7 @@ def tiff_decoder(options: Mapping[str, Any], shape: tuple[int, ...] | None = Non
     MissingDependencyError
         imagecodecs is not installed.
     """
-    settings, own = Settings.of(options)
+    settings, own = Settings.from_options(options)
     if shape is not None and math.prod(shape) != math.prod(own):
         raise UnsupportedFeatureError(f"codec '{TIFF}' makes {own}; chunks of {shape} are asked for", feature=TIFF)
     check_installed()

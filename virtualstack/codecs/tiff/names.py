@@ -56,7 +56,7 @@ def numcodecs_configs(codec: Codec, /) -> list[dict[str, Any]]:
     >>> numcodecs_configs(Codec.of("virtualstack.tiff", shape=[8, 8, 1], compression=7))
     [{'id': 'virtualstack.tiff', 'compression': 7, 'shape': [8, 8, 1]}]
     """
-    own, shape = Settings.of(codec.options())
+    own, shape = Settings.from_options(codec.options())
     found = None if own.is_packed or own.fill_order != 1 else _others(own, shape)
     return [{"id": codec.name, **codec.options()}] if found is None else found
 

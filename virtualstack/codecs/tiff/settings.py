@@ -13,7 +13,7 @@ import numpy as np
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import UnsupportedFeatureError
 
-__all__ = ["BY_IMAGE", "BY_STREAM", "COMPRESSIONS", "TIFF", "Settings", "dtype_of"]
+__all__ = ["BY_IMAGE", "BY_STREAM", "COMPRESSIONS", "TIFF", "Settings", "sample_dtype"]
 
 TIFF = "virtualstack.tiff"
 
@@ -76,10 +76,10 @@ _UINT, _INT, _FLOAT, _VOID, _COMPLEX_INT, _COMPLEX = range(1, 7)  # TIFF 6.0, ta
 _LISTS = frozenset({"edge", "shape"})
 
 
-def dtype_of(kind: int, bits: int, /) -> np.dtype[Any] | None:
+def sample_dtype(kind: int, bits: int, /) -> np.dtype[Any] | None:
     """Give the dtype of values, by sample format and bits; ``None`` where there is none.
 
-    >>> dtype_of(1, 12), dtype_of(3, 24), dtype_of(2, 12)
+    >>> sample_dtype(1, 12), sample_dtype(3, 24), sample_dtype(2, 12)
     (dtype('uint16'), dtype('float32'), None)
     """
     if kind in (_UINT, _VOID) and (1 <= bits <= 32 or bits == 64):
@@ -140,7 +140,7 @@ class Settings:
     @property
     def dtype(self) -> np.dtype[Any] | None:
         """Dtype of values."""
-        return dtype_of(self.kind, self.bits)
+        return sample_dtype(self.kind, self.bits)
 
     @property
     def is_packed(self) -> bool:
@@ -163,7 +163,7 @@ class Settings:
         return Codec.of(TIFF, shape=shape, **own)
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], /) -> tuple[Settings, tuple[int, int, int]]:
+    def from_options(cls, options: Mapping[str, Any], /) -> tuple[Settings, tuple[int, int, int]]:
         """Read the configuration of a codec; also gives the shape of strips or tiles.
 
         Raises

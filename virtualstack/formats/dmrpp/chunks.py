@@ -20,7 +20,7 @@ from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
 from virtualstack.manifests.manifest import MAX_CELLS
 
-__all__ = ["ChunkedLayout", "place_blocks", "place_chunks", "read_filters"]
+__all__ = ["DmrppChunkedLayout", "place_blocks", "place_chunks", "read_filters"]
 
 # HDF5's numbers of the filters that DMR++ knows; it names no other
 _FILTERS = {"deflate": 1, "shuffle": 2, "fletcher32": 3}
@@ -34,7 +34,7 @@ type Locate = Callable[[str], Location]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkedLayout:
+class DmrppChunkedLayout:
     """What the chunks of a variable have in common.
 
     Parameters
@@ -106,7 +106,7 @@ def read_filters(text: str, levels: str, itemsize: int, /, *, is_ordered: bool) 
     return tuple(filters)
 
 
-def place_chunks(rows: Rows | None, layout: ChunkedLayout, locate: Locate, /) -> tuple[ChunkManifest, ChunkGrid]:
+def place_chunks(rows: Rows | None, layout: DmrppChunkedLayout, locate: Locate, /) -> tuple[ChunkManifest, ChunkGrid]:
     """Put chunks on their grid; cells that have none are EMPTY.
 
     Parameters
@@ -151,7 +151,7 @@ def place_chunks(rows: Rows | None, layout: ChunkedLayout, locate: Locate, /) ->
     return manifest, grid
 
 
-def place_blocks(rows: Rows, layout: ChunkedLayout, locate: Locate, /) -> tuple[ChunkManifest, ChunkGrid]:
+def place_blocks(rows: Rows, layout: DmrppChunkedLayout, locate: Locate, /) -> tuple[ChunkManifest, ChunkGrid]:
     """Put blocks, which are the values one after the other, on a grid along the first axis.
 
     Raises
@@ -230,7 +230,7 @@ def _cells(columns: Columns, grid: ChunkGrid, chunks: tuple[int, ...]) -> NDArra
 
 
 def _encodings(
-    columns: Columns, layout: ChunkedLayout, chunks: tuple[int, ...]
+    columns: Columns, layout: DmrppChunkedLayout, chunks: tuple[int, ...]
 ) -> tuple[tuple[ChunkEncoding, ...], NDArray[np.intp]]:
     """Give the encodings by the filters that chunks went through, and that of each chunk."""
     masks, rows = np.zeros(1, np.int64), np.zeros(1, np.intp)

@@ -40,7 +40,7 @@ _NUMBERS = {
     "Float64": "f8",
 }
 _ORDERS = {"LE": "<", "BE": ">", "": "<"}  # BES swaps bytes of "BE" alone
-_MAX_SIZE = 1 << 20  # of an element: each variable holds one, as its fill value
+_MAX_ELEMENT_BYTES = 1 << 20  # of an element: each variable holds one, as its fill value
 _MAX_AXES = 32
 _NO_VALUES = frozenset({"Container", "OtherXML", "Opaque"})
 
@@ -119,8 +119,8 @@ def text_elements(length: int, pad: str, /) -> tuple[np.dtype[Any], tuple[Codec,
     """
     if not length:
         raise BadValueError("its texts have 0 bytes")
-    if length > _MAX_SIZE:
-        raise RefusedError(f"texts of {length} bytes; at most {_MAX_SIZE} are taken for an element")
+    if length > _MAX_ELEMENT_BYTES:
+        raise RefusedError(f"texts of {length} bytes; at most {_MAX_ELEMENT_BYTES} are taken for an element")
     if pad not in PADDINGS:
         raise RefusedError(f"texts with the padding '{pad[:40]}', which is not known")
     return np.dtype(f"S{length}"), element_type(Datatype(kind="string", size=length, padding=PADDINGS[pad])).codecs
@@ -149,12 +149,12 @@ def _structure_dtype(
     for member in members:
         base = stored_dtype(member, {"<": "LE", ">": "BE"}[order], None, enumeration)
         shape = tuple(read_number(dim.attributes.get("size"), "size of a field") for dim in member.named("Dim"))
-        if len(shape) > _MAX_AXES or math.prod(shape) * base.itemsize > _MAX_SIZE:
+        if len(shape) > _MAX_AXES or math.prod(shape) * base.itemsize > _MAX_ELEMENT_BYTES:
             raise RefusedError(f"a Structure with a field of shape {shape[:_MAX_AXES]}")
         fields.append(np.dtype((base, shape)) if shape else base)
     starts = [0, *(read_number(x, "structOffset") for x in offsets.split())]
-    if starts[-1] > _MAX_SIZE:
-        raise RefusedError(f"a Structure of {starts[-1]} bytes; at most {_MAX_SIZE} are taken for an element")
+    if starts[-1] > _MAX_ELEMENT_BYTES:
+        raise RefusedError(f"a Structure of {starts[-1]} bytes; at most {_MAX_ELEMENT_BYTES} are taken for an element")
     if len(starts) != len(fields) + 1 or len(set(names)) != len(names) or not all(names):
         raise BadValueError(f"structOffset has {len(starts) - 1} numbers for the fields {names}")
     ends = [start + x.itemsize for start, x in zip(starts, fields, strict=False)]

@@ -21,7 +21,7 @@ MAX_BYTES = 1 << 30
 
 _MAX_ELEMENTS = 1 << 22  # but for chunks; each takes some 500 bytes
 _MAX_DEPTH = 100
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _ROWS = frozenset({"dmrpp:chunk", "dmrpp:block"})
 _WITH_TEXT = frozenset({"Value", "dmrpp:chunkDimensionSizes", "dmrpp:compact", "dmrpp:missingdata", "v", "dmrpp:v"})
 
@@ -104,7 +104,7 @@ def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
     n_elements = 0
     are_rows = _ROWS | {RUN} if runs else _ROWS
 
-    def rows_of(kind: str) -> Rows:
+    def rows_for(kind: str) -> Rows:
         parent = stack[-1]
         rows = parent.rows
         if rows is None:
@@ -119,9 +119,9 @@ def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
         short = names[name]
         if short in are_rows:
             if short == RUN:
-                rows_of("dmrpp:chunk").add(runs[int(attributes["n"])])
+                rows_for("dmrpp:chunk").add(runs[int(attributes["n"])])
             else:
-                rows_of(short).append(attributes)
+                rows_for(short).append(attributes)
             return
         n_elements += 1
         if n_elements > _MAX_ELEMENTS or len(stack) > _MAX_DEPTH:
@@ -151,8 +151,8 @@ def _parse(data: bytes, runs: list[Columns], where: str) -> Element:
     parser.EndElementHandler = end
     parser.StartDoctypeDeclHandler = doctype
     try:
-        for first in range(0, len(data), _BLOCK):
-            parser.Parse(data[first : first + _BLOCK], False)
+        for first in range(0, len(data), _BLOCK_BYTES):
+            parser.Parse(data[first : first + _BLOCK_BYTES], False)
             for rows in open_rows:
                 rows.flush()
             del open_rows[:-1]  # chunks of a variable follow each other, so the last ones may go on

@@ -11,7 +11,7 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.dmrpp.dap import read_attributes
 from virtualstack.formats.dmrpp.document import MAX_BYTES, parse_document
 from virtualstack.formats.dmrpp.errors import BadValueError
-from virtualstack.formats.dmrpp.tree import Group, read_tree
+from virtualstack.formats.dmrpp.tree import DmrppGroup, read_tree
 from virtualstack.formats.dmrpp.variables import DocumentContext, read_variable
 from virtualstack.location import Location, absolute_url, join_url
 from virtualstack.manifests import ManifestArray, ManifestGroup
@@ -165,7 +165,7 @@ def _open(url: str, storage: Storage) -> tuple[Source, str | None]:
         ) from error
 
 
-def _group(tree: Group, document: str, context: DocumentContext, options: ReadOptions) -> ManifestGroup:
+def _group(tree: DmrppGroup, document: str, context: DocumentContext, options: ReadOptions) -> ManifestGroup:
     try:
         attributes, refusals = read_attributes(tree.element, tree.path or "/")
     except BadValueError as error:

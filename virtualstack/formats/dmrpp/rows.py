@@ -188,7 +188,7 @@ RUN = "dmrpp:run"
 """Element in place of a run; its attribute ``n`` counts them."""
 
 _SHORTEST = 1 << 12  # bytes: some 40 chunks
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _TAG = b"<dmrpp:chunk "
 _NUMBER = rb"[0-9]{1,18}"  # less than 2^62, so that two of them have a sum
 _FIRST = re.compile(_TAG + rb'offset="%b" nBytes="%b" chunkPositionInArray="\[([0-9,]{1,640})\]"' % (_NUMBER, _NUMBER))
@@ -221,7 +221,7 @@ def take_runs(data: bytes, /) -> tuple[bytes, list[Columns]]:
     at = after = 0
     while (at := data.find(_TAG, at)) >= 0:
         first = _FIRST.match(data, at)
-        run = None if first is None else _run_of(first[1].count(b",") + 1).match(data, at)
+        run = None if first is None else _run_pattern(first[1].count(b",") + 1).match(data, at)
         end = at + len(_TAG) if run is None else run.end()
         if end - at >= _SHORTEST and first is not None:
             pieces += data[after:at], b'<%b n="%d"/>' % (RUN.encode(), len(runs))
@@ -232,7 +232,7 @@ def take_runs(data: bytes, /) -> tuple[bytes, list[Columns]]:
 
 
 @functools.lru_cache(maxsize=32)
-def _run_of(n_axes: int) -> re.Pattern[bytes]:
+def _run_pattern(n_axes: int) -> re.Pattern[bytes]:
     """Give the pattern of chunks that follow each other, with positions of so many numbers."""
     position = rb",".join([_NUMBER] * n_axes)
     chunk = _TAG + rb'offset="%b" nBytes="%b" chunkPositionInArray="\[%b\]" ?/>' % (_NUMBER, _NUMBER, position)
@@ -243,7 +243,7 @@ def _columns(data: bytes, at: int, end: int, n_axes: int) -> Columns:
     """Read the numbers of a run, some ten thousand chunks at a time: their text is larger than they are."""
     parts = []
     while at < end:
-        cut = data.rfind(b">", at, min(at + _BLOCK, end)) + 1
+        cut = data.rfind(b">", at, min(at + _BLOCK_BYTES, end)) + 1
         parts.append(np.fromstring(data[at:cut].translate(_NO_DIGITS), np.int64, sep=" ").reshape(-1, 2 + n_axes))
         at = cut if data.find(_TAG, cut, end) >= 0 else end
     numbers = np.concatenate(parts)

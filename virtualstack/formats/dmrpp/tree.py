@@ -10,7 +10,7 @@ from virtualstack.formats.dmrpp.dap import read_number
 from virtualstack.formats.dmrpp.document import Element
 from virtualstack.formats.dmrpp.errors import BadValueError
 
-__all__ = ["Axis", "Group", "read_tree"]
+__all__ = ["Axis", "DmrppGroup", "read_tree"]
 
 type Axis = tuple[str, int]
 """Name of a dimension, and its length in elements."""
@@ -25,7 +25,7 @@ _VARIABLES = _USUAL | {"Enum", "Opaque", "Structure", "Sequence"}
 
 
 @dataclass(slots=True, kw_only=True)
-class Group:
+class DmrppGroup:
     """A group, and what can be named in it.
 
     Parameters
@@ -48,14 +48,14 @@ class Group:
 
     path: str
     element: Element
-    parent: Group | None
+    parent: DmrppGroup | None
     variables: dict[str, Element] = field(default_factory=dict)
     axes: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
     dimensions: dict[str, int] = field(default_factory=dict)
     enumerations: dict[str, Element] = field(default_factory=dict)
-    groups: dict[str, Group] = field(default_factory=dict)
+    groups: dict[str, DmrppGroup] = field(default_factory=dict)
 
-    def walk(self) -> Iterator[Group]:
+    def walk(self) -> Iterator[DmrppGroup]:
         """Give this group and all below it, parents first."""
         yield self
         for child in self.groups.values():
@@ -87,9 +87,9 @@ class Group:
                 return leaf, group.dimensions[leaf]
         raise BadValueError(f"there is no Dimension '{name}'")
 
-    def _scopes(self, name: str) -> Iterator[tuple[Group, str]]:
+    def _scopes(self, name: str) -> Iterator[tuple[DmrppGroup, str]]:
         """Give the groups where a name may be declared, and its last part: one for a path, else all above, too."""
-        group: Group | None = self
+        group: DmrppGroup | None = self
         if not name.startswith("/"):
             while group is not None:
                 yield group, name
@@ -106,7 +106,7 @@ class Group:
         yield root, leaf
 
 
-def read_tree(root: Element, /) -> Group:
+def read_tree(root: Element, /) -> DmrppGroup:
     """Collect the groups of a document, and name the axes of its variables.
 
     Axes without a name share phony dimensions by length in their group, as netCDF-C has it: numbered through the file
@@ -122,8 +122,8 @@ def read_tree(root: Element, /) -> Group:
     return tree
 
 
-def _declare(element: Element, path: str, parent: Group | None) -> Group:
-    group = Group(path=path, element=element, parent=parent)
+def _declare(element: Element, path: str, parent: DmrppGroup | None) -> DmrppGroup:
+    group = DmrppGroup(path=path, element=element, parent=parent)
     for child in element.children:
         name = child.attributes.get("name", "")
         here = f"{path}/{name}"
@@ -148,7 +148,7 @@ def _declare(element: Element, path: str, parent: Group | None) -> Group:
     return group
 
 
-def _name_axes(group: Group, numbers: Iterator[int]) -> None:
+def _name_axes(group: DmrppGroup, numbers: Iterator[int]) -> None:
     for child in group.groups.values():
         _name_axes(child, numbers)
     by_length: dict[int, list[Axis]] = {}
@@ -161,7 +161,7 @@ def _name_axes(group: Group, numbers: Iterator[int]) -> None:
 
 
 def _axes(
-    variable: Element, path: str, group: Group, by_length: dict[int, list[Axis]], numbers: Iterator[int]
+    variable: Element, path: str, group: DmrppGroup, by_length: dict[int, list[Axis]], numbers: Iterator[int]
 ) -> Iterator[Axis]:
     given: list[Axis | int] = []
     for dim in variable.named("Dim"):

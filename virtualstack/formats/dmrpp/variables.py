@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import StorageError
-from virtualstack.formats.dmrpp.chunks import ChunkedLayout, Locate, place_blocks, place_chunks, read_filters
+from virtualstack.formats.dmrpp.chunks import DmrppChunkedLayout, Locate, place_blocks, place_chunks, read_filters
 from virtualstack.formats.dmrpp.dap import (
     PADDINGS,
     TEXT,
@@ -29,14 +29,14 @@ from virtualstack.formats.dmrpp.dap import (
 from virtualstack.formats.dmrpp.document import Element
 from virtualstack.formats.dmrpp.errors import BadValueError, RefusedError
 from virtualstack.formats.dmrpp.rows import Rows
-from virtualstack.formats.dmrpp.tree import Axis, Group
+from virtualstack.formats.dmrpp.tree import Axis, DmrppGroup
 from virtualstack.formats.hdf5.datatypes import packed
 from virtualstack.manifests import Fill, ManifestArray, Refusal, inline_array, value_changing
 
 __all__ = ["DocumentContext", "compact_text", "compact_values", "missing_values", "read_variable", "vlsa_texts"]
 
 _TEXT = np.dtypes.StringDType()
-_MAX_COMPACT = 1 << 16  # bytes of a compact dataset of HDF5, which any document may hold
+_MAX_COMPACT_BYTES = 1 << 16  # bytes of a compact dataset of HDF5, which any document may hold
 
 
 def compact_values(
@@ -151,7 +151,7 @@ def _inflated(raw: bytes, length: int) -> bytes:
 
 
 def _check_limit(length: int, limit: int) -> None:
-    if length > max(limit, _MAX_COMPACT):
+    if length > max(limit, _MAX_COMPACT_BYTES):
         what = f"its {length} bytes in the document are more than the inline limit of {limit}"
         raise RefusedError(what, inline_size=length)
 
@@ -188,7 +188,7 @@ class DocumentContext:
 
 
 def read_variable(
-    element: Element, path: str, axes: tuple[Axis, ...], group: Group, context: DocumentContext, /
+    element: Element, path: str, axes: tuple[Axis, ...], group: DmrppGroup, context: DocumentContext, /
 ) -> tuple[ManifestArray | None, list[Refusal]]:
     """Describe a variable.
 
@@ -249,7 +249,7 @@ class _Variable:
     path: str
     axes: tuple[Axis, ...]
     attributes: dict[str, Any]
-    group: Group
+    group: DmrppGroup
     context: DocumentContext
     rows: Rows | None
     layout: dict[str, str]
@@ -297,7 +297,7 @@ class _Variable:
         elif self.element.name not in {*TEXT, "Enum"}:  # get_dmrpp leaves out empty texts, and the 0 of enums
             no_fill = "the document does not say what they read as (fillValue)"
         levels = self.layout.get("deflateLevel", self.layout.get("deflate_level", ""))
-        layout = ChunkedLayout(
+        layout = DmrppChunkedLayout(
             dtype=dtype,
             codecs=codecs,
             shape=self.shape,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.grib.library import eccodes_of
-from virtualstack.formats.grib.cube import Variable
-from virtualstack.formats.grib.keys import OF_VALUES, UNDEFINED, ask, field_of, text_of
-from virtualstack.formats.grib.table import Table
+from virtualstack.codecs.grib.library import import_eccodes
+from virtualstack.formats.grib.cube import GribVariable
+from virtualstack.formats.grib.keys import OF_VALUES, UNDEFINED, ask, cfgrib_field, name_text
+from virtualstack.formats.grib.table import FieldTable
 
 __all__ = ["Values", "keys_apart", "parts_apart", "sharing_a_place"]
 
@@ -50,7 +50,7 @@ _LISTS = frozenset(
 class Values:
     """Values of any key of the fields of a table; each header is opened once."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: FieldTable) -> None:
         self._table = table
         self._open: dict[int, Any] = {}
         self._known: dict[tuple[int, str], Any] = {}
@@ -69,7 +69,7 @@ class Values:
 
     def names(self, row: int, /) -> Iterator[str]:
         """Yield the names of all keys of the field in a row."""
-        eccodes = eccodes_of()
+        eccodes = import_eccodes()
         iterator = eccodes.codes_keys_iterator_new(self._field(int(self._table.fields["header"][row])).codes_id)
         try:
             while eccodes.codes_keys_iterator_next(iterator):
@@ -79,11 +79,11 @@ class Values:
 
     def _field(self, header: int) -> Any:
         if header not in self._open:
-            self._open[header] = field_of(self._table.stubs[header])
+            self._open[header] = cfgrib_field(self._table.stubs[header])
         return self._open[header]
 
 
-def sharing_a_place(table: Table, variable: Variable, /, *, with_times: bool) -> list[tuple[int, ...]]:
+def sharing_a_place(table: FieldTable, variable: GribVariable, /, *, with_times: bool) -> list[tuple[int, ...]]:
     """Find fields of a variable that have one place and are not the same field.
 
     Parameters
@@ -199,7 +199,7 @@ def _name(values: Values, row: int, keys: tuple[str, ...], *, by_number: bool = 
         if key == "time":
             words.append(f"time_{np.datetime64(value, 's').astype(object):%Y%m%dT%H%M%S}")
         elif name == UNDEFINED or name.isdecimal():
-            words.append(f"{key}_{text_of(value)}")
+            words.append(f"{key}_{name_text(value)}")
         else:
             words.append("_".join("".join(x if x.isalnum() else " " for x in name.lower()).split()))
     return "_".join(words) or f"no_{keys[0]}"

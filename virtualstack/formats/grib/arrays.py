@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.grib.codec import DTYPES, GRIB
 from virtualstack.codecs.metadata import Codec
-from virtualstack.formats.grib.cube import Variable
+from virtualstack.formats.grib.cube import GribVariable
 from virtualstack.formats.grib.grids import Coordinate, Grid
-from virtualstack.formats.grib.table import Table
+from virtualstack.formats.grib.table import FieldTable
 from virtualstack.manifests import (
     ABSENT,
     EMPTY,
@@ -35,8 +35,8 @@ _NAN = Fill.of(np.nan, _FLOAT)
 
 
 def variable_array(
-    table: Table,
-    variable: Variable,
+    table: FieldTable,
+    variable: GribVariable,
     cells: NDArray[np.int64],
     coordinates: Iterable[str],
     /,
@@ -116,7 +116,7 @@ def _turned(encoding: ChunkEncoding) -> ChunkEncoding:
 
 
 def coordinate_array(
-    table: Table, variable: Variable, name: str, coordinate: Coordinate, /, *, inline_limit: int
+    table: FieldTable, variable: GribVariable, name: str, coordinate: Coordinate, /, *, inline_limit: int
 ) -> ManifestArray:
     """Give the array of a coordinate, whose values stand in the manifest.
 

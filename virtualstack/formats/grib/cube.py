@@ -12,20 +12,29 @@ from numpy.typing import NDArray
 
 from virtualstack.cache import ByteCache, each
 from virtualstack.child.pool import ChildDiedError
-from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.codecs.grib.library import import_cfgrib
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.grib.grids import Coordinate, Grid, GridError, grid_of
-from virtualstack.formats.grib.keys import TRIPLET, UNDEFINED, field_of
-from virtualstack.formats.grib.table import Table
+from virtualstack.formats.grib.grids import Coordinate, Grid, GridError, read_grid
+from virtualstack.formats.grib.keys import TRIPLET, UNDEFINED, cfgrib_field
+from virtualstack.formats.grib.table import FieldTable
 from virtualstack.manifests import Refusal
 from virtualstack.manifests.rows import distinct_rows
 
-__all__ = ["Axis", "Mixture", "Variable", "coordinates_of", "listed", "variables_of", "with_common_axes", "with_grids"]
+__all__ = [
+    "CubeAxis",
+    "GribVariable",
+    "Mixture",
+    "listed",
+    "make_coordinates",
+    "make_variables",
+    "with_common_axes",
+    "with_grids",
+]
 
 UNKNOWN = "unknown"
 _GRID = ("md5GridSection", "gridType", "numberOfPoints")
-_MOST = 1 << 14
-_SAID: ByteCache[dict[str, Any]] = ByteCache(_MOST, each)
+_MAX_CACHED_NAMES = 1 << 14
+_SAID: ByteCache[dict[str, Any]] = ByteCache(_MAX_CACHED_NAMES, each)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +75,7 @@ class _Mixed(Exception):  # noqa: N818 - ends the making of a variable, and goes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Axis:
+class CubeAxis:
     """A coordinate in front of the grid: time, step, number, level.
 
     Parameters
@@ -88,7 +97,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Variable:
+class GribVariable:
     """A variable, before its fields have cells.
 
     Parameters
@@ -109,10 +118,10 @@ class Variable:
     attributes: Mapping[str, Any]
     rows: NDArray[np.int64]
     ranks: NDArray[np.int64]
-    axes: tuple[Axis, ...]
+    axes: tuple[CubeAxis, ...]
     grid: Grid
 
-    def on(self, axes: Mapping[str, Axis], /) -> Variable:
+    def on(self, axes: Mapping[str, CubeAxis], /) -> GribVariable:
         """Give the variable with other values of its axes, among which are its own."""
         moved = []
         for axis in self.axes:
@@ -156,15 +165,15 @@ class Variable:
         return cells.reshape(self.shape), self.rows[others]
 
 
-def variables_of(
-    table: Table,
+def make_variables(
+    table: FieldTable,
     rows: NDArray[np.int64],
     /,
     *,
     time_dims: tuple[str, ...],
     extra_dims: tuple[str, ...],
     read_keys: tuple[str, ...],
-) -> Iterator[Variable | Mixture]:
+) -> Iterator[GribVariable | Mixture]:
     """Make the variables of some fields, one for each parameter.
 
     Parameters
@@ -190,9 +199,9 @@ def variables_of(
             yield Mixture(name, part, error.key, error.values)
 
 
-def with_common_axes(variables: Sequence[Variable], names: Collection[str] | None = None, /) -> list[Variable]:
+def with_common_axes(variables: Sequence[GribVariable], names: Collection[str] | None = None, /) -> list[GribVariable]:
     """Return variables whose axes have all values that one of them has: all axes, or those of some names."""
-    axes: dict[str, Axis] = {}
+    axes: dict[str, CubeAxis] = {}
     for variable in variables:
         for axis in variable.axes:
             is_shared = axis.name in axes and (names is None or axis.name in names)
@@ -203,12 +212,12 @@ def with_common_axes(variables: Sequence[Variable], names: Collection[str] | Non
     ]
 
 
-def _wider(a: Axis, b: Axis) -> Axis:
+def _wider(a: CubeAxis, b: CubeAxis) -> CubeAxis:
     values = np.union1d(a.values, b.values)
     return replace(a, values=values[::-1] if a.attributes.get("stored_direction") == "decreasing" else values)
 
 
-def _named(table: Table, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def _named(table: FieldTable, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.int64]]]:
     parameters = table.column("paramId")
     for parameter in parameters.distinct(rows):
         own = rows[parameters.codes[rows] == parameters.values.index(parameter)]
@@ -216,11 +225,11 @@ def _named(table: Table, rows: NDArray[np.int64]) -> Iterator[tuple[str, NDArray
             yield name or _name(_said(table, part)), part
 
 
-def _first(table: Table, rows: NDArray[np.int64]) -> Any:
-    return field_of(table.stubs[table.fields["header"][rows[0]]])
+def _first(table: FieldTable, rows: NDArray[np.int64]) -> Any:
+    return cfgrib_field(table.stubs[table.fields["header"][rows[0]]])
 
 
-def _said(table: Table, rows: NDArray[np.int64]) -> dict[str, Any]:
+def _said(table: FieldTable, rows: NDArray[np.int64]) -> dict[str, Any]:
     """Give what cfgrib says of a variable by its first field; the same of all fields with that header."""
     kind = _of_first(table, rows, "gridType")
     digest = table.digests[table.fields["header"][rows[0]]]
@@ -228,20 +237,22 @@ def _said(table: Table, rows: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _asked(first: Any, keys: list[str]) -> dict[str, Any]:
-    cfgrib = cfgrib_of("dataset")
+    cfgrib = import_cfgrib("dataset")
     return cfgrib.read_data_var_attrs(first, [*cfgrib.EXTRA_DATA_ATTRIBUTES_KEYS, *keys])  # type: ignore[no-any-return]
 
 
 def _keys_of_grid(kind: str) -> list[str]:
-    return list(cfgrib_of("dataset").GRID_TYPE_MAP.get(kind, []))
+    return list(import_cfgrib("dataset").GRID_TYPE_MAP.get(kind, []))
 
 
-def _of_first(table: Table, rows: NDArray[np.int64], key: str) -> Any:
+def _of_first(table: FieldTable, rows: NDArray[np.int64], key: str) -> Any:
     column = table.column(key)
     return column.values[column.codes[rows[0]]]
 
 
-def _parameters(table: Table, rows: NDArray[np.int64], parameter: Any) -> list[tuple[str | None, NDArray[np.int64]]]:
+def _parameters(
+    table: FieldTable, rows: NDArray[np.int64], parameter: Any
+) -> list[tuple[str | None, NDArray[np.int64]]]:
     """Tell the parameters apart that eccodes does not know: they are all number 0 to it."""
     if parameter != 0:
         return [(None, rows)]
@@ -261,14 +272,14 @@ def _name(said: Mapping[str, Any]) -> str:
 
 
 def _variable(
-    table: Table,
+    table: FieldTable,
     rows: NDArray[np.int64],
     name: str,
     time_dims: tuple[str, ...],
     extra_dims: tuple[str, ...],
     read_keys: tuple[str, ...],
-) -> Variable:
-    cfgrib = cfgrib_of("dataset")
+) -> GribVariable:
+    cfgrib = import_cfgrib("dataset")
     attributes: dict[str, Any] = {}
     for key in cfgrib.DATA_ATTRIBUTES_KEYS:
         if key in extra_dims:
@@ -285,30 +296,30 @@ def _variable(
     dims = cfgrib.encode_cf_first(attributes, ("parameter", "time", "geography", "vertical"), time_dims)
     grid = _grid(table, rows)
     axes = tuple(axis for dim in (*extra_dims, *dims) if (axis := _axis(table, rows, dim, attributes)) is not None)
-    return Variable(name, attributes, rows, table.ranks[rows], axes, grid)
+    return GribVariable(name, attributes, rows, table.ranks[rows], axes, grid)
 
 
-def _grid(table: Table, rows: NDArray[np.int64]) -> Grid:
+def _grid(table: FieldTable, rows: NDArray[np.int64]) -> Grid:
     """Give the grid that all fields have; sections that differ in what makes no difference to points are one."""
     first, *others = _by_grid(table, rows)
-    grid = _grid_of(table, first)
-    if not all(grid.same(_grid_of(table, other)) for other in others):
+    grid = _read_grid(table, first)
+    if not all(grid.same(_read_grid(table, other)) for other in others):
         raise _Mixed(_GRID[0], table.column(_GRID[0]).distinct(rows))
     return grid
 
 
-def _by_grid(table: Table, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _by_grid(table: FieldTable, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Part fields by their sections, and what eccodes takes these for, in the order in which they occur."""
     first, which = distinct_rows([table.column(key).codes[rows] for key in _GRID])
     return [rows[which == i] for i in np.argsort(first)]
 
 
-def _grid_of(table: Table, rows: NDArray[np.int64]) -> Grid:
+def _read_grid(table: FieldTable, rows: NDArray[np.int64]) -> Grid:
     md5 = table.column(_GRID[0])
     n_bytes = int(table.fields["length"][md5.codes == md5.codes[rows[0]]].max())
     kind = tuple(_of_first(table, rows, key) for key in (_GRID[0], "edition", *_GRID[1:]))
     try:
-        return grid_of(lambda: _first(table, rows), kind, n_bytes=n_bytes)
+        return read_grid(lambda: _first(table, rows), kind, n_bytes=n_bytes)
     except ChildDiedError as error:
         offset, url = int(table.fields["offset"][rows[0]]), table.locations[table.sources[rows[0]]].url
         raise MalformedFileError(
@@ -319,7 +330,7 @@ def _grid_of(table: Table, rows: NDArray[np.int64]) -> Grid:
         ) from error
 
 
-def with_grids(table: Table, rows: NDArray[np.int64], /) -> tuple[NDArray[np.int64], list[Refusal]]:
+def with_grids(table: FieldTable, rows: NDArray[np.int64], /) -> tuple[NDArray[np.int64], list[Refusal]]:
     """Tell fields whose grids can be made out from others.
 
     Returns
@@ -333,22 +344,22 @@ def with_grids(table: Table, rows: NDArray[np.int64], /) -> tuple[NDArray[np.int
     refusals = []
     for part in _by_grid(table, rows):
         try:
-            _grid_of(table, part)
+            _read_grid(table, part)
         except GridError as error:
             is_good[part] = False
             refusals += [_refusal(table, name, own, error) for name, own in _named(table, part)]
     return rows[is_good[rows]], refusals
 
 
-def _refusal(table: Table, name: str, rows: NDArray[np.int64], error: GridError) -> Refusal:
+def _refusal(table: FieldTable, name: str, rows: NDArray[np.int64], error: GridError) -> Refusal:
     offset, location = table.fields["offset"][rows[0]], table.locations[table.sources[rows[0]]]
     reason = f"{len(rows)} of its fields, the first one at byte {offset} of '{location.url}': {error}"
     return Refusal(path=f"/{name}", reason=reason)
 
 
-def _axis(table: Table, rows: NDArray[np.int64], key: str, attributes: Mapping[str, Any]) -> Axis | None:
+def _axis(table: FieldTable, rows: NDArray[np.int64], key: str, attributes: Mapping[str, Any]) -> CubeAxis | None:
     """Make the coordinate of a key; ``None`` where no field has it."""
-    cfgrib = cfgrib_of("dataset")
+    cfgrib = import_cfgrib("dataset")
     column = table.column(key)
     codes, positions = np.unique(column.codes[rows], return_inverse=True)
     values = [column.values[code] for code in codes]
@@ -363,12 +374,12 @@ def _axis(table: Table, rows: NDArray[np.int64], key: str, attributes: Mapping[s
     order = sorted(range(len(values)), key=values.__getitem__, reverse=said.get("stored_direction") == "decreasing")
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    return Axis(dim, np.array([values[i] for i in order]), said, place[positions])
+    return CubeAxis(dim, np.array([values[i] for i in order]), said, place[positions])
 
 
-def coordinates_of(variable: Variable, /, *, squeeze: bool) -> dict[str, Coordinate]:
+def make_coordinates(variable: GribVariable, /, *, squeeze: bool) -> dict[str, Coordinate]:
     """Give the coordinates of a variable, in cfgrib's order; those of one value have no dimension if squeezed."""
-    cfgrib, messages = cfgrib_of("dataset"), cfgrib_of("cfmessage")
+    cfgrib, messages = import_cfgrib("dataset"), import_cfgrib("cfmessage")
     found: dict[str, Coordinate] = {}
     for axis in variable.axes:
         is_scalar = squeeze and len(axis.values) == 1

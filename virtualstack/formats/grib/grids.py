@@ -12,17 +12,20 @@ from numpy.typing import NDArray
 from virtualstack.cache import ByteCache, each
 from virtualstack.child.errors import LibraryError
 from virtualstack.child.pool import ChildDiedError
-from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of
+from virtualstack.codecs.grib.library import import_cfgrib, import_eccodes
 from virtualstack.formats.grib.keys import UNDEFINED, ask
 
-__all__ = ["MAX_POINTS", "Coordinate", "Grid", "GridError", "grid_of"]
+__all__ = ["MAX_POINTS", "Coordinate", "Grid", "GridError", "read_grid"]
 
 MAX_POINTS = 1 << 27
 """Points of one grid: eccodes makes lists of them all, of 8 bytes each, and aborts where there is no memory."""
 
 _STEPS = "DxInMetres", "DiInMetres", "xDirectionGridLengthInMillimetres"  # projections have one of these
 _USUAL = {"iScansNegatively": 0, "jScansPositively": 1}
-_FEW_POINTS, _POINTS_A_BYTE = 1 << 25, 1 << 12  # more than a few need bytes of a message, in which they may be
+_MAX_COMPUTED_POINTS, _MAX_POINTS_PER_BYTE = (
+    1 << 25,
+    1 << 12,
+)  # more than a few need bytes of a message, in which they may be
 
 
 class GridError(ValueError):
@@ -88,11 +91,11 @@ class Grid:
         )
 
 
-_MOST = 64
-_GRIDS: ByteCache[Grid] = ByteCache(_MOST, each)
+_MAX_CACHED_GRIDS = 64
+_GRIDS: ByteCache[Grid] = ByteCache(_MAX_CACHED_GRIDS, each)
 
 
-def grid_of(open_field: Callable[[], Any], kind: tuple[Any, ...], /, *, n_bytes: int) -> Grid:
+def read_grid(open_field: Callable[[], Any], kind: tuple[Any, ...], /, *, n_bytes: int) -> Grid:
     """Give the grid of a field.
 
     Parameters
@@ -130,7 +133,7 @@ def _tried(field: Any, md5: str, n_bytes: int) -> Grid:
 
 def _made(field: Any, md5: str, n_bytes: int) -> Grid:
     _check_points(field, n_bytes)
-    dims, shape, variables = cfgrib_of("dataset").build_geography_coordinates(field, ("geography",), "ignore")
+    dims, shape, variables = import_cfgrib("dataset").build_geography_coordinates(field, ("geography",), "ignore")
     shape = tuple(int(n) for n in shape)
     listed = {name: np.asarray(variable.data) for name, variable in variables.items()}
     is_consecutive = bool(field.get("jPointsAreConsecutive", 0))
@@ -186,7 +189,7 @@ def _points(field: Any) -> NDArray[Any]:
 
 def _set(field: Any, keys: Mapping[str, int]) -> None:
     for key, n in keys.items():
-        eccodes_of().codes_set_long(field.codes_id, key, n)
+        import_eccodes().codes_set_long(field.codes_id, key, n)
 
 
 def _has_columns(field: Any) -> bool:
@@ -196,11 +199,11 @@ def _has_columns(field: Any) -> bool:
 
 def _check_points(field: Any, n_bytes: int) -> None:
     """Refuse what would fill the memory, before eccodes makes lists of it."""
-    cfgrib = cfgrib_of("dataset")
+    cfgrib = import_cfgrib("dataset")
     n = _count(field, "numberOfPoints")
     if ask(field, "gridType") in cfgrib.GRID_TYPES_DIMENSION_COORDS | cfgrib.GRID_TYPES_2D_NON_DIMENSION_COORDS:
         n = max(n, _count(field, "Nx") * _count(field, "Ny"))
-    most = min(MAX_POINTS, max(_FEW_POINTS, _POINTS_A_BYTE * n_bytes))
+    most = min(MAX_POINTS, max(_MAX_COMPUTED_POINTS, _MAX_POINTS_PER_BYTE * n_bytes))
     if n > most:
         raise GridError(f"its grid has {n} points; those of a message of {n_bytes} bytes are {most} at most")
 

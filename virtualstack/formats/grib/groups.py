@@ -11,37 +11,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.codecs.grib.library import import_cfgrib
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.formats.grib.apart import Values, keys_apart, parts_apart, sharing_a_place
 from virtualstack.formats.grib.arrays import coordinate_array, variable_array
 from virtualstack.formats.grib.cube import (
+    GribVariable,
     Mixture,
-    Variable,
-    coordinates_of,
     listed,
-    variables_of,
+    make_coordinates,
+    make_variables,
     with_common_axes,
     with_grids,
 )
 from virtualstack.formats.grib.grids import Coordinate
-from virtualstack.formats.grib.keys import OF_VALUES, QUALIFIER, UNDEFINED, text_of
-from virtualstack.formats.grib.table import Table
+from virtualstack.formats.grib.keys import OF_VALUES, QUALIFIER, UNDEFINED, name_text
+from virtualstack.formats.grib.table import FieldTable
 from virtualstack.manifests import ManifestArray, ManifestGroup, Refusal
 from virtualstack.manifests.rows import distinct_rows
 from virtualstack.warning import warn
 
-__all__ = ["MAX_CELLS", "Layout", "common_attributes", "dataset_of", "group_of", "mixed", "tree_of"]
+__all__ = ["MAX_CELLS", "GroupLayout", "common_attributes", "dataset_group", "group_variables", "mixed", "tree_group"]
 
 MAX_CELLS = 1 << 26
 """Cells of one variable."""
 
-_SPARSE, _FEW = 32, 4096
+_MAX_CELLS_PER_FIELD, _SMALL_CUBE_CELLS = 32, 4096
 _TREE = "open it as a tree, with open_virtual_datatree, or choose fields"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class GroupLayout:
     """How fields become variables; see :class:`~virtualstack.formats.grib.reader.GRIB`."""
 
     time_dims: tuple[str, ...]
@@ -53,7 +53,9 @@ class Layout:
     inline_limit: int = 1 << 20
 
 
-def dataset_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
+def dataset_group(
+    table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None
+) -> ManifestGroup:
     """Make one group of fields, as cfgrib makes a dataset.
 
     A variable whose coordinates contradict those of the ones before it is refused, and fields of unknown grids are.
@@ -65,7 +67,7 @@ def dataset_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url:
     """
     whole, (rows, unknown) = rows, with_grids(table, rows)
     variables = []
-    for found in variables_of(
+    for found in make_variables(
         table, rows, time_dims=layout.time_dims, extra_dims=layout.extra_dims, read_keys=layout.read_keys
     ):
         if isinstance(found, Mixture):
@@ -74,12 +76,12 @@ def dataset_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url:
             variables.append(found)
     _check_places(table, variables, url)
     variables = with_common_axes(variables, layout.extra_dims)
-    node = group_of(table, variables, layout, url=url)
+    node = group_variables(table, variables, layout, url=url)
     refusals = (*(x for x in unknown if x.path[1:] not in layout.dropped), *node.refusals)
     return replace(node, attributes=common_attributes(table, whole), refusals=refusals, url=url)
 
 
-def _check_places(table: Table, variables: Sequence[Variable], url: str | None) -> None:
+def _check_places(table: FieldTable, variables: Sequence[GribVariable], url: str | None) -> None:
     """Refuse fields that would be left out because others have their coordinates."""
     values = Values(table)
     sets = {variable.name: sharing_a_place(table, variable, with_times=False) for variable in variables}
@@ -121,10 +123,10 @@ def _file(url: str | None) -> str:
     return "these files" if url is None else f"'{url}'"
 
 
-def common_attributes(table: Table, rows: NDArray[np.int64]) -> dict[str, Any]:
+def common_attributes(table: FieldTable, rows: NDArray[np.int64]) -> dict[str, Any]:
     """Give what all fields have in common, in cfgrib's words."""
     found: dict[str, Any] = {}
-    for key in cfgrib_of("dataset").GLOBAL_ATTRIBUTES_KEYS:
+    for key in import_cfgrib("dataset").GLOBAL_ATTRIBUTES_KEYS:
         values = table.column(key).distinct(rows)
         if len(values) == 1 and values[0] not in (UNDEFINED, "unknown"):
             found[f"GRIB_{key}"] = values[0]
@@ -134,7 +136,9 @@ def common_attributes(table: Table, rows: NDArray[np.int64]) -> dict[str, Any]:
     return found
 
 
-def group_of(table: Table, variables: Sequence[Variable], layout: Layout, /, *, url: str | None) -> ManifestGroup:
+def group_variables(
+    table: FieldTable, variables: Sequence[GribVariable], layout: GroupLayout, /, *, url: str | None
+) -> ManifestGroup:
     """Put variables side by side that have the same coordinates; others are refused."""
     coordinates: dict[str, Coordinate] = {}
     arrays: dict[str, ManifestArray] = {}
@@ -142,7 +146,7 @@ def group_of(table: Table, variables: Sequence[Variable], layout: Layout, /, *, 
     made: dict[str, ManifestArray] = {}
     for variable in variables:
         path = f"/{variable.name}"
-        own = coordinates_of(variable, squeeze=layout.squeeze)
+        own = make_coordinates(variable, squeeze=layout.squeeze)
         obstacle = _obstacle(variable, own, coordinates, arrays)
         if obstacle is not None:
             refusals.append(Refusal(path=path, reason=obstacle))
@@ -168,7 +172,7 @@ def group_of(table: Table, variables: Sequence[Variable], layout: Layout, /, *, 
 
 
 def _obstacle(
-    variable: Variable,
+    variable: GribVariable,
     own: Mapping[str, Coordinate],
     coordinates: Mapping[str, Coordinate],
     arrays: Mapping[str, ManifestArray],
@@ -194,13 +198,13 @@ def _shown(coordinate: Coordinate) -> str:
     return f"{values}" if values.ndim == 0 else f"of {values.size} values from {values.flat[0]} to {values.flat[-1]}"
 
 
-def _axes(variable: Variable) -> str:
+def _axes(variable: GribVariable) -> str:
     return " x ".join(f"{len(axis.values)} {axis.name}" for axis in variable.axes if len(axis.values) > 1)
 
 
-def _warn_if_sparse(variable: Variable, url: str | None) -> None:
+def _warn_if_sparse(variable: GribVariable, url: str | None) -> None:
     n_cells, n_fields = math.prod(variable.shape), len(variable.rows)
-    if n_cells > _FEW and n_cells > _SPARSE * n_fields:
+    if n_cells > _SMALL_CUBE_CELLS and n_cells > _MAX_CELLS_PER_FIELD * n_fields:
         warn(
             f"{_file(url)}: the {n_fields} fields of '{variable.name}' lie in {n_cells} cells of {_axes(variable)}; "
             "other dimensions, such as reader=vs.readers.GRIB(time_dims=('valid_time',)), may leave fewer holes"
@@ -212,7 +216,7 @@ _OPTIONAL = "number", "directionNumber", "frequencyNumber"
 _N_DIGITS = 6  # of the digest of a grid, in names
 
 
-def tree_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
+def tree_group(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None) -> ManifestGroup:
     """Make a group for each type of level, and in it one for each type of step.
 
     Percentiles, probabilities and derived forecasts are in groups of theirs below. Variables of a group share their
@@ -236,13 +240,13 @@ def tree_of(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: st
     return ManifestGroup(groups=levels, attributes=common_attributes(table, whole), refusals=refusals, url=url)
 
 
-def _parted(table: Table, rows: NDArray[np.int64], key: str) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def _parted(table: FieldTable, rows: NDArray[np.int64], key: str) -> Iterator[tuple[str, NDArray[np.int64]]]:
     column = table.column(key)
     for value in column.distinct(rows):
         yield str(value), rows[column.codes[rows] == column.values.index(value)]
 
 
-def _qualified(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
+def _qualified(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None) -> ManifestGroup:
     parts = dict(_parted(table, rows, QUALIFIER))
     plain = parts.pop("", None)
     node = ManifestGroup(url=url) if plain is None else _of_kinds(table, plain, layout, url=url)
@@ -250,7 +254,7 @@ def _qualified(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url:
     return replace(node, groups={**node.groups, **below})
 
 
-def _of_kinds(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
+def _of_kinds(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None) -> ManifestGroup:
     kinds = _kinds(table, rows, layout)
     nodes = {name: _without_doubles(table, part, layout, url=url) for name, part in kinds.items()}
     if len(nodes) == 1 and not layout.by_kind:
@@ -258,7 +262,7 @@ def _of_kinds(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: 
     return ManifestGroup(groups=nodes, url=url)
 
 
-def _kinds(table: Table, rows: NDArray[np.int64], layout: Layout) -> dict[str, NDArray[np.int64]]:
+def _kinds(table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout) -> dict[str, NDArray[np.int64]]:
     """Part fields that cannot share coordinates or attributes, by names that follow from their keys."""
     columns = [table.column(key) for key in _KIND]
     codes = [column.codes[rows] for column in columns]
@@ -270,7 +274,7 @@ def _kinds(table: Table, rows: NDArray[np.int64], layout: Layout) -> dict[str, N
     distinct = np.stack(codes)[:, first]
     parts: dict[str, list[NDArray[np.int64]]] = {}
     for n, kind in enumerate(distinct.T.tolist()):
-        *known, grid = [text_of(column.values[code]) for column, code in zip(columns, kind, strict=False)]
+        *known, grid = [name_text(column.values[code]) for column, code in zip(columns, kind, strict=False)]
         is_undefined = dict(zip((*_OPTIONAL, *usual), kind[len(columns) :], strict=True))
         there = [key for key in _OPTIONAL if not is_undefined[key]]
         not_there = [f"no_{key.partition(':')[0]}" for key in usual if is_undefined[key]]
@@ -279,7 +283,9 @@ def _kinds(table: Table, rows: NDArray[np.int64], layout: Layout) -> dict[str, N
     return {name: np.concatenate(part) for name, part in parts.items()}
 
 
-def _without_doubles(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> ManifestGroup:
+def _without_doubles(
+    table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None
+) -> ManifestGroup:
     """Make a group, or several where fields that differ would have one place."""
     variables = _shared(table, rows, layout, url=url)
     sets = [some for variable in variables for some in sharing_a_place(table, variable, with_times=True)]
@@ -294,10 +300,12 @@ def _without_doubles(table: Table, rows: NDArray[np.int64], layout: Layout, /, *
     return ManifestGroup(groups=nodes, url=url)
 
 
-def _shared(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: str | None) -> list[Variable]:
+def _shared(
+    table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, /, *, url: str | None
+) -> list[GribVariable]:
     """Make variables that share their coordinates."""
     variables = []
-    for found in variables_of(
+    for found in make_variables(
         table, rows, time_dims=layout.time_dims, extra_dims=layout.extra_dims, read_keys=layout.read_keys
     ):
         if isinstance(found, Mixture):
@@ -310,5 +318,7 @@ def _shared(table: Table, rows: NDArray[np.int64], layout: Layout, /, *, url: st
     return with_common_axes(variables)
 
 
-def _group(table: Table, variables: list[Variable], layout: Layout, /, *, url: str | None) -> ManifestGroup:
-    return group_of(table, [x for x in variables if x.name not in layout.dropped], layout, url=url)
+def _group(
+    table: FieldTable, variables: list[GribVariable], layout: GroupLayout, /, *, url: str | None
+) -> ManifestGroup:
+    return group_variables(table, [x for x in variables if x.name not in layout.dropped], layout, url=url)

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from virtualstack.codecs.grib.library import eccodes_of
+from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.formats.grib.messages import Field
 
 __all__ = [
@@ -24,13 +24,13 @@ __all__ = [
     "STEP",
     "WHOLE",
     "WITH_CONDITIONS",
-    "Header",
+    "GribHeader",
+    "HeaderPart",
     "Parameter",
-    "Part",
     "has_endless_time",
-    "header_of",
+    "header_parts",
     "interval_end",
-    "parts_of",
+    "make_header",
     "timeless",
 ]
 
@@ -50,7 +50,7 @@ _TEMPLATES = {
 _UNIT, _TIME = 17, slice(18, 22)
 
 _DAYS = {3: 30, 4: 365, 5: 3650, 6: 10950, 7: 36500} | {unit: n / 86400 for unit, n in _SECONDS.items()}
-_MOST_DAYS = 10_000 * 366
+_MAX_DAYS = 10_000 * 366
 _NO_UNIT = 255
 _WITHOUT_FORECAST = frozenset({20, 30, 31, 35, 254})
 
@@ -58,7 +58,7 @@ _DATE_2 = Struct(">HBBBBB")
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
-class Header(NamedTuple):
+class GribHeader(NamedTuple):
     """What describes a field, and its times apart where they are.
 
     Parameters
@@ -81,7 +81,7 @@ class Header(NamedTuple):
         return self.key[1] == 1
 
 
-def header_of(field: Field, /, *, with_times: bool) -> Header:
+def make_header(field: Field, /, *, with_times: bool) -> GribHeader:
     """Tell what describes a field.
 
     Parameters
@@ -101,27 +101,25 @@ def has_endless_time(field: Field, /) -> bool:
     """
     if field.edition == 1:
         product = field.sections[0]
-        return (
-            max(product[18], product[19], product[18] << 8 | product[19]) * _DAYS.get(product[17], 36500) > _MOST_DAYS
-        )
+        return max(product[18], product[19], product[18] << 8 | product[19]) * _DAYS.get(product[17], 36500) > _MAX_DAYS
     product = field.sections[3]
     if len(product) < 22 or int.from_bytes(product[7:9], "big") in _WITHOUT_FORECAST:
         return False
     if product[_UNIT] == _NO_UNIT:
         return True
-    return (int.from_bytes(product[_TIME], "big") & 0x7FFFFFFF) * _DAYS.get(product[_UNIT], 36500) > _MOST_DAYS
+    return (int.from_bytes(product[_TIME], "big") & 0x7FFFFFFF) * _DAYS.get(product[_UNIT], 36500) > _MAX_DAYS
 
 
-def _header_2(field: Field, with_times: bool) -> Header:
+def _header_2(field: Field, with_times: bool) -> GribHeader:
     identification, local, grid, product, packing = field.sections
     rest = (local, grid, packing[9:11])
     time = None if with_times else _seconds_2(identification[12:19])
     found = None if time is None else timeless(product, time)
     if found is None:
-        return Header(b"".join((bytes((2, 1, field.discipline)), identification, product, *rest)), time, None)
+        return GribHeader(b"".join((bytes((2, 1, field.discipline)), identification, product, *rest)), time, None)
     product, step = found
     start = bytes((2, 0, field.discipline))
-    return Header(b"".join((start, identification[:12], identification[19:], product, *rest)), time, step)
+    return GribHeader(b"".join((start, identification[:12], identification[19:], product, *rest)), time, step)
 
 
 def interval_end(template: int, /) -> int | None:
@@ -168,16 +166,16 @@ def _seconds(year: int, month: int, day: int, hour: int, minute: int, second: in
         return None
 
 
-def _header_1(field: Field, with_times: bool) -> Header:
+def _header_1(field: Field, with_times: bool) -> GribHeader:
     product, grid = field.sections[:2]
     grid += bytes((field.form,))
     year = (product[24] - 1) * 100 + product[12]
     time = _seconds(year, product[13], product[14], product[15], product[16])
     if with_times:
-        return Header(b"\1\1" + product + grid, None, None)
+        return GribHeader(b"\1\1" + product + grid, None, None)
     if time is None or product[17] not in _SECONDS:
-        return Header(b"\1\1" + product + grid, time, None)
-    return Header(b"".join((b"\1\0", product[:12], product[17:24], product[25:], grid)), time, None)
+        return GribHeader(b"\1\1" + product + grid, time, None)
+    return GribHeader(b"".join((b"\1\0", product[:12], product[17:24], product[25:], grid)), time, None)
 
 
 STEP = "step"
@@ -258,7 +256,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HeaderPart:
     """A part of a header.
 
     Parameters
@@ -276,7 +274,7 @@ class Part:
     parameter: Parameter | None = None
 
 
-def parts_of(field: Field, header: Header, /) -> tuple[Part, ...]:
+def header_parts(field: Field, header: GribHeader, /) -> tuple[HeaderPart, ...]:
     """Take the header of a field apart; there are no parts where too little is known about it.
 
     What eccodes makes of a key follows from sections 1 to 5 without dates. Each part leaves out more, of which no
@@ -289,7 +287,7 @@ def parts_of(field: Field, header: Header, /) -> tuple[Part, ...]:
 
 @cache
 def _is_known() -> bool:
-    version = eccodes_of().codes_get_api_version(int)
+    version = import_eccodes().codes_get_api_version(int)
     return _KNOWN[0] <= version <= _KNOWN[1] and not any(name in os.environ for name in _OTHER_DEFINITIONS)
 
 
@@ -300,7 +298,7 @@ def _without(data: bytes, *places: slice) -> bytes:
     return bytes(left)
 
 
-def _parts_2(field: Field, time: int) -> Iterator[Part]:
+def _parts_2(field: Field, time: int) -> Iterator[HeaderPart]:
     identification, local, grid, product, packing = field.sections
     template = int.from_bytes(product[7:9], "big")
     member = (_MEMBER,) if template in _MEMBERS else ()
@@ -312,9 +310,9 @@ def _parts_2(field: Field, time: int) -> Iterator[Part]:
     run = identification[:12] + identification[19:]
     rest = b"".join((run, local, grid, packing[9:11]))
     steps = (STEP,) if step is None else ()
-    yield Part((*_OF_ALL, QUALIFIER, "stepType", *steps), b"".join((b"\2S", structure, rest)))
-    yield Part(_OF_LEVEL, b"".join((b"\2L", product[5:9], product[_LEVEL], run, local)))
-    yield Part(_OF_MEMBER, b"".join((b"\2N", product[5:9], product[34:37] if member else b"", run, local)))
+    yield HeaderPart((*_OF_ALL, QUALIFIER, "stepType", *steps), b"".join((b"\2S", structure, rest)))
+    yield HeaderPart(_OF_LEVEL, b"".join((b"\2L", product[5:9], product[_LEVEL], run, local)))
+    yield HeaderPart(_OF_MEMBER, b"".join((b"\2N", product[5:9], product[34:37] if member else b"", run, local)))
     is_any = types in ANY_VALUE_2 and int.from_bytes(identification[5:7], "big") not in WITH_CONDITIONS
     product = _without(product, *member, *(_VALUES if is_any else ()))
     end = interval_end(template)
@@ -322,10 +320,10 @@ def _parts_2(field: Field, time: int) -> Iterator[Part]:
     others = b"".join((b"\2P", product[:9], untimed, rest))
     values = field.discipline, *product[_PARAMETER]
     at = 16 + len(identification) + len(local) + len(grid) + _PARAMETER.start
-    yield Part(_OF_PARAMETER, bytes(values) + others, Parameter(others, at, values))
+    yield HeaderPart(_OF_PARAMETER, bytes(values) + others, Parameter(others, at, values))
 
 
-def _parts_1(field: Field) -> Iterator[Part]:
+def _parts_1(field: Field) -> Iterator[HeaderPart]:
     product, grid = field.sections[:2]
     centres = {product[4], product[25]}
     is_ecmwf = _ECMWF in centres and len(product) > 50
@@ -334,7 +332,7 @@ def _parts_1(field: Field) -> Iterator[Part]:
     label = run + product[_LABEL] if member is not None else run + product[_LABEL.start :]
     is_any = product[9] in ANY_VALUE_1 and not centres & WITH_CONDITIONS
     less = _without(product, *(() if member is None else (member,)), *((_VALUE_1,) if is_any else ()))
-    yield Part(_OF_ALL, b"".join((b"\1S", less[:8], less[9:10], less[25:], grid)))
-    yield Part(_OF_LEVEL, b"".join((b"\1L", product[9:12], label)))
-    yield Part(_OF_MEMBER, b"".join((b"\1N", b"" if member is None else product[member], label)))
-    yield Part((*_OF_PARAMETER, "stepType", STEP), b"".join((b"\1P", less[:12], less[17:24], less[25:], grid)))
+    yield HeaderPart(_OF_ALL, b"".join((b"\1S", less[:8], less[9:10], less[25:], grid)))
+    yield HeaderPart(_OF_LEVEL, b"".join((b"\1L", product[9:12], label)))
+    yield HeaderPart(_OF_MEMBER, b"".join((b"\1N", b"" if member is None else product[member], label)))
+    yield HeaderPart((*_OF_PARAMETER, "stepType", STEP), b"".join((b"\1P", less[:12], less[17:24], less[25:], grid)))

@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 
 from virtualstack.cache import ByteCache, each
 from virtualstack.child.pool import run_in_child
-from virtualstack.codecs.grib.library import cfgrib_of, eccodes_of, owner_of
+from virtualstack.codecs.grib.library import import_cfgrib, import_eccodes, message_owner
 from virtualstack.formats.grib.headers import (
     PARAMETER_KEYS,
     QUALIFIER,
     STEP,
     TRIPLET,
     WHOLE,
-    Header,
+    GribHeader,
+    HeaderPart,
     Parameter,
-    Part,
-    parts_of,
+    header_parts,
 )
 from virtualstack.formats.grib.messages import Field
 
-__all__ = ["OF_VALUES", "QUALIFIER", "TRIPLET", "UNDEFINED", "Asking", "ask", "field_of", "text_of"]
+__all__ = ["OF_VALUES", "QUALIFIER", "TRIPLET", "UNDEFINED", "Asking", "ask", "cfgrib_field", "name_text"]
 
 UNDEFINED = "undef"
 """The value of keys that a field does not have, as cfgrib writes it."""
@@ -64,11 +64,11 @@ _QUALIFIERS = {
 
 _COORDINATES = ("latitudes", "longitudes", "distinctLatitudes", "distinctLongitudes")
 
-_MOST, _MOST_PARTS, _MOST_OPEN = 1 << 16, 1 << 16, 64
+_MAX_CACHED_HEADERS, _MAX_CACHED_PARTS, _MAX_OPEN_MESSAGES = 1 << 16, 1 << 16, 64
 
 
-_HEADERS: ByteCache[tuple[Any, ...]] = ByteCache(_MOST, each)
-_PARTS: ByteCache[dict[str, Any]] = ByteCache(_MOST_PARTS, each)
+_HEADERS: ByteCache[tuple[Any, ...]] = ByteCache(_MAX_CACHED_HEADERS, each)
+_PARTS: ByteCache[dict[str, Any]] = ByteCache(_MAX_CACHED_PARTS, each)
 
 
 class SupportsItem(Protocol):
@@ -92,7 +92,7 @@ class Asking:
         self._names = names
         self._open: dict[bytes, _Message] = {}
 
-    def keys_of(self, field: Field, header: Header, stub: bytes, /) -> tuple[Any, ...]:
+    def field_keys(self, field: Field, header: GribHeader, stub: bytes, /) -> tuple[Any, ...]:
         """Give the values of keys.
 
         Parameters
@@ -107,7 +107,7 @@ class Asking:
         """
         return _HEADERS.get((self._names, header.key), lambda: self._asked(field, header, stub))
 
-    def _asked(self, field: Field, header: Header, stub: bytes) -> tuple[Any, ...]:
+    def _asked(self, field: Field, header: GribHeader, stub: bytes) -> tuple[Any, ...]:
         message = _Message(stub)
         known: dict[str, Any] = {"stepUnits": 1}  # cfgrib counts in hours
         if header.time is not None:
@@ -122,10 +122,10 @@ class Asking:
                 known[name] = message.scalar(name) if name in _SCALARS else ask(message.field(), name)
         return tuple(known[name] for name in self._names)
 
-    def _of_parts(self, field: Field, header: Header, message: _Message) -> dict[str, Any]:
+    def _of_parts(self, field: Field, header: GribHeader, message: _Message) -> dict[str, Any]:
         """Ask for the keys of the parts of a header; for none where eccodes does not find all sections."""
         known: dict[str, Any] = {}
-        for part in parts_of(field, header):
+        for part in header_parts(field, header):
             known |= _PARTS.get(part.key, lambda part=part: self._of_part(part, message))  # type: ignore[misc]
             if not known[WHOLE]:
                 return {}
@@ -134,30 +134,30 @@ class Asking:
             known |= _PARTS.get((field.edition, grid), lambda: {name: message.scalar(name) for name in _GRID})
         return known
 
-    def _of_part(self, part: Part, message: _Message) -> dict[str, Any]:
+    def _of_part(self, part: HeaderPart, message: _Message) -> dict[str, Any]:
         """Ask for the keys of a part; of a message that is open already, where only the parameter is another one."""
         if part.parameter is not None:
             found = self._open.get(part.parameter.others)
             if found is not None and found.write(part.parameter):
                 message = found
-            elif len(self._open) < _MOST_OPEN:
+            elif len(self._open) < _MAX_OPEN_MESSAGES:
                 self._open[part.parameter.others] = message
         return {name: message.scalar(name) for name in part.names}
 
 
-def field_of(stub: bytes, /) -> Any:
+def cfgrib_field(stub: bytes, /) -> Any:
     """Return what cfgrib takes for a field: keys of eccodes, and those that cfgrib makes of them.
 
     Coordinates are computed in a child process: keys of these raise `LibraryError` or `ChildDiedError`, too.
     """
-    messages = cfgrib_of("cfmessage")
+    messages = import_cfgrib("cfmessage")
     computed = messages.COMPUTED_KEYS | {key: (functools.partial(_coordinates, key), None) for key in _COORDINATES}
-    handle = eccodes_of().codes_new_from_message(stub)
+    handle = import_eccodes().codes_new_from_message(stub)
     return messages.CfMessage(handle, errors="ignore", computed_keys=computed)
 
 
 def _coordinates(key: str, field: Any) -> NDArray[np.float64]:
-    message = eccodes_of().codes_get_message(field.codes_id)
+    message = import_eccodes().codes_get_message(field.codes_id)
     found: NDArray[np.float64] | None = run_in_child("virtualstack.codecs.grib.child:coordinates", message, key)
     if found is None:
         raise KeyError(key)
@@ -168,7 +168,7 @@ class _Message:
     """A message that eccodes takes apart, and cfgrib's view of it, once they are needed, as that takes time."""
 
     def __init__(self, stub: bytes) -> None:
-        self._eccodes = eccodes_of()
+        self._eccodes = import_eccodes()
         self._field: Any = None
         self._stub = stub
         self._opened: Any = None
@@ -178,7 +178,7 @@ class _Message:
     def _handle(self) -> Any:
         if self._opened is None:
             self._opened = self._eccodes.codes_new_from_message(self._stub)
-            self._owner = owner_of(self._opened)
+            self._owner = message_owner(self._opened)
         return self._opened
 
     def __getitem__(self, name: str) -> Any:
@@ -205,11 +205,11 @@ class _Message:
 
     def _step(self) -> Any:
         handle = self._handle  # what cannot be opened has no keys
-        step_of = cfgrib_of("cfmessage").from_grib_step
+        from_grib_step = import_cfgrib("cfmessage").from_grib_step
         # minutes that are no whole hours have no step at first; eccodes then counts in minutes, and cfgrib asks twice
         for _ in range(2):
             try:
-                return step_of(self) if handle is not None else UNDEFINED
+                return from_grib_step(self) if handle is not None else UNDEFINED
             except Exception:  # noqa: BLE001 - as in `ask`
                 continue
         return UNDEFINED
@@ -218,13 +218,13 @@ class _Message:
         if self._stub[7] == 2:
             for name, keys in _QUALIFIERS.items():
                 if self.scalar(keys[0]) != UNDEFINED:
-                    return "_".join([name, *(text_of(ask(self.field(), key)) for key in keys)])
+                    return "_".join([name, *(name_text(ask(self.field(), key)) for key in keys)])
         return ""
 
     def field(self) -> Any:
         """Give cfgrib's view."""
         if self._field is None:
-            self._field = field_of(self._stub)
+            self._field = cfgrib_field(self._stub)
         return self._field
 
     def write(self, parameter: Parameter) -> bool:
@@ -261,7 +261,7 @@ def ask(field: SupportsItem, name: str, /) -> Any:
     return UNDEFINED if value is None else tuple(value) if isinstance(value, list) else value
 
 
-def text_of(value: Any, /) -> str:
+def name_text(value: Any, /) -> str:
     """Give what stands for a value in a name."""
     if isinstance(value, float):
         return f"{value:g}"

@@ -19,17 +19,17 @@ from virtualstack.codecs.grib.fields import (
     short_data,
 )
 
-__all__ = ["Field", "MessageError", "fields_of", "message_length"]
+__all__ = ["Field", "MessageError", "message_length", "parse_fields"]
 
 type Read = Callable[[int, int], bytes]
 """Gives so many bytes from an offset in the file; fewer only where the file ends."""
 
-_FRONT = 1 << 10
-_MOST_HEADER = 1 << 26
-_MOST_FIELDS = 1 << 16
+_FRONT_BYTES = 1 << 10
+_MAX_HEADER_BYTES = 1 << 26
+_MAX_FIELDS = 1 << 16
 _CHECKS = {3: check_grid_2, 4: check_product_2, 5: check_packing_2}
 
-_LEAST_1, _LEAST_2 = 8 + 28 + 11 + 4, 16 + 21 + 5 + 4
+_MIN_BYTES_1, _MIN_BYTES_2 = 8 + 28 + 11 + 4, 16 + 21 + 5 + 4
 
 
 class MessageError(ValueError):
@@ -106,7 +106,7 @@ def message_length(head: bytes, /) -> tuple[int, int] | None:
     return None
 
 
-def fields_of(read: Read, offset: int, size: int, head: bytes, /) -> tuple[int, list[Field]]:
+def parse_fields(read: Read, offset: int, size: int, head: bytes, /) -> tuple[int, list[Field]]:
     """Take a message apart.
 
     Parameters
@@ -139,7 +139,7 @@ def fields_of(read: Read, offset: int, size: int, head: bytes, /) -> tuple[int, 
     if edition == 1:
         length, field = _field_1(read, offset, length, size)
         return length, [field]
-    _check_length(length, _LEAST_2, offset, size)
+    _check_length(length, _MIN_BYTES_2, offset, size)
     return length, _fields_2(read, offset, length, head[6])
 
 
@@ -186,7 +186,7 @@ def _field_1(read: Read, offset: int, length: int, size: int) -> tuple[int, Fiel
             f"section 4 of {data} bytes ends {at + data + 4 - offset} bytes after the beginning of a message of "
             f"{length} bytes"
         )
-    _check_length(length, _LEAST_1, offset, size)
+    _check_length(length, _MIN_BYTES_1, offset, size)
     if at + 11 > offset + length - 4:
         raise MessageError("sections are longer than the message")
     _check_end(read, offset, length)
@@ -218,7 +218,7 @@ def _section_1(read: Read, at: int, size: int, *, least: int) -> bytes:
 def _fields_2(read: Read, offset: int, length: int, discipline: int) -> list[Field]:
     """Follow WMO FM 92 GRIB 2: sections 2 to 7, 3 to 7, or 4 to 7 may come again, each time with one field."""
     at, end = offset + 16, offset + length - 4
-    front = read(offset, min(_FRONT, length))  # most often all that is needed
+    front = read(offset, min(_FRONT_BYTES, length))  # most often all that is needed
     now: list[bytes] = [b""] * 5
     has_bitmap = False
     number = last = described = 0
@@ -234,7 +234,7 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> list[Fie
         if (kind <= last and not (last == 7 and 2 <= kind <= 4)) or (last == 0 and kind != 1):
             raise MessageError(f"section {kind} follows section {last}")
         if kind <= 5:
-            if n > _MOST_HEADER:
+            if n > _MAX_HEADER_BYTES:
                 raise MessageError(f"section {kind} says that it is {n} bytes long, which no description is")
             now[kind - 1] = front[begin : begin + n] if begin + n <= len(front) else read(at, n)
             described = begin + n
@@ -253,8 +253,8 @@ def _fields_2(read: Read, offset: int, length: int, discipline: int) -> list[Fie
             sections = (now[0], now[1], now[2], now[3], now[4])
             found.append(Field(2, offset, at - offset, number, described, False, discipline, sections))
             number += 1
-            if number > _MOST_FIELDS:
-                raise MessageError(f"the message has more than {_MOST_FIELDS} fields")
+            if number > _MAX_FIELDS:
+                raise MessageError(f"the message has more than {_MAX_FIELDS} fields")
     if last != 7:
         raise MessageError("the message has no data behind its last description")
     _check_end(read, offset, length)

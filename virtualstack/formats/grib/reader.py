@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.grib.library import cfgrib_of
+from virtualstack.codecs.grib.library import import_cfgrib
 from virtualstack.errors import MalformedFileError, ReaderError, UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.grib.cube import listed
-from virtualstack.formats.grib.groups import Layout, dataset_of, tree_of
+from virtualstack.formats.grib.groups import GroupLayout, dataset_group, tree_group
 from virtualstack.formats.grib.keys import OF_VALUES, QUALIFIER, TRIPLET
-from virtualstack.formats.grib.records import Records, records_of
+from virtualstack.formats.grib.records import Records, describe_fields
 from virtualstack.formats.grib.sidecars import Sidecar, SidecarError, find_sidecar, open_sidecar
-from virtualstack.formats.grib.table import Table
+from virtualstack.formats.grib.table import FieldTable
 from virtualstack.formats.grib.walk import SMALL_FILE_BYTES, Walk
 from virtualstack.location import absolute_url, is_remote
 from virtualstack.manifests import ManifestGroup, Refusal
@@ -105,7 +105,7 @@ class GRIB:
         sidecar, notes = self._sidecar(location.url, source.size, storage)
         walk = Walk(source, sidecar)
         names = self._names()
-        records = records_of(walk, location, names, with_times=self._with_times())
+        records = describe_fields(walk, location, names, with_times=self._with_times())
         if walk.damages:
             damage = walk.damages[0]
             raise MalformedFileError(
@@ -144,12 +144,12 @@ class GRIB:
             They form no one dataset.
         """
         records = [Records.from_group(part) for part in parts]
-        table = Table.of(records, self._names())
+        table = FieldTable.from_records(records, self._names())
         rows = table.selected(self.filter_by_keys)
         url = parts[0].url if len(parts) == 1 else None
         if not len(rows):
             raise ReaderError(_nothing(table, self.filter_by_keys, url), url=url)
-        layout = Layout(
+        layout = GroupLayout(
             time_dims=tuple(self.time_dims),
             extra_dims=tuple(self.extra_dims),
             squeeze=self.squeeze,
@@ -173,26 +173,26 @@ class GRIB:
 
 def _timeless() -> set[str]:
     """Give the keys of cfgrib's index but for times."""
-    return set(cfgrib_of("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}
+    return set(import_cfgrib("dataset").INDEX_KEYS) - {"dataDate", "dataTime", "endStep"}
 
 
 def _group(
-    table: Table, rows: NDArray[np.int64], layout: Layout, is_tree: bool | None, url: str | None
+    table: FieldTable, rows: NDArray[np.int64], layout: GroupLayout, is_tree: bool | None, url: str | None
 ) -> ManifestGroup:
     if is_tree:
-        return tree_of(table, rows, layout, url=url)
+        return tree_group(table, rows, layout, url=url)
     try:
-        group = dataset_of(table, rows, layout, url=url)
+        group = dataset_group(table, rows, layout, url=url)
     except UnsupportedFeatureError:
         if is_tree is not None:
             raise
-        return tree_of(table, rows, layout, url=url)
+        return tree_group(table, rows, layout, url=url)
     if is_tree is None and any(refusal.kind == "refused" for refusal in group.refusals):
-        return tree_of(table, rows, layout, url=url)
+        return tree_group(table, rows, layout, url=url)
     return group
 
 
-def _nothing(table: Table, wanted: Mapping[str, Any], url: str | None) -> str:
+def _nothing(table: FieldTable, wanted: Mapping[str, Any], url: str | None) -> str:
     """Say which keys of a filter no field has."""
     every = np.arange(len(table.fields))
     unmatched = [key for key, value in wanted.items() if not len(table.selected({key: value}))]

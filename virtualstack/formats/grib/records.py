@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.codecs.grib.library import eccodes_of
+from virtualstack.codecs.grib.library import import_eccodes
 from virtualstack.errors import MalformedFileError, ManifestError
 from virtualstack.formats.base import PARTS
-from virtualstack.formats.grib.headers import Header, has_endless_time, header_of
+from virtualstack.formats.grib.headers import GribHeader, has_endless_time, make_header
 from virtualstack.formats.grib.keys import UNDEFINED, Asking
 from virtualstack.formats.grib.messages import Field
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.inline import inline_array
 
-__all__ = ["FIELD", "NO_TIME", "Records", "is_plain", "records_of"]
+__all__ = ["FIELD", "NO_TIME", "Records", "describe_fields", "is_plain"]
 
 _MISSING = 9999.0
-_NEAR = 1e-3  # of the distance of two packed numbers; eccodes' arithmetic is off by far less
+_TOLERANCE = 1e-3  # of the distance of two packed numbers; eccodes' arithmetic is off by far less
 
 _PACKING_2 = Struct(">fHHB")
 _SIMPLE_2 = frozenset({0, 40, 41, 42})  # WMO FM 92 GRIB2 code table 5.0: simple, JPEG 2000, PNG, CCSDS
@@ -76,7 +76,7 @@ def _reaches(reference: float, binary: int, decimal: int, bits: int) -> bool:
     nearest = round(packed) if abs(packed) < 2.0**40 else 0
     if not -1 <= nearest <= 2**bits or abs(packed) >= 2.0**40:
         return False
-    return abs(packed - nearest) < _NEAR
+    return abs(packed - nearest) < _TOLERANCE
 
 
 FIELD = np.dtype(
@@ -177,7 +177,9 @@ class Records:
         )
 
 
-def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...], /, *, with_times: bool) -> Records:
+def describe_fields(
+    found: Iterable[Field], location: Location, names: tuple[str, ...], /, *, with_times: bool
+) -> Records:
     """Ask for the keys of fields.
 
     Parameters
@@ -203,7 +205,7 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
     i_time, i_step = names.index("time"), names.index("step")
     asking = Asking(names)
     for field in found:
-        header = header_of(field, with_times=with_times)
+        header = make_header(field, with_times=with_times)
         row = rows.get(header.key)
         if row is None:
             row = rows[header.key] = len(headers)
@@ -244,10 +246,10 @@ def records_of(found: Iterable[Field], location: Location, names: tuple[str, ...
     )
 
 
-def _keys(asking: Asking, field: Field, header: Header, stub: bytes, location: Location) -> tuple[Any, ...]:
+def _keys(asking: Asking, field: Field, header: GribHeader, stub: bytes, location: Location) -> tuple[Any, ...]:
     try:
-        return asking.keys_of(field, header, stub)
-    except eccodes_of().CodesInternalError as error:
+        return asking.field_keys(field, header, stub)
+    except import_eccodes().CodesInternalError as error:
         raise MalformedFileError(
             f"'{location.url}' has a message at byte {field.offset} that eccodes cannot make out: {error}. "
             "Fetch it again",

@@ -18,8 +18,8 @@ from virtualstack.storage.concurrently import concurrently
 
 __all__ = ["Sidecar", "SidecarError", "find_sidecar", "open_sidecar", "parse_sidecar", "sidecar_urls"]
 
-_MOST_BYTES = 1 << 26
-_LEAST_MESSAGE = 16
+_MAX_INDEX_BYTES = 1 << 26
+_MIN_MESSAGE_BYTES = 16
 _GRIB = re.compile(r"\.(grib2?|grb2?|gb2?|g2)$")
 # number:offset:text; several fields of a message have number.field, and one offset
 _LINE = re.compile(rb"^\d+(?:\.\d+)?:(\d{1,18}):", re.MULTILINE)
@@ -121,8 +121,8 @@ def open_sidecar(url: str, size: int, storage: Storage, /) -> Sidecar:
         It cannot be had.
     """
     source = storage.source(url)
-    if source.size > _MOST_BYTES:
-        raise SidecarError(f"'{url}' has {source.size} bytes; of an index, at most {_MOST_BYTES} are read")
+    if source.size > _MAX_INDEX_BYTES:
+        raise SidecarError(f"'{url}' has {source.size} bytes; of an index, at most {_MAX_INDEX_BYTES} are read")
     return Sidecar(url, parse_sidecar(source.read(0, source.size), size, url=url))
 
 
@@ -137,7 +137,7 @@ def parse_sidecar(data: bytes, size: int, /, *, url: str) -> dict[int, int | Non
     lengths = _json_lines(data, url) if data.lstrip()[:1] == b"{" else dict.fromkeys(_lines(data, url))
     if not lengths:
         raise SidecarError(f"'{url}' is empty")
-    if len(lengths) > size // _LEAST_MESSAGE:
+    if len(lengths) > size // _MIN_MESSAGE_BYTES:
         raise SidecarError(f"'{url}' has {len(lengths)} offsets, more than there are messages in {size} bytes")
     for offset, length in lengths.items():
         if not 0 <= offset < size or not 0 < (1 if length is None else length) <= size - offset:

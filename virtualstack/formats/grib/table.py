@@ -15,7 +15,7 @@ from virtualstack.formats.grib.records import FIELD, NO_TIME, Records
 from virtualstack.location import Location
 from virtualstack.manifests.rows import distinct_rows
 
-__all__ = ["Column", "Table"]
+__all__ = ["Column", "FieldTable"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +42,7 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class FieldTable:
     """The fields of files, in the order of the files.
 
     Parameters
@@ -73,7 +73,7 @@ class Table:
     _columns: dict[str, Column] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(cls, parts: Sequence[Records], names: tuple[str, ...], /) -> Table:
+    def from_records(cls, parts: Sequence[Records], names: tuple[str, ...], /) -> FieldTable:
         """Put the records of files together."""
         rows: dict[bytes, int] = {}
         headers: list[tuple[Any, ...]] = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from virtualstack.codecs.grib.fields import MAGIC
-from virtualstack.formats.grib.messages import Field, MessageError, fields_of, message_length
+from virtualstack.formats.grib.messages import Field, MessageError, message_length, parse_fields
 from virtualstack.formats.grib.sidecars import Sidecar
 from virtualstack.location import is_remote
 from virtualstack.storage import Bytes, Source
@@ -74,7 +74,7 @@ class HeaderPrefetch:
                 try:
                     if message_length(head := self._need(offset, 16)) is None:
                         raise MessageError("there is none")
-                    end = offset + fields_of(self._need, offset, size, head)[0]
+                    end = offset + parse_fields(self._need, offset, size, head)[0]
                     gap = following.get(offset, end) - end
                     if 0 < gap <= _MAX_BYTES_PER_MESSAGE and self.read(end, gap) is None:
                         wanted.append((end, end + gap))
@@ -259,7 +259,7 @@ class Walk:
                 at = found
                 continue
             try:
-                length, fields = fields_of(window.read, at, size, head)
+                length, fields = parse_fields(window.read, at, size, head)
             except MessageError as error:
                 self.damages.append(Damage(at, str(error)))
                 found = self._next(window, at + 4)

@@ -144,7 +144,7 @@ class MetadataSource:
         ------
         StructureError
             Not all of it lies within the file.
-        NotHeldError
+        NotFetchedError
             It has to be fetched first.
         """
         if isinstance(request, Span):

@@ -36,8 +36,8 @@ def chunk_shape(extent: Extent, chunk_size: int | None, /, *, is_exact: bool) ->
 
     Examples
     --------
-    >>> from virtualstack.formats.netcdf3.header import Variable
-    >>> x = Variable(name="x", dimensions=(0, 1), attributes={}, dtype=np.dtype(">f4"), begin=0)
+    >>> from virtualstack.formats.netcdf3.header import NetCDF3Variable
+    >>> x = NetCDF3Variable(name="x", dimensions=(0, 1), attributes={}, dtype=np.dtype(">f4"), begin=0)
     >>> extent = Extent(variable=x, shape=(365, 1000), record_step=None)
     >>> chunk_shape(extent, 100_000, is_exact=True), chunk_shape(extent, 100_000, is_exact=False)
     ((25, 1000), (5, 1000))

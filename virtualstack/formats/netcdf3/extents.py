@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from virtualstack.formats.netcdf3.header import Header, Variable, malformed
+from virtualstack.formats.netcdf3.header import NetCDF3Header, NetCDF3Variable, malformed
 
-__all__ = ["Extent", "Layout", "check_inside", "lay_out"]
+__all__ = ["DataLayout", "Extent", "check_inside", "lay_out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Extent:
         Bytes from a record to the next, where its slabs do not follow each other; ``None`` where all is contiguous.
     """
 
-    variable: Variable
+    variable: NetCDF3Variable
     shape: tuple[int, ...]
     record_step: int | None
 
@@ -41,7 +41,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class DataLayout:
     """The data part of a file.
 
     Parameters
@@ -59,7 +59,7 @@ class Layout:
     extents: tuple[Extent, ...]
 
 
-def lay_out(header: Header, size: int, /) -> Layout:
+def lay_out(header: NetCDF3Header, size: int, /) -> DataLayout:
     """Find the bytes of all variables from their shapes; ``size`` of the file in bytes.
 
     Raises
@@ -84,7 +84,7 @@ def lay_out(header: Header, size: int, /) -> Layout:
         is_apart = slab.has_records and slab.length != record_step
         shape = (n_records, *slab.shape) if slab.has_records else slab.shape
         extents.append(Extent(variable=slab.variable, shape=shape, record_step=record_step if is_apart else None))
-    return Layout(n_records=n_records, n_left=n_left, extents=tuple(extents))
+    return DataLayout(n_records=n_records, n_left=n_left, extents=tuple(extents))
 
 
 def check_inside(extents: Iterable[Extent], size: int, url: str, /) -> None:
@@ -110,7 +110,7 @@ def check_inside(extents: Iterable[Extent], size: int, url: str, /) -> None:
 class _Slab:
     """A variable, or one record of it: shape in elements, length in bytes without padding."""
 
-    variable: Variable
+    variable: NetCDF3Variable
     shape: tuple[int, ...]
     length: int
     has_records: bool
@@ -124,7 +124,7 @@ class _Slab:
         return self.variable.begin + self.length
 
 
-def _slab(header: Header, variable: Variable) -> _Slab:
+def _slab(header: NetCDF3Header, variable: NetCDF3Variable) -> _Slab:
     lengths = [header.dimensions[number].length for number in variable.dimensions]
     if None in lengths[1:]:  # CDF, "vsize": the record dimension must be the first
         raise malformed(header.url, f"the record dimension is not the first one of '{variable.name}'")
@@ -133,7 +133,7 @@ def _slab(header: Header, variable: Variable) -> _Slab:
     return _Slab(variable=variable, shape=shape, length=length, has_records=None in lengths)
 
 
-def _check_order(header: Header, fixed: list[_Slab], records: list[_Slab]) -> None:
+def _check_order(header: NetCDF3Header, fixed: list[_Slab], records: list[_Slab]) -> None:
     """Check that the data follow the header and each other in order, as netCDF-C does."""
     before, end = "the header", header.length
     for slab in (*fixed, *records):

@@ -15,7 +15,7 @@ import numpy as np
 
 from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
 
-__all__ = ["MAX_HEADER", "Dimension", "Header", "Variable", "malformed", "read_header"]
+__all__ = ["MAX_HEADER", "NetCDF3Dimension", "NetCDF3Header", "NetCDF3Variable", "malformed", "read_header"]
 
 MAX_HEADER = 1 << 26
 """Bytes of the longest header that is read; that of 100,000 variables takes about 30 MB."""
@@ -33,7 +33,7 @@ _TAG = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dimension:
+class NetCDF3Dimension:
     """A dimension.
 
     Parameters
@@ -49,7 +49,7 @@ class Dimension:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class NetCDF3Variable:
     """A variable, without the ``vsize`` that follows from the rest and that writers get wrong.
 
     Parameters
@@ -74,7 +74,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class NetCDF3Header:
     """What the header of a file says.
 
     Parameters
@@ -91,9 +91,9 @@ class Header:
 
     url: str
     n_records: int | None
-    dimensions: tuple[Dimension, ...]
+    dimensions: tuple[NetCDF3Dimension, ...]
     attributes: Mapping[str, Any]
-    variables: tuple[Variable, ...]
+    variables: tuple[NetCDF3Variable, ...]
     length: int
 
 
@@ -108,7 +108,7 @@ def malformed(url: str, what: str, offset: int | None = None, /) -> MalformedFil
     )
 
 
-def read_header(read: Callable[[int, int], bytes], size: int, url: str, /) -> Header:
+def read_header(read: Callable[[int, int], bytes], size: int, url: str, /) -> NetCDF3Header:
     """Read and parse the header; 64 KiB are read, and as much again as was read each time that it is longer.
 
     Parameters
@@ -140,7 +140,7 @@ class _Parser:
         self._count, self._offset = struct.Struct(">I"), struct.Struct(">i")
         self._n_types = _N_CLASSIC_TYPES
 
-    def header(self) -> Header:
+    def header(self) -> NetCDF3Header:
         # CDF, "header": magic, numrecs, dim_list, gatt_list, var_list
         magic = self._take(4)
         if magic[:3] != b"CDF" or magic[3] not in (1, 2, 5):
@@ -155,7 +155,7 @@ class _Parser:
             self._fail(f"it says that it has {n_records} records")
         dimensions = self._dimensions()
         attributes = self._attributes()
-        return Header(
+        return NetCDF3Header(
             url=self._url,
             n_records=None if is_streaming else n_records,
             dimensions=dimensions,
@@ -166,14 +166,14 @@ class _Parser:
 
     # -- lists ------------------------------------------------------------------------------------------------
 
-    def _dimensions(self) -> tuple[Dimension, ...]:
-        found: dict[str, Dimension] = {}
+    def _dimensions(self) -> tuple[NetCDF3Dimension, ...]:
+        found: dict[str, NetCDF3Dimension] = {}
         for _ in range(self._n_elements("dimensions")):
             name = self._unique_name("dimension", found)
             length = self._number(self._count)
             if length >= 1 << 63:
                 self._fail(f"the dimension '{name}' has {length} elements")
-            found[name] = Dimension(name=name, length=length or None)
+            found[name] = NetCDF3Dimension(name=name, length=length or None)
         record = [dimension.name for dimension in found.values() if dimension.length is None]
         if len(record) > 1:  # CDF, "dim_length": there can be at most one record dimension
             self._fail(f"it has two record dimensions, '{record[0]}' and '{record[1]}'; netCDF-3 has one at most")
@@ -189,8 +189,8 @@ class _Parser:
             found[name] = _attribute(name, kind, raw)
         return found
 
-    def _variables(self, n_dimensions: int) -> tuple[Variable, ...]:
-        found: dict[str, Variable] = {}
+    def _variables(self, n_dimensions: int) -> tuple[NetCDF3Variable, ...]:
+        found: dict[str, NetCDF3Variable] = {}
         for _ in range(self._n_elements("variables")):
             name = self._unique_name("variable", found)
             n_axes = self._number(self._count)
@@ -202,7 +202,9 @@ class _Parser:
             dtype = _DTYPES[self._type() - 1]
             self._take(self._count.size)  # vsize
             begin = self._number(self._offset)
-            found[name] = Variable(name=name, dimensions=dimensions, attributes=attributes, dtype=dtype, begin=begin)
+            found[name] = NetCDF3Variable(
+                name=name, dimensions=dimensions, attributes=attributes, dtype=dtype, begin=begin
+            )
         return tuple(found.values())
 
     def _n_elements(self, what: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.netcdf3.chunks import chunk_shape, references
-from virtualstack.formats.netcdf3.extents import Extent, Layout, check_inside, lay_out
+from virtualstack.formats.netcdf3.extents import DataLayout, Extent, check_inside, lay_out
 from virtualstack.formats.netcdf3.header import read_header
 from virtualstack.manifests import Fill, ManifestArray, ManifestGroup, Refusal
 from virtualstack.manifests import value_changing as cf_of
@@ -124,7 +124,7 @@ class NetCDF3:
         return chunk_byte_count(self.chunk_size, auto=_AUTO)
 
 
-def _notes(layout: Layout) -> list[Refusal]:
+def _notes(layout: DataLayout) -> list[Refusal]:
     if not layout.n_left:
         return []
     reason = (

@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.tiff.names import standard_codec
-from virtualstack.formats.tiff.image import Image, Layout
-from virtualstack.formats.tiff.metadata import number_of
+from virtualstack.formats.tiff.image import Image, ImageLayout
+from virtualstack.formats.tiff.metadata import parse_number
 from virtualstack.location import Location
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, value_changing
 
-__all__ = ["AUTO", "OF_BANDS", "Axes", "image_array", "meaning", "nodata_of"]
+__all__ = ["AUTO", "BAND_ATTRIBUTES", "Axes", "image_array", "meaning", "nodata_value"]
 
 AUTO = 4 << 20
 """Bytes that merged strips have at most, unless told otherwise."""
 
-OF_BANDS = ("scales", "offsets")
+BAND_ATTRIBUTES = ("scales", "offsets")
 """Attributes of bands that do not scale alike, which CF has no words for: they are not applied."""
 
-_LEAST_PART = 16
+_MAX_CHUNK_REDUCTION = 16
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -85,7 +85,7 @@ def image_array(
     counts = np.stack([image.counts for image in images]).reshape(shape)
     rows = layout.rows
     if layout.is_plain and not layout.is_tiled and (base := _contiguous(layout, offsets, counts)) is not None:
-        rows = _rows_of(layout, most_bytes)
+        rows = _chunk_rows(layout, most_bytes)
         offsets, counts = _cut(layout, base, rows)
     holes = (offsets == 0) | (counts == 0)
     if holes.any():
@@ -96,7 +96,7 @@ def image_array(
         encodings.append(_encoding(layout, layout.height % rows, axes))
         codes = np.zeros(offsets.shape, np.uint32)
         codes[:, :, -1] = 1
-    dims, lengths, chunks = _axes_of(layout, rows, axes)
+    dims, lengths, chunks = _chunk_axes(layout, rows, axes)
     grid = ChunkGrid.regular(lengths, chunks)
     dtype = layout.dtype
     manifest = ChunkManifest.from_arrays(
@@ -120,17 +120,17 @@ def image_array(
 
 def meaning(attributes: Mapping[str, Any], /) -> dict[str, Any]:
     """Pick the attributes that change values, scales of bands included: bands that scale otherwise are other ones."""
-    return {**value_changing(attributes), **{key: attributes[key] for key in OF_BANDS if key in attributes}}
+    return {**value_changing(attributes), **{key: attributes[key] for key in BAND_ATTRIBUTES if key in attributes}}
 
 
-def nodata_of(layout: Layout, /) -> Any:
+def nodata_value(layout: ImageLayout, /) -> Any:
     """Give the value of pixels without data, in the dtype of values; ``None`` where there is none, or it has no place.
 
     >>> from dataclasses import replace
     >>> from virtualstack.codecs.tiff.settings import Settings
-    >>> image = Layout(height=1, width=1, samples=1, rows=1, columns=1, is_tiled=False, is_planar=False,
+    >>> image = ImageLayout(height=1, width=1, samples=1, rows=1, columns=1, is_tiled=False, is_planar=False,
     ...                settings=Settings(), nodata="255", obstacle=None)
-    >>> nodata_of(image), nodata_of(replace(image, nodata="-9999"))
+    >>> nodata_value(image), nodata_value(replace(image, nodata="-9999"))
     (np.uint8(255), None)
     """
     if not layout.nodata:
@@ -141,18 +141,18 @@ def nodata_of(layout: Layout, /) -> Any:
             digits = _WHOLE.match(text)
             number: float = int(digits[0]) if digits else 0
         else:
-            number = number_of(text)
+            number = parse_number(text)
         limits = np.iinfo(dtype)
         # what stands behind the point does not count
         return dtype.type(int(number)) if limits.min <= number <= limits.max else None
-    number = number_of(text)
+    number = parse_number(text)
     with np.errstate(over="ignore"):
         value = dtype.type(number)
     is_too_large = dtype == np.float16 and math.isfinite(number) and not np.isfinite(value)
     return None if is_too_large else value
 
 
-def _contiguous(layout: Layout, offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64] | None:
+def _contiguous(layout: ImageLayout, offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64] | None:
     """Give where the first strip of each plane begins, if all others follow it; shape (images, planes)."""
     rows = np.full(counts.shape[2], layout.rows, np.int64)
     rows[-1] = layout.height - (len(rows) - 1) * layout.rows
@@ -161,19 +161,19 @@ def _contiguous(layout: Layout, offsets: NDArray[np.int64], counts: NDArray[np.i
     return offsets[:, :, 0, 0] if is_whole and bool(follows.all()) else None
 
 
-def _rows_of(layout: Layout, most_bytes: int | None) -> int:
+def _chunk_rows(layout: ImageLayout, most_bytes: int | None) -> int:
     """Choose rows of a chunk: such as divide the image where there are, as all chunks are alike then."""
     if most_bytes is None:
         return layout.height
     most = min(max(1, most_bytes // layout.row_size), layout.height)
-    least = max(1, most // _LEAST_PART)
+    least = max(1, most // _MAX_CHUNK_REDUCTION)
     for n in range(-(-layout.height // most), layout.height // least + 1):
         if layout.height % n == 0:
             return layout.height // n
     return most
 
 
-def _cut(layout: Layout, base: NDArray[np.int64], rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _cut(layout: ImageLayout, base: NDArray[np.int64], rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Cut what is contiguous in chunks of some rows."""
     down, size = -(-layout.height // rows), rows * layout.row_size
     offsets = base[:, :, None, None] + (np.arange(down, dtype=np.int64) * size)[:, None]
@@ -182,7 +182,7 @@ def _cut(layout: Layout, base: NDArray[np.int64], rows: int) -> tuple[NDArray[np
     return offsets, counts
 
 
-def _encoding(layout: Layout, rows: int, axes: Axes) -> ChunkEncoding:
+def _encoding(layout: ImageLayout, rows: int, axes: Axes) -> ChunkEncoding:
     shape = (rows, layout.columns, layout.depth)
     codecs = _codecs(layout, shape)
     dtype = layout.dtype
@@ -200,11 +200,11 @@ def _encoding(layout: Layout, rows: int, axes: Axes) -> ChunkEncoding:
     return encoding.with_strides((*[size] * len(axes.pages), *of_image))
 
 
-def _band_place(layout: Layout, axes: Axes) -> str | None:
+def _band_place(layout: ImageLayout, axes: Axes) -> str | None:
     return "first" if layout.is_planar else axes.band
 
 
-def _codecs(layout: Layout, shape: tuple[int, int, int]) -> tuple[Codec, ...]:
+def _codecs(layout: ImageLayout, shape: tuple[int, int, int]) -> tuple[Codec, ...]:
     """Give codecs that others know where they decode the same."""
     if layout.is_plain:
         return ()
@@ -212,7 +212,7 @@ def _codecs(layout: Layout, shape: tuple[int, int, int]) -> tuple[Codec, ...]:
     return (layout.settings.codec(shape) if standard is None else standard,)
 
 
-def _axes_of(layout: Layout, rows: int, axes: Axes) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
+def _chunk_axes(layout: ImageLayout, rows: int, axes: Axes) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
     """Give names, lengths and chunks of all axes."""
     band, y, x = axes.names
     parts = {"y": (y, layout.height, rows), "x": (x, layout.width, layout.columns)}

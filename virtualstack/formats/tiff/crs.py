@@ -14,10 +14,10 @@ from struct import pack
 from typing import Any
 
 from virtualstack.formats.tiff.georeference import GeoKeys
-from virtualstack.formats.tiff.structure import Directory, Structure
+from virtualstack.formats.tiff.structure import Directory, TiffStructure
 from virtualstack.loading import pyproj_if_safe
 
-__all__ = ["attributes_of", "crs_of", "crs_text", "wkt_by_gdal"]
+__all__ = ["crs_attributes", "crs_text", "read_crs", "wkt_by_gdal"]
 
 type _Tag = tuple[int, int, int, bytes]
 """Code, type, count and values."""
@@ -25,13 +25,13 @@ type _Tag = tuple[int, int, int, bytes]
 _NAMES = 34737
 _KEYS = (34735, 34736, _NAMES)
 _UNKNOWN = ord("?")
-_MOST_BYTES = 1 << 18
+_MAX_GEOKEY_BYTES = 1 << 18
 # of a file of one pixel, which is the first byte behind the header, and of its place
 _PIXEL = {256: 1, 257: 1, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 1}
 _PLACE = {33550: (1.0, 1.0, 0.0), 33922: (0.0,) * 6}
 
 
-def wkt_by_gdal(structure: Structure, directory: Directory, /) -> str | None:
+def wkt_by_gdal(structure: TiffStructure, directory: Directory, /) -> str | None:
     """Give the WKT that rasterio has for the GeoKeys of an image; ``None`` where it is not installed, or has none."""
     tags = []
     for code in _KEYS:
@@ -39,7 +39,7 @@ def wkt_by_gdal(structure: Structure, directory: Directory, /) -> str | None:
             kind, count, _ = directory.entries[code]
             raw = structure.raw(directory, code)
             tags.append((code, kind, count, _readable(raw) if code == _NAMES else raw))
-    return _wkt(structure.order, tuple(tags)) if sum(len(tag[3]) for tag in tags) <= _MOST_BYTES else None
+    return _wkt(structure.order, tuple(tags)) if sum(len(tag[3]) for tag in tags) <= _MAX_GEOKEY_BYTES else None
 
 
 def _readable(raw: bytes) -> bytes:
@@ -95,7 +95,7 @@ _FACTS = frozenset({_GEOGRAPHIC, _DATUM, _MERIDIAN, _ANGLE, _ELLIPSOID, _AXIS, _
 """Keys that may contradict a code."""
 
 
-def crs_of(keys: GeoKeys, structure: Structure, directory: Directory, /) -> tuple[Mapping[str, Any], str | None]:
+def read_crs(keys: GeoKeys, structure: TiffStructure, directory: Directory, /) -> tuple[Mapping[str, Any], str | None]:
     """Give the attributes of ``spatial_ref``, and what is to be known of them.
 
     A projected system of a code is looked up by pyproj. All else is read by GDAL, where rasterio is installed. Without
@@ -117,10 +117,10 @@ def crs_of(keys: GeoKeys, structure: Structure, directory: Directory, /) -> tupl
         return {}, _not_understood(keys) if keys.keys() - {_RASTER_TYPE} else None
     is_defined_anew = keys.get(_METHOD) == _USER_DEFINED
     if code is None or (_by_pyproj(text) is not None and not is_defined_anew):
-        return attributes_of(text), None
+        return crs_attributes(text), None
     is_more = bool(keys.keys() & _FACTS - {_LENGTH, _ANGLE}) or keys.get(_LENGTH, 9001) != 9001
     note = f"whether its GeoKeys {keys} agree with {text} is not known without pyproj or rasterio"
-    return attributes_of(text), note if is_more or pyproj_if_safe() is not None else None
+    return crs_attributes(text), note if is_more or pyproj_if_safe() is not None else None
 
 
 def _not_understood(keys: GeoKeys) -> str:
@@ -129,7 +129,7 @@ def _not_understood(keys: GeoKeys) -> str:
     return f"its GeoKeys {keys} are not understood"
 
 
-def attributes_of(text: str, /) -> Mapping[str, Any]:
+def crs_attributes(text: str, /) -> Mapping[str, Any]:
     """Give the attributes of a system: those of CF and WKT where pyproj knows it, else the text alone."""
     found = _by_pyproj(text)
     if found is not None:

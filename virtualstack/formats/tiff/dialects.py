@@ -15,17 +15,17 @@ import numpy as np
 
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError, VirtualStackError
 from virtualstack.formats.tiff.image import Image, Images
-from virtualstack.formats.tiff.structure import Directory, Structure
+from virtualstack.formats.tiff.structure import Directory, TiffStructure
 from virtualstack.storage import Source, SourceFile
 
-__all__ = ["Dialect", "DialectSeries", "dialect_of", "note_of_dialect", "series_of_dialect"]
+__all__ = ["Dialect", "DialectSeries", "detect_dialect", "dialect_note", "read_dialect_series"]
 
 type Dialect = str
 
 _DESCRIPTION = 270
 _UNKNOWN = {34412: "LSM", 33628: "MetaMorph STK", 65420: "NDPI", 34361: "FluoView"}
 _PAGE_AXES = frozenset("YXS")
-_MAX_PLANES, _MAX_CELLS, _MOST_XML = 1 << 20, 1 << 26, 64 << 20
+_MAX_PLANES, _MAX_CELLS, _MAX_XML_CHARACTERS = 1 << 20, 1 << 26, 64 << 20
 _RAISED_BY_TIFFFILE = (ValueError, LookupError, TypeError, RuntimeError, ArithmeticError)
 """What tifffile raises on what it cannot make sense of."""
 
@@ -41,7 +41,7 @@ class DialectSeries:
     coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
 
 
-def dialect_of(structure: Structure, directories: Sequence[Directory], /) -> Dialect | None:
+def detect_dialect(structure: TiffStructure, directories: Sequence[Directory], /) -> Dialect | None:
     """Tell by the first directory whether there are axes that TIFF itself does not know.
 
     Raises
@@ -66,7 +66,7 @@ def dialect_of(structure: Structure, directories: Sequence[Directory], /) -> Dia
     return "shaped" if text.startswith(('{"shape":', "shape=(")) else None
 
 
-def note_of_dialect(dialect: Dialect, structure: Structure, directories: Sequence[Directory], /) -> str | None:
+def dialect_note(dialect: Dialect, structure: TiffStructure, directories: Sequence[Directory], /) -> str | None:
     """Say what other files tell of the images; ``None`` where the file stands alone."""
     root = _xml(structure.text(directories[0], _DESCRIPTION) or "") if dialect == "ome" else None
     if root is None:
@@ -83,8 +83,8 @@ def note_of_dialect(dialect: Dialect, structure: Structure, directories: Sequenc
     )
 
 
-def series_of_dialect(
-    dialect: Dialect, structure: Structure, images: Images, source: Source, directories: Sequence[Directory], /
+def read_dialect_series(
+    dialect: Dialect, structure: TiffStructure, images: Images, source: Source, directories: Sequence[Directory], /
 ) -> list[DialectSeries] | None:
     """Find the series of a file as tifffile does; ``None`` where there are no others than TIFF itself has.
 
@@ -100,7 +100,7 @@ def series_of_dialect(
     except ImportError as error:
         raise MissingDependencyError("reading the axes of a TIFF file", extra="tiff", url=structure.url) from error
     known = {directory.offset: directory for directory in directories}
-    ome = _Ome.of(structure.text(directories[0], _DESCRIPTION) or "") if dialect == "ome" else None
+    ome = _Ome.from_xml(structure.text(directories[0], _DESCRIPTION) or "") if dialect == "ome" else None
     if dialect == "ome" and (ome is None or ome.n_planes > _MAX_PLANES):
         raise UnsupportedFeatureError(
             f"'{structure.url}': its OME-XML cannot be read, or describes more than {_MAX_PLANES} planes; write it "
@@ -210,7 +210,7 @@ def _silenced() -> Iterator[None]:
 def _series(
     series: _TifffileSeries,
     number: int,
-    structure: Structure,
+    structure: TiffStructure,
     images: Images,
     known: dict[int, Directory],
     ome: _Ome | None,
@@ -236,11 +236,11 @@ def _series(
     described = ome.describe(number, pages, levels[0]) if ome is not None else None
     if described is None:
         return DialectSeries(levels=tuple(levels), pages=pages, title=series.name or None)
-    return described.of(tuple(levels))
+    return described.to_series(tuple(levels))
 
 
 def _images(
-    level: _TifffileLevel, structure: Structure, images: Images, known: dict[int, Directory]
+    level: _TifffileLevel, structure: TiffStructure, images: Images, known: dict[int, Directory]
 ) -> tuple[Image | None, ...] | None:
     """Give our images of tifffile's pages."""
     found: list[Image | None] = []
@@ -267,7 +267,7 @@ def _images(
     return None
 
 
-def _planes(image: Image, begin: int, n: int, structure: Structure) -> tuple[Image, ...] | None:
+def _planes(image: Image, begin: int, n: int, structure: TiffStructure) -> tuple[Image, ...] | None:
     """Give images that follow the first one, without directories of their own."""
     layout = image.layout
     if not layout.is_plain:
@@ -289,7 +289,7 @@ class _Description:
     order: tuple[int, ...] | None
     coordinates: Mapping[str, tuple[Any, Mapping[str, Any]]]
 
-    def of(self, levels: tuple[tuple[Image | None, ...], ...]) -> DialectSeries:
+    def to_series(self, levels: tuple[tuple[Image | None, ...], ...]) -> DialectSeries:
         if self.order is not None:
             turned = np.arange(len(levels[0])).reshape(self.lengths).transpose(self.order).reshape(-1).tolist()
             levels = tuple(tuple(level[i] for i in turned) for level in levels)
@@ -308,7 +308,7 @@ class _Ome:
     pixels: tuple[tuple[str | None, Mapping[str, str], tuple[str, ...]], ...]
 
     @classmethod
-    def of(cls, text: str) -> _Ome | None:
+    def from_xml(cls, text: str) -> _Ome | None:
         root = _xml(text)
         if root is None:
             return None
@@ -355,7 +355,7 @@ class _Ome:
 
 
 def _xml(text: str) -> ElementTree.Element | None:
-    if "<!" in text.replace("<!--", "") or len(text) > _MOST_XML:  # entities, of which there are none in OME
+    if "<!" in text.replace("<!--", "") or len(text) > _MAX_XML_CHARACTERS:  # entities, of which there are none in OME
         return None
     try:
         return ElementTree.fromstring(text.encode())

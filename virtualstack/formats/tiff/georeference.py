@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.formats.tiff.structure import Directory, Structure
+from virtualstack.formats.tiff.structure import Directory, TiffStructure
 
-__all__ = ["GeoKeys", "Transform", "control_points", "geo_keys", "polynomials", "transform_of"]
+__all__ = ["GeoKeys", "Transform", "control_points", "geo_keys", "polynomials", "read_transform"]
 
 _SCALE, _TIE_POINTS, _MATRIX = 33550, 33922, 34264
 _KEYS, _DOUBLES, _ASCII = 34735, 34736, 34737
 _RASTER_TYPE, _POINT = 1025, 2
 _RATIOS = (5, 10)  # TIFF 6.0, section 2: types of tags
-_MOST_POINTS = 10_000
+_MAX_CONTROL_POINTS = 10_000
 _POLYNOMIALS, _N_NUMBERS, _N_COEFFICIENTS = 50844, 92, 20
-_OF_POLYNOMIALS = (
+_POLYNOMIAL_NAMES = (
     *("err_bias", "err_rand", "line_off", "samp_off", "lat_off", "long_off", "height_off"),
     *("line_scale", "samp_scale", "lat_scale", "long_scale", "height_scale"),
 )
@@ -67,7 +67,7 @@ class Transform:
         }
 
 
-def transform_of(structure: Structure, directory: Directory, keys: GeoKeys | None, /) -> Transform | None:
+def read_transform(structure: TiffStructure, directory: Directory, keys: GeoKeys | None, /) -> Transform | None:
     """Read the transform of an image, as GDAL does; ``None`` where there is none."""
     scale, ties = (_numbers(structure, directory, code) for code in (_SCALE, _TIE_POINTS))
     matrix = _numbers(structure, directory, _MATRIX)
@@ -86,11 +86,11 @@ def transform_of(structure: Structure, directory: Directory, keys: GeoKeys | Non
     return found
 
 
-def control_points(structure: Structure, directory: Directory, keys: GeoKeys | None, /) -> str | None:
+def control_points(structure: TiffStructure, directory: Directory, keys: GeoKeys | None, /) -> str | None:
     """Give the ground control points of an image without transform as GeoJSON, as rioxarray does; or ``None``."""
     ties = _numbers(structure, directory, _TIE_POINTS)
     n = len(ties) // 6
-    if not 0 < n <= _MOST_POINTS:
+    if not 0 < n <= _MAX_CONTROL_POINTS:
         return None
     shift = 0.5 if keys is not None and keys.get(_RASTER_TYPE) == _POINT else 0.0
     features = []
@@ -101,20 +101,20 @@ def control_points(structure: Structure, directory: Directory, keys: GeoKeys | N
     return json.dumps({"type": "FeatureCollection", "features": features})
 
 
-def polynomials(structure: Structure, directory: Directory, /) -> str | None:
+def polynomials(structure: TiffStructure, directory: Directory, /) -> str | None:
     """Give the rational polynomials (RPC) of an image as JSON, as rioxarray does; or ``None``."""
     numbers = _numbers(structure, directory, _POLYNOMIALS)
     if len(numbers) != _N_NUMBERS:
         return None
     numbers = [float(f"{x:.15g}") for x in numbers]  # as many digits as GDAL gives
-    found: dict[str, Any] = dict(zip(_OF_POLYNOMIALS, numbers, strict=False))
+    found: dict[str, Any] = dict(zip(_POLYNOMIAL_NAMES, numbers, strict=False))
     for i, name in enumerate(_COEFFICIENTS):
-        begin = len(_OF_POLYNOMIALS) + i * _N_COEFFICIENTS
+        begin = len(_POLYNOMIAL_NAMES) + i * _N_COEFFICIENTS
         found[name] = numbers[begin : begin + _N_COEFFICIENTS]
     return json.dumps(dict(sorted(found.items(), key=lambda item: (item[0].startswith("err_"), item[0]))))
 
 
-def _numbers(structure: Structure, directory: Directory, code: int) -> list[float]:
+def _numbers(structure: TiffStructure, directory: Directory, code: int) -> list[float]:
     values = structure.values(directory, code)
     if values is None or values.dtype.kind not in "iuf":
         return []
@@ -124,7 +124,7 @@ def _numbers(structure: Structure, directory: Directory, code: int) -> list[floa
     return numbers
 
 
-def geo_keys(structure: Structure, directory: Directory, /) -> GeoKeys | None:
+def geo_keys(structure: TiffStructure, directory: Directory, /) -> GeoKeys | None:
     """Read the GeoKeys of an image; ``None`` where it has none. What is out of bounds is left out, as GDAL does."""
     table = structure.values(directory, _KEYS)
     if table is None or table.dtype.kind not in "iu" or len(table) < 4:

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from virtualstack.formats.tiff.arrays import AUTO, OF_BANDS, Axes, image_array, meaning, nodata_of
-from virtualstack.formats.tiff.crs import attributes_of, crs_of
-from virtualstack.formats.tiff.georeference import Transform, control_points, geo_keys, polynomials, transform_of
+from virtualstack.formats.tiff.arrays import AUTO, BAND_ATTRIBUTES, Axes, image_array, meaning, nodata_value
+from virtualstack.formats.tiff.crs import crs_attributes, read_crs
+from virtualstack.formats.tiff.georeference import Transform, control_points, geo_keys, polynomials, read_transform
 from virtualstack.formats.tiff.image import Image
-from virtualstack.formats.tiff.metadata import Metadata, metadata_of
+from virtualstack.formats.tiff.metadata import ImageMetadata, read_metadata
 from virtualstack.formats.tiff.series import Level, Series
-from virtualstack.formats.tiff.structure import Structure
+from virtualstack.formats.tiff.structure import TiffStructure
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, ManifestArray, ManifestGroup, Refusal, inline_array
 
-__all__ = ["Choices", "dataset_of", "tree_of"]
+__all__ = ["Choices", "dataset_group", "tree_group"]
 
 _BANDS, _STACK, _MASK = "band_data", "image", "mask"
 _MAX_COORDINATE = 1 << 24
@@ -37,7 +37,9 @@ class Choices:
     inline_limit: int = 1 << 20
 
 
-def dataset_of(structure: Structure, series: Sequence[Series], choices: Choices, location: Location) -> ManifestGroup:
+def dataset_group(
+    structure: TiffStructure, series: Sequence[Series], choices: Choices, location: Location
+) -> ManifestGroup:
     """Make a group of the first series, at full resolution."""
     group = _Level(structure, series[0], 0, choices, location).group()
     if len(series) == 1:
@@ -46,15 +48,17 @@ def dataset_of(structure: Structure, series: Sequence[Series], choices: Choices,
     return replace(group, refusals=(*group.refusals, Refusal(path="/", reason=reason, kind="noted")))
 
 
-def tree_of(structure: Structure, series: Sequence[Series], choices: Choices, location: Location) -> ManifestGroup:
+def tree_group(
+    structure: TiffStructure, series: Sequence[Series], choices: Choices, location: Location
+) -> ManifestGroup:
     """Make a group for each resolution of each series; one image alone is the root itself."""
     if len(series) == 1:
-        return _of_series(structure, series[0], choices, location)
-    groups = {f"image_{n}": _of_series(structure, x, choices, location) for n, x in enumerate(series)}
+        return _series_group(structure, series[0], choices, location)
+    groups = {f"image_{n}": _series_group(structure, x, choices, location) for n, x in enumerate(series)}
     return ManifestGroup(groups=groups, url=location.url)
 
 
-def _of_series(structure: Structure, series: Series, choices: Choices, location: Location) -> ManifestGroup:
+def _series_group(structure: TiffStructure, series: Series, choices: Choices, location: Location) -> ManifestGroup:
     levels = [_Level(structure, series, n, choices, location) for n in range(len(series.levels))]
     if len(levels) == 1:
         return levels[0].group(with_masks=True)
@@ -83,7 +87,9 @@ def _multiscales(levels: Sequence[_Level], groups: Mapping[str, ManifestGroup]) 
 class _Level:
     """One resolution of a series."""
 
-    def __init__(self, structure: Structure, series: Series, number: int, choices: Choices, location: Location) -> None:
+    def __init__(
+        self, structure: TiffStructure, series: Series, number: int, choices: Choices, location: Location
+    ) -> None:
         self._structure, self._series, self._number = structure, series, number
         self._choices, self._location = choices, location
         self._level: Level = series.levels[number]
@@ -103,7 +109,7 @@ class _Level:
     def group(self, *, with_masks: bool = False) -> ManifestGroup:
         """Make the group."""
         directory = self._series.levels[0].image.directory
-        metadata = metadata_of(self._structure, directory)
+        metadata = read_metadata(self._structure, directory)
         reasons = (self._series.note, metadata.note)
         refusals = [Refusal(path="/", reason=reason, kind="noted") for reason in reasons if reason is not None]
         coordinates, notes = self._coordinates(metadata)
@@ -129,7 +135,7 @@ class _Level:
 
     # -- variables ----------------------------------------------------------------------------------------------
 
-    def _arrays(self, metadata: Metadata, *, is_mapped: bool) -> tuple[dict[str, ManifestArray], list[Refusal]]:
+    def _arrays(self, metadata: ImageMetadata, *, is_mapped: bool) -> tuple[dict[str, ManifestArray], list[Refusal]]:
         layout, name = self._layout, self.variable
         names = [f"band_{n + 1}" for n in range(layout.samples)] if self._by_band else [name]
         names = [name for name in names if name not in self._choices.dropped]
@@ -142,7 +148,7 @@ class _Level:
         attributes = self._attributes(metadata, range(layout.samples), is_mapped)
         whole = self._image_array(name, self._level.images, attributes)
         if not self._by_band:
-            differing = [key for key in OF_BANDS if key in attributes]
+            differing = [key for key in BAND_ATTRIBUTES if key in attributes]
             if not differing:
                 return {name: whole}, []
             reason = (
@@ -180,11 +186,11 @@ class _Level:
 
     def _nodata(self) -> Any:
         """Give the value of pixels without data; overviews may leave it to the image."""
-        own = nodata_of(self._layout)
+        own = nodata_value(self._layout)
         whole = self._series.levels[0].image.layout
-        return nodata_of(replace(self._layout, nodata=whole.nodata)) if own is None else own
+        return nodata_value(replace(self._layout, nodata=whole.nodata)) if own is None else own
 
-    def _attributes(self, metadata: Metadata, bands: range, is_mapped: bool) -> dict[str, Any]:
+    def _attributes(self, metadata: ImageMetadata, bands: range, is_mapped: bool) -> dict[str, Any]:
         attributes = metadata.attributes(bands, with_tags=not self._by_band)
         if self._series.is_stack:  # which is XML of the whole file in OME-TIFF; the dataset has it
             attributes.pop("TIFFTAG_IMAGEDESCRIPTION", None)
@@ -195,7 +201,7 @@ class _Level:
             attributes["grid_mapping"] = "spatial_ref"
         return attributes
 
-    def _with_area_or_point(self, metadata: Metadata) -> Metadata:
+    def _with_area_or_point(self, metadata: ImageMetadata) -> ImageMetadata:
         keys = geo_keys(self._structure, self._series.levels[0].image.directory)
         if keys is None or _RASTER_TYPE not in keys:
             return metadata
@@ -211,7 +217,7 @@ class _Level:
 
     # -- coordinates --------------------------------------------------------------------------------------------
 
-    def _coordinates(self, metadata: Metadata) -> tuple[dict[str, ManifestArray], list[Refusal]]:
+    def _coordinates(self, metadata: ImageMetadata) -> tuple[dict[str, ManifestArray], list[Refusal]]:
         found: dict[str, ManifestArray] = {}
         layout, series = self._layout, self._series
         if not series.is_stack and not self._by_band:
@@ -226,7 +232,7 @@ class _Level:
             found[name] = inline_array(values, name=f"/{name}", dims=dims, attributes=attributes)
         directory = series.levels[0].image.directory
         keys = geo_keys(self._structure, directory)
-        transform = transform_of(self._structure, directory, keys)
+        transform = read_transform(self._structure, directory, keys)
         if transform is not None:
             down, across = self.factors
             transform = transform if self._number == 0 else transform.scaled(across, down)
@@ -235,13 +241,13 @@ class _Level:
             notes = []
         mapping: dict[str, Any] = {}
         if keys is not None:
-            system, reason = crs_of(keys, self._structure, directory)
+            system, reason = read_crs(keys, self._structure, directory)
             mapping |= system
             if reason is not None:
                 notes.append(Refusal(path="/spatial_ref", reason=reason, kind="noted"))
         if (rational := polynomials(self._structure, directory)) is not None:
             # of longitudes and latitudes
-            mapping = {**(mapping if transform is not None else attributes_of(_WGS84)), "rpcs": rational}
+            mapping = {**(mapping if transform is not None else crs_attributes(_WGS84)), "rpcs": rational}
         if transform is not None:
             mapping["GeoTransform"] = transform.text()
         elif (points := control_points(self._structure, directory, keys)) is not None:

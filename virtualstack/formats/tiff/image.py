@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.tiff.settings import BY_STREAM, Settings
 from virtualstack.errors import MalformedFileError
-from virtualstack.formats.tiff.structure import Directory, Structure
+from virtualstack.formats.tiff.structure import Directory, TiffStructure
 
-__all__ = ["Image", "Images", "Layout"]
+__all__ = ["Image", "ImageLayout", "Images"]
 
 _OFFSETS, _COUNTS = (324, 273), (325, 279)
 _JPEG_OFFSET, _JPEG_COUNT = 513, 514
@@ -30,7 +30,7 @@ _LAYOUT = frozenset(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Layout:
+class ImageLayout:
     """How an image is laid out and stored.
 
     Parameters
@@ -123,7 +123,7 @@ class Image:
     """
 
     directory: Directory
-    layout: Layout
+    layout: ImageLayout
     offsets: NDArray[np.int64]
     counts: NDArray[np.int64]
 
@@ -142,9 +142,9 @@ class Images:
         Of the file.
     """
 
-    def __init__(self, structure: Structure) -> None:
+    def __init__(self, structure: TiffStructure) -> None:
         self.structure = structure
-        self._layouts: dict[tuple[Any, ...], Layout] = {}
+        self._layouts: dict[tuple[Any, ...], ImageLayout] = {}
         self._n_segments = 0
 
     def image(self, directory: Directory, /) -> Image:
@@ -165,7 +165,7 @@ class Images:
             return Image(directory, layout, none, none)
         return Image(directory, layout, *self._segments(directory, layout))
 
-    def layout(self, directory: Directory, /) -> Layout:
+    def layout(self, directory: Directory, /) -> ImageLayout:
         """Give the layout of an image."""
         key = (*self.structure.key(directory, _LAYOUT), 273 in directory.entries)
         found = self._layouts.get(key)
@@ -176,7 +176,7 @@ class Images:
     def _malformed(self, directory: Directory, what: str) -> MalformedFileError:
         return self.structure.malformed(f"of image {directory.number}, {what}", directory.offset)
 
-    def _read_layout(self, directory: Directory) -> Layout:
+    def _read_layout(self, directory: Directory) -> ImageLayout:
         def number(code: int, default: int) -> int:
             return self.structure.number(directory, code, default)
 
@@ -215,7 +215,7 @@ class Images:
             tables=base64.b64encode(tables).decode() if tables else None,
             edge=edge if is_tiled and edge != (rows, columns) else None,
         )
-        return Layout(
+        return ImageLayout(
             height=height,
             width=width,
             samples=samples,
@@ -256,7 +256,7 @@ class Images:
                 return "chroma subsampling (tag 530) in planes"
         return None
 
-    def _segments(self, directory: Directory, layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _segments(self, directory: Directory, layout: ImageLayout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if layout.n_segments == 1 and layout.settings.compression != 1:  # of which stacks have thousands
             codes = (324, 325) if layout.is_tiled else (273, 279)
             offset, count = (self.structure.integer(directory, code) for code in codes)

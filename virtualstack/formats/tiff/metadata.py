@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from virtualstack.formats.tiff.structure import Directory, Structure
+from virtualstack.formats.tiff.structure import Directory, TiffStructure
 
-__all__ = ["GDAL_METADATA", "Metadata", "metadata_of", "number_of"]
+__all__ = ["GDAL_METADATA", "ImageMetadata", "parse_number", "read_metadata"]
 
 GDAL_METADATA = 42112
 _TEXTS = {
@@ -35,13 +35,13 @@ _OURS = frozenset(
         *("scale_factor", "add_offset", "scales", "offsets"),  # GDAL scales by items of those roles alone
     }
 )
-_MOST_XML = 16 << 20
+_MAX_XML_CHARACTERS = 16 << 20
 _NAMED = re.compile(r"(?!-nan)([+-]?)(?:1\.#)?(nan|qnan|snan|ind|inf)", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
+class ImageMetadata:
     """What describes an image and its bands.
 
     Parameters
@@ -105,12 +105,12 @@ def _parsed(text: str) -> Any:
     return text
 
 
-def number_of(text: str, /) -> float:
+def parse_number(text: str, /) -> float:
     """Read a number as GDAL does: a comma is a point, what follows does not count, and what is no number is 0.
 
     Windows has names of its own for what is not finite.
 
-    >>> number_of("0,5 m"), number_of("-1.#INF"), number_of("none")
+    >>> parse_number("0,5 m"), parse_number("-1.#INF"), parse_number("none")
     (0.5, -inf, 0.0)
     """
     text = text.lstrip()
@@ -120,23 +120,23 @@ def number_of(text: str, /) -> float:
     return float(found[0].replace(",", ".")) if found else 0.0
 
 
-def metadata_of(structure: Structure, directory: Directory, /) -> Metadata:
+def read_metadata(structure: TiffStructure, directory: Directory, /) -> ImageMetadata:
     """Read what describes an image."""
     tags = _described(structure, directory)
     xml = structure.text(directory, GDAL_METADATA)
     if xml is None:
-        return Metadata(tags=tags)
+        return ImageMetadata(tags=tags)
     # an entity may stand for more text than there is memory; GDAL writes none
-    if "<!" in xml.replace("<!--", "") or len(xml) > _MOST_XML:
-        return Metadata(tags=tags, note="GDAL's metadata (tag 42112), which declares entities or is very long")
+    if "<!" in xml.replace("<!--", "") or len(xml) > _MAX_XML_CHARACTERS:
+        return ImageMetadata(tags=tags, note="GDAL's metadata (tag 42112), which declares entities or is very long")
     try:
         root = ElementTree.fromstring(xml)
     except ElementTree.ParseError as error:
-        return Metadata(tags=tags, note=f"GDAL's metadata (tag 42112), which is no XML: {error}")
-    return _of_items(root, tags)
+        return ImageMetadata(tags=tags, note=f"GDAL's metadata (tag 42112), which is no XML: {error}")
+    return _from_items(root, tags)
 
 
-def _of_items(root: ElementTree.Element, tags: dict[str, str]) -> Metadata:
+def _from_items(root: ElementTree.Element, tags: dict[str, str]) -> ImageMetadata:
     bands: dict[int, dict[str, str]] = {}
     columns: dict[str, dict[int, Any]] = {"scale": {}, "offset": {}, "description": {}, "unittype": {}}
     for item in root.iterfind("Item") if root.tag == "GDALMetadata" else ():
@@ -151,12 +151,12 @@ def _of_items(root: ElementTree.Element, tags: dict[str, str]) -> Metadata:
         elif not sample.isdigit():
             continue
         elif role in ("scale", "offset"):
-            columns[role][int(sample)] = number_of(text)
+            columns[role][int(sample)] = parse_number(text)
         elif role in columns:
             columns[role][int(sample)] = text
         elif role is None:
             bands.setdefault(int(sample), {})[name] = text
-    return Metadata(
+    return ImageMetadata(
         tags=tags,
         bands=bands,
         scales=columns["scale"],
@@ -166,7 +166,7 @@ def _of_items(root: ElementTree.Element, tags: dict[str, str]) -> Metadata:
     )
 
 
-def _described(structure: Structure, directory: Directory) -> dict[str, str]:
+def _described(structure: TiffStructure, directory: Directory) -> dict[str, str]:
     found: dict[str, str] = {}
     for code, name in _TEXTS.items():
         text = structure.text(directory, code)

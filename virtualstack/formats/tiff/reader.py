@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from virtualstack.formats.base import ReadOptions
 from virtualstack.formats.tiff.arrays import AUTO
-from virtualstack.formats.tiff.groups import Choices, dataset_of, tree_of
+from virtualstack.formats.tiff.groups import Choices, dataset_group, tree_group
 from virtualstack.formats.tiff.image import Images
-from virtualstack.formats.tiff.series import series_of
-from virtualstack.formats.tiff.structure import PrefetchingSource, Structure
+from virtualstack.formats.tiff.series import find_series
+from virtualstack.formats.tiff.structure import PrefetchingSource, TiffStructure
 from virtualstack.manifests import ManifestGroup
 from virtualstack.sizes import chunk_byte_count
 from virtualstack.storage import Storage
@@ -58,15 +58,15 @@ class TIFF:
             The bytes could not be had.
         """
         source = storage.source(url)
-        structure = Structure(PrefetchingSource(source))
-        series = series_of(structure, Images(structure), source)
+        structure = TiffStructure(PrefetchingSource(source))
+        series = find_series(structure, Images(structure), source)
         choices = Choices(
             band_as_variable=self.band_as_variable,
             most_bytes=self._most_bytes(),
             dropped=options.drop_variables,
             inline_limit=options.inline_limit,
         )
-        make = dataset_of if options.is_tree is False else tree_of
+        make = dataset_group if options.is_tree is False else tree_group
         return make(structure, series, choices, source.location)
 
     def _most_bytes(self) -> int | None:

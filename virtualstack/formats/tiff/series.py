@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from virtualstack.formats.tiff.dialects import dialect_of, note_of_dialect, series_of_dialect
+from virtualstack.formats.tiff.dialects import detect_dialect, dialect_note, read_dialect_series
 from virtualstack.formats.tiff.image import Image, Images
-from virtualstack.formats.tiff.metadata import GDAL_METADATA, metadata_of
-from virtualstack.formats.tiff.structure import Directory, Structure
+from virtualstack.formats.tiff.metadata import GDAL_METADATA, read_metadata
+from virtualstack.formats.tiff.structure import Directory, TiffStructure
 from virtualstack.storage import Source
 
-__all__ = ["Level", "Series", "series_of"]
+__all__ = ["Level", "Series", "find_series"]
 
 _REDUCED, _MASK = 1, 4  # TIFF 6.0, tag 254
 _OLD_REDUCED = 2  # tag 255
@@ -81,7 +81,7 @@ class _Main:
     masks: list[Image] = field(default_factory=list)
 
 
-def series_of(structure: Structure, images: Images, source: Source, /) -> list[Series]:
+def find_series(structure: TiffStructure, images: Images, source: Source, /) -> list[Series]:
     """Find the series of a file; there is one at least.
 
     Raises
@@ -92,11 +92,11 @@ def series_of(structure: Structure, images: Images, source: Source, /) -> list[S
         The file is of a microscope whose own additions are not understood.
     """
     directories = list(structure.chain())
-    dialect = dialect_of(structure, directories)
+    dialect = detect_dialect(structure, directories)
     note = None
     if dialect is not None:
-        note = note_of_dialect(dialect, structure, directories)
-        found = series_of_dialect(dialect, structure, images, source, directories)
+        note = dialect_note(dialect, structure, directories)
+        found = read_dialect_series(dialect, structure, images, source, directories)
         if found is not None:
             return [
                 Series(
@@ -118,7 +118,7 @@ def series_of(structure: Structure, images: Images, source: Source, /) -> list[S
     return [replace(series, note=note) for series in _stacked(mains, structure)]
 
 
-def _kind(structure: Structure, directory: Directory) -> int:
+def _kind(structure: TiffStructure, directory: Directory) -> int:
     if 254 in directory.entries:
         return structure.number(directory, 254, 0)
     return _REDUCED if 255 in directory.entries and structure.number(directory, 255, 1) == _OLD_REDUCED else 0
@@ -133,7 +133,9 @@ def _add(mains: list[_Main], image: Image, kind: int) -> None:
         mains.append(_Main(image))
 
 
-def _add_below(mains: list[_Main], structure: Structure, images: Images, directory: Directory, taken: set[int]) -> None:
+def _add_below(
+    mains: list[_Main], structure: TiffStructure, images: Images, directory: Directory, taken: set[int]
+) -> None:
     """Add the images of directories below one: overviews, or others that are as large."""
     if _SUB_DIRECTORIES not in directory.entries:
         return
@@ -152,31 +154,31 @@ def _add_below(mains: list[_Main], structure: Structure, images: Images, directo
             mains.append(_Main(image))
 
 
-def _stacked(mains: list[_Main], structure: Structure) -> list[Series]:
+def _stacked(mains: list[_Main], structure: TiffStructure) -> list[Series]:
     alike: dict[tuple[Any, ...], list[_Main]] = {}
     scales = _Scales(structure)
     for main in mains:
         layouts = tuple(id(x.layout) for x in (main.image, *main.overviews, *main.masks))
         directory = main.image.directory
         place = structure.key(directory, _PLACE) if directory.entries.keys() & _PLACE else ()
-        alike.setdefault((len(main.overviews), layouts, place, scales.of(directory)), []).append(main)
+        alike.setdefault((len(main.overviews), layouts, place, scales.key(directory)), []).append(main)
     return [_series(group) for group in alike.values()]
 
 
 class _Scales:
     """Scales and offsets of images, which one variable has one of; each text of GDAL is read once."""
 
-    def __init__(self, structure: Structure) -> None:
+    def __init__(self, structure: TiffStructure) -> None:
         self._structure = structure
         self._known: dict[bytes, tuple[Any, ...]] = {}
 
-    def of(self, directory: Directory, /) -> tuple[Any, ...]:
+    def key(self, directory: Directory, /) -> tuple[Any, ...]:
         """Give what differs between images that do not scale alike."""
         if GDAL_METADATA not in directory.entries:
             return ()
         raw = self._structure.raw(directory, GDAL_METADATA)
         if raw not in self._known:
-            found = metadata_of(self._structure, directory)
+            found = read_metadata(self._structure, directory)
             self._known[raw] = (*sorted(found.scales.items()), None, *sorted(found.offsets.items()))
         return self._known[raw]
 

@@ -18,7 +18,7 @@ from virtualstack.errors import MalformedFileError
 from virtualstack.location import is_remote
 from virtualstack.storage import Source
 
-__all__ = ["MAX_DIRECTORIES", "TYPES", "Directory", "Entry", "PrefetchingSource", "Structure"]
+__all__ = ["MAX_DIRECTORIES", "TYPES", "Directory", "Entry", "PrefetchingSource", "TiffStructure"]
 
 _LOCAL_READ_BYTES, _REMOTE_READ_BYTES = 1 << 14, 1 << 16
 _MAX_READ_BYTES = 1 << 20
@@ -159,7 +159,7 @@ class Directory:
     following: int
 
 
-class Structure:
+class TiffStructure:
     """Reads directories and tags of a file.
 
     Parameters

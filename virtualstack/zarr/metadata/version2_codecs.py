@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.grib.codec import GRIB
 from virtualstack.codecs.hdf5.filters import FILTERS
-from virtualstack.codecs.hdf5.names import codec_of_numcodecs, numcodecs_config
+from virtualstack.codecs.hdf5.names import codec_from_numcodecs, numcodecs_config
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.tiff.names import numcodecs_configs
 from virtualstack.codecs.tiff.settings import TIFF
@@ -140,7 +140,7 @@ def _from_zarr2(config: object, where: str, chunks: tuple[int, ...]) -> Codec:
     if name in (GRIB, TIFF):
         return Codec.of(name, **{key: value for key, value in config.items() if key != "id"})
     try:
-        if (known := codec_of_numcodecs(config)) is not None:
+        if (known := codec_from_numcodecs(config)) is not None:
             return known
         prefix = "" if name in FILTERS else _PREFIX
         return Codec.of(prefix + name, **{key: value for key, value in config.items() if key != "id"})

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.codecs.cast import CAST, cast_dtypes
-from virtualstack.codecs.cf import Packing, packing_of
-from virtualstack.codecs.cf_times import line_of
+from virtualstack.codecs.cf import Packing, parse_packing
+from virtualstack.codecs.cf_times import datetime_scale
 from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import CodecError, Elementwise, decode, split_elementwise
 from virtualstack.manifests import ChunkEncoding
@@ -88,7 +88,7 @@ def _stored_numbers(values: NDArray[np.generic], codecs: tuple[Codec, ...]) -> N
     for codec in codecs:
         dtypes = cast_dtypes(codec) if codec.name == CAST else None
         with np.errstate(all="ignore"):
-            values = _packed(values, packing_of(codec)) if dtypes is None else values.astype(dtypes[0])
+            values = _packed(values, parse_packing(codec)) if dtypes is None else values.astype(dtypes[0])
     return values
 
 
@@ -117,7 +117,7 @@ def _numbers(values: NDArray[np.generic], packing: Packing) -> tuple[NDArray[np.
         return values.astype(np.float64) if values.dtype.kind == "f" else values, values != values
     origin, step = 0, _NANOSECONDS.get(str(packing.units), 1)
     if packing.dtype.kind == "M":
-        line = line_of(str(packing.units), packing.calendar)
+        line = datetime_scale(str(packing.units), packing.calendar)
         if line is None:
             raise ValueError(f"dates in '{packing.units}' have no numbers that are sure")
         origin, step = line
