@@ -12,7 +12,7 @@ import tifffile
 
 import virtualstack as vs
 from tests.data.make_tiff import GRAY, RGB, TILE, TILES, gdal, tiff
-from virtualstack.errors import MalformedFileError, UnsupportedFeatureError, VirtualStackError
+from virtualstack.errors import MalformedFileError, StorageError, UnsupportedFeatureError, VirtualStackError
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 
@@ -212,3 +212,15 @@ def test_a_subifd_may_link_to_another_one(link, tmp_path):
     data[end : end + 4] = places[link[1]].to_bytes(4, "little")
     path.write_bytes(data)
     assert len(vs.open_virtual_datatree(path).groups) == 4
+
+
+def test_a_server_that_fails_while_axes_are_read_is_no_damage(tmp_path, monkeypatch):
+    """The user is told of the server, and not to write the file anew."""
+    tifffile.imwrite(tmp_path / "a.ome.tif", np.stack([GRAY] * 2), ome=True, metadata={"axes": "ZYX"})
+
+    def fail(source):
+        raise StorageError("the server does not answer", url=source.location.url)
+
+    monkeypatch.setattr("virtualstack.formats.tiff.dialects.SourceFile", fail)
+    with pytest.raises(StorageError, match="does not answer"):
+        vs.open_virtual_dataset(tmp_path / "a.ome.tif")
