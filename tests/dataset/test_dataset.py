@@ -695,7 +695,7 @@ def test_names_that_are_no_utf8_are_refused(tmp_path):
 
 def test_chunks_without_dask_name_the_extra(nc, monkeypatch):
     """Dask is an extra: its absence is told with the pip command."""
-    monkeypatch.setattr("virtualstack.accessor.find_spec", lambda name: None)
+    monkeypatch.setattr("virtualstack.accessor.dataset.find_spec", lambda name: None)
     with pytest.raises(vs.errors.MissingDependencyError, match=r"pip install 'virtualstack\[dask\]'$"):
         vs.open_virtual_dataset(nc).virtual.open(chunks={})
 

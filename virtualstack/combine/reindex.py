@@ -105,7 +105,7 @@ def reindex_dataset(
     coords = {name: changed[name] for name in virtual if name in dataset.coords}
     result = result.assign_coords(xr.Coordinates(coords, indexes={}))
     result = result.assign({name: changed[name] for name in virtual if name not in dataset.coords})
-    result = result[list(dataset.data_vars)]  # in their order
+    result = result[[*dataset.data_vars, *result.coords]]  # in their order, with coordinates that no variable has
     result.attrs, result.encoding = dict(dataset.attrs), dict(dataset.encoding)
     return result
 

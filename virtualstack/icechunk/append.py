@@ -1,4 +1,4 @@
-"""Adding to what an Icechunk session holds: all is checked first, and only chunks that differ are stored."""
+"""Writing into an Icechunk session, or adding to it: all is checked first, and only chunks that differ are stored."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from virtualstack.combine.append import appended
-from virtualstack.combine.fitting import Fitting
-from virtualstack.combine.nodes import bundled_in
-from virtualstack.combine.region import Region, placed
+from virtualstack.combine.addition import Addition
+from virtualstack.combine.region import Region
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.icechunk.reader import read_session
 from virtualstack.icechunk.writer import (
@@ -21,25 +19,28 @@ from virtualstack.icechunk.writer import (
     form_options,
     group_path,
     write_group,
+    write_icechunk,
 )
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
 from virtualstack.manifests.overlay import Overlay
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.zarr.rewrite.absent import OnAbsent
 
-__all__ = ["append_icechunk", "place_icechunk"]
+__all__ = ["to_icechunk"]
 
-_MOST_LOADED = 64 << 20
-"""Bytes of a variable of one chunk of which is looked up whether it is in the repository."""
+_MAX_LOADED_BYTES = 64 << 20
+"""Largest variable of one chunk of which is looked up whether its values are in the repository."""
 
 
-def append_icechunk(
+def to_icechunk(
     group: ManifestGroup,
     store: Any,
-    dim: str,
     /,
     *,
     path: str | None = None,
+    mode: Literal["w-", "w"] = "w-",
+    append_dim: str | None = None,
+    region: Region | None = None,
     ordered: bool = True,
     join: Literal["exact", "left", "outer"] = "exact",
     combine_options: Mapping[str, Any] | None = None,
@@ -47,89 +48,55 @@ def append_icechunk(
     absent: OnAbsent = "raise",
     **options: Any,
 ) -> None:
-    """Put a group behind what a group of a session holds along a dimension.
+    """Write a group into a session, or add it to what a group of the session holds.
 
     Chunks that are there stay as they are, with their checksums.
 
     Parameters
     ----------
-    group, store, dim
-        What is added, and where.
-    path
-        Of the group in the repository.
-    ordered
-        Whether labels must ascend.
-    join, combine_options
-        See :class:`~virtualstack.combine.fitting.Fitting`.
-    storage, absent, options
-        Of :func:`~virtualstack.icechunk.write_icechunk`.
-
-    Raises
-    ------
-    CombineError
-        They do not fit.
-    WriterError
-        What they make together has no form in Icechunk; nothing was written.
-    UnsupportedFeatureError
-        The group has a variable that cannot be read.
-    SourceNotFoundError
-        There is no such group.
-    """
-    store = check_store(store)
-    reached = Storage.of(storage)
-    form = form_options(storage=reached, absent=absent, **options)
-    at = group_path(path)
-    fitting = Fitting.of(join=join, options=combine_options, storage=reached)
-    with all_or_nothing(store):
-        stored = _stored(store, at)
-        made = appended(stored, group, dim, fitting, ordered=ordered, bundled=bundled_in)
-        write_group(made, store, at, form, replaces=False, previous=_by_path(stored, at))
-
-
-def place_icechunk(
-    group: ManifestGroup,
-    store: Any,
-    region: Region,
-    /,
-    *,
-    path: str | None = None,
-    combine_options: Mapping[str, Any] | None = None,
-    storage: StorageLike = None,
-    absent: OnAbsent = "raise",
-    **options: Any,
-) -> None:
-    """Put a group over a region of what a group of a session holds.
-
-    Parameters
-    ----------
     group, store
-        What is added, and where.
-    region
-        See :func:`~virtualstack.combine.region.placed`.
-    path, combine_options, storage, absent, options
-        As for :func:`append_icechunk`.
+        What is written, and where.
+    path
+        Path of the group in the repository.
+    mode, append_dim, region, ordered, join, combine_options
+        See :class:`~virtualstack.combine.addition.Addition`.
+    storage, absent, options
+        Options of :func:`~virtualstack.icechunk.writer.write_icechunk`.
 
     Raises
     ------
+    ValueError
+        Options do not go together.
     CombineError
-        They do not fit.
+        The group does not fit what the session holds.
     ChunkAlignmentError
-        Chunks do not end where those of the group end.
+        Chunks do not end where those of the session's group end.
     WriterError
-        What they make together has no form in Icechunk; nothing was written.
+        The result has no form in Icechunk; nothing was written.
     UnsupportedFeatureError
-        The group has a variable that cannot be read.
+        The session's group has a variable that cannot be read.
     SourceNotFoundError
-        There is no such group.
+        There is no such group to add to.
     """
-    store = check_store(store)
     reached = Storage.of(storage)
+    addition = Addition.from_options(
+        mode=mode,
+        append_dim=append_dim,
+        region=region,
+        ordered=ordered,
+        join=join,
+        combine_options=combine_options,
+        storage=reached,
+    )
+    if addition is None:
+        write_icechunk(group, store, path=path, mode=mode, storage=reached, absent=absent, **options)
+        return
+    store = check_store(store)
     form = form_options(storage=reached, absent=absent, **options)
     at = group_path(path)
-    fitting = Fitting.of(join="exact", options=combine_options, storage=reached)
     with all_or_nothing(store):
         stored = _stored(store, at)
-        made, overlays = placed(stored, group, region, fitting)
+        made, overlays = addition.add(stored, group)
         write_group(_overlaid(made, overlays), store, at, form, replaces=False, previous=_by_path(stored, at))
 
 
@@ -153,7 +120,7 @@ def _loaded(array: ManifestArray) -> ManifestArray:
     leaf = (array.name or "").rpartition("/")[2]
     if array.dimension_names == (leaf,):
         return array.whole()
-    if array.nbytes > _MOST_LOADED or math.prod(array.grid.shape) != 1:
+    if array.nbytes > _MAX_LOADED_BYTES or math.prod(array.grid.shape) != 1:
         return array
     whole = array.whole()
     return whole if bool((whole.in_memory().entries["location"] == INLINE).all()) else array

@@ -1,4 +1,4 @@
-"""Adding to kerchunk references: they are opened, joined with what is added, and written again."""
+"""Writing kerchunk references, or adding to them: they are opened, joined with what is added, and written again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from virtualstack.combine.append import appended
-from virtualstack.combine.fitting import Fitting
+from virtualstack.combine.addition import Addition
 from virtualstack.errors import UnsupportedFeatureError, WriterError
 from virtualstack.formats.base import ReadOptions, read_permitted
 from virtualstack.kerchunk.reader import Kerchunk
@@ -16,53 +15,60 @@ from virtualstack.location import absolute_url
 from virtualstack.manifests import INLINE, ChunkManifest, ManifestGroup
 from virtualstack.storage import Storage, StorageLike
 
-__all__ = ["append_references"]
+__all__ = ["to_kerchunk"]
 
 
-def append_references(
+def to_kerchunk(
     group: ManifestGroup,
     target: str | os.PathLike[str] | None,
-    dim: str,
     /,
     *,
-    storage: StorageLike = None,
+    append_dim: str | None = None,
     ordered: bool = True,
     join: Literal["exact", "left", "outer"] = "exact",
     combine_options: Mapping[str, Any] | None = None,
+    storage: StorageLike = None,
     **options: Any,
-) -> None:
-    """Put a group behind what kerchunk references hold along a dimension.
+) -> dict[str, Any] | None:
+    """Write a group as kerchunk references, or put it behind what references hold along a dimension.
 
     Everything is checked before anything is written. JSON is written anew; of parquet, what differs: record files of
     chunks in front of what is added stay as they are, where the dimension is the first.
 
     Parameters
     ----------
-    group, target, dim
-        What is added, and where.
-    ordered
-        Whether labels must ascend.
-    join, combine_options
-        See :class:`~virtualstack.combine.fitting.Fitting`.
+    group, target
+        What is written, and where; ``None`` returns the references.
+    append_dim, ordered, join, combine_options
+        See :class:`~virtualstack.combine.addition.Addition`.
+    storage
+        See :func:`virtualstack.open_virtual_dataset`.
     options
-        Of :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
+        Options of :func:`~virtualstack.kerchunk.writer.write_kerchunk`.
 
     Raises
     ------
+    ValueError
+        Options do not go together.
     CombineError
-        They do not fit.
+        The group does not fit what the references hold.
     WriterError
-        What they make together has no form in kerchunk; nothing has changed.
+        The result has no form in kerchunk; nothing has changed.
     UnsupportedFeatureError
         The references have a variable that would be lost.
     SourceNotFoundError
-        There are no references.
+        There are no references to append to.
     StorageError
         They cannot be read or written.
     """
+    reached = Storage.of(storage)
+    addition = Addition.from_options(
+        append_dim=append_dim, ordered=ordered, join=join, combine_options=combine_options, storage=reached
+    )
+    if addition is None:
+        return write_kerchunk(group, target, storage=reached, **options)
     if target is None:
         raise WriterError("append_dim= adds to references in a file: name it", feature="append_dim")
-    reached = Storage.of(storage)
     stored = read_permitted(Kerchunk(), absolute_url(target), reached, ReadOptions())
     for path, node in stored.walk():
         for refusal in node.refusals:
@@ -74,9 +80,9 @@ def append_references(
                     variable=refusal.path,
                     feature=refusal.reason,
                 )
-    fitting = Fitting.of(join=join, options=combine_options, storage=reached)
-    made = appended(stored, group, dim, fitting, ordered=ordered, bundled=_inline_in)
+    made, _ = addition.add(stored, group, bundled=_inline_in)
     write_kerchunk(made, target, storage=reached, **options)
+    return None
 
 
 def _inline_in(group: ManifestGroup) -> set[str]:

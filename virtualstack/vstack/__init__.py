@@ -3,6 +3,6 @@
 from virtualstack.combine.precedence import Candidate
 from virtualstack.vstack.overwrite import overwrite
 from virtualstack.vstack.repository import Repository
-from virtualstack.vstack.save import append, place, save
+from virtualstack.vstack.save import save
 
-__all__ = ["Candidate", "Repository", "append", "overwrite", "place", "save"]
+__all__ = ["Candidate", "Repository", "overwrite", "save"]

@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from virtualstack.combine.append import appended
-from virtualstack.combine.fitting import Fitting
-from virtualstack.combine.region import Region, placed
+from virtualstack.combine.addition import Addition
+from virtualstack.combine.region import Region
 from virtualstack.errors import WriterError
 from virtualstack.location import absolute_url
 from virtualstack.manifests import ManifestGroup
@@ -22,7 +21,7 @@ from virtualstack.vstack.write.commit import EMPTY_STORE, check_there
 from virtualstack.vstack.write.placing import stored_in
 from virtualstack.vstack.write.write import write_group
 
-__all__ = ["append", "place", "save"]
+__all__ = ["save"]
 
 
 def save(
@@ -33,19 +32,43 @@ def save(
     storage: StorageLike = None,
     allow: Allow = None,
     mode: Literal["w-", "w"] = "w-",
+    append_dim: str | None = None,
+    region: Region | None = None,
+    ordered: bool = True,
+    join: Literal["exact", "left", "outer"] = "exact",
+    combine_options: Mapping[str, Any] | None = None,
     message: str | None = None,
     relative: bool = False,
 ) -> Snapshot:
-    """Make a group the newest snapshot of a store, of a new one with ``mode="w-"``.
+    """Make a group the newest snapshot of a store, or add it to what the newest snapshot holds.
 
-    What the store that is there may refer to is as ``allow`` has it; see `Permission`.
+    Parameters
+    ----------
+    group, target
+        What is written, and where.
+    storage
+        See :func:`virtualstack.open_virtual_dataset`.
+    allow
+        What the store that is there may refer to: see :class:`~virtualstack.storage.Permission`.
+    mode
+        ``"w-"`` for a new store; ``"w"`` to replace what one holds in a new snapshot.
+    append_dim, region, ordered, join, combine_options
+        See :class:`~virtualstack.combine.addition.Addition`.
+    message
+        What the snapshot is, for the log.
+    relative
+        Write the locations of sources in the folder that holds the store relative to it.
 
     Raises
     ------
     ValueError
-        There is no such mode.
+        There is no such mode, or options do not go together.
     WriterError
         There is a store already, with ``mode="w-"``; or an attribute has no form in it.
+    CombineError
+        The group does not fit what the store holds.
+    SourceNotFoundError
+        There is no store to add to.
     ConflictError
         Another writer has changed the same meanwhile.
     StorageError
@@ -56,100 +79,22 @@ def save(
             f"mode={mode!r}; it is 'w-' for a new store, or 'w' to replace what one holds in a new snapshot; "
             "append_dim= and region= add to it"
         )
-    objects = ObjectStore(absolute_url(target).rstrip("/") + "/", Storage.of(storage), allow)
+    reached = Storage.of(storage)
+    objects = ObjectStore(absolute_url(target).rstrip("/") + "/", reached, allow)
+    addition = Addition.from_options(
+        mode=mode,
+        append_dim=append_dim,
+        region=region,
+        ordered=ordered,
+        join=join,
+        combine_options=combine_options,
+        storage=reached,
+    )
+    if addition is not None:
+        return Stored.newest(objects, allow).add(group, addition, message=message, relative=relative)
     base = _base(objects, group, mode)
     permission = permission_of(objects.url, base, allow)
     return write_group(objects, base, group, permission, message=message, relative=relative)
-
-
-def append(
-    group: ManifestGroup,
-    target: str | os.PathLike[str],
-    dim: str,
-    /,
-    *,
-    storage: StorageLike = None,
-    allow: Allow = None,
-    ordered: bool = True,
-    join: Literal["exact", "left", "outer"] = "exact",
-    combine_options: Mapping[str, Any] | None = None,
-    message: str | None = None,
-    relative: bool = False,
-) -> Snapshot:
-    """Put a group behind what a store holds along a dimension.
-
-    Parameters
-    ----------
-    group, target, dim
-        What is added, and where.
-    allow
-        See :class:`~virtualstack.storage.Permission`.
-    ordered
-        Whether labels must ascend.
-    join, combine_options
-        See :class:`~virtualstack.combine.fitting.Fitting`.
-
-    Raises
-    ------
-    CombineError
-        They do not fit.
-    SourceNotFoundError
-        There is no store.
-    ConflictError
-        Another writer has changed the same meanwhile.
-    StorageError
-        The store cannot be written.
-    """
-    store, fitting = _opened(target, storage, allow, join, combine_options)
-    made = appended(store.group, group, dim, fitting, ordered=ordered)
-    return store.write(made, message=message, relative=relative)
-
-
-def place(
-    group: ManifestGroup,
-    target: str | os.PathLike[str],
-    region: Region,
-    /,
-    *,
-    storage: StorageLike = None,
-    allow: Allow = None,
-    combine_options: Mapping[str, Any] | None = None,
-    message: str | None = None,
-    relative: bool = False,
-) -> Snapshot:
-    """Put a group over a region of what a store holds.
-
-    Parameters
-    ----------
-    group, target, region
-        What is put where.
-    allow
-        See :class:`~virtualstack.storage.Permission`.
-    combine_options
-        See :class:`~virtualstack.combine.fitting.Fitting`.
-
-    Raises
-    ------
-    CombineError
-        They do not fit.
-    SourceNotFoundError
-        There is no store.
-    ConflictError
-        Another writer has changed the same meanwhile.
-    StorageError
-        The store cannot be written.
-    """
-    store, fitting = _opened(target, storage, allow, "exact", combine_options)
-    made, overlays = placed(store.group, group, region, fitting)
-    return store.write(made, overlays=overlays, message=message, relative=relative)
-
-
-def _opened(
-    target: str | os.PathLike[str], storage: StorageLike, allow: Allow, join: str, options: Mapping[str, Any] | None
-) -> tuple[Stored, Fitting]:
-    reached = Storage.of(storage)
-    fitting = Fitting.of(join=join, options=options, storage=reached)
-    return Stored.newest(ObjectStore(absolute_url(target).rstrip("/") + "/", reached, allow), allow), fitting
 
 
 def _base(objects: ObjectStore, group: ManifestGroup, mode: Literal["w-", "w"]) -> Snapshot:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from virtualstack.combine.addition import Addition
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.overlay import Overlay
 from virtualstack.storage import Allow, ObjectStore
@@ -64,6 +65,21 @@ class Stored:
         """
         check_labels(self.snapshot, self.url)
         return group_of(self.snapshot, archive_of(self.snapshot, self.objects, self.permission))
+
+    def add(
+        self, group: ManifestGroup, addition: Addition, /, *, message: str | None = None, relative: bool = False
+    ) -> Snapshot:
+        """Commit this with a group behind it, or over a region of it.
+
+        Raises
+        ------
+        CombineError
+            The group does not fit what the store holds.
+        ConflictError
+            Another writer has changed the same meanwhile.
+        """
+        made, overlays = addition.add(self.group, group)
+        return self.write(made, overlays=overlays, message=message, relative=relative)
 
     def write(
         self,
