@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import xarray as xr
 
+from virtualstack.api import account_for
+from virtualstack.dataset import to_dataset, to_group
+from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.storage import Storage
 
-__all__ = ["Part", "groups_of"]
+__all__ = ["Part", "groups_from", "with_coordinates"]
 
 type Part = xr.Dataset | xr.DataTree | str | os.PathLike[str]
 """A virtual dataset or tree, or the URL of a file."""
@@ -20,15 +24,17 @@ type Part = xr.Dataset | xr.DataTree | str | os.PathLike[str]
 _ONE = xr.Dataset, xr.DataTree, str, os.PathLike
 
 
-def groups_of(
+def groups_from(
     parts: Part | Iterable[Part], storage: Storage, /, *, is_tree: bool | None = None
 ) -> Sequence[ManifestGroup]:
-    """Give the groups of parts, in their order; files are opened, many at once, as trees where these are wanted.
+    """Return the groups of parts, in their order; files are opened, many at once, as trees where these are wanted.
 
     Raises
     ------
     TypeError
         One is no part.
+    UnsupportedFeatureError
+        A variable of a file cannot be referenced.
     ReaderError, StorageError
         A file cannot be described, or not be read.
     """
@@ -39,4 +45,21 @@ def groups_of(
     urls = [x for x in listed if isinstance(x, (str, os.PathLike))]
     options = ReadOptions(is_tree=is_tree)
     scanned = iter(scan(urls, storage=storage, options=options) if urls else ())
-    return [next(scanned) if isinstance(x, (str, os.PathLike)) else x.virtual.to_group() for x in listed]
+    return [_accounted(next(scanned)) if isinstance(x, (str, os.PathLike)) else x.virtual.to_group() for x in listed]
+
+
+def _accounted(group: ManifestGroup) -> ManifestGroup:
+    """Check that nothing of a file is lost."""
+    try:
+        account_for(group, "inline", with_children=True)
+    except UnsupportedFeatureError as error:
+        opened = f"vs.open_virtual_dataset('{group.url}', ...)"
+        error.add_note(f"These are options of {opened}: give what it returns in the place of the URL")
+        raise
+    return group
+
+
+def with_coordinates(group: ManifestGroup, storage: Storage, /) -> ManifestGroup:
+    """Return a group of a file with its dimension coordinates loaded, as those of a file that is opened are."""
+    groups = {name: with_coordinates(child, storage) for name, child in group.groups.items()}
+    return replace(to_group(to_dataset(replace(group, groups={}), storage=storage)), groups=groups)

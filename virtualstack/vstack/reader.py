@@ -32,6 +32,7 @@ __all__ = [
     "open_snapshot",
     "permission_of",
     "read_numbered",
+    "snapshot_group",
 ]
 
 MAX_LABELS = 1 << 32
@@ -75,11 +76,37 @@ class VStack:
         """
         allow = (*urls_of(self.allow), *options.allow)
         objects = ObjectStore(url.rstrip("/") + "/", storage, allow)
-        snapshot = open_snapshot(objects, self.at)
-        permission = permission_of(objects.url, snapshot, allow)
-        check_labels(snapshot, url, options.drops)
-        group = group_of(snapshot, archive_of(snapshot, objects, permission), is_chosen=self.at is not None)
-        return group if self.at is not None else replace(group, version=(snapshot.number, snapshot.time))
+        return snapshot_group(objects, open_snapshot(objects, self.at), allow, options, is_chosen=self.at is not None)
+
+
+def snapshot_group(
+    objects: ObjectStore, snapshot: Snapshot, allow: Allow, options: ReadOptions, /, *, is_chosen: bool
+) -> ManifestGroup:
+    """Return what a snapshot holds; nothing is read.
+
+    Parameters
+    ----------
+    objects, snapshot
+        Objects of the store, and the snapshot.
+    allow
+        What it may read besides.
+    options
+        Which variables are dropped.
+    is_chosen
+        Whether the snapshot was asked for, and not taken as the newest: written with ``mode="w"``, it replaces all
+        later ones.
+
+    Raises
+    ------
+    ForbiddenLocationError
+        It names places that are not allowed.
+    UnsupportedFeatureError
+        Its coordinates are too long.
+    """
+    permission = permission_of(objects.url, snapshot, allow)
+    check_labels(snapshot, objects.url.rstrip("/"), options.drops)
+    group = group_of(snapshot, archive_of(snapshot, objects, permission), is_chosen=is_chosen)
+    return group if is_chosen else replace(group, version=(snapshot.number, snapshot.time))
 
 
 def check_labels(snapshot: Snapshot, url: str, is_dropped: Callable[[str], bool] | None = None, /) -> None:

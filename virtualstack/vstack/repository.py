@@ -7,13 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import EllipsisType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import xarray as xr
+
+from virtualstack.api import open_virtual_dataset, open_virtual_datatree
+from virtualstack.combine.addition import Addition
 from virtualstack.combine.fitting import Fitting
 from virtualstack.combine.precedence import Prefer, check_prefer
 from virtualstack.combine.update import updated
-from virtualstack.formats.base import Reader
+from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.location import absolute_url
+from virtualstack.manifests import ManifestGroup
 from virtualstack.printable import printable
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import ObjectStore, Storage, StorageLike
@@ -26,10 +31,11 @@ from virtualstack.vstack.format.history import archive_of
 from virtualstack.vstack.format.moments import Moment, text_of
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.log import Log, log_of
-from virtualstack.vstack.parts import Part, groups_of
-from virtualstack.vstack.reader import At, open_snapshot, permission_of
+from virtualstack.vstack.parts import Part, groups_from, with_coordinates
+from virtualstack.vstack.reader import At, open_snapshot, permission_of, snapshot_group
 from virtualstack.vstack.refresh import OnMissing, Refreshed, Rescan, refresh
 from virtualstack.vstack.relocate import relocate
+from virtualstack.vstack.save import save
 from virtualstack.vstack.stored import Stored
 from virtualstack.vstack.values import write
 from virtualstack.vstack.verify import StoreVerification, verify
@@ -38,30 +44,104 @@ from virtualstack.vstack.write.commit import GRACE
 __all__ = ["Repository"]
 
 
-_SHOWN = 50  # variables in a repr
+_MAX_SHOWN = 50  # variables in a repr
 _JOIN_REMEDY = (
     "give it the store's labels with assign_coords where they mean the same; join='outer' adds labels that the store "
     "lacks, join='left' leaves them out, and both leave what the file does not have as it is"
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SnapshotReader:
+    """Reads a store at a snapshot that is in memory; see :class:`~virtualstack.vstack.reader.VStack`."""
+
+    name: ClassVar[str] = "vstack"
+
+    snapshot: Snapshot
+    is_chosen: bool
+
+    def read(self, url: str, storage: Storage, options: ReadOptions) -> ManifestGroup:
+        objects = ObjectStore(url.rstrip("/") + "/", storage, options.allow)
+        return snapshot_group(objects, self.snapshot, options.allow, options, is_chosen=self.is_chosen)
+
+
 @dataclass(frozen=True, repr=False)
 class Repository:
-    """A vstack at one of its snapshots; made by :meth:`open`.
+    """A vstack at one of its snapshots; made by :meth:`create` or :meth:`open`.
+
+    A change returns the repository at the new snapshot, and leaves this one where it is. Everything that is opened or
+    read through a repository is reached as it was: ``storage`` and ``allow`` are given once.
 
     Parameters
     ----------
     objects
-        Of the store.
+        Objects of the store.
     snapshot
-        That is looked at, and that changes are made to.
+        The snapshot that is looked at, and that changes are made to.
     allow
         What it may read beyond what any store may.
+    is_chosen
+        Whether the snapshot was asked for with ``at=``.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import virtualstack as vs
+    >>> for day in range(2):
+    ...     part = xr.Dataset({"rain": ("time", [1.0 + day])}, {"time": [day]})
+    ...     part.to_netcdf(f"day{day}.nc", engine="netcdf4")
+    >>> repo = vs.Repository.create("rain.vstack", "day0.nc")
+    >>> repo = repo.append("day1.nc", "time", message="the second day")
+    >>> repo.open_dataset()["rain"].values
+    array([1., 2.])
+    >>> repo = repo.write("rain", {"time": 0}, 5.0)
+    >>> repo.open_dataset()["rain"].values
+    array([5., 2.])
+    >>> vs.Repository.open("rain.vstack", at=0).open_dataset().sizes["time"]
+    1
     """
 
     objects: ObjectStore
     snapshot: Snapshot
     allow: Allow = ()
+    is_chosen: bool = False
+
+    @classmethod
+    def create(
+        cls,
+        url: str | os.PathLike[str],
+        part: Part,
+        /,
+        *,
+        allow: Allow = (),
+        storage: StorageLike = None,
+        message: str | None = None,
+        relative: bool = False,
+    ) -> Repository:
+        """Write a new store, whose first snapshot is a dataset or tree; all that is added later must fit it.
+
+        Parameters
+        ----------
+        url
+            Local path or URL of the store, such as ``"x.vstack"``.
+        part
+            A virtual dataset or tree, or the URL of a file, which is opened.
+        allow, storage
+            As for :meth:`open`.
+        message, relative
+            As for :meth:`update`.
+
+        Raises
+        ------
+        WriterError
+            There is a store already, or an attribute has no form in it.
+        StorageError
+            The file cannot be read, or the store cannot be written.
+        """
+        reached = Storage.of(storage)
+        (group,) = groups_from([part], reached)
+        save(with_coordinates(group, reached), url, storage=reached, allow=allow, message=message, relative=relative)
+        return cls.open(url, allow=allow, storage=reached)
 
     @classmethod
     def open(
@@ -93,14 +173,122 @@ class Repository:
             There is no store, or no such snapshot.
         """
         objects = ObjectStore(absolute_url(url).rstrip("/") + "/", Storage.of(storage), allow)
-        return cls(objects, open_snapshot(objects, at), allow)
+        return cls(objects, open_snapshot(objects, at), allow, at is not None)
+
+    @property
+    def url(self) -> str:
+        """URL of the store, without the last ``/``."""
+        return self.objects.url.rstrip("/")
 
     def __repr__(self) -> str:
         snapshot = self.snapshot
         named = [f"  {path.removeprefix('/')}: {node.header.sizes}" for path, node in snapshot.arrays.items()]
-        more = [f"  ... {len(named) - _SHOWN} more"] * (len(named) > _SHOWN)
-        first = f"<snapshot {snapshot.number} of '{self.objects.url.rstrip('/')}', {text_of(snapshot.time)}>"
-        return printable("\n".join([first, *named[:_SHOWN], *more]))
+        more = [f"  ... {len(named) - _MAX_SHOWN} more"] * (len(named) > _MAX_SHOWN)
+        first = f"<snapshot {snapshot.number} of '{self.url}', {text_of(snapshot.time)}>"
+        return printable("\n".join([first, *named[:_MAX_SHOWN], *more]))
+
+    # -- what it holds ----------------------------------------------------------------------------------------
+
+    def open_dataset(self, *, group: str | None = None, chunks: Any = None, **options: Any) -> xr.Dataset:
+        """Open the snapshot as a lazy dataset with values; no chunk is read.
+
+        Parameters
+        ----------
+        group
+            Path of a group; the root by default.
+        chunks
+            As in :func:`xarray.open_dataset`: ``{}`` for dask arrays along stored chunks.
+        **options
+            ``absent``, ``stale``, ``drop_variables``, ``decode_times`` and other options of
+            ``xr.open_dataset(url, engine="virtualstack")``; ``at``, ``allow`` and ``storage`` are the repository's.
+        """
+        return xr.open_dataset(self.url, group=group, chunks=chunks, **self._reached, **options)
+
+    def open_datatree(self, *, group: str | None = None, chunks: Any = None, **options: Any) -> xr.DataTree:
+        """Open the snapshot with all groups as a tree of lazy datasets; parameters are as for :meth:`open_dataset`."""
+        return xr.open_datatree(self.url, group=group, chunks=chunks, **self._reached, **options)
+
+    def open_virtual_dataset(self, *, group: str | None = None, **options: Any) -> xr.Dataset:
+        """Open the snapshot as a virtual dataset, to change what it refers to or to write it elsewhere.
+
+        Parameters
+        ----------
+        group
+            Path of a group; the root by default.
+        **options
+            ``loadable_variables``, ``drop_variables``, ``unpack`` and other options of
+            :func:`virtualstack.open_virtual_dataset`; ``reader``, ``allow`` and ``storage`` are the repository's.
+        """
+        return open_virtual_dataset(self.url, group=group, **self._virtual, **options)
+
+    def open_virtual_datatree(self, *, group: str | None = None, **options: Any) -> xr.DataTree:
+        """Open the snapshot with all groups as a virtual tree; parameters are those of :meth:`open_virtual_dataset`."""
+        return open_virtual_datatree(self.url, group=group, **self._virtual, **options)
+
+    @property
+    def _reached(self) -> dict[str, Any]:
+        number, storage = self.snapshot.number, self.objects.storage
+        return {"engine": "virtualstack", "at": number, "allow": self.allow, "storage": storage}
+
+    @property
+    def _virtual(self) -> dict[str, Any]:
+        reader = _SnapshotReader(snapshot=self.snapshot, is_chosen=self.is_chosen)
+        return {"reader": reader, "allow": self.allow, "storage": self.objects.storage}
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        part: Part,
+        /,
+        dim: str,
+        *,
+        ordered: bool = True,
+        join: Literal["exact", "left", "outer"] = "exact",
+        combine_options: Mapping[str, Any] | None = None,
+        message: str | None = None,
+        relative: bool = False,
+    ) -> Repository:
+        """Put a dataset, a tree or a file behind what the store holds along a dimension.
+
+        Everything is checked first. No reference in the store is read or written again.
+
+        Parameters
+        ----------
+        part
+            A virtual dataset or tree, or the URL of a file, which is opened.
+        dim
+            Dimension to append along. Variables without it must be the same, and attributes stay the store's.
+        ordered
+            Whether labels along ``dim`` must ascend.
+        join, combine_options
+            As in ``vds.virtual.to_vstack(..., append_dim=...)``.
+        message, relative
+            As for :meth:`update`.
+
+        Returns
+        -------
+        Repository
+            At the new snapshot.
+
+        Raises
+        ------
+        CombineError
+            The part does not fit what the store holds; the message has both.
+        ChunkAlignmentError
+            Its chunks end elsewhere along another dimension.
+        ConflictError
+            Another writer has changed the same since this snapshot.
+        StorageError
+            The file cannot be read, or the store cannot be written.
+        """
+        if not isinstance(dim, str):
+            raise TypeError(f"dim={dim!r}; it is the name of the dimension to append along")
+        storage, store = self.objects.storage, self._stored
+        fitting = Fitting.of(join=join, options=combine_options, storage=storage)
+        addition = Addition(append_dim=dim, region=None, ordered=ordered, fitting=fitting)
+        (group,) = groups_from([part], storage, is_tree=bool(store.group.groups))
+        return self._at(store.add(group, addition, message=message, relative=relative))
 
     def relocate(
         self,
@@ -139,7 +327,7 @@ class Repository:
             The store cannot be written.
         """
         made, allow = relocate(self.objects, self.snapshot, folders, self.allow, message=message)
-        return replace(self, snapshot=made, allow=allow)
+        return replace(self._at(made), allow=allow)
 
     def write(
         self,
@@ -190,14 +378,14 @@ class Repository:
             Chunks around the region cannot be read or are ABSENT, or the store cannot be written.
         """
         made = write(self._stored, name, region, values, self.objects.storage, raw=raw, message=message)
-        return replace(self, snapshot=made)
+        return self._at(made)
 
     def update(
         self,
         parts: Part | Iterable[Part],
         /,
-        *,
         dim: str,
+        *,
         labels: Any = None,
         join: Literal["exact", "left", "outer"] = "exact",
         prefer: Prefer = None,
@@ -260,10 +448,12 @@ class Repository:
         fitting = Fitting.of(join=join, options=combine_options, storage=storage).with_remedy(_JOIN_REMEDY)
         check_prefer(prefer)
         store = self._stored
-        groups = groups_of(parts, storage, is_tree=bool(store.group.groups))
+        groups = groups_from(parts, storage, is_tree=bool(store.group.groups))
         made, overlays = updated(store.group, groups, dim, labels, fitting, prefer)
-        snapshot = store.write(made, overlays=overlays, message=message, relative=relative)
-        return replace(self, snapshot=snapshot)
+        return self._at(store.write(made, overlays=overlays, message=message, relative=relative))
+
+    def _at(self, snapshot: Snapshot) -> Repository:
+        return self if snapshot is self.snapshot else replace(self, snapshot=snapshot, is_chosen=False)
 
     @property
     def _stored(self) -> Stored:
@@ -381,7 +571,7 @@ class Repository:
             The store cannot be read or written.
         """
         made = compact(self.objects, self.snapshot, self._permission, variables, message=message)
-        return replace(self, snapshot=made)
+        return self._at(made)
 
     def verify(self, *, sample: int | float = 0, seed: int | None = None) -> StoreVerification:
         """Tell which sources have changed since they were indexed, are missing, or cannot be reached.
