@@ -323,7 +323,7 @@ def test_there_must_be_a_store(tmp_path, url):
     part.virtual.to_vstack(url)
     with pytest.raises(CombineError, match="has no dimension 'step' to append to; it has"):
         part.virtual.to_vstack(url, append_dim="step")
-    with pytest.raises(ValueError, match="append_dim='time' and region=None each add to the store"):
+    with pytest.raises(ValueError, match="append_dim='time' and region=None each add to what the target holds"):
         part.virtual.to_vstack(url, append_dim="time", mode="w")
     with pytest.raises(ValueError, match="join='inner'"):
         append(url, part, join="inner")
