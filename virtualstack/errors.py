@@ -216,10 +216,13 @@ class StorageError(VirtualStackError, OSError):
         Of bytes of a chunk: name of the variable, and index of the cell in its chunk grid; else ``None``.
     offset, length
         Where they are in the source, in bytes; ``None`` also of a whole file of unknown length.
+    is_short
+        Whether fewer bytes came than were asked for, so that the same question may get all of them.
     """
 
     offset: int | None = None
     length: int | None = None
+    is_short: bool = False
 
     def __init__(
         self,
@@ -228,8 +231,10 @@ class StorageError(VirtualStackError, OSError):
         url: str | None = None,
         variable: str | None = None,
         cell: tuple[int, ...] | None = None,
+        is_short: bool = False,
     ) -> None:
         super().__init__(message)
+        self.is_short = is_short
         self.url = url
         self.variable = variable
         self.cell = cell

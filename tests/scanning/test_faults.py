@@ -173,7 +173,7 @@ def test_pauses_grow(monkeypatch):
     monkeypatch.setattr(retries_module.random, "uniform", lambda low, high: (low + high) / 2)
 
     def read():
-        raise StorageError("'a': 5 bytes were asked for, but 4 came")
+        raise StorageError("'a': 5 bytes were asked for, but 4 came", is_short=True)
 
     with pytest.raises(StorageError, match="but 4 came"):
         asking_again(read, 9)
@@ -202,7 +202,9 @@ class Answered(Exception):
         (raised_from(OSError(passing.errno.ESTALE, "stale")), True),
         (raised_from(OSError(passing.errno.ENOSPC, "full")), False),
         (raised_from(None), False),
-        (SourceNotFoundError("Requested 1..2, got 1..1"), False),
+        (SourceNotFoundError("there is nothing", is_short=True), False),
+        (StorageError("5 bytes were asked for, but 4 came", is_short=True), True),
+        (StorageError("5 bytes were asked for, but 4 came"), False),
     ],
 )
 def test_which_errors_may_pass(error, expected):

@@ -9,8 +9,6 @@ from virtualstack.errors import StorageError
 
 __all__ = ["may_pass"]
 
-_SHORT = " bytes were asked for, but "  # `check_lengths`
-_SHORT_RANGE = "Requested ", ", got "  # obstore, of a Content-Range that is not what was asked for
 _STATUS = {408, 425, 429, 500, 502, 503, 504}
 _ERRNO = {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
 _BROKEN = {"ClientPayloadError", "IncompleteRead", "ServerDisconnectedError"}  # of aiohttp and http.client
@@ -24,10 +22,7 @@ def may_pass(error: StorageError, /) -> bool:
     """
     if type(error) is not StorageError:  # what is not there, has changed or is forbidden stays so
         return False
-    text = str(error)
-    if _SHORT in text or all(part in text for part in _SHORT_RANGE):
-        return True
-    return any(_is_passing(cause) for cause in _causes(error))
+    return error.is_short or any(_is_passing(cause) for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

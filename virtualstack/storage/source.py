@@ -138,6 +138,7 @@ def check_lengths(lengths: Sequence[int], got: Sequence[Bytes], /, *, url: str) 
                 f"'{url}': {length} bytes were asked for, but {len(data)} came. The source shrank after it was opened, "
                 "or the server sends answers of another length: open it again, or download it first",
                 url=url,
+                is_short=True,
             )
 
 
