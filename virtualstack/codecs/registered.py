@@ -21,7 +21,7 @@ from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
 from virtualstack.codecs.bounded import CodecError
-from virtualstack.codecs.held import check_held, held, pcodec
+from virtualstack.codecs.limits import bounded_plugin, check_bounded, pcodec
 from virtualstack.codecs.metadata import Codec, shortened
 from virtualstack.codecs.plugins import ZarrPlugin
 from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
@@ -90,7 +90,7 @@ def registered_step(codec: Codec, spec: Spec, /) -> Step:
         raise UnsupportedFeatureError(
             f"codec '{codec.name}' runs code that stands in the data; it is never decoded", feature=codec.name
         )
-    check_held(codec.name.removeprefix("numcodecs."))
+    check_bounded(codec.name.removeprefix("numcodecs."))
     _check_dtypes(codec, spec)
     if codec.name == "numcodecs.pcodec":
         return Step("array-bytes", pcodec(spec.dtype, spec.shape), spec)
@@ -181,9 +181,9 @@ def numcodecs_step(codec: Codec, spec: Spec, /) -> Step:
             feature=codec.name,
         ) from error
 
-    decode_held = held(name, decoder, options, spec.dtype, spec.shape)
+    decode_bounded = bounded_plugin(name, decoder, options, spec.dtype, spec.shape)
 
-    return Step("bytes-bytes", _as_codec_errors(codec.name, decode_held), spec)
+    return Step("bytes-bytes", _as_codec_errors(codec.name, decode_bounded), spec)
 
 
 def _as_codec_errors(name: str, decode: Callable[..., Any]) -> Callable[..., Any]:

@@ -71,8 +71,8 @@ def _chunk(chunks: NDArray[np.uint8], n_chunks: int, size: int) -> NDArray[np.ui
 def _held(chunk: NDArray[np.uint8]) -> int:
     if chunk.size < _CHUNK.size:
         raise CodecError("the blosc2 frame ends in the header of its chunk")
-    held: int = _CHUNK.unpack_from(chunk)[0]
-    return held
+    stored_bytes: int = _CHUNK.unpack_from(chunk)[0]
+    return stored_bytes
 
 
 def _decode(chunk: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from virtualstack.codecs.grib.library import import_cfgrib
 from virtualstack.errors import UnsupportedFeatureError
-from virtualstack.formats.grib.apart import Values, keys_apart, parts_apart, sharing_a_place
 from virtualstack.formats.grib.arrays import coordinate_array, variable_array
 from virtualstack.formats.grib.cube import (
     GribVariable,
@@ -24,6 +23,7 @@ from virtualstack.formats.grib.cube import (
     with_common_axes,
     with_grids,
 )
+from virtualstack.formats.grib.duplicates import Values, keys_apart, parts_apart, sharing_a_place
 from virtualstack.formats.grib.grids import Coordinate
 from virtualstack.formats.grib.keys import OF_VALUES, QUALIFIER, UNDEFINED, name_text
 from virtualstack.formats.grib.table import FieldTable

@@ -28,7 +28,7 @@ from virtualstack.codecs.jpegxl_frames import check_frames
 from virtualstack.codecs.metadata import shortened
 from virtualstack.errors import UnsupportedFeatureError
 
-__all__ = ["check_held", "held", "pcodec"]
+__all__ = ["bounded_plugin", "check_bounded", "pcodec"]
 
 _IMAGECODECS = "imagecodecs_"
 _DECODED_INTO_MEMORY = frozenset(
@@ -61,7 +61,9 @@ _SMALL_OUTPUT = frozenset(
 _UNBOUNDED = frozenset({"json2", "msgpack2", "vlen-array", "zfpy"})
 
 
-def held(name: str, decoder: Any, options: Mapping[str, Any], dtype: np.dtype[Any], shape: tuple[int, ...], /) -> Any:
+def bounded_plugin(
+    name: str, decoder: Any, options: Mapping[str, Any], dtype: np.dtype[Any], shape: tuple[int, ...], /
+) -> Any:
     """Make a decoder that takes no more memory than a few times what is expected.
 
     Parameters
@@ -118,7 +120,7 @@ def held(name: str, decoder: Any, options: Mapping[str, Any], dtype: np.dtype[An
     return decode
 
 
-def check_held(name: str, /) -> None:
+def check_bounded(name: str, /) -> None:
     """Raise for a codec of numcodecs' own that nothing holds.
 
     Raises

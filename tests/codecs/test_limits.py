@@ -92,7 +92,7 @@ BOMBS = """
 import pathlib, re, sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
-from tests.codecs.test_held import CLASSES, N, OPTIONS, made
+from tests.codecs.test_limits import CLASSES, N, OPTIONS, made
 from virtualstack.codecs.pipeline import CodecError, decode
 from virtualstack.errors import UnsupportedFeatureError
 
