@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.data.make_grib import message, parse_fields, with_local_section, write
+from tests.data.make_grib import fields_of, message, with_local_section, write
 from virtualstack.errors import CombineError, ReaderError, UnsupportedFeatureError
 
 CHEMICAL = {"productDefinitionTemplateNumber": 40, "parameterCategory": 20, "parameterNumber": 2}
@@ -55,7 +55,7 @@ def values_in(datasets):
 
 
 def expected_of(path):
-    return sorted(values.tolist() for _, values in parse_fields(path))
+    return sorted(values.tolist() for _, values in fields_of(path))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -90,7 +90,7 @@ def test_the_error_names_keys_and_dimensions_that_work(kind, tmp_path):
     assert f"extra_dims={DIMS[kind]!r}" in str(caught.value)
     found = vs.open_virtual_dataset(path, reader=vs.readers.GRIB(extra_dims=DIMS[kind])).virtual.open().load()
     assert values_in([found]) == expected_of(path)
-    for keys, (_, values) in zip(KINDS[kind], parse_fields(path), strict=True):
+    for keys, (_, values) in zip(KINDS[kind], fields_of(path), strict=True):
         handle = eccodes.codes_new_from_message(message(keys))
         place = {key: eccodes.codes_get(handle, key) for key in DIMS[kind]}
         if "step" in found.dims:
@@ -113,7 +113,7 @@ def test_the_filter_that_the_error_names_works(tmp_path):
     with pytest.raises(UnsupportedFeatureError, match=r"filter_by_keys=\{'expver': '0001'\}"):
         vs.open_virtual_dataset(path)
     found = vs.open_virtual_dataset(path, reader=vs.readers.GRIB(filter_by_keys={"expver": "0001"}))
-    assert values_in([found.virtual.open().load()]) == sorted(x.tolist() for _, x in parse_fields(path)[:2])
+    assert values_in([found.virtual.open().load()]) == sorted(x.tolist() for _, x in fields_of(path)[:2])
 
 
 def test_dimensions_are_named_only_where_all_fields_have_the_keys(tmp_path):
@@ -190,7 +190,7 @@ def test_fields_that_only_write_their_step_in_other_units_are_one_field(tmp_path
     fields = [message({"shortName": "t", "indicatorOfUnitOfTimeRange": unit}, seed=unit) for unit in (1, 0)]
     path = write(tmp_path / "a.grib2", fields)
     found = vs.open_virtual_dataset(path)
-    np.testing.assert_array_equal(found.virtual.open().t.values.reshape(-1), parse_fields(path)[0][1])
+    np.testing.assert_array_equal(found.virtual.open().t.values.reshape(-1), fields_of(path)[0][1])
     assert "1 of 2 fields stand where another one does" in found.virtual.report().to_string()
 
 

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from tests.data.make_grib import GRIB1, GRIB2, merged, message, parse_fields, write
+from tests.data.make_grib import GRIB1, GRIB2, fields_of, merged, message, write
 from virtualstack.codecs.decoder import CodecError
 from virtualstack.codecs.grib.codec import grib_decoder
 from virtualstack.codecs.grib.fields import has_harmonics
@@ -166,7 +166,7 @@ def test_all_fields_of_a_message_are_there(tmp_path):
     """Of a message of several fields, that share what is not repeated."""
     fields = [message({"shortName": name}, seed=i) for i, name in enumerate(["t", "u", "v"])]
     path = write(tmp_path / "a.grib", [merged(fields), fields[0][:16] + fields[0][16:]])
-    assert [offset for offset, _ in parse_fields(path)] == [0, 0, 0, len(merged(fields))]
+    assert [offset for offset, _ in fields_of(path)] == [0, 0, 0, len(merged(fields))]
     xr.testing.assert_identical(opened(path), cfgrib(path))
 
 
@@ -348,7 +348,7 @@ def test_parameters_that_nobody_knows_have_names(tmp_path):
     path = write(tmp_path / "a.grib", [message({**unknown, "parameterNumber": n}, seed=n) for n in (7, 8)])
     found = opened(path)
     assert set(found.data_vars) == {"unknown_192_5_7", "unknown_192_5_8"}
-    for name, (_, values) in zip(found.data_vars, parse_fields(path), strict=True):
+    for name, (_, values) in zip(found.data_vars, fields_of(path), strict=True):
         np.testing.assert_array_equal(found[name].values.reshape(-1), values)
 
 

@@ -10,10 +10,10 @@ import virtualstack as vs
 from tests.data.make_grib import (
     GRIB1,
     ecmwf_index,
+    fields_of,
     merged,
     message,
     noaa_index,
-    parse_fields,
     with_data,
     with_local_section,
     write,
@@ -91,7 +91,7 @@ def files():
 def offsets_of(data, tmp_path):
     path = tmp_path / "offsets.grib"
     path.write_bytes(data)
-    return [offset for offset, _ in parse_fields(path)]
+    return [offset for offset, _ in fields_of(path)]
 
 
 def begins(data):
@@ -347,7 +347,7 @@ def test_values_are_those_of_the_file(tmp_path):
     path = write(tmp_path / NAME, fields)
     with vs.open_virtual_dataset(path).virtual.open() as found:
         expected = found.load()
-    places = [offset for offset, _ in parse_fields(path)]
+    places = [offset for offset, _ in fields_of(path)]
     for offsets in (places, [x + 1 for x in places]):
         (tmp_path / f"{NAME}.idx").write_bytes(noaa_index(offsets))
         with RangeServer(tmp_path) as server:
