@@ -10,17 +10,18 @@ import pandas as pd
 
 from virtualstack.printable import printable
 from virtualstack.storage import ObjectStore
+from virtualstack.verify.chunks import STATUSES, SampledChunk, compare_sample
 from virtualstack.vstack.format.archive import Permission
 from virtualstack.vstack.format.history import archive_of, group_of
+from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.names import SEGMENTS
 from virtualstack.vstack.format.snapshot import Snapshot
 from virtualstack.vstack.freshness import SourceProblem, stale_sources
-from virtualstack.vstack.sample import STATUSES, SampledChunk, compare_sample
 from virtualstack.vstack.shown import shown_in
 
 __all__ = ["StoreVerification", "verify"]
 
-_SHOWN = 10
+_MAX_SHOWN = 10
 _COLUMNS = ["url", "status", "reason", "size", "etag", "modified", "size_now", "etag_now", "modified_now"]
 
 
@@ -83,14 +84,14 @@ class StoreVerification:
         lines = [f"snapshot {self.snapshot} of '{self.url}': {self.n_sources} sources, {told}"]
         if self.n_touched:
             lines.append(f"  {self.n_touched} have another time of modification, and the same size and etag")
-        lines += [f"  {x.status}: {x.url}" for x in self.problems[:_SHOWN]]
-        lines += ["  ..."] * (len(self.problems) > _SHOWN)
+        lines += [f"  {x.status}: {x.url}" for x in self.problems[:_MAX_SHOWN]]
+        lines += ["  ..."] * (len(self.problems) > _MAX_SHOWN)
         if self.chunks:
             results = [(x, sum(chunk.status == x for chunk in self.chunks)) for x in STATUSES]
             told = ", ".join(f"{n} {status}" for status, n in results if n)
             lines.append(f"  chunks compared with their sources: {told}")
         odd = [x for x in self.chunks if x.status != "equal"]
-        lines += [f"  {x.status}: variable '{x.variable}', cell {x.cell}: {x.reason}" for x in odd[:_SHOWN]]
+        lines += [f"  {x.status}: variable '{x.variable}', cell {x.cell}: {x.reason}" for x in odd[:_MAX_SHOWN]]
         return printable("\n".join(lines))
 
 
@@ -110,7 +111,14 @@ def verify(
     group = group_of(snapshot, archive)
     stale = stale_sources(shown_in(group, archive), objects.storage)
     bad = {problem.recorded for problem in stale.problems}
-    storage = objects.storage.only(permission)
+    arrays = {
+        f"{path}/{name}".lstrip("/"): array
+        for path, node in group.walk()
+        for name, array in node.arrays.items()
+        if isinstance(array.manifest, StoredManifest)
+    }
+    storage, own = objects.storage.only(permission), objects.url + SEGMENTS
+    chunks = compare_sample(arrays, storage, sample=sample, seed=seed, leaving_out=bad, own=own) if sample else ()
     return StoreVerification(
         url=objects.url.rstrip("/"),
         snapshot=snapshot.number,
@@ -118,9 +126,5 @@ def verify(
         n_touched=stale.n_touched,
         n_unknown=stale.n_unknown,
         problems=stale.problems,
-        chunks=(
-            compare_sample(group, storage, sample=sample, seed=seed, leaving_out=bad, own=objects.url + SEGMENTS)
-            if sample
-            else ()
-        ),
+        chunks=chunks,
     )

@@ -1,4 +1,4 @@
-"""Chunks of GRIB and TIFF files as eccodes and tifffile decode them."""
+"""Sources as the libraries of their formats read them: netCDF and HDF5 through xarray, eccodes, tifffile."""
 
 from __future__ import annotations
 
@@ -6,36 +6,144 @@ import importlib
 import json
 import math
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 from xarray import conventions
+from xarray.backends import (
+    BackendEntrypoint,
+    H5netcdfBackendEntrypoint,
+    NetCDF4BackendEntrypoint,
+    ScipyBackendEntrypoint,
+)
 
 from virtualstack.child.errors import LibraryError
-from virtualstack.child.pool import ChildDiedError, run_in_child
-from virtualstack.errors import MissingDependencyError, UnsupportedFeatureError
+from virtualstack.child.pool import ChildDiedError, InChild, run_in_child
+from virtualstack.errors import MalformedFileError, MissingDependencyError, UnsupportedFeatureError
+from virtualstack.location import local_path
 from virtualstack.manifests import ChunkEncoding, ManifestArray
-from virtualstack.storage import Source, SourceFile
+from virtualstack.storage import Source, SourceFile, Storage
 
-__all__ = ["Decoder", "as_opened", "decoder_of"]
+__all__ = ["Decoder", "as_opened", "decoder_for", "open_independently", "require_library"]
 
 type Decoder = Callable[[ChunkEncoding, int, int], NDArray[Any]]
-"""Gives the elements of the chunk at some offset, of some length, in the order of its encoding."""
+"""Returns the elements of the chunk at some offset, of some length, in the order of its encoding."""
 
+_CLASSIC = b"CDF\1", b"CDF\2", b"CDF\5"  # behind any other beginning the libraries look for HDF5
 _GRIB = b"GRIB"
 _TIFF = b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"
-_MOST_PAGES = 10_000
-_LERC = 34887
-_JPEG = 6, 7, 33007, 34892
-_LARGEST = 1 << 29
+_MAX_PAGES = 10_000
+_LERC = 34887  # TIFF compression
+_JPEG = 6, 7, 33007, 34892  # TIFF compressions
+_MAX_SEGMENT_BYTES = 1 << 29
 
 
-def decoder_of(source: Source, /) -> Decoder | None:
-    """Give what decodes the chunks of a file; ``None`` where it is of another format.
+# -- netCDF and HDF5 ---------------------------------------------------------------------------------------
+
+
+def require_library(url: str, /) -> None:
+    """Raise `MissingDependencyError` where no other library than ours is there to read a file."""
+    if not find_spec("h5netcdf") and not (local_path(url) is not None and find_spec("netCDF4")):
+        raise MissingDependencyError(f"reading '{url}' independently", extra="verify", url=url)
+
+
+@contextmanager
+def open_independently(
+    url: str, group: str | None, storage: Storage, /, *, concat_characters: bool = True, decode_times: bool = True
+) -> Iterator[xr.Dataset]:
+    """Open a group of a file by another library than ours, through xarray.
+
+    Parameters
+    ----------
+    url
+        Absolute.
+    group
+        Its path; ``None`` for the root.
+    storage
+        How the file is reached.
+    concat_characters, decode_times
+        As in :func:`xarray.open_dataset`.
+
+    Raises
+    ------
+    MissingDependencyError
+        There is no such library.
+    MalformedFileError
+        It cannot open the file.
+    UnsupportedFeatureError
+        It is a file of somebody else (`Storage.only`), and that library would open other files with it.
+    StorageError
+        The file cannot be reached.
+    """
+    source = storage.source(url)
+    path = local_path(url)
+    head = source.read(0, min(4, source.size))
+    engine, options = _engine_for(url, head)
+    target: Any = SourceFile(source) if path is None else str(path)
+    if head not in _CLASSIC and not storage.may_open("file:///"):
+        _check_alone(source, path, url)
+    try:
+        # An engine given by its class, not by name: xarray then loads no other plugin.
+        dataset = xr.open_dataset(
+            target, engine=engine, concat_characters=concat_characters, decode_times=decode_times, **options(group)
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        name = engine.__name__.removesuffix("BackendEntrypoint")
+        raise MalformedFileError(
+            f"'{url}' cannot be opened by xarray's {name} engine: {error}; netCDF and HDF5 files can be compared",
+            url=url,
+        ) from error
+    with dataset:
+        yield dataset
+
+
+def _check_alone(source: Source, path: Path | None, url: str) -> None:
+    """Check that a file makes the HDF5 library open no others, which it does without asking us."""
+    size, place = (source.size, ()) if path is None else (None, (str(path),))
+    try:
+        with closing(
+            InChild("virtualstack.formats.hdf5.child.files:OpenFile", *place, False, size=size, read=source.read)
+        ) as file:
+            found = file.call("elsewhere")
+    except (LibraryError, ChildDiedError) as error:
+        raise MalformedFileError(f"'{url}' cannot be opened by h5py: {error}", url=url) from error
+    if found is not None:
+        raise UnsupportedFeatureError(
+            f"'{url}' is of somebody else, and is not read by the HDF5 library: {found}, which it would open whatever "
+            'they are. Where that is meant, open the store with allow="file:///"',
+            url=url,
+            feature="external file",
+        )
+
+
+def _engine_for(url: str, head: bytes) -> tuple[type[BackendEntrypoint], Callable[[str | None], dict[str, Any]]]:
+    """Return the engine for a file that begins with some bytes, and its options for a group."""
+    is_local = local_path(url) is not None
+    if head.startswith(b"CDF"):
+        if is_local and find_spec("netCDF4"):
+            return NetCDF4BackendEntrypoint, lambda group: {"group": group}
+        if find_spec("scipy"):
+            return ScipyBackendEntrypoint, lambda group: {}
+    require_library(url)
+    if not find_spec("h5netcdf"):
+        return NetCDF4BackendEntrypoint, lambda group: {"group": group}
+    if find_spec("hdf5plugin"):
+        importlib.import_module("hdf5plugin")  # registers filters that HDF5 itself does not have
+    return H5netcdfBackendEntrypoint, lambda group: {"group": group, "phony_dims": "sort"}
+
+
+# -- GRIB and TIFF -------------------------------------------------------------------------------------------
+
+
+def decoder_for(source: Source, /) -> Decoder | None:
+    """Return what decodes the chunks of a GRIB or TIFF file; ``None`` for another format.
 
     Raises
     ------
@@ -145,8 +253,8 @@ class _Tiff:
         return [(page, np.array(page.dataoffsets, np.int64)) for page in self._below(file.pages)]
 
     def _below(self, pages: Any) -> Iterator[Any]:
-        if len(pages) > _MOST_PAGES:
-            raise _not_compared(f"its file has {len(pages)} images; {_MOST_PAGES} are looked at")
+        if len(pages) > _MAX_PAGES:
+            raise _not_compared(f"its file has {len(pages)} images; {_MAX_PAGES} are looked at")
         for i in range(len(pages)):
             page = pages.get(i, aspage=True)
             if page.dtype is not None and page.dataoffsets:
@@ -157,7 +265,7 @@ class _Tiff:
     def _segment(self, page: Any, number: int, length: int, shape: tuple[int, ...]) -> NDArray[Any]:
         if page.compression == _LERC:
             raise _not_compared("tifffile leaves masks of LERC unseen")
-        if math.prod(page.chunks) * page.dtype.itemsize > _LARGEST:
+        if math.prod(page.chunks) * page.dtype.itemsize > _MAX_SEGMENT_BYTES:
             raise _not_compared("its strips or tiles are too large")
         values: NDArray[Any] = np.zeros(shape, page.dtype)
         tables = {"jpegtables": page.jpegtables, "jpegheader": page.jpegheader} if page.compression in _JPEG else {}

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from virtualstack import verify
 from virtualstack.errors import MalformedFileError, MissingDependencyError, SourceNotFoundError
 from virtualstack.storage import MemoryTarget
-from virtualstack.verify import values_differ, verify_against_files
+from virtualstack.verify import libraries, values_differ, verify_against_files
 
 FIRST, SECOND = 3, 2
 
@@ -152,13 +151,13 @@ def without(*modules):
 @pytest.mark.parametrize("hidden", [["h5netcdf"], ["netCDF4", "hdf5plugin"]])
 def test_either_library_is_enough(cube, files, monkeypatch, hidden):
     """netCDF4 where h5netcdf is not installed, and h5netcdf alone, as with the extra ``verify``."""
-    monkeypatch.setattr(verify, "find_spec", without(*hidden))
+    monkeypatch.setattr(libraries, "find_spec", without(*hidden))
     assert str(verify_against_files(cube, files, dim="time")) == "4 variables equal in 2 files"
 
 
 def test_without_either_library_the_error_names_the_extra(cube, files, monkeypatch):
     """And ends with the pip command."""
-    monkeypatch.setattr(verify, "find_spec", without("netCDF4", "h5netcdf"))
+    monkeypatch.setattr(libraries, "find_spec", without("netCDF4", "h5netcdf"))
     with pytest.raises(MissingDependencyError, match=r"independently needs .* pip install 'virtualstack\[verify\]'$"):
         verify_against_files(cube, files, dim="time")
 

@@ -1,13 +1,12 @@
-"""A sample of the chunks of a store, compared with their sources as the format's own library reads them."""
+"""Comparing a sample of the chunks of arrays with their sources, as the formats' own libraries read them."""
 
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -22,9 +21,8 @@ from virtualstack.manifests import FIRST, ChunkAxis, ChunkEncoding, ManifestArra
 from virtualstack.scanning import scan
 from virtualstack.storage import Storage
 from virtualstack.storage.concurrently import concurrently
-from virtualstack.verify import open_independently, values_differ
-from virtualstack.vstack.format.manifest import StoredManifest
-from virtualstack.vstack.independent import as_opened, decoder_of
+from virtualstack.verify.libraries import as_opened, decoder_for, open_independently
+from virtualstack.verify.values import values_differ, values_read
 
 __all__ = ["STATUSES", "SampledChunk", "compare_sample"]
 
@@ -33,7 +31,7 @@ type _Status = Literal["equal", "different", "not compared"]
 STATUSES: tuple[_Status, ...] = ("equal", "different", "not compared")
 """What may come of a comparison."""
 
-_MOST = 1 << 24  # chunks
+_MAX_CHUNKS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +93,7 @@ def _span(axis: ChunkAxis, cell: int) -> slice:
 
 
 def compare_sample(
-    group: ManifestGroup,
+    arrays: Mapping[str, ManifestArray],
     storage: Storage,
     /,
     *,
@@ -106,12 +104,25 @@ def compare_sample(
 ) -> tuple[SampledChunk, ...]:
     """Compare chunks that are chosen at random; those without a source are left out, and those of some sources.
 
-    A chunk is compared with what its source holds in these bytes, whatever the store makes of it: which cells show it,
-    and in which order of its elements, is what was asked for when the store was written. Of values that were written
-    into the store, in the folder ``own``, no library knows; that they can be read is all that is seen.
+    A chunk is compared with what its source holds in these bytes, whatever the array makes of it: which cells show it,
+    and in which order of its elements, is what was asked for when it was written. Of values that were written into a
+    store, no library knows; that they can be read is all that is seen.
+
+    Parameters
+    ----------
+    arrays
+        Virtual arrays by path.
+    storage
+        How sources are reached.
+    sample, seed
+        How many chunks, or which fraction of them; and the seed of the choice.
+    leaving_out
+        Sources that are not looked at.
+    own
+        URL of the folder of values that were written into the store.
     """
     by_url: dict[str, list[_Chunk]] = {}
-    for chunk in _chosen(group, sample, np.random.default_rng(seed)):
+    for chunk in _chosen(arrays, sample, np.random.default_rng(seed)):
         if chunk.location not in leaving_out:
             by_url.setdefault(chunk.location.url, []).append(chunk)
     found: list[SampledChunk] = []
@@ -120,19 +131,13 @@ def compare_sample(
     return tuple(found)
 
 
-def _chosen(group: ManifestGroup, sample: int | float, random: np.random.Generator) -> Iterator[_Chunk]:
-    arrays = {
-        f"{path}/{name}".lstrip("/"): array
-        for path, node in group.walk()
-        for name, array in node.arrays.items()
-        if isinstance(array.manifest, StoredManifest)
-    }
+def _chosen(arrays: Mapping[str, ManifestArray], sample: int | float, random: np.random.Generator) -> Iterator[_Chunk]:
     sizes = [math.prod(array.manifest.shape) for array in arrays.values()]
     total = sum(sizes)
     n = math.ceil(sample * total) if isinstance(sample, float) else min(sample, total)
-    if n > _MOST or total >= 1 << 62:
+    if n > _MAX_CHUNKS or total >= 1 << 62:
         raise ManifestError(
-            f"sample={sample} of {total} chunks is {n}; at most {_MOST} are compared at once: ask for fewer"
+            f"sample={sample} of {total} chunks is {n}; at most {_MAX_CHUNKS} are compared at once: ask for fewer"
         )
     counts = np.array(sizes, np.int64)
     ends = np.cumsum(counts)
@@ -169,7 +174,7 @@ def _compare(url: str, chunks: list[_Chunk], storage: Storage, own: str) -> list
         source = None if reason else scanned[0]
     with ExitStack() as stack:
         opened: dict[str, xr.Dataset] = {}
-        decoder = None if source is None else decoder_of(storage.source(url))
+        decoder = None if source is None else decoder_for(storage.source(url))
 
         def read(found: _Chunk) -> xr.Variable:
             if decoder is not None:
@@ -202,17 +207,21 @@ def _compared(
     found = _same_chunk(chunk, source)
     if found is None:
         return result("not compared", "no variable of the source has a chunk there")
-    try:
+
+    def values() -> NDArray[Any]:
         variable = read(found)
         if ours.dtype.kind in "mM":  # unpacked when the store was written
             variable = conventions.decode_cf_variable(found.path, variable)
-        theirs = variable.values
+        return variable.values
+
+    try:
+        theirs = values_read(values)
     except MissingDependencyError:
         raise
     except ReaderError as error:
         return result("not compared", str(error))
-    except (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, struct.error) as error:
-        return result("not compared", f"the other library cannot read it: {error}")
+    if isinstance(theirs, str):
+        return result("not compared", f"the other library cannot read it: {theirs}")
     whole = np.zeros(math.prod(found.encoding.shape), theirs.dtype)
     is_known = np.zeros(whole.shape, np.bool_)
     at, wanted = found.positions(), chunk.positions()

@@ -1,0 +1,146 @@
+"""Comparing a cube with its source files, as an independent library reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from virtualstack.location import absolute_url
+from virtualstack.storage import Storage, StorageLike
+from virtualstack.verify.libraries import open_independently
+from virtualstack.verify.values import values_differ, values_read
+
+__all__ = ["Difference", "Verification", "verify_against_files"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One variable that is not what a source file holds.
+
+    Parameters
+    ----------
+    variable
+        Name of the variable.
+    url
+        The source file.
+    reason
+        What differs, with the two values.
+    """
+
+    variable: str
+    url: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"variable '{self.variable}', compared with '{self.url}': {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a comparison found.
+
+    Parameters
+    ----------
+    variables
+        Names that were compared.
+    n_files
+        How many source files they were compared with.
+    differences
+        Empty where everything is equal.
+    """
+
+    variables: tuple[str, ...]
+    n_files: int
+    differences: tuple[Difference, ...]
+
+    def __str__(self) -> str:
+        bad = {difference.variable for difference in self.differences}
+        where = f"{self.n_files} file{'s' if self.n_files != 1 else ''}"
+        good = [name for name in self.variables if name not in bad]
+        summary = f"{len(good)} variable{'s' if len(good) != 1 else ''} equal in {where}"
+        return f"{summary}, {len(bad)} differ" if bad else summary
+
+
+def verify_against_files(
+    dataset: xr.Dataset,
+    urls: Sequence[str | os.PathLike[str]],
+    /,
+    *,
+    dim: str | None = None,
+    group: str | None = None,
+    ignore: Collection[str] = (),
+    storage: StorageLike = None,
+    progress: Callable[[int, int], Any] | None = None,
+) -> Verification:
+    """Compare every variable of an opened cube with netCDF-4 or HDF5 files, value for value.
+
+    The files are read by h5netcdf, or by netCDF4 where that alone is installed, through xarray, and decoded as
+    ``xr.open_dataset`` does. A variable that they cannot read counts as different. Equal means: same dtype, same
+    shape, same elements, where NaN equals NaN and NaT equals NaT. All values of the cube and of the files are read,
+    one variable of one file at a time.
+
+    Parameters
+    ----------
+    dataset
+        With values, such as ``xr.open_dataset("refs.parq", engine="virtualstack")``.
+    urls
+        The source files, in their order along ``dim``.
+    dim
+        Dimension that the files were joined along; ``None`` where there is one file, or all hold the same.
+    group
+        Path of the group in the files.
+    ignore
+        Names that may be in the files and not in the cube.
+    storage
+        See :func:`virtualstack.open_virtual_dataset`.
+    progress
+        Called with the number of files done and the number of all.
+
+    Raises
+    ------
+    MissingDependencyError
+        Neither h5netcdf nor netCDF4 is there to read a file.
+    StorageError
+        A file, or what the cube points to, cannot be read.
+    """
+    differences: list[Difference] = []
+    names = {str(name) for name in dataset.variables}
+    begin = 0
+    for done, url in enumerate(map(absolute_url, urls), start=1):
+        with open_independently(url, group, Storage.of(storage)) as source:
+            length = 0 if dim is None else int(source.sizes.get(dim, 0))
+            part = dataset if dim is None else dataset.isel({dim: slice(begin, begin + length)})
+            begin += length
+            present = {str(name) for name in source.variables}
+            lost = sorted(present - names - set(ignore))
+            differences += [Difference(variable=x, url=url, reason="it is not in the cube") for x in lost]
+            found = {name: _difference(part, source, name) for name in sorted(names)}
+            differences += [Difference(variable=x, url=url, reason=reason) for x, reason in found.items() if reason]
+        if progress is not None:
+            progress(done, len(urls))
+    if dim is not None and begin != dataset.sizes[dim]:
+        known = {difference.variable for difference in differences}
+        reason = f"the files have {begin} elements along '{dim}', the cube {dataset.sizes[dim]}"
+        differences += [
+            Difference(variable=str(name), url=absolute_url(urls[-1]), reason=reason)
+            for name, variable in dataset.variables.items()
+            if dim in variable.dims and name not in known
+        ]
+    return Verification(variables=tuple(sorted(names)), n_files=len(urls), differences=tuple(differences))
+
+
+def _difference(cube: xr.Dataset, source: xr.Dataset, name: str) -> str | None:
+    if name not in source.variables:
+        return "it is not in the file"
+    ours, theirs = cube.variables[name], source.variables[name]
+    if ours.shape != theirs.shape:
+        return f"the cube has shape {ours.shape} there, the file {theirs.shape}"
+    expected = values_read(lambda: theirs.values)
+    if isinstance(expected, str):
+        return f"the file's values cannot be read: {expected}"
+    return values_differ(np.asarray(ours.values), expected)
