@@ -27,7 +27,7 @@ from virtualstack.manifests import (
     ManifestGroup,
     PlainArray,
 )
-from virtualstack.manifests.manifest import mesh
+from virtualstack.manifests.cells import mesh
 from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.testing.strategies import in_pages, known_arrays
 

@@ -21,7 +21,7 @@ from virtualstack.manifests import (
     ManifestGroup,
     inline_array,
 )
-from virtualstack.manifests.overlay import Overlay
+from virtualstack.manifests.manifest import Overlay
 from virtualstack.reading import read_array
 from virtualstack.storage import ObjectStore, Storage
 from virtualstack.vstack.format.history import archive_of, group_of

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from virtualstack import __version__, accessor  # noqa: F401 - registers vds.virtual
-from virtualstack.cli import build, convert, inspect, readers, start, store, survey
+from virtualstack.cli import build, convert, inspect, interrupts, readers, store, survey
 from virtualstack.cli.options import with_options
 from virtualstack.cli.output import OutputError, say, show, show_warning
 from virtualstack.errors import VirtualStackError
@@ -59,10 +59,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (VirtualStackError, KeyboardInterrupt) as error:
         if options.debug:
             raise
-        if isinstance(error, KeyboardInterrupt) or start.was_interrupted():
-            start.take()
+        if isinstance(error, KeyboardInterrupt) or interrupts.was_interrupted():
+            interrupts.take()
             say("error", "interrupted")
-            return start.INTERRUPTED
+            return interrupts.INTERRUPTED
         say("error", with_options(str(error), options))
         return 1
 

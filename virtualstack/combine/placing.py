@@ -23,7 +23,7 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, ManifestArray
 from virtualstack.manifests.boxes import Box
-from virtualstack.manifests.overlay import Overlay
+from virtualstack.manifests.manifest import Overlay
 from virtualstack.scanning import scan
 from virtualstack.verify import values_differ
 

@@ -19,7 +19,7 @@ from virtualstack.dataset import virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
 from virtualstack.manifests.boxes import boxes_of
-from virtualstack.manifests.overlay import Overlay
+from virtualstack.manifests.manifest import Overlay
 
 __all__ = ["Region", "overlay_on", "placed", "sliced", "with_dims"]
 

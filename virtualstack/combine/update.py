@@ -26,7 +26,7 @@ from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestArray, ManifestGroup
-from virtualstack.manifests.overlay import Overlay
+from virtualstack.manifests.manifest import Overlay
 from virtualstack.storage.concurrently import concurrently
 
 __all__ = ["updated"]

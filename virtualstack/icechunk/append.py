@@ -22,7 +22,7 @@ from virtualstack.icechunk.writer import (
     write_icechunk,
 )
 from virtualstack.manifests import INLINE, ManifestArray, ManifestGroup, unify
-from virtualstack.manifests.overlay import Overlay
+from virtualstack.manifests.manifest import Overlay
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.zarr.rewrite.absent import OnAbsent
 

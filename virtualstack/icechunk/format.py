@@ -19,7 +19,7 @@ from virtualstack.errors import MalformedFileError, MissingDependencyError
 from virtualstack.icechunk.manifest_files import Checksum, Checksums
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
-from virtualstack.manifests.manifest import check_count
+from virtualstack.manifests.cells import check_count
 from virtualstack.zarr.metadata.array import ArrayMetadata
 
 __all__ = [

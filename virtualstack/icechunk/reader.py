@@ -27,7 +27,7 @@ from virtualstack.icechunk.format import NATIVE, import_icechunk, place_batches,
 from virtualstack.icechunk.manifest_files import Checksum, Checksums, node_id, read_checksums
 from virtualstack.location import Location, local_path, split_url
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
-from virtualstack.manifests.manifest import check_count
+from virtualstack.manifests.cells import check_count
 from virtualstack.storage import Storage
 from virtualstack.storage.concurrently import concurrently
 from virtualstack.storage.options import normalise

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest
-from virtualstack.manifests.manifest import MAX_CELLS
+from virtualstack.manifests.cells import MAX_CELLS
 from virtualstack.zarr.metadata.array import ArrayMetadata
 
 __all__ = [

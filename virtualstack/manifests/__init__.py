@@ -3,6 +3,7 @@
 import virtualstack.manifests.functions  # noqa: F401 - registers what numpy functions do
 from virtualstack.manifests.agreement import other_meaning
 from virtualstack.manifests.array import ManifestArray
+from virtualstack.manifests.cells import CellBox, ManifestSummary
 from virtualstack.manifests.cf import can_cast_floats, differing_key, is_nan, same_dates_in, same_value, value_changing
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
@@ -10,7 +11,7 @@ from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.group import ManifestGroup, Refusal, text_arrays, unnamed_coordinates
 from virtualstack.manifests.indexing import Chunks
 from virtualstack.manifests.inline import inline_array
-from virtualstack.manifests.manifest import Box, Manifest, ManifestSummary
+from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.mosaic import Mosaic, Runs, Tile, place_tiles, take_runs
 from virtualstack.manifests.paged import PagedManifest, PageSource
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
@@ -26,7 +27,7 @@ __all__ = [
     "ENTRY",
     "FIRST",
     "INLINE",
-    "Box",
+    "CellBox",
     "ChunkAxis",
     "ChunkEncoding",
     "ChunkGrid",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
 from virtualstack.manifests.casting import can_cast, cast
+from virtualstack.manifests.cells import CellBox
 from virtualstack.manifests.cf import can_cast_floats
 from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks, first_cell
 from virtualstack.manifests.counted import counted
@@ -23,8 +24,7 @@ from virtualstack.manifests.html import to_html
 from virtualstack.manifests.indexing import Chunks, transpose
 from virtualstack.manifests.joining import equal
 from virtualstack.manifests.keys import index_chunks, index_view
-from virtualstack.manifests.manifest import Box, Manifest
-from virtualstack.manifests.plain import describe
+from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.reach import check_reach, fit
 from virtualstack.manifests.verdict import Verdict
 from virtualstack.manifests.view import ManifestView
@@ -153,10 +153,6 @@ class ManifestArray(NDArrayOperatorsMixin):
     def counted(self) -> ManifestArray:
         """Give the array with all entries looked at once, and the manifest where it is."""
         return replace(self, manifest=counted(self.manifest))
-
-    def describe(self) -> str:
-        """Say what it holds, where its bytes are, and which targets take it as it is."""
-        return describe(self)
 
     def validate(self) -> None:
         """Check entries against tables and every cell against its stored chunk; for arrays that come from outside.
@@ -385,7 +381,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         return text if len(text) <= max_width else text[: max_width - 1] + "…"
 
     def _repr_html_(self) -> str:
-        return to_html(self)
+        return to_html(self.manifest, self.grid, self.dtype)
 
 
 _OF_VALUES = frozenset({"flat", "imag", "real"})
@@ -401,5 +397,5 @@ def _lengths(axis: ChunkAxis, cells: slice) -> NDArray[np.int64]:
     return axis.lengths_of(np.arange(cells.start, cells.stop))
 
 
-def _first_cell(box: Box, bad: NDArray[np.bool_]) -> tuple[int, ...]:
+def _first_cell(box: CellBox, bad: NDArray[np.bool_]) -> tuple[int, ...]:
     return first_cell(bad, box)

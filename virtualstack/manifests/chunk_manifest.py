@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from virtualstack.errors import ManifestError
 from virtualstack.location import Location, absolute_url
+from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, check_work
 from virtualstack.manifests.columns import pack, unpack
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
-from virtualstack.manifests.manifest import Box, Cells, ManifestSummary, check_work
 from virtualstack.manifests.rows import distinct_rows
 
 __all__ = ["ABSENT", "EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "ChunkManifest", "blocks", "first_cell"]
@@ -268,12 +268,12 @@ class ChunkManifest:
                 return False
         return True
 
-    def read(self, box: Box, /) -> ChunkManifest:
+    def read(self, box: CellBox, /) -> ChunkManifest:
         """Give the entries of a box of the grid, with all tables; nothing is copied."""
         view: Any = (*box, ...)  # the dots keep an array without axes an array
         return replace(self, entries=self.entries[view], starts=None if self.starts is None else self.starts[view])
 
-    def pick(self, cells: Cells, /) -> ChunkManifest:
+    def pick(self, cells: CellNumbers, /) -> ChunkManifest:
         """Give the entries of some cells, with all tables; they are copied."""
         at: Any = (*cells, ...)
         return replace(self, entries=self.entries[at], starts=None if self.starts is None else self.starts[at])
@@ -340,7 +340,7 @@ class ChunkManifest:
             _, cell, what = min(faults)
             self._refuse(cell, what)
 
-    def _checks(self, box: Box, sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.bool_], str]]:
+    def _checks(self, box: CellBox, sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.bool_], str]]:
         """Give which cells of a box break each rule, and the rule; ``sizes`` of sources by location code."""
         view: Any = (*box, ...)
         entries = self.entries[view]
@@ -455,7 +455,7 @@ class ChunkManifest:
         return f"ChunkManifest(shape={self.shape}, {shown}, {len(self.locations)} sources)"
 
 
-def blocks(shape: tuple[int, ...], /, n: int = _BLOCK) -> Iterator[Box]:
+def blocks(shape: tuple[int, ...], /, n: int = _BLOCK) -> Iterator[CellBox]:
     """Cut a grid into boxes of at most ``n`` cells that follow each other in C order.
 
     >>> [tuple((side.start, side.stop) for side in box) for box in blocks((2, 3), 2)]
@@ -473,7 +473,7 @@ def blocks(shape: tuple[int, ...], /, n: int = _BLOCK) -> Iterator[Box]:
             yield (*(slice(i, i + 1) for i in leading), slice(first, min(first + step, shape[cut])), *whole)
 
 
-def first_cell(bad: NDArray[np.bool_], box: Box, /) -> tuple[int, ...]:
+def first_cell(bad: NDArray[np.bool_], box: CellBox, /) -> tuple[int, ...]:
     """Give the first cell of a box that is marked, in C order, as its index in the grid."""
     found = np.unravel_index(int(bad.argmax()), bad.shape)
     return tuple(side.start + int(i) for side, i in zip(box, found, strict=True))

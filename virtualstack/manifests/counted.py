@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from virtualstack.manifests.cells import CellBox, CellNumbers, ManifestSummary, check_work
 from virtualstack.manifests.chunk_manifest import ABSENT, ChunkManifest, blocks
 from virtualstack.manifests.encoding import ChunkEncoding
-from virtualstack.manifests.manifest import Box, Cells, Manifest, ManifestSummary, check_work
+from virtualstack.manifests.manifest import Manifest
 
 __all__ = ["CountedManifest", "counted", "in_order"]
 
@@ -51,11 +52,11 @@ class CountedManifest:
         """URL of the base."""
         return self.base.url
 
-    def read(self, box: Box, /) -> ChunkManifest:
+    def read(self, box: CellBox, /) -> ChunkManifest:
         """Give the entries of a box."""
         return self.base.read(box)
 
-    def pick(self, cells: Cells, /) -> ChunkManifest:
+    def pick(self, cells: CellNumbers, /) -> ChunkManifest:
         """Give the entries of some cells."""
         return self.base.pick(cells)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from virtualstack.manifests.array import ManifestArray
+import numpy as np
+
+from virtualstack.manifests.grid import ChunkGrid
+from virtualstack.manifests.manifest import Manifest
 
 __all__ = ["to_html"]
 
@@ -14,13 +16,13 @@ _STYLE = "border-collapse:collapse;font-size:90%"
 _CELL = "text-align:left;padding:1px 8px;vertical-align:top"
 
 
-def to_html(array: ManifestArray, /) -> str:
-    """Give a table of an array: shape, chunk grid, codecs, sources, and counts of each kind of chunk."""
-    count, tables = array.manifest.summary(), array.manifest.tables
+def to_html(manifest: Manifest, grid: ChunkGrid, dtype: np.dtype[Any], /) -> str:
+    """Return a table of an array: shape, chunk grid, codecs, sources, and counts of each kind of chunk."""
+    count, tables = manifest.summary(), manifest.tables
     codecs = {" → ".join(codec.name for codec in x.codecs) or "none" for x in tables.encodings}
     stored = {f"{x.dtype.str} {x.shape}" for x in tables.encodings}
     urls = [location.url for location in tables.locations]
-    chunks, sources = f"not counted; in '{array.manifest.url}'", "named there"
+    chunks, sources = f"not counted; in '{manifest.url}'", "named there"
     if count is not None:
         sources = _some(urls)
         chunks = (
@@ -28,8 +30,8 @@ def to_html(array: ManifestArray, /) -> str:
             f"ABSENT; {count.nbytes:,} stored bytes"
         )
     rows = {
-        "Shape": f"{array.shape} {array.dtype}",
-        "Chunk grid": f"{' x '.join(map(str, array.grid.shape)) or '1'} cells ({array.grid!r})",
+        "Shape": f"{grid.array_shape} {dtype}",
+        "Chunk grid": f"{' x '.join(map(str, grid.shape)) or '1'} cells ({grid!r})",
         "Stored chunks": "; ".join(sorted(stored)) or "none",
         "Codecs": "; ".join(sorted(codecs)) or "none",
         "Chunks": chunks,

@@ -9,9 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.manifests.cells import CellNumbers, ManifestSummary
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import Fill
-from virtualstack.manifests.manifest import Cells, Manifest, ManifestSummary
+from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.manifests.unify import join
 from virtualstack.manifests.unread import UnreadManifest
@@ -88,7 +89,7 @@ class JoinedManifest(UnreadManifest):
             nbytes=sum(x.nbytes for x in known),
         )
 
-    def entries_of(self, cells: Cells, shape: tuple[int, ...], /) -> ChunkManifest:
+    def entries_of(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """Give the entries of some cells, on shared tables; parts are read side by side."""
         cells = tuple(numbers.reshape((1,) * (len(shape) + 1 - numbers.ndim) + numbers.shape) for numbers in cells)
         along, *others = [i for i, n in enumerate(cells[self.axis].shape) if n > 1] or [0]
@@ -108,7 +109,7 @@ class JoinedManifest(UnreadManifest):
             joined = joined.pick(np.ix_(*back))
         return joined.reshape(shape)
 
-    def _of_part(self, i: int, cells: Cells, at: NDArray[np.intp], along: int) -> tuple[Manifest, Cells]:
+    def _of_part(self, i: int, cells: CellNumbers, at: NDArray[np.intp], along: int) -> tuple[Manifest, CellNumbers]:
         """Give a part, and those cells that lie in it: the ones at some places along the axis on which they vary."""
         own = [numbers.take(at, along) if numbers.shape[along] > 1 else numbers for numbers in cells]
         part = self.parts[i]

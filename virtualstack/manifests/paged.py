@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from virtualstack.cache import ByteCache
 from virtualstack.errors import ManifestError
 from virtualstack.location import is_remote
+from virtualstack.manifests.cells import CellNumbers, ManifestSummary
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import MAX_LENGTH
-from virtualstack.manifests.manifest import Cells, ManifestSummary, Tables
+from virtualstack.manifests.manifest import Tables
 from virtualstack.manifests.unify import join
 from virtualstack.manifests.unread import UnreadManifest
 
@@ -123,7 +124,7 @@ class PagedManifest(UnreadManifest):
         """Give the counts, if they are known."""
         return self.counts
 
-    def entries_of(self, cells: Cells, shape: tuple[int, ...], /) -> ChunkManifest:
+    def entries_of(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """Read the pages that hold some cells, several side by side.
 
         Raises

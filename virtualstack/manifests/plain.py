@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +13,12 @@ from numpy.typing import NDArray
 from virtualstack.codecs.cast import CAST, cast_dtypes
 from virtualstack.codecs.cf import CF
 from virtualstack.codecs.metadata import Codec
+from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.counted import CountedManifest
 from virtualstack.manifests.encoding import ChunkEncoding, c_strides, native
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.unread import hollow
-
-if TYPE_CHECKING:
-    from virtualstack.manifests.array import ManifestArray
 
 __all__ = ["ArrayForm", "PlainArray", "describe", "longest_cells", "match_axes", "why_not_plain"]
 

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError
+from virtualstack.manifests.cells import CellNumbers, ManifestSummary
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.grid import ChunkAxis
 from virtualstack.manifests.indexing import MAX_CELLS, begin_at, stepped
-from virtualstack.manifests.manifest import Cells, Manifest, ManifestSummary
+from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.unread import UnreadManifest
 
 __all__ = ["SteppedManifest"]
@@ -83,7 +84,7 @@ class SteppedManifest(UnreadManifest):
         """Give the counts of the base where all its cells are seen."""
         return self.base.summary() if self.shape == self.base.shape else None
 
-    def entries_of(self, cells: Cells, shape: tuple[int, ...], /) -> ChunkManifest:
+    def entries_of(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """Give the entries of some cells."""
         at = cells[self.axis]
         found = self.base.pick((*cells[: self.axis], self.cells[at], *cells[self.axis + 1 :]))

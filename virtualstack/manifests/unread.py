@@ -8,8 +8,9 @@ from typing import Protocol, Self
 import numpy as np
 
 from virtualstack.errors import ManifestError
+from virtualstack.manifests.cells import CellBox, CellNumbers, check_count, mesh
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
-from virtualstack.manifests.manifest import Box, Cells, Manifest, Tables, check_count, mesh
+from virtualstack.manifests.manifest import Manifest, Tables
 
 __all__ = ["UnreadManifest", "hollow"]
 
@@ -17,7 +18,7 @@ _MOST_AXES = 32  # those that numpy broadcasts
 
 
 class _ByCells(Manifest, Protocol):
-    def entries_of(self, cells: Cells, shape: tuple[int, ...], /) -> ChunkManifest:
+    def entries_of(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """See :class:`UnreadManifest`."""
 
 
@@ -30,11 +31,11 @@ class UnreadManifest:
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def read(self: _ByCells, box: Box, /) -> ChunkManifest:
+    def read(self: _ByCells, box: CellBox, /) -> ChunkManifest:
         """Give the entries of a box; see :meth:`pick`."""
         return self.pick(mesh(box, self.url))
 
-    def pick(self: _ByCells, cells: Cells, /) -> ChunkManifest:
+    def pick(self: _ByCells, cells: CellNumbers, /) -> ChunkManifest:
         """Give the entries of some cells, in the shape that their numbers have together.
 
         Raises

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.manifests.cells import CellNumbers, ManifestSummary
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding
 from virtualstack.manifests.indexing import begin_at
 from virtualstack.manifests.joined import JoinedManifest
-from virtualstack.manifests.manifest import Cells, Manifest, ManifestSummary
+from virtualstack.manifests.manifest import Manifest
 from virtualstack.manifests.unread import UnreadManifest
 
 __all__ = ["ManifestView"]
@@ -77,7 +78,7 @@ class ManifestView(UnreadManifest):
         """Give the counts of the base where the view has all its cells."""
         return self.base.summary() if self.counts == self.base.shape else None
 
-    def entries_of(self, cells: Cells, shape: tuple[int, ...], /) -> ChunkManifest:
+    def entries_of(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """Give the entries of some cells, on the axes of the view."""
         own: list[NDArray[np.integer[Any]]] = [np.zeros((1,) * len(shape), np.int64) for _ in self.begins]
         for numbers, axis in zip(cells, self.axes, strict=True):

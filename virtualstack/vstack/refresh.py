@@ -32,7 +32,7 @@ from virtualstack.manifests import (
     ManifestGroup,
 )
 from virtualstack.manifests.boxes import boxes_of
-from virtualstack.manifests.overlay import Overlay
+from virtualstack.manifests.manifest import Overlay
 from virtualstack.printable import printable
 from virtualstack.scanning import scan
 from virtualstack.scanning.workers import ExecutorLike

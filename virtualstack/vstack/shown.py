@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from virtualstack.location import Location
 from virtualstack.manifests import ManifestArray, ManifestGroup
+from virtualstack.manifests.cells import CellBox
 from virtualstack.manifests.chunk_manifest import blocks
-from virtualstack.manifests.manifest import Box
 from virtualstack.storage.concurrently import concurrently
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.manifest import StoredManifest
@@ -50,7 +50,7 @@ class Use:
     high: tuple[int, ...]
     rows: tuple[int, int] | None
 
-    def boxes(self) -> Iterator[Box]:
+    def boxes(self) -> Iterator[CellBox]:
         """Give the cells in boxes of a bounded size."""
         for box in blocks(tuple(b - a for a, b in zip(self.low, self.high, strict=True)), _BLOCK):
             yield tuple(slice(a + x.start, a + x.stop) for a, x in zip(self.low, box, strict=True))

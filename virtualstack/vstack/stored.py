@@ -8,7 +8,7 @@ from functools import cached_property
 
 from virtualstack.combine.addition import Addition
 from virtualstack.manifests import ManifestGroup
-from virtualstack.manifests.overlay import Overlay
+from virtualstack.manifests.manifest import Overlay
 from virtualstack.storage import Allow, ObjectStore
 from virtualstack.vstack.format.archive import Permission
 from virtualstack.vstack.format.history import archive_of, group_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from virtualstack.manifests import ChunkManifest, ManifestArray, ManifestGroup, inline_array
-from virtualstack.manifests.overlay import Overlay
+from virtualstack.manifests.manifest import Overlay
 from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.vstack.format.names import new_id

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
-from virtualstack.manifests.manifest import check_count
+from virtualstack.manifests.cells import check_count
 from virtualstack.storage import Storage
 from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.objects import Objects

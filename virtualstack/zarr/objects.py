@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import MalformedFileError, ReaderError
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkManifest
-from virtualstack.manifests.manifest import check_count
+from virtualstack.manifests.cells import check_count
 from virtualstack.storage import Storage
 from virtualstack.storage.concurrently import concurrently
 from virtualstack.zarr.metadata.array import ArrayMetadata

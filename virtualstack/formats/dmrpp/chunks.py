@@ -18,7 +18,7 @@ from virtualstack.formats.dmrpp.rows import Columns, Rows
 from virtualstack.formats.hdf5.filters import Filter, filter_codecs, obstacle, passed
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkAxis, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
-from virtualstack.manifests.manifest import MAX_CELLS
+from virtualstack.manifests.cells import MAX_CELLS
 
 __all__ = ["DmrppChunkedLayout", "place_blocks", "place_chunks", "read_filters"]
 

@@ -32,7 +32,7 @@ from virtualstack.formats.hdf5.virtual_datasets import virtual_chunks
 from virtualstack.formats.hdf5.virtual_sources import Chain, Datasets
 from virtualstack.location import Location
 from virtualstack.manifests import ENTRY, FIRST, ChunkEncoding, ChunkGrid, ChunkManifest, Fill
-from virtualstack.manifests.manifest import MAX_CELLS
+from virtualstack.manifests.cells import MAX_CELLS
 from virtualstack.storage import Storage
 
 __all__ = ["FileContext", "references"]

@@ -31,8 +31,8 @@ from virtualstack.formats.hdf5.values import (
 )
 from virtualstack.manifests import ABSENT, ENTRY, ChunkGrid, ChunkManifest, Fill, ManifestArray, Refusal
 from virtualstack.manifests import value_changing as cf_of
+from virtualstack.manifests.cells import MAX_CELLS
 from virtualstack.manifests.functions import concatenate
-from virtualstack.manifests.manifest import MAX_CELLS
 from virtualstack.reading import read_array
 
 __all__ = ["declared_fill", "extend_records", "fill_value", "inline_own_text", "read_variable"]

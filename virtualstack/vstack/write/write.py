@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from virtualstack.errors import ConflictError, SourceNotFoundError
 from virtualstack.manifests import INLINE, ChunkManifest, ManifestArray, ManifestGroup
-from virtualstack.manifests.overlay import Overlay
+from virtualstack.manifests.manifest import Overlay
 from virtualstack.manifests.serialised.headers import ArrayHeader, same_group_header, same_header
 from virtualstack.storage import ObjectStore
 from virtualstack.vstack.format.archive import Permission

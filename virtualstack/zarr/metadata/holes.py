@@ -11,8 +11,9 @@ import numcodecs
 import numpy as np
 
 from virtualstack.errors import ManifestError, WriterError
-from virtualstack.manifests import INLINE, Box, ChunkManifest, Fill, Manifest, PlainArray
-from virtualstack.manifests.manifest import Cells, Tables
+from virtualstack.manifests import INLINE, CellBox, ChunkManifest, Fill, Manifest, PlainArray
+from virtualstack.manifests.cells import CellNumbers
+from virtualstack.manifests.manifest import Tables
 from virtualstack.zarr.metadata.version2_codecs import encode_zarr2
 
 __all__ = ["FillBudget", "can_hold_fill", "check_budget", "choose_fill", "encode_fill_chunk", "inline_holes"]
@@ -167,10 +168,10 @@ class _InlinedHoles:
     def tables(self) -> Tables:
         return self.base.tables
 
-    def read(self, box: Box, /) -> ChunkManifest:
+    def read(self, box: CellBox, /) -> ChunkManifest:
         return _inlined(self.base.read(box), self.chunk)
 
-    def pick(self, cells: Cells, /) -> ChunkManifest:
+    def pick(self, cells: CellNumbers, /) -> ChunkManifest:
         return _inlined(self.base.pick(cells), self.chunk)
 
     def summary(self) -> None:

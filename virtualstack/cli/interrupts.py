@@ -1,0 +1,122 @@
+"""Ctrl-C ends the command at any moment, with one line and exit status 130.
+
+Python raises `KeyboardInterrupt` between any two steps, and loses it where nobody can take it: in ``__del__``, in
+callbacks of libraries, in some functions of C libraries. So the interrupt is noted, and raised again until it is taken.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+__all__ = ["INTERRUPTED", "run_interruptible", "take", "was_interrupted"]
+
+INTERRUPTED = 130
+"""Exit status, as that of a shell for a command that SIGINT ended."""
+
+_PAUSE = 0.2  # seconds until an interrupt that was lost is raised again
+
+
+@dataclass(slots=True)
+class _State:
+    came: bool = False
+    status: int | None = None
+
+
+_STATE = _State()
+
+
+def run_interruptible(run: Callable[[], int], /) -> int:
+    """Run the command and return its exit status, or that of an interrupt."""
+    status: int | None = None
+    try:
+        try:
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else whoever started it ignores it
+                _watch()
+            status = run()
+        finally:
+            take(status)
+    except BaseException:
+        # whatever the interrupt was turned into; with --debug it is shown
+        if not _STATE.came or "--debug" in sys.argv:
+            raise
+    if _STATE.came:
+        if status != INTERRUPTED:
+            clear = "\r\x1b[K" if sys.stderr is not None and sys.stderr.isatty() else ""
+            print(f"{clear}virtualstack: error: interrupted", file=sys.stderr)  # noqa: T201
+        _end_processes()
+        atexit._run_exitfuncs()  # removes what is shared with processes, and temporary folders
+        _leave(INTERRUPTED)
+    return status or 0
+
+
+def was_interrupted() -> bool:
+    """Return whether Ctrl-C was pressed since the command began."""
+    return _STATE.came
+
+
+def take(status: int | None = INTERRUPTED, /) -> None:
+    """Note that the command comes to its end, and with which status: the interrupt is raised no more."""
+    _STATE.status = INTERRUPTED if status is None else status
+    if _STATE.came:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _watch() -> None:
+    signal.signal(signal.SIGALRM, _raise_lost)
+    signal.signal(signal.SIGINT, _interrupt)
+    sys.unraisablehook = _show_unraisable
+    # The first that is registered is called last. Then Python sets the default action, which kills.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _STATE.status is not None:  # the end may have to wait for threads that wait for servers
+        _leave(_STATE.status)
+    _STATE.came = True
+    signal.setitimer(signal.ITIMER_REAL, _PAUSE)
+    raise KeyboardInterrupt
+
+
+def _raise_lost(number: int, frame: FrameType | None) -> None:
+    """Raise the interrupt again, unless it is on its way, through ``finally`` and ``with``."""
+    if _STATE.status is not None:
+        return
+    signal.setitimer(signal.ITIMER_REAL, _PAUSE)
+    error = sys.exception()
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return
+        error = error.__context__
+    raise KeyboardInterrupt
+
+
+def _show_unraisable(unraisable: Any, /) -> None:
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+
+
+def _end_processes() -> None:
+    if "multiprocessing" in sys.modules:
+        from multiprocessing import active_children
+
+        for child in active_children():
+            child.kill()
+
+
+def _leave(status: int) -> None:
+    """End the process now: threads may wait for servers, and the interpreter would wait for them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_processes()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+    os._exit(status)

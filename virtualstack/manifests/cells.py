@@ -1,0 +1,92 @@
+"""Cells of a chunk grid: boxes of them, their numbers, how many are read at once, and counts of what they hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualstack.errors import ManifestError
+
+__all__ = ["MAX_CELLS", "CellBox", "CellNumbers", "ManifestSummary", "check_count", "check_work", "mesh"]
+
+type CellBox = tuple[slice, ...]
+"""A box of the chunk grid: one slice with start and stop and no step for each axis, in cells."""
+
+type CellNumbers = tuple[NDArray[np.integer[Any]], ...]
+"""Some cells of the grid: their numbers along each axis, which are broadcast together, as numpy has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestSummary:
+    """Counts over a manifest.
+
+    Parameters
+    ----------
+    n_chunks
+        Cells of the grid.
+    n_references, n_inline, n_empty, n_absent
+        How many of them lie in a source, in the manifest itself, were never written, or should be there and are not.
+    nbytes
+        Stored bytes that the references and inline chunks point to; a chunk counts once a cell that shows it.
+    """
+
+    n_chunks: int
+    n_references: int
+    n_inline: int
+    n_empty: int
+    n_absent: int
+    nbytes: int
+
+
+_MAX_WORK_CELLS = 1 << 34
+"""Cells that are gone through, a part at a time, which takes minutes."""
+
+MAX_CELLS = 1 << 28
+"""Cells that are read at once: 6.4 GB of entries. Metadata of a few bytes can promise any number of them."""
+
+
+def mesh(box: CellBox, url: str | None, /) -> CellNumbers:
+    """Return the cells of a box by their numbers.
+
+    Raises
+    ------
+    ManifestError
+        See :func:`check_count`.
+    """
+    check_count(math.prod(max(side.stop - side.start, 0) for side in box), url)
+    runs = [np.arange(side.start, max(side.stop, side.start), dtype=np.int64) for side in box]
+    return tuple(run.reshape((-1,) + (1,) * (len(box) - i - 1)) for i, run in enumerate(runs))
+
+
+def check_work(n_cells: int, /) -> None:
+    """Refuse to go through more than 2^34 cells, a part at a time.
+
+    Raises
+    ------
+    ManifestError
+        There are more.
+    """
+    if n_cells > _MAX_WORK_CELLS:
+        raise ManifestError(
+            f"{n_cells} chunks are more than anyone goes through, {_MAX_WORK_CELLS} at most: the grid is a mistake or "
+            "a trap"
+        )
+
+
+def check_count(n_cells: int, url: str | None, /) -> None:
+    """Refuse to read more than :data:`MAX_CELLS` cells at once; ``url`` is that of the manifest.
+
+    Raises
+    ------
+    ManifestError
+        There are more.
+    """
+    if n_cells > MAX_CELLS:
+        raise ManifestError(
+            f"{n_cells} chunks of '{url}' are asked for at once, and at most {MAX_CELLS} are read into memory: select "
+            "a part of the variable first"
+        )
