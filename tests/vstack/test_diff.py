@@ -22,9 +22,9 @@ from tests.vstack.stores import (
     virtual,
     written,
 )
+from virtualstack.combine.boxes import merged
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import ManifestGroup, inline_array
-from virtualstack.manifests.boxes import merged
 from virtualstack.vstack import Repository
 from virtualstack.vstack.format.names import snapshot_key
 

@@ -14,8 +14,8 @@ import virtualstack as vs
 from tests.servers import RangeServer
 from tests.vstack.archive import as_read, days, join, values_of, write_day
 from tests.vstack.growing import dataset, values, virtual, write
+from virtualstack.combine.boxes import boxes_of
 from virtualstack.errors import ConflictError, SourceChangedError, StorageError
-from virtualstack.manifests.boxes import boxes_of
 from virtualstack.vstack.format.archive import Archive
 
 

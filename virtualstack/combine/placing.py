@@ -12,6 +12,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from virtualstack.combine.boxes import Box
 from virtualstack.combine.fitting import Fitting, lacking
 from virtualstack.combine.part import Part
 from virtualstack.combine.precedence import Meeting, Prefer, is_preferred, meeting_of
@@ -22,7 +23,6 @@ from virtualstack.errors import ChunkAlignmentError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
 from virtualstack.manifests import EMPTY, FIRST, ManifestArray
-from virtualstack.manifests.boxes import Box
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.scanning import scan
 from virtualstack.verify import values_differ

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.combine.boxes import Box, boxes_of
 from virtualstack.errors import CombineError, SourceChangedError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray
-from virtualstack.manifests.boxes import Box, boxes_of
 from virtualstack.manifests.joining import align
 from virtualstack.manifests.rows import distinct_rows
 from virtualstack.manifests.unify import unify

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from xarray.indexes import PandasIndex
 
+from virtualstack.combine.boxes import boxes_of
 from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, part_of
 from virtualstack.combine.nodes import bundled_in, each_node, group_from
 from virtualstack.combine.part import Part
@@ -18,7 +19,6 @@ from virtualstack.combine.sides import Side, cells_of, side_of
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
-from virtualstack.manifests.boxes import boxes_of
 from virtualstack.manifests.manifest import Overlay
 
 __all__ = ["Region", "overlay_on", "placed", "sliced", "with_dims"]

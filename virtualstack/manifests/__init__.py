@@ -5,6 +5,7 @@ from virtualstack.manifests.agreement import other_meaning
 from virtualstack.manifests.array import ManifestArray
 from virtualstack.manifests.cells import CellBox, ManifestSummary
 from virtualstack.manifests.cf import can_cast_floats, differing_key, is_nan, same_dates_in, same_value, value_changing
+from virtualstack.manifests.characters import join_characters
 from virtualstack.manifests.chunk_manifest import ABSENT, EMPTY, ENTRY, FIRST, INLINE, ChunkManifest
 from virtualstack.manifests.encoding import ChunkEncoding, Fill
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
@@ -17,7 +18,6 @@ from virtualstack.manifests.paged import PagedManifest, PageSource
 from virtualstack.manifests.plain import PlainArray, describe, why_not_plain
 from virtualstack.manifests.reindexing import reindex
 from virtualstack.manifests.stored_numbers import reads_as, stored_number
-from virtualstack.manifests.text import join_characters
 from virtualstack.manifests.unify import unify
 from virtualstack.manifests.unpacking import Unpacked, packed_encoding, packed_encodings, repack, unpack
 

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from virtualstack.manifests.cells import CellNumbers, ManifestSummary
 from virtualstack.manifests.chunk_manifest import ENTRY, ChunkManifest
 from virtualstack.manifests.encoding import Fill
-from virtualstack.manifests.manifest import Manifest
+from virtualstack.manifests.manifest import Manifest, UnreadManifest
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.manifests.unify import join
-from virtualstack.manifests.unread import UnreadManifest
 
 __all__ = ["JoinedManifest"]
 

@@ -19,11 +19,9 @@ from virtualstack.manifests.cells import MAX_CELLS, check_count
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
 from virtualstack.manifests.indexing import Chunks, cut, drop_axis, insert_axis, slice_axis, transpose
-from virtualstack.manifests.manifest import Manifest
-from virtualstack.manifests.stepped import SteppedManifest
+from virtualstack.manifests.manifest import Manifest, hollow
 from virtualstack.manifests.taking import take_axis, take_points
-from virtualstack.manifests.unread import hollow
-from virtualstack.manifests.view import ManifestView
+from virtualstack.manifests.view import ManifestView, SteppedManifest
 
 __all__ = ["index_chunks", "index_view"]
 

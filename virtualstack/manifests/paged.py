@@ -21,9 +21,8 @@ from virtualstack.location import is_remote
 from virtualstack.manifests.cells import CellNumbers, ManifestSummary
 from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.grid import MAX_LENGTH
-from virtualstack.manifests.manifest import Tables
+from virtualstack.manifests.manifest import Tables, UnreadManifest
 from virtualstack.manifests.unify import join
-from virtualstack.manifests.unread import UnreadManifest
 
 __all__ = ["PageSource", "PagedManifest", "map_in_threads"]
 

@@ -18,7 +18,7 @@ from virtualstack.manifests.chunk_manifest import ChunkManifest
 from virtualstack.manifests.counted import CountedManifest
 from virtualstack.manifests.encoding import ChunkEncoding, c_strides, native
 from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
-from virtualstack.manifests.unread import hollow
+from virtualstack.manifests.manifest import hollow
 
 __all__ = ["ArrayForm", "PlainArray", "describe", "longest_cells", "match_axes", "why_not_plain"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualstack.combine.boxes import Box, bounding, clipped, grown, merged
 from virtualstack.errors import SourceNotFoundError
 from virtualstack.manifests import ChunkAxis, same_value
-from virtualstack.manifests.boxes import Box, bounding, clipped, grown, merged
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.printable import printable
 from virtualstack.reading import read_array

@@ -13,6 +13,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from virtualstack.combine.boxes import boxes_of
 from virtualstack.combine.fitting import Fitting, fitted
 from virtualstack.combine.missing import with_missing_value
 from virtualstack.combine.nodes import bundled_in, with_inherited
@@ -31,7 +32,6 @@ from virtualstack.manifests import (
     ManifestArray,
     ManifestGroup,
 )
-from virtualstack.manifests.boxes import boxes_of
 from virtualstack.manifests.manifest import Overlay
 from virtualstack.printable import printable
 from virtualstack.scanning import scan

@@ -26,9 +26,9 @@ from virtualstack.manifests import (
     ManifestSummary,
 )
 from virtualstack.manifests.cells import CellNumbers
+from virtualstack.manifests.manifest import UnreadManifest
 from virtualstack.manifests.paged import map_in_threads
 from virtualstack.manifests.reach import check_reach, fit
-from virtualstack.manifests.unread import UnreadManifest
 from virtualstack.vstack.format.archive import Archive, Segment
 from virtualstack.vstack.format.placements import Placements
 from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW, page_rows

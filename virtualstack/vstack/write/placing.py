@@ -23,8 +23,7 @@ from virtualstack.manifests import (
 from virtualstack.manifests.chunk_manifest import FEW, blocks
 from virtualstack.manifests.joined import JoinedManifest
 from virtualstack.manifests.rows import distinct_rows
-from virtualstack.manifests.stepped import SteppedManifest
-from virtualstack.manifests.view import ManifestView
+from virtualstack.manifests.view import ManifestView, SteppedManifest
 from virtualstack.vstack.format.archive import Permission
 from virtualstack.vstack.format.manifest import StoredManifest
 from virtualstack.vstack.format.placements import width
