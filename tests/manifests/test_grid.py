@@ -112,3 +112,27 @@ def test_pieces_of_unequal_cells(step):
             for i in range(m)
         }
         assert [found[n] for n in range(len(picked))] == list(picked)
+
+
+@pytest.mark.parametrize("axis", [ChunkAxis.regular(22, 5), ChunkAxis.from_lengths([1, 5, 2, 9, 1, 1, 3])])
+def test_cells_of_elements_and_elements_of_cells_agree(axis):
+    """The cells that a run of elements lies in begin and end where the lines say."""
+    lines = axis.lines().tolist()
+    for start in range(axis.length):
+        for stop in range(start + 1, axis.length + 1):
+            met = axis.cover(start, stop)
+            span = axis.span(met.start, met.stop)
+            assert (met.start, met.stop - 1) == (int(axis.find(start)), int(axis.find(stop - 1)))
+            assert (span.start, span.stop) == (lines[met.start], lines[met.stop])
+            assert axis.lines(met.start, met.stop).tolist() == lines[met.start : met.stop + 1]
+    cells = np.arange(axis.n_cells)
+    assert axis.starts(cells).tolist() == lines[:-1]
+    assert axis.lengths(cells).tolist() == axis.lengths().tolist() == np.diff(lines).tolist()
+
+
+def test_the_last_cell_of_the_longest_axis_ends_with_it():
+    """Where the last chunk would end is no number of 64 bits."""
+    axis = ChunkAxis.regular(2**63 - 1, 2**61 + 1)
+    assert axis.lines().tolist() == [*(i * (2**61 + 1) for i in range(4)), 2**63 - 1]
+    assert axis.span(3) == slice(3 * (2**61 + 1), 2**63 - 1)
+    assert axis.cover(2**63 - 2, 2**63 - 1) == range(3, 4)

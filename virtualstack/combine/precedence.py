@@ -165,11 +165,11 @@ class Meeting:
 
     def boxes(self, mask: NDArray[np.bool_], /) -> list[Box]:
         """List boxes of elements that hold the cells of a mask and nothing else."""
-        lines = [axis.lines() for axis in self.grid.axes]
-        return [
-            tuple((int(x[a]), int(x[b])) for x, a, b in zip(lines, low, high, strict=True))
+        spans = [
+            [axis.span(a, b) for axis, a, b in zip(self.grid.axes, low, high, strict=True)]
             for low, high in boxes_of(mask)
         ]
+        return [tuple((side.start, side.stop) for side in box) for box in spans]
 
     def merged(self, like: ManifestArray, take: NDArray[np.bool_], /) -> ManifestArray:
         """Return an array with some cells of the new one, and all others of the old one."""
@@ -201,10 +201,7 @@ def meeting_of(old: ManifestArray, new: ManifestArray, /) -> Meeting | None:
     cells = [replace(old, manifest=x, grid=a.grid), replace(new, manifest=y, grid=a.grid)]
     for low, high in boxes_of(is_alike):
         cut = tuple(slice(begin, end) for begin, end in zip(low, high, strict=True))
-        box = tuple(
-            slice(int(axis.lines()[begin]), int(axis.lines()[end]))
-            for axis, begin, end in zip(a.grid.axes, low, high, strict=True)
-        )
+        box = tuple(axis.span(begin, end) for axis, begin, end in zip(a.grid.axes, low, high, strict=True))
         is_same[cut] |= cells[0][box].equals(cells[1][box])
     rest = ~is_same & (right["location"] != ABSENT)
     if not rest.any():

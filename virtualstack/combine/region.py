@@ -15,7 +15,7 @@ from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitt
 from virtualstack.combine.nodes import bundled_in, each_node, group_from
 from virtualstack.combine.part import Part
 from virtualstack.combine.same import the_same
-from virtualstack.combine.sides import Side, cells_of, side_of
+from virtualstack.combine.sides import Side, side_of
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
@@ -267,8 +267,9 @@ def overlay_on(
         if side is None or not side.length:
             begin.append(0)
             continue
-        first, lines = cells_of(cells, side)
-        for element, line in ((side.start, int(lines[0])), (side.stop, int(lines[-1]))):
+        met = cells.cover(side.start, side.stop)
+        span = cells.span(met.start, met.stop)
+        for element, line in ((side.start, span.start), (side.stop, span.stop)):
             if element != line:
                 raise ChunkAlignmentError(
                     f"the region begins or ends at element {element} of '{dim}', within a chunk of variable '{name}' "
@@ -278,6 +279,7 @@ def overlay_on(
                     chunk_length=cells.chunk,
                     variable=name,
                 )
-        begin.append(first)
-        part = cut_like(name, dim, part, axis, ChunkAxis.from_lengths(np.diff(lines)))
+        begin.append(met.start)
+        lengths = cells.lengths(np.arange(met.start, met.stop))
+        part = cut_like(name, dim, part, axis, ChunkAxis.from_lengths(lengths))
     return Overlay(part.manifest, tuple(begin))

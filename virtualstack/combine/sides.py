@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from virtualstack.manifests import ChunkAxis
-
-__all__ = ["Side", "cells_of", "region_of", "side_of"]
+__all__ = ["Side", "region_of", "side_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +74,3 @@ def region_of(region: object, dims: Sequence[str], shape: Sequence[int], /) -> l
         rest = items[at + 1 :]
         items = [*items[:at], *[slice(None)] * (len(dims) - at - len(rest)), *rest]
     return [side_of(dim, item, n) for dim, item, n in zip(dims, items, shape, strict=True)]
-
-
-def cells_of(axis: ChunkAxis, side: Side, /) -> tuple[int, NDArray[np.int64]]:
-    """Give the first cell that some elements of an axis meet, and the lines of all that they do."""
-    first, last = int(axis.find(side.start)), int(axis.find(side.stop - 1))
-    if axis.edges is not None:
-        return first, axis.edges[first : last + 2]
-    return first, np.minimum(np.arange(first, last + 2, dtype=np.int64) * (axis.chunk or 1), axis.length)

@@ -19,7 +19,7 @@ from virtualstack.manifests.cf import can_cast_floats
 from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks, first_cell
 from virtualstack.manifests.counted import counted
 from virtualstack.manifests.encoding import native
-from virtualstack.manifests.grid import ChunkAxis, ChunkGrid
+from virtualstack.manifests.grid import ChunkGrid
 from virtualstack.manifests.html import to_html
 from virtualstack.manifests.indexing import Chunks, transpose
 from virtualstack.manifests.joining import equal
@@ -174,7 +174,7 @@ class ManifestArray(NDArrayOperatorsMixin):
             return
         for box in blocks(manifest.shape):
             lengths = [
-                _lengths(axis, cells).reshape((-1,) + (1,) * (self.ndim - i - 1))
+                np.diff(axis.lines(cells.start, cells.stop)).reshape((-1,) + (1,) * (self.ndim - i - 1))
                 for i, (axis, cells) in enumerate(zip(self.grid.axes, box, strict=True))
             ]
             check_reach(manifest.read(box), lengths, name=self.name, cell_of=partial(_first_cell, box))
@@ -388,13 +388,6 @@ _OF_VALUES = frozenset({"flat", "imag", "real"})
 _METHODS = frozenset(
     name for name in dir(np.ndarray) if not name.startswith("_") and callable(getattr(np.ndarray, name))
 )
-
-
-def _lengths(axis: ChunkAxis, cells: slice) -> NDArray[np.int64]:
-    """Elements of some cells of an axis; of a regular one, without the lines of the others."""
-    if axis.chunk is None:
-        return np.diff(axis.lines()[cells.start : cells.stop + 1])
-    return axis.lengths_of(np.arange(cells.start, cells.stop))
 
 
 def _first_cell(box: CellBox, bad: NDArray[np.bool_]) -> tuple[int, ...]:

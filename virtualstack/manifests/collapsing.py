@@ -75,7 +75,7 @@ def _continued(chunks: Chunks, axis: int, lines: NDArray[np.intp]) -> NDArray[np
     is_hole = b["location"] < INLINE
     if manifest.encodings:
         strides = np.array([x.strides[axis] for x in manifest.encodings], np.int64)
-        lengths = grid.axes[axis].lengths_of(lines - 1)
+        lengths = grid.axes[axis].lengths(lines - 1)
         advance = along(lengths, axis, ndim) * strides[np.where(is_hole, 0, b["encoding"])]
         if manifest.starts is not None:
             advance = advance + manifest.starts.take(lines - 1, axis) - manifest.starts.take(lines, axis)

@@ -104,26 +104,54 @@ class ChunkAxis:
         """Elements of the longest cell; 1 where there is none."""
         return int(np.diff(self.edges).max()) if self.edges is not None else self.chunk or 1
 
-    def lines(self) -> NDArray[np.int64]:
-        """Where cells begin, and the length: shape ``(n_cells + 1,)``."""
+    def lines(self, begin: int = 0, stop: int | None = None, /) -> NDArray[np.int64]:
+        """Return where the cells from ``begin`` to before ``stop`` begin, and where the last of them ends.
+
+        >>> ChunkAxis.regular(10, 4).lines().tolist(), ChunkAxis.regular(10, 4).lines(1, 2).tolist()
+        ([0, 4, 8, 10], [4, 8])
+        """
+        stop = self.n_cells if stop is None else stop
         if self.edges is not None:
-            return self.edges
-        lines = np.arange(self.n_cells + 1, dtype=np.int64)
-        lines[:-1] *= self.chunk or 1
-        lines[-1] = self.length  # the last chunk may end past what can be counted
+            return self.edges[begin : stop + 1]
+        chunk = self.chunk or 1
+        lines = np.arange(begin, stop + 1, dtype=np.int64)
+        lines[:-1] *= chunk
+        lines[-1] = min(stop * chunk, self.length)  # the last chunk may end past what can be counted
         return lines
 
-    def lengths(self) -> NDArray[np.int64]:
-        """Elements of each cell: shape ``(n_cells,)``."""
-        if self.edges is not None:
-            return np.diff(self.edges)
-        lengths = np.full(self.n_cells, self.chunk or 1, np.int64)
-        if lengths.size:
-            lengths[-1] = self.length - (self.n_cells - 1) * (self.chunk or 1)
-        return lengths
+    def span(self, begin: int, stop: int | None = None, /) -> slice:
+        """Return the elements of the cells from ``begin`` to before ``stop``, by default of the cell ``begin`` alone.
 
-    def lengths_of(self, cells: NDArray[np.integer[Any]], /) -> NDArray[np.int64]:
-        """Elements of some cells, by their numbers."""
+        >>> ChunkAxis.regular(10, 4).span(1, 3)
+        slice(4, 10, None)
+        """
+        stop = begin + 1 if stop is None else stop
+        if self.edges is not None:
+            return slice(int(self.edges[begin]), int(self.edges[stop]))
+        chunk = self.chunk or 1
+        return slice(begin * chunk, min(stop * chunk, self.length))
+
+    def cover(self, start: int, stop: int, /) -> range:
+        """Return the cells that elements from ``start`` to before ``stop`` lie in; there is one element at least.
+
+        >>> ChunkAxis.regular(10, 4).cover(3, 5)
+        range(0, 2)
+        """
+        if self.edges is not None:
+            first, last = self.edges.searchsorted((start, stop - 1), "right").tolist()
+            return range(first - 1, last)
+        chunk = self.chunk or 1
+        return range(start // chunk, (stop - 1) // chunk + 1)
+
+    def starts(self, cells: NDArray[np.integer[Any]], /) -> NDArray[np.int64]:
+        """Return the element that each of some cells begins with."""
+        starts: NDArray[np.int64] = cells * (self.chunk or 1) if self.edges is None else self.edges[cells]
+        return starts
+
+    def lengths(self, cells: NDArray[np.integer[Any]] | None = None, /) -> NDArray[np.int64]:
+        """Return the elements of each cell, or of some cells by their numbers."""
+        if cells is None:
+            return np.diff(self.lines())
         if self.edges is not None:
             lengths: NDArray[np.int64] = self.edges[cells + 1] - self.edges[cells]
         else:
@@ -161,14 +189,14 @@ class ChunkAxis:
         [[0, 1, 2], [3, 2, 1], [1, 1, 1], [2, 1, 0]]
         """
         low, high, k = min(picked[0], picked[-1]), max(picked[0], picked[-1]), abs(picked.step)
-        first_cell, last_cell = int(self.find(low)), int(self.find(high))
-        if len(picked) <= last_cell - first_cell:  # steps over whole cells, perhaps over very many
+        met = self.cover(low, high + 1)
+        if len(picked) < len(met):  # steps over whole cells, perhaps over very many
             cells = self.find(low + np.arange(len(picked)) * k)
             cells = cells[np.append(True, cells[1:] != cells[:-1])]
         else:
-            cells = np.arange(first_cell, last_cell + 1)
-        start = cells * (self.chunk or 1) if self.edges is None else self.edges[cells]
-        last = start + (self.lengths_of(cells) - 1)
+            cells = np.arange(met.start, met.stop)
+        start = self.starts(cells)
+        last = start + (self.lengths(cells) - 1)
         begin = low + -(-np.maximum(start - low, 0) // k) * k
         end = low + (np.minimum(last, high) - low) // k * k
         hit = end >= begin
@@ -240,7 +268,8 @@ class ChunkGrid:
 
     def cell_shape(self, cell: Sequence[int], /) -> tuple[int, ...]:
         """Shape of one cell, in elements; ``cell`` is its index in the grid."""
-        return tuple(int(axis.lengths()[i]) for axis, i in zip(self.axes, cell, strict=True))
+        spans = (axis.span(i) for axis, i in zip(self.axes, cell, strict=True))
+        return tuple(span.stop - span.start for span in spans)
 
     def __repr__(self) -> str:
         return f"ChunkGrid({' x '.join(map(repr, self.axes)) or 'scalar'})"

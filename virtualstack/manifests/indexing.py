@@ -150,7 +150,7 @@ def refine(chunks: Chunks, axis: int, lines: NDArray[np.int64], /) -> Chunks:
     if len(lines) == old.n_cells + 1:
         return chunks
     cell = old.find(lines[:-1])
-    return select(chunks, axis, cell, lines[:-1] - old.lines()[cell], np.diff(lines))
+    return select(chunks, axis, cell, lines[:-1] - old.starts(cell), np.diff(lines))
 
 
 def slice_axis(chunks: Chunks, axis: int, key: slice, /) -> Chunks:
@@ -195,19 +195,15 @@ def cut(axis: ChunkAxis, low: int, high: int, /) -> tuple[ChunkAxis, int, int, i
         return axis, 0, axis.n_cells, 0
     if low >= high:
         return ChunkAxis.regular(0, 1), 0, 0, 0
-    begin, last = int(axis.find(low)), int(axis.find(high - 1))
-    n = last + 1 - begin
-    if axis.edges is None:
-        chunk = axis.chunk or 1
-        first = low - begin * chunk
+    met = axis.cover(low, high)
+    begin, n = met.start, len(met)
+    first = low - axis.span(begin).start
+    if axis.chunk is not None:
         if first == 0 or n == 1:
-            return ChunkAxis.regular(high - low, chunk), begin, n, first
+            return ChunkAxis.regular(high - low, axis.chunk), begin, n, first
         if n > MAX_LINES:
             raise ChunkAlignmentError(f"a slice from within a chunk has {n} cells, whose lines must be held in memory")
-        lines = np.arange(begin, last + 2) * chunk
-    else:
-        lines = axis.edges[begin : last + 2].copy()
-        first = low - int(lines[0])
+    lines = axis.lines(begin, met.stop).copy()
     lines[0], lines[-1] = low, high
     return ChunkAxis.from_lengths(np.diff(lines)), begin, n, first
 

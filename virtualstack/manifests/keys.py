@@ -152,9 +152,8 @@ def _without_gaps(axis: ChunkAxis, item: _Item) -> tuple[NDArray[np.int64] | Non
     cells, which = np.unique(axis.find(index), return_inverse=True)
     if len(cells) == axis.n_cells:
         return None, axis, item
-    met = ChunkAxis.from_lengths(axis.lengths_of(cells))
-    begins = cells * axis.chunk if axis.chunk is not None else axis.lines()[cells]
-    return cells, met, index + (met.lines()[:-1] - begins)[which].reshape(index.shape)
+    met = ChunkAxis.from_lengths(axis.lengths(cells))
+    return cells, met, index + (met.lines()[:-1] - axis.starts(cells))[which].reshape(index.shape)
 
 
 def _advanced(chunks: Chunks, items: list[_Item]) -> Chunks:

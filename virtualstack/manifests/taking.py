@@ -48,7 +48,7 @@ def take_axis(chunks: Chunks, axis: int, index: NDArray[np.int64], /) -> Chunks:
     lengths = np.diff(begin, append=index.size)
     step = np.where(lengths > 1, steps[np.minimum(begin, steps.size - 1)], 1)
     cell = cell[begin]
-    first = index[begin] - (old.lines()[cell] if old.chunk is None else cell * old.chunk)
+    first = index[begin] - old.starts(cell)
     return select(chunks, axis, cell, first, lengths, step)
 
 
@@ -143,7 +143,7 @@ def take_points(chunks: Chunks, index: Sequence[NDArray[np.int64]], /) -> Chunks
         row = np.where(holes, 0, manifest.entries["encoding"])
         for i, (axis, at) in enumerate(zip(grid.axes, index, strict=False)):
             strides = np.array([x.strides[i] for x in manifest.encodings], np.int64)[row]
-            first = (at - axis.lines()[cells[i]]).reshape(shape + (1,) * len(rest))
+            first = (at - axis.starts(cells[i])).reshape(shape + (1,) * len(rest))
             starts = starts + np.where(holes, 0, first * strides)
     encodings = tuple(x.with_strides((*(0 for _ in shape), *x.strides[k:])) for x in manifest.encodings)
     manifest = replace(manifest, starts=starts if starts.any() else None, encodings=encodings)

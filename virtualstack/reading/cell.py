@@ -51,7 +51,7 @@ def read_cell(array: ManifestArray, items: list[Any], storage: Storage, /) -> ND
         return None
     cells, first = [], []
     for axis, picked in zip(array.grid.axes, ranges, strict=True):
-        found = _cell_of(axis, picked)
+        found = _find_cell(axis, picked)
         if found is None:
             return None
         cells.append(found[0])
@@ -86,15 +86,11 @@ def _ranges(shape: tuple[int, ...], items: list[Any]) -> Iterator[range]:
             return
 
 
-def _cell_of(axis: ChunkAxis, picked: range) -> tuple[int, int] | None:
-    """Give the one cell that some elements lie in, and where it begins."""
+def _find_cell(axis: ChunkAxis, picked: range) -> tuple[int, int] | None:
+    """Return the one cell that some elements lie in, and where it begins."""
     low, high = (picked[0], picked[-1]) if picked.step > 0 else (picked[-1], picked[0])
-    if axis.edges is None:
-        chunk = axis.chunk or 1
-        cell = low // chunk
-        return (cell, cell * chunk) if high < (cell + 1) * chunk else None
-    cell = int(axis.edges.searchsorted(low, "right")) - 1
-    return (cell, int(axis.edges[cell])) if high < axis.edges[cell + 1] else None
+    met = axis.cover(low, high + 1)
+    return (met.start, axis.span(met.start).start) if len(met) == 1 else None
 
 
 def _values(

@@ -276,7 +276,7 @@ def _of_groups(
     """Make segments of elements that are sorted by cell and go to ``target``; group i begins at ``begins[i]``."""
     if not index.size:
         return _of_range(axis, range(0))
-    local = index - (cell * (axis.chunk or 1) if axis.edges is None else axis.edges[cell])
+    local = index - axis.starts(cell)
     if index.size < _FEW * begins.size:
         one = _ones(index.size)
         return _whole(cell, local, one, one, target, index.size)

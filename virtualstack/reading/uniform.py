@@ -88,7 +88,9 @@ class UniformArray:
         values: NDArray[Any] | None = None
         for cell in cells:
             key = self._key(cell)
-            wanted = tuple(_to_cells(axis, side) for axis, side in zip(self.array.grid.axes, key, strict=True))
+            axes = self.array.grid.axes
+            met = [axis.cover(side.start, side.stop) for axis, side in zip(axes, key, strict=True)]
+            wanted = tuple(axis.span(cells.start, cells.stop) for axis, cells in zip(axes, met, strict=True))
             if values is None or wanted != there:
                 values = None  # before others take memory
                 there, values = wanted, read_array(self.array, wanted, storage)
@@ -96,10 +98,7 @@ class UniformArray:
             yield self._filled_up(values[(*own, ...)])
 
     def _key(self, cell: Sequence[int]) -> tuple[slice, ...]:
-        return tuple(
-            slice(i * n, min((i + 1) * n, axis.length))
-            for i, n, axis in zip(cell, self.chunks, self.grid.axes, strict=True)
-        )
+        return tuple(axis.span(i) for i, axis in zip(cell, self.grid.axes, strict=True))
 
     def _filled_up(self, values: NDArray[Any]) -> NDArray[Any]:
         if values.shape == self.chunks:
@@ -108,15 +107,6 @@ class UniformArray:
         whole[...] = self.array.manifest.read(tuple(slice(0, 0) for _ in values.shape)).fill.value
         whole[tuple(slice(0, n) for n in values.shape)] = values
         return whole
-
-
-def _to_cells(axis: ChunkAxis, side: slice) -> slice:
-    """Widen a part of an axis, of one element at least, to where cells begin and end."""
-    first, last = int(axis.find(side.start)), int(axis.find(side.stop - 1))
-    if axis.edges is not None:
-        return slice(int(axis.edges[first]), int(axis.edges[last + 1]))
-    n = axis.chunk or 1
-    return slice(first * n, min((last + 1) * n, axis.length))
 
 
 def _common(axis: ChunkAxis) -> int:

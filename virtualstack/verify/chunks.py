@@ -17,7 +17,7 @@ from virtualstack.dataset import loaded_variable
 from virtualstack.errors import ManifestError, MissingDependencyError, ReaderError, VirtualStackError
 from virtualstack.formats.base import ReadOptions
 from virtualstack.location import Location
-from virtualstack.manifests import FIRST, ChunkAxis, ChunkEncoding, ManifestArray, ManifestGroup
+from virtualstack.manifests import FIRST, ChunkEncoding, ManifestArray, ManifestGroup
 from virtualstack.scanning import scan
 from virtualstack.storage import Storage
 from virtualstack.storage.concurrently import concurrently
@@ -74,7 +74,7 @@ class _Chunk:
 
     def box(self) -> tuple[slice, ...]:
         """Give its elements in the array."""
-        return tuple(_span(axis, i) for axis, i in zip(self.array.grid.axes, self.cell, strict=True))
+        return tuple(axis.span(i) for axis, i in zip(self.array.grid.axes, self.cell, strict=True))
 
     def positions(self) -> NDArray[np.int64]:
         """Say of each element of the cell which one of the decoded chunk it is."""
@@ -83,13 +83,6 @@ class _Chunk:
         for axis, (n, step) in enumerate(zip(lengths, self.encoding.strides, strict=True)):
             found = found + (np.arange(n) * step).reshape((-1,) + (1,) * (len(lengths) - axis - 1))
         return np.broadcast_to(found, lengths)
-
-
-def _span(axis: ChunkAxis, cell: int) -> slice:
-    if axis.edges is not None:
-        return slice(int(axis.edges[cell]), int(axis.edges[cell + 1]))
-    chunk = axis.chunk or 1
-    return slice(cell * chunk, min((cell + 1) * chunk, axis.length))
 
 
 def compare_sample(

@@ -277,8 +277,7 @@ def _elements(node: ArrayNode, rows: Placements) -> list[Box]:
 def _lines(axis: ChunkAxis, cells: NDArray[np.int64]) -> NDArray[np.int64]:
     """Give the elements at which cells begin."""
     inside = np.minimum(cells, axis.n_cells)
-    lines: NDArray[np.int64] = inside * (axis.chunk or 1) if axis.edges is None else axis.edges[inside]
-    return np.minimum(lines, axis.length)
+    return np.minimum(axis.starts(inside), axis.length)
 
 
 def _by_dim(header: ArrayHeader, box: Box) -> dict[str, slice]:

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.combine.sides import Side, cells_of, region_of
+from virtualstack.combine.sides import Side, region_of
 from virtualstack.dataset.packing import stored_values
 from virtualstack.errors import StorageError, WriterError
 from virtualstack.manifests import ManifestArray
@@ -54,8 +54,10 @@ class Patch:
 
     def cells(self) -> tuple[tuple[int, ...], list[NDArray[np.int64]]]:
         """Give the first cell that the region meets, and along each axis the lines of all that it meets."""
-        found = [cells_of(axis, side) for axis, side in zip(self.array.grid.axes, self.sides, strict=True)]
-        return tuple(first for first, _ in found), [lines for _, lines in found]
+        axes = self.array.grid.axes
+        met = [axis.cover(side.start, side.stop) for axis, side in zip(axes, self.sides, strict=True)]
+        lines = [axis.lines(cells.start, cells.stop) for axis, cells in zip(axes, met, strict=True)]
+        return tuple(cells.start for cells in met), lines
 
     def whole(self, lines: list[NDArray[np.int64]], storage: Storage, /) -> NDArray[Any]:
         """Give the values of all cells that the region meets; what lies around it is read.

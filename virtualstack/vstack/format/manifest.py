@@ -148,7 +148,7 @@ class StoredManifest(UnreadManifest):
         return picked
 
     def _check_reach(self, picked: ChunkManifest, cells: Sequence[NDArray[np.int64]]) -> None:
-        lengths = [axis.lengths_of(numbers) for axis, numbers in zip(self.grid.axes, cells, strict=True)]
+        lengths = [axis.lengths(numbers) for axis, numbers in zip(self.grid.axes, cells, strict=True)]
 
         def cell_of(bad: NDArray[np.bool_]) -> tuple[int, ...]:
             return tuple(int(np.broadcast_to(x, bad.shape).reshape(-1)[int(bad.argmax())]) for x in cells)
