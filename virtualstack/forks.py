@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 
-__all__ = ["in_forked_children"]
+__all__ = ["in_forked_children", "was_imported_before_fork"]
+
+_INHERITED: frozenset[str] = frozenset()
 
 
 def in_forked_children(function: Callable[[], None], /) -> Callable[[], None]:
@@ -13,3 +16,14 @@ def in_forked_children(function: Callable[[], None], /) -> Callable[[], None]:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
     return function
+
+
+def was_imported_before_fork(module: str, /) -> bool:
+    """Return whether this process was forked from one that had imported a module by then."""
+    return module in _INHERITED
+
+
+@in_forked_children
+def _note_modules() -> None:
+    global _INHERITED
+    _INHERITED = frozenset(sys.modules)

@@ -9,7 +9,9 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
+from tests.forks import forking
 from tests.servers import RangeServer
+from virtualstack.errors import StorageError
 
 STEPS = 12
 
@@ -89,8 +91,7 @@ def test_many_threads_read_one_dataset(archive):
         np.testing.assert_array_equal(plane, values[at % STEPS])
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_processes_read_over_http(archive, method):
     """What is needed to reach a server goes along; nothing that is open does."""
     if method not in multiprocessing.get_all_start_methods():
@@ -104,6 +105,19 @@ def test_processes_read_over_http(archive, method):
         with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
             found = list(pool.map(total, [opened] * STEPS, range(STEPS), timeout=60))
     assert found == [float(plane.sum()) for plane in values]
+
+
+@forking
+def test_forked_processes_say_that_they_cannot_read_over_http(archive):
+    """The parent has read, and its threads do not survive the fork."""
+    folder, _ = archive
+    with RangeServer({"0.nc": (folder / "0.nc").read_bytes()}) as server:
+        opened = vs.open_virtual_dataset(server.url("0.nc")).virtual.open()
+        with (
+            ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool,
+            pytest.raises(StorageError, match="cannot be reached: this process was forked"),
+        ):
+            pool.submit(total, opened, 0).result(60)
 
 
 def test_a_pickled_dataset_holds_no_values(archive):

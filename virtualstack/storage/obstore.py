@@ -12,7 +12,7 @@ What obstore 0.12 does, and what is done about it here and in `remote`:
   panic becomes a `StorageError`;
 - without credentials it waits for instance metadata services: each store is told who it is;
 - explicit keys are mixed with the environment's session token: keys go through a credential provider;
-- after a fork its threads are gone and every call waits for ever: see `library`.
+- after a fork its threads are gone, every request waits for ever, and no function starts them anew: see `connect`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ import os
 import posixpath
 import re
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote, unquote
 
+import obstore
+from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+
 from virtualstack.errors import SourceNotFoundError, StorageError
-from virtualstack.forks import in_forked_children
+from virtualstack.forks import was_imported_before_fork
 from virtualstack.location import Location, split_url
 from virtualstack.storage.answer import find_region, named_region, what_was_answered
 from virtualstack.storage.identity import Identity, identities
-from virtualstack.storage.library import keep_in_children, kind, library, of_this_process
 from virtualstack.storage.options import CLIENT_OPTIONS, OWN_OPTIONS, normalise, split
 from virtualstack.storage.patience import Busy, Patience
 from virtualstack.storage.target import UnlistableError
@@ -44,7 +45,7 @@ __all__ = ["Connection", "RangesIgnoredError", "UnsatisfiableError", "connect"]
 
 SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "adl": "az",
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
-_SORTED = {"S3Store", "GCSStore", "AzureStore"}
+_SORTED = S3Store, GCSStore, AzureStore
 _MAX_CONNECTIONS = 256
 _REGIONS = 3  # that are tried, as servers name them: a hostile one never ends
 _FEW_KEYS = 50  # servers give 1000 and more at once
@@ -83,17 +84,6 @@ class _State:
 _STATE = _State(threading.Lock(), {})
 
 
-_CONNECTIONS: weakref.WeakSet[Connection] = weakref.WeakSet()
-"""All that there are, also those that sources alone hold."""
-
-
-@in_forked_children
-def _after_fork() -> None:
-    # A store that is dropped wakes the threads that served it, with locks that one of them may have held.
-    keep_in_children(*_CONNECTIONS)
-    _STATE.lock, _STATE.connections = threading.Lock(), {}
-
-
 class Connection:
     """One bucket or host: a store (connection pool) per identity, and which identity was let in.
 
@@ -109,19 +99,18 @@ class Connection:
         self._region: str | None = None
         self._identities: tuple[Identity, ...]
         self._stores: dict[str, ObjectStore] = {}
-        _CONNECTIONS.add(self)
         if store is None:
             self._identities = identities(service, options, os.environ)
         else:
             self._identities = (Identity("the store in storage=", {}),)
-            self._stores[self._identities[0].name] = of_this_process(store, root)
+            self._stores[self._identities[0].name] = store
         self._lock = threading.Lock()
 
     def get(self, url: str, key: str, start: int, stop: int) -> tuple[memoryview, Location]:
         """Read bytes ``start`` to ``stop`` (clipped at the end), and what the server says of the whole object."""
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
-            result = library().get(store, key, options={"range": (start, stop)})
+            result = obstore.get(store, key, options={"range": (start, stop)})
             return self._patience.read(result, stop - start, url), _location(url, result.meta)
 
         return self._read(url, ask)
@@ -143,7 +132,7 @@ class Connection:
         """Read a whole object, whose size is checked before its bytes come."""
 
         def ask(store: ObjectStore) -> tuple[memoryview, Location]:
-            result = library().get(store, key)
+            result = obstore.get(store, key)
             found = _location(url, result.meta)
             size = found.size or 0
             check(size)
@@ -155,7 +144,7 @@ class Connection:
         """Read ranges, about ten at a time; their lengths are not checked here, and no answer is broken off."""
 
         def ask(store: ObjectStore) -> list[memoryview]:
-            got = library().get_ranges(store, key, starts=starts, lengths=lengths, coalesce=0)
+            got = obstore.get_ranges(store, key, starts=starts, lengths=lengths, coalesce=0)
             return [memoryview(data) for data in got]
 
         return self._read(url, ask)
@@ -166,10 +155,10 @@ class Connection:
         def ask(store: ObjectStore) -> bool:
             try:
                 if create:
-                    library().put(store, key, bytes(data), mode="create", use_multipart=False)
+                    obstore.put(store, key, bytes(data), mode="create", use_multipart=False)
                 else:
-                    library().put(store, key, bytes(data))
-            except library().exceptions.AlreadyExistsError:
+                    obstore.put(store, key, bytes(data))
+            except obstore.exceptions.AlreadyExistsError:
                 return False
             return True
 
@@ -177,13 +166,13 @@ class Connection:
 
     def list(self, url: str, prefix: str) -> list[str]:
         """List the keys in the folder ``prefix`` and below it."""
-        return self._read(url, lambda store: [item["path"] for item in library().list(store, prefix or None).collect()])
+        return self._read(url, lambda store: [item["path"] for item in obstore.list(store, prefix or None).collect()])
 
     def folders(self, url: str, prefix: str) -> Sequence[str]:
         """List the folders in the folder ``prefix``, by their paths."""
         self._check_listed(url)
         return self._read(
-            url, lambda store: list(library().list_with_delimiter(store, prefix or None)["common_prefixes"])
+            url, lambda store: list(obstore.list_with_delimiter(store, prefix or None)["common_prefixes"])
         )
 
     def contents(self, url: str, prefix: str) -> Sequence[Location]:
@@ -191,7 +180,7 @@ class Connection:
         self._check_listed(url)
 
         def ask(store: ObjectStore) -> Sequence[Location]:
-            pages = library().list(store, prefix or None, chunk_size=_LISTED)
+            pages = obstore.list(store, prefix or None, chunk_size=_LISTED)
             return [_location(item["path"], item) for page in pages for item in page]
 
         return self._read(url, ask)
@@ -201,9 +190,9 @@ class Connection:
         self._check_listed(url)
 
         def ask(store: ObjectStore) -> str | None:
-            pages = iter(library().list(store, prefix or None, chunk_size=_FEW_KEYS))
+            pages = iter(obstore.list(store, prefix or None, chunk_size=_FEW_KEYS))
             keys = [item["path"] for item in next(pages, ())]
-            is_sorted = kind(store) in _SORTED and keys == sorted(keys)
+            is_sorted = isinstance(store, _SORTED) and keys == sorted(keys)
             if len(keys) == _FEW_KEYS and not is_sorted:  # S3's directory buckets do not sort
                 keys += [item["path"] for page in pages for item in page]
             return min(keys, default=None)
@@ -214,7 +203,7 @@ class Connection:
     def is_web(self) -> bool:
         """Whether it is a web server, which has no list of its keys."""
         stores = list(self._stores.values()) if self._service == "store" else []
-        return self._service == "http" or any(kind(store) == "HTTPStore" for store in stores)
+        return self._service == "http" or any(isinstance(store, HTTPStore) for store in stores)
 
     def _check_listed(self, url: str) -> None:
         if self.is_web:
@@ -224,7 +213,7 @@ class Connection:
         """Ask for size, etag and time of an object; where a server does not tell, for its first byte."""
 
         def ask(store: ObjectStore) -> Location:
-            return _location(url, library().head(store, key))
+            return _location(url, obstore.head(store, key))
 
         try:
             return self._read(url, ask)
@@ -251,8 +240,8 @@ class Connection:
         def ask(store: ObjectStore) -> tuple[dict[str, Location], str | None]:
             found: dict[str, Location] = {}
             # What sorts before the first key, and not much: listings begin after it.
-            pages = library().list(store, folder or None, offset=keys[0][:-1] or None, chunk_size=_LISTED)
-            is_sorted, end = kind(store) in _SORTED, ""
+            pages = obstore.list(store, folder or None, offset=keys[0][:-1] or None, chunk_size=_LISTED)
+            is_sorted, end = isinstance(store, _SORTED), ""
             for n, page in enumerate(pages):
                 paths = [item["path"] for item in page]
                 is_sorted = is_sorted and paths == sorted(paths) and (not paths or end <= paths[0])
@@ -271,7 +260,7 @@ class Connection:
 
         def ask(store: ObjectStore) -> None:
             try:
-                library().delete(store, key)
+                obstore.delete(store, key)
             except FileNotFoundError:
                 return
 
@@ -329,7 +318,7 @@ class Connection:
                 endpoint = self._endpoint() if self._service == "s3" else self._options.get("endpoint")
                 try:
                     store = _make_store(self.root, self._service, {**identity.config, **region}, endpoint, url)
-                except library().exceptions.BaseError as error:
+                except obstore.exceptions.BaseError as error:
                     if _is_option_error(error):
                         raise
                     # a credentials file that is not there, and the like: another identity may do
@@ -339,7 +328,20 @@ class Connection:
 
 
 def connect(url: str, backend: object | None, prefix: str, /) -> tuple[Connection, str]:
-    """Give the connection that serves a URL, shared by all URLs of its bucket or host, and the key there."""
+    """Return the connection that serves a URL, shared by all URLs of its bucket or host, and the key there.
+
+    Raises
+    ------
+    StorageError
+        This process was forked from one that had imported obstore.
+    """
+    if was_imported_before_fork("obstore"):
+        raise StorageError(
+            f"'{url}' cannot be reached: this process was forked from one that had imported obstore, whose threads do "
+            'not survive a fork. Start workers with multiprocessing.get_context("forkserver"), and those of a PyTorch '
+            'DataLoader with multiprocessing_context="forkserver"',
+            url=url,
+        )
     root, key = split_url(url)
     if backend is not None and not isinstance(backend, Mapping):
         store: Any = backend
@@ -378,10 +380,10 @@ def _shared(name: object, make: Callable[[], Connection]) -> Connection:
 
 
 def _key(store: Any, url: str, prefix: str) -> str:
-    if kind(store) == "HTTPStore":
+    if isinstance(store, HTTPStore):
         base = store.url.rstrip("/") + "/"
         return unquote(url[len(base) :]) if url.startswith(base) else unquote(split_url(url)[1])
-    if kind(store) in _SORTED:
+    if isinstance(store, _SORTED):
         key, own = split_url(url)[1], (store.prefix or "").strip("/")
         return key[len(own) + 1 :] if own and key.startswith(own + "/") else key
     return url[len(prefix.rstrip("/")) :].lstrip("/") if prefix else split_url(url)[1]
@@ -397,8 +399,7 @@ def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: st
                 f"known are {', '.join(sorted(CLIENT_OPTIONS | OWN_OPTIONS))}",
                 url=url,
             )
-        web: ObjectStore = library().store.HTTPStore(root, client_options=client, retry_config=retry)
-        return web
+        return HTTPStore(root, client_options=cast(Any, client), retry_config=retry)
     if endpoint is not None:
         options["endpoint"] = endpoint
         if endpoint.startswith("http://"):
@@ -406,8 +407,7 @@ def _make_store(root: str, service: str, config: Mapping[str, Any], endpoint: st
     halves = {"access_key_id", "secret_access_key"} - options.keys() if service == "s3" else set()
     if len(halves) == 1:  # obstore would ask the instance metadata service instead
         raise StorageError(f"'{url}': {halves.pop()} is missing in storage=; a key needs both halves", url=url)
-    stores = library().store
-    made: Any = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[service]
+    made: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[service]
     extra: dict[str, Any] = {}
     if service == "s3" and not halves:
         extra["credential_provider"] = _StaticKeys(
@@ -450,7 +450,7 @@ def _honest[T](url: str, ask: Callable[[], T]) -> T:
         return ask()
     except StorageError:
         raise
-    except (library().exceptions.BaseError, OSError, ValueError, TypeError, NotImplementedError) as error:
+    except (obstore.exceptions.BaseError, OSError, ValueError, TypeError, NotImplementedError) as error:
         _translate(error, url)
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # pyo3's, which cannot be imported
@@ -465,12 +465,12 @@ def _honest[T](url: str, ask: Callable[[], T]) -> T:
 
 
 def _is_option_error(error: Exception) -> bool:
-    kinds = library().exceptions.UnknownConfigurationKeyError, TypeError, ValueError
+    kinds = obstore.exceptions.UnknownConfigurationKeyError, TypeError, ValueError
     return isinstance(error, kinds) or "Config error" in str(error)
 
 
 def _translate(error: Exception, url: str) -> NoReturn:
-    text, exceptions = str(error), library().exceptions
+    text, exceptions = str(error), obstore.exceptions
     answer = what_was_answered(text)
     if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
         raise SourceNotFoundError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import SourceChangedError
-from virtualstack.forks import in_forked_children
 from virtualstack.location import Location
 from virtualstack.storage.coalesce import coalesce
 from virtualstack.storage.lookup import look_up
@@ -35,12 +33,6 @@ _THREADS = _CALLS * _PER_CALL  # requests of their own have a thread each, of al
 
 _POOL: ThreadPoolExecutor | None = None
 _POOL_LOCK = threading.Lock()
-
-
-@in_forked_children
-def _forget_pool() -> None:
-    global _POOL, _POOL_LOCK
-    _POOL, _POOL_LOCK = None, threading.Lock()
 
 
 class RemoteSource:
@@ -79,7 +71,7 @@ class RemoteSource:
         self._prefix = prefix
         self._first = memoryview(first)
         self._is_checked = is_checked
-        self._lock = os.getpid(), threading.Lock()
+        self._lock = threading.Lock()
 
     @property
     def size(self) -> int:
@@ -142,7 +134,7 @@ class RemoteSource:
         return parts
 
     def _fetch_whole(self) -> memoryview:
-        with self._own_lock():
+        with self._lock:
             if len(self._first) < self.size:
                 connection, key = connect(self.location.url, self._backend, self._prefix)
                 data, found = connection.get_whole(self.location.url, key, WHOLE_LIMIT)
@@ -150,12 +142,6 @@ class RemoteSource:
                 check_lengths([self.size], [data], url=self.location.url)
                 self._first = data
             return self._first
-
-    def _own_lock(self) -> threading.Lock:
-        with _POOL_LOCK:
-            if self._lock[0] != os.getpid():  # who had it may not be there in a forked process
-                self._lock = os.getpid(), threading.Lock()
-            return self._lock[1]
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
         return type(self), (self.location, self._backend, self._prefix)

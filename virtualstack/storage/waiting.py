@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from virtualstack.forks import in_forked_children
-
 __all__ = ["is_ending", "wait_for"]
 
 _MOST = 32  # calls that interrupts have left behind, until their servers answer or time is out
@@ -45,9 +43,3 @@ def _pool() -> ThreadPoolExecutor:
         if _POOL is None:
             _POOL = ThreadPoolExecutor(_MOST, thread_name_prefix="virtualstack-waiting")
         return _POOL
-
-
-@in_forked_children
-def _forget() -> None:
-    global _LOCK, _POOL
-    _LOCK, _POOL = threading.Lock(), None
