@@ -289,4 +289,4 @@ def test_holes_count_by_their_kind():
     """ABSENT is not EMPTY: it should be there."""
     missing = ChunkManifest.empty((3,), FILL, code=ABSENT).summary()
     assert (missing.n_empty, missing.n_absent) == (0, 3)
-    assert "3 missing" in repr(ChunkManifest.empty((3,), FILL, code=ABSENT))
+    assert "3 absent" in repr(ChunkManifest.empty((3,), FILL, code=ABSENT))
