@@ -218,6 +218,8 @@ class StorageError(VirtualStackError, OSError):
         Where they are in the source, in bytes; ``None`` also of a whole file of unknown length.
     is_short
         Whether fewer bytes came than were asked for, so that the same question may get all of them.
+    status
+        HTTP status that the server answered, where it is known; else ``None``.
     """
 
     offset: int | None = None
@@ -232,10 +234,12 @@ class StorageError(VirtualStackError, OSError):
         variable: str | None = None,
         cell: tuple[int, ...] | None = None,
         is_short: bool = False,
+        status: int | None = None,
     ) -> None:
         super().__init__(message)
         self.is_short = is_short
         self.url = url
+        self.status = status
         self.variable = variable
         self.cell = cell
 

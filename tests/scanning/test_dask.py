@@ -13,7 +13,7 @@ from tests.scanning.readers import Troubled
 from tests.servers import RangeServer
 from virtualstack.errors import MissingDependencyError, ReaderError
 from virtualstack.scanning import schedule
-from virtualstack.scanning.threads import within
+from virtualstack.scanning.executors import call_within
 from virtualstack.storage import open_source
 
 distributed = pytest.importorskip("distributed", reason="needs distributed: pip install 'virtualstack[dask]'")
@@ -104,7 +104,7 @@ def test_a_worker_that_dies_loses_its_file_alone(client, files, tmp_path):
     killer = make(tmp_path / "killer.h5")
     given = [*files[:10], killer, *files[10:]]
     try:
-        result = within(
+        result = call_within(
             180, lambda: vs.scan(given, reader=Troubled(parent=os.getpid()), executor=client, on_error="skip")
         )
     except TimeoutError:
@@ -135,7 +135,7 @@ def test_a_client_that_is_closed_is_told(files):
 def test_a_client_that_is_closed_during_a_scan_ends_it_and_keeps_what_was_done(files):
     with small_cluster() as cluster:
         client = distributed.Client(cluster)
-        result = within(
+        result = call_within(
             60,
             lambda: vs.scan(files, executor=client, on_error="skip", progress=lambda done, total: client.close()),
         )
@@ -146,8 +146,8 @@ def test_a_client_that_is_closed_during_a_scan_ends_it_and_keeps_what_was_done(f
 
 def test_a_cluster_that_lost_its_workers_is_told_once_and_waited_for(files, monkeypatch):
     module = pytest.importorskip("virtualstack.scanning.dask")
-    monkeypatch.setattr(module, "_PATIENCE", 0.5)
-    monkeypatch.setattr(schedule, "_PAUSE", 0.1)
+    monkeypatch.setattr(module, "_MAX_IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(schedule, "_WATCH_SECONDS", 0.1)
     with small_cluster() as cluster, distributed.Client(cluster) as client:
 
         def lose(done, total):
@@ -165,8 +165,8 @@ def test_a_cluster_that_lost_its_workers_is_told_once_and_waited_for(files, monk
 
 def test_a_cluster_whose_workers_are_still_to_come_is_no_matter(files, monkeypatch):
     module = pytest.importorskip("virtualstack.scanning.dask")
-    monkeypatch.setattr(module, "_PATIENCE", 0.1)
-    monkeypatch.setattr(schedule, "_PAUSE", 0.1)
+    monkeypatch.setattr(module, "_MAX_IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(schedule, "_WATCH_SECONDS", 0.1)
     with small_cluster(n_workers=0) as cluster, distributed.Client(cluster) as client:
         threading.Timer(2, cluster.scale, [1]).start()
         with warnings.catch_warnings(record=True) as said:

@@ -15,7 +15,7 @@ import pytest
 import virtualstack as vs
 from tests.scanning.groups import make
 from tests.scanning.readers import Troubled
-from virtualstack.scanning.threads import DaemonThreads, within
+from virtualstack.scanning.executors import DaemonThreads, call_within
 
 N = 6
 EXECUTORS = [None, "threads", "given threads", "given processes", pytest.param("processes", marks=pytest.mark.slow)]
@@ -147,32 +147,16 @@ def is_gone(group):
 # -- the threads --------------------------------------------------------------------------------------------------
 
 
-def test_threads_do_what_they_are_given_and_end():
-    threads = DaemonThreads(2)
-    futures = [*(threads.submit(divmod, 7, i) for i in range(4)), threads.submit(int, "7", base=8)]
+def test_threads_make_calls_and_end():
+    futures = [*(DaemonThreads().submit(divmod, 7, i) for i in range(4)), DaemonThreads().submit(int, "7", base=8)]
     assert [type(x.exception()) for x in futures] == [ZeroDivisionError, *[type(None)] * 4]
     assert futures[3].result() == (2, 1)
-    threads.shutdown()
-    assert not any(
-        thread.name == "virtualstack-scan" and thread in threads._threads for thread in threading.enumerate()
-    )
-    with pytest.raises(RuntimeError, match="told to end"):
-        threads.submit(abs, 1)
-
-
-def test_what_waits_is_cancelled_and_what_runs_is_not():
-    threads, gate = DaemonThreads(1), threading.Event()
-    running, waiting = threads.submit(gate.wait, 60), threads.submit(abs, 1)
-    until(running.running)
-    threads.shutdown(wait=False, cancel_futures=True)
-    assert waiting.cancelled()
-    gate.set()
-    assert running.result() is True
+    until(lambda: not any(thread.name == "virtualstack-scan" for thread in threading.enumerate()))
 
 
 def test_a_call_within_a_time_gives_its_result_or_a_time_out():
-    assert within(60, lambda: 3) == 3
+    assert call_within(60, lambda: 3) == 3
     gate = threading.Event()
     with pytest.raises(TimeoutError):
-        within(0.01, gate.wait)
+        call_within(0.01, gate.wait)
     gate.set()

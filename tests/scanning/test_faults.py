@@ -1,5 +1,6 @@
 """A server that fails now and then: the scan completes, names the bad files, and the next one touches those alone."""
 
+import errno
 import itertools
 import random
 import time
@@ -15,9 +16,8 @@ from tests.scanning.groups import assert_same, make
 from tests.servers import RangeServer
 from virtualstack.errors import MalformedFileError, SourceNotFoundError, StorageError
 from virtualstack.scanning import retries as retries_module
-from virtualstack.scanning.retries import asking_again, with_retries
-from virtualstack.storage import Storage, passing
-from virtualstack.storage.passing import may_pass
+from virtualstack.scanning.retries import is_transient, retry, with_retries
+from virtualstack.storage import Storage
 
 N = 80
 
@@ -176,7 +176,7 @@ def test_pauses_grow(monkeypatch):
         raise StorageError("'a': 5 bytes were asked for, but 4 came", is_short=True)
 
     with pytest.raises(StorageError, match="but 4 came"):
-        asking_again(read, 9)
+        retry(read, 9)
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
 
 
@@ -199,8 +199,8 @@ class Answered(Exception):
         (raised_from(ConnectionResetError()), True),
         (raised_from(Answered(503)), True),
         (raised_from(Answered(400)), False),
-        (raised_from(OSError(passing.errno.ESTALE, "stale")), True),
-        (raised_from(OSError(passing.errno.ENOSPC, "full")), False),
+        (raised_from(OSError(errno.ESTALE, "stale")), True),
+        (raised_from(OSError(errno.ENOSPC, "full")), False),
         (raised_from(None), False),
         (SourceNotFoundError("there is nothing", is_short=True), False),
         (StorageError("5 bytes were asked for, but 4 came", is_short=True), True),
@@ -208,14 +208,14 @@ class Answered(Exception):
     ],
 )
 def test_which_errors_may_pass(error, expected):
-    assert may_pass(error) == expected
+    assert is_transient(error) == expected
 
 
 def test_what_obstore_repeated_is_not_repeated(folder):
     """Though what it raises was a time-out or a broken connection first."""
     with RangeServer(folder, mode="hang") as server, pytest.raises(StorageError) as caught:
         Storage.of({server.root: {"read_timeout": "0.2s", "max_retries": 0}}).source(server.url("f001.h5"))
-    assert not may_pass(caught.value)
+    assert not is_transient(caught.value)
 
 
 # -- many at a time -----------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def test_a_pool_is_given_no_more_than_it_should_have():
 
 def test_futures_that_nobody_will_finish_are_lost(monkeypatch):
     """Dask leaves some as they are where its client is closed at the wrong moment; who watches sees that it is."""
-    monkeypatch.setattr(schedule, "_PAUSE", 0.01)
+    monkeypatch.setattr(schedule, "_WATCH_SECONDS", 0.01)
     urls = [f"file{i}" for i in range(9)]
 
     class Closed(Executor):

@@ -11,14 +11,14 @@ from virtualstack.errors import MissingDependencyError
 from virtualstack.warning import warn
 
 try:
-    from distributed import Client, default_client
+    from distributed import Client, KilledWorker, default_client
 except ModuleNotFoundError as error:
     raise MissingDependencyError("scanning on a dask cluster", extra="dask") from error
 
-__all__ = ["open_executor"]
+__all__ = ["KilledWorker", "open_executor"]
 
-_NONE_YET = 8  # threads that a cluster is taken to have whose workers are still to come
-_PATIENCE = 60.0  # seconds without workers, until that is said
+_EXPECTED_THREADS = 8  # that a cluster is taken to have whose workers are still to come
+_MAX_IDLE_SECONDS = 60.0  # without workers, until that is said
 
 
 def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], bool]]:
@@ -47,7 +47,7 @@ def open_executor(client: Any | None, /) -> tuple[Executor, int, Callable[[], bo
     cluster: Any = client
     executor: Executor = cluster.get_executor(pure=False)
     n_threads = _count_threads(cluster)
-    return executor, n_threads or _NONE_YET, _watch(cluster, had_some=n_threads > 0)
+    return executor, n_threads or _EXPECTED_THREADS, _watch(cluster, had_some=n_threads > 0)
 
 
 def _count_threads(cluster: Any) -> int:
@@ -69,11 +69,12 @@ def _watch(cluster: Any, *, had_some: bool) -> Callable[[], bool]:
             return is_closed
         if _count_threads(cluster):
             had_some, last_seen = True, time.monotonic()
-        elif had_some and time.monotonic() - last_seen >= _PATIENCE:
+        elif had_some and time.monotonic() - last_seen >= _MAX_IDLE_SECONDS:
             is_said = True
             warn(
-                f"the dask cluster of this scan has had no workers for {_PATIENCE:.0f} seconds; the scan goes on when "
-                "it has some again. To stop it, press Ctrl-C or close the client: with cache=, what was found is kept"
+                f"the dask cluster of this scan has had no workers for {_MAX_IDLE_SECONDS:.0f} seconds; the scan goes "
+                "on when it has some again. To stop it, press Ctrl-C or close the client: with cache=, what was found "
+                "is kept"
             )
         return False
 

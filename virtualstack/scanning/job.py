@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import pickle
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from numcodecs import zstd
@@ -15,16 +16,16 @@ from virtualstack.formats.registry import find_reader
 from virtualstack.location import is_remote
 from virtualstack.manifests import ManifestGroup, text_arrays
 from virtualstack.scanning.cache import ScanCache
-from virtualstack.scanning.retries import asking_again
-from virtualstack.scanning.threads import DaemonThreads, within
+from virtualstack.scanning.executors import call_within
+from virtualstack.scanning.retries import retry
 from virtualstack.storage import Storage
 
-__all__ = ["Job", "Outcome", "outcomes_of", "run"]
+__all__ = ["Job", "Outcome", "run", "unpack_outcomes"]
 
 type Outcome = ManifestGroup | BaseException
 """What is no `Exception` (Ctrl-C, an exit) ends the scan: it is handed on, as workers would swallow it."""
 
-_AT_ONCE = 16  # remote sources that one worker reads at a time
+_MAX_THREADS = 16  # remote sources that one worker reads at a time
 _STDERR = 2
 
 
@@ -58,7 +59,7 @@ class Job:
 
     def read(self, url: str, /) -> ManifestGroup:
         """Describe one source."""
-        return asking_again(lambda: self._read(url), self.retries)
+        return retry(lambda: self._read(url), self.retries)
 
     def _read(self, url: str) -> ManifestGroup:
         once = self.storage.once(url)
@@ -92,7 +93,7 @@ class Job:
         if self.timeout is None:
             return self._try(url)
         try:
-            return within(self.timeout, lambda: self._try(url))
+            return call_within(self.timeout, lambda: self._try(url))
         except TimeoutError:
             return ReaderError(
                 f"'{url}' was not read within timeout={self.timeout:g} seconds. Give it more time, or leave it out; "
@@ -111,7 +112,7 @@ class Job:
     def read_all(self, urls: Sequence[str], /) -> list[Outcome]:
         """Describe several sources, remote ones side by side."""
         if len(urls) > 1 and any(map(is_remote, urls)):
-            with DaemonThreads(min(len(urls), _AT_ONCE)) as pool:
+            with ThreadPoolExecutor(min(len(urls), _MAX_THREADS)) as pool:
                 return list(pool.map(self.try_read, urls))
         return [self._try_or_exit(url) if self.may_exit and self.timeout else self.try_read(url) for url in urls]
 
@@ -154,7 +155,7 @@ def run(job: Job, urls: Sequence[str], /) -> bytes:
     return compressed
 
 
-def outcomes_of(data: bytes, urls: Sequence[str], /) -> list[Outcome]:
+def unpack_outcomes(data: bytes, urls: Sequence[str], /) -> list[Outcome]:
     """Give what a worker has made of each source."""
     return [_unpickle(outcome, url) for outcome, url in zip(pickle.loads(zstd.decompress(data)), urls, strict=True)]
 

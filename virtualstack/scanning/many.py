@@ -18,7 +18,7 @@ from virtualstack.scanning.cache import ScanCache
 from virtualstack.scanning.job import Job, Outcome
 from virtualstack.scanning.progress import Progress, show_progress
 from virtualstack.scanning.result import ScanResult
-from virtualstack.scanning.retries import DEFAULT, with_retries
+from virtualstack.scanning.retries import DEFAULT_RETRIES, with_retries
 from virtualstack.scanning.schedule import Schedule
 from virtualstack.scanning.workers import ExecutorLike, find_workers
 from virtualstack.storage import Storage, StorageLike, remember
@@ -116,7 +116,7 @@ def scan(
         reader=reader,
         storage=store if retries is None else with_retries(store, listed, int(retries)),
         options=options,
-        retries=DEFAULT if retries is None else int(retries),
+        retries=DEFAULT_RETRIES if retries is None else int(retries),
         cache=None if cache is None else ScanCache.at(cache, store, reader, options, is_checked=recheck),
         timeout=None if timeout is None else float(timeout),
     )

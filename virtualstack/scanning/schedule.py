@@ -14,7 +14,7 @@ from virtualstack.scanning.workers import Workers
 
 __all__ = ["Schedule"]
 
-_PAUSE = 10.0  # seconds between two looks at who works, while nothing comes back
+_WATCH_SECONDS = 10.0  # between two looks at who works, while nothing comes back
 
 type _Task = tuple[int, ...]
 """Indexes of sources."""
@@ -81,7 +81,7 @@ class Schedule:
     def _next(self) -> Future[Any]:
         while True:
             try:
-                return self._finished.get(timeout=_PAUSE if self._workers.watch else None)
+                return self._finished.get(timeout=_WATCH_SECONDS if self._workers.watch else None)
             except Empty:
                 if self._workers.watch and self._workers.watch():
                     for future in self._running:
@@ -123,7 +123,7 @@ class Schedule:
     def _give_up(self, error: Exception) -> Iterator[tuple[int, Outcome]]:
         while self._suspects or self._pending:
             for i in (self._suspects or self._pending).popleft():
-                yield i, _lost(self._urls[i], f"could not be started ({_said(error)}): {_ENDED}", error)
+                yield i, _lost(self._urls[i], f"could not be started ({_describe(error)}): {_EXECUTOR_ENDED}", error)
 
     def _take(self, task: _Task, future: Future[Any]) -> Iterator[tuple[int, Outcome]]:
         error = CancelledError("the task was cancelled") if future.cancelled() else future.exception()
@@ -144,25 +144,26 @@ class Schedule:
         elif len(task) > 1:
             self._suspects.extend((i,) for i in task)
         else:
-            yield task[0], _lost(self._urls[task[0]], _why(error, self._workers.job.timeout), error)
+            yield task[0], _lost(self._urls[task[0]], _explain(error, self._workers), error)
 
 
-_ENDED = "its executor or cluster came to an end. Scan it again"
+_EXECUTOR_ENDED = "its executor or cluster came to an end. Scan it again"
 
 
-def _why(error: Exception, timeout: float | None) -> str:
+def _explain(error: Exception, workers: Workers) -> str:
     if isinstance(error, CancelledError):
-        return f"was cancelled: {_ENDED}"
-    if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":  # of dask
+        return f"was cancelled: {_EXECUTOR_ENDED}"
+    if isinstance(error, workers.deaths):
+        timeout = workers.job.timeout
         late = "" if timeout is None else f"it took longer than timeout={timeout:g} seconds, or "
         return (
-            f"came to an end with its worker ({_said(error)}): {late}it ran out of memory, or a library that it used "
-            "crashed. Scan this file by itself"
+            f"came to an end with its worker ({_describe(error)}): {late}it ran out of memory, or a library that it "
+            "used crashed. Scan this file by itself"
         )
-    return f"was lost by its executor ({_said(error)}). Scan it again"
+    return f"was lost by its executor ({_describe(error)}). Scan it again"
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 

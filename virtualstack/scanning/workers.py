@@ -12,17 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from virtualstack.location import is_remote
-from virtualstack.scanning.job import Job, Outcome, outcomes_of, run
-from virtualstack.scanning.processes import Processes
-from virtualstack.scanning.threads import DaemonThreads
+from virtualstack.scanning.executors import DaemonThreads, KillablePool
+from virtualstack.scanning.job import Job, Outcome, run, unpack_outcomes
 
 __all__ = ["ExecutorLike", "Workers", "find_workers"]
 
 type ExecutorLike = Literal["threads", "processes", "dask"] | Executor | Any | None
 """What ``executor=`` takes; ``Any``: a ``distributed.Client``, which is not imported here."""
 
-_THREADS = 64  # remote files at a time: each waits for two to five answers, and computes for 3 ms
-_LONGEST = 32  # sources a task
+_MAX_THREADS = 64  # remote files at a time: each waits for two to five answers, and computes for 3 ms
+_MAX_TASK_SOURCES = 32
 _PROBE_SECONDS = 120
 
 
@@ -47,6 +46,8 @@ class Workers:
     watch
         Called now and then while nothing comes back: tells whether nothing will any more, and warns where nobody is
         left to do it.
+    deaths
+        Classes of errors of a task whose worker died.
     """
 
     job: Job
@@ -56,6 +57,7 @@ class Workers:
     task_length: int
     is_here: bool = False
     watch: Callable[[], bool] | None = None
+    deaths: tuple[type[Exception], ...] = (BrokenExecutor,)
 
     def submit(self, urls: Sequence[str], /) -> Future[Any]:
         """Start a task."""
@@ -68,7 +70,7 @@ class Workers:
         if self.is_here:
             outcomes: list[Outcome] = future.result()
             return outcomes
-        return outcomes_of(future.result(), urls)
+        return unpack_outcomes(future.result(), urls)
 
     def renew(self) -> None:
         """Go on with another executor after one has broken down; processes of our own where it was the user's.
@@ -80,7 +82,7 @@ class Workers:
         """
         self.close(is_idle=True)
         if self.make is None:
-            self.make, self.job = functools.partial(Processes, _n_cpus()), replace(self.job, may_exit=True)
+            self.make, self.job = functools.partial(KillablePool, _n_cpus()), replace(self.job, may_exit=True)
         self.executor, self.is_here, self.watch = self.make(), False, None
         try:
             self.executor.submit(os.getpid).result(_PROBE_SECONDS)
@@ -95,7 +97,7 @@ class Workers:
         """Let go of an executor of ours; what waits does not begin, processes that are not idle are ended."""
         if self.make is not None:
             self.executor.shutdown(wait=False, cancel_futures=True)
-        if isinstance(self.executor, Processes) and not is_idle:
+        if isinstance(self.executor, KillablePool) and not is_idle:
             self.executor.kill()
 
 
@@ -116,14 +118,13 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
             return None
         executor = "threads"
     if executor == "threads":
-        n_threads = min(_THREADS if any_remote else _n_cpus() + 4, max(n, 1))
-        make = functools.partial(DaemonThreads, n_threads)
-        return Workers(job, make(), make, 2 * n_threads, 1, is_here=True)
+        n_threads = min(_MAX_THREADS if any_remote else _n_cpus() + 4, max(n, 1))
+        return Workers(job, DaemonThreads(), DaemonThreads, n_threads, 1, is_here=True)
     if executor == "processes":
         _check_pickles(job)
         n_processes = max(min(_n_cpus(), n), 1)
         length = _task_length(n, 4 * n_processes)
-        make_pool = functools.partial(Processes, n_processes)
+        make_pool = functools.partial(KillablePool, n_processes)
         return Workers(replace(job, may_exit=True), make_pool(), make_pool, 2 * n_processes, length)
     if isinstance(executor, ThreadPoolExecutor):
         return Workers(job, executor, None, 256, 1, is_here=True)
@@ -134,7 +135,8 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
         _check_pickles(job)
         dask = importlib.import_module("virtualstack.scanning.dask")
         given, n_threads, watch = dask.open_executor(None if executor == "dask" else executor)
-        return Workers(job, given, None, max(2 * n_threads, 16), _task_length(n, 4 * n_threads), watch=watch)
+        n_tasks, length = max(2 * n_threads, 16), _task_length(n, 4 * n_threads)
+        return Workers(job, given, None, n_tasks, length, watch=watch, deaths=(BrokenExecutor, dask.KilledWorker))
     if isinstance(executor, str):
         raise ValueError(f"executor={executor!r}; it is 'threads', 'processes', 'dask', or an executor")
     raise TypeError(
@@ -145,7 +147,7 @@ def find_workers(executor: ExecutorLike, job: Job, urls: Sequence[str], /) -> Wo
 
 def _task_length(n: int, n_tasks: int) -> int:
     """Give how many sources a task has: enough to cost little, and few enough for all workers to end together."""
-    return min(max(n // max(n_tasks, 1), 1), _LONGEST)
+    return min(max(n // max(n_tasks, 1), 1), _MAX_TASK_SOURCES)
 
 
 def _n_cpus() -> int:

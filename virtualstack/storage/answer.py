@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from email.message import Message
 from email.utils import parsedate_to_datetime
 
-__all__ = ["find_region", "named_region", "seconds_to_wait", "what_was_answered"]
+__all__ = ["find_region", "is_short_answer", "named_region", "read_status", "seconds_to_wait", "what_was_answered"]
 
 _REGION = "[a-z0-9-]{1,64}"
 _SIGNS = (
@@ -42,6 +42,21 @@ def what_was_answered(text: str, /) -> str:
         if sign in text:
             return meaning + suffix
     return head.strip().partition("\n")[0][:300].rstrip(".") + suffix
+
+
+def read_status(text: str, /) -> int | None:
+    """Return the HTTP status in obstore's message, which alone tells it.
+
+    >>> read_status("Error performing GET http://h/k in 1ms - Server returned non-2xx status code: 503 : busy")
+    503
+    """
+    status = re.search(r"status(?: code)?: (\d{3})\b", text.partition("\n\nDebug source")[0])
+    return None if status is None else int(status.group(1))
+
+
+def is_short_answer(text: str, /) -> bool:
+    """Return whether obstore's message is about an answer whose range is not the one that was asked for."""
+    return "Requested " in text and ", got " in text
 
 
 def named_region(text: str, /) -> str | None:

@@ -32,7 +32,7 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.forks import was_imported_before_fork
 from virtualstack.location import Location, split_url
-from virtualstack.storage.answer import find_region, named_region, what_was_answered
+from virtualstack.storage.answer import find_region, is_short_answer, named_region, read_status, what_was_answered
 from virtualstack.storage.identity import Identity, identities
 from virtualstack.storage.options import CLIENT_OPTIONS, OWN_OPTIONS, normalise, split
 from virtualstack.storage.patience import Busy, Patience
@@ -503,6 +503,5 @@ def _translate(error: Exception, url: str) -> NoReturn:
         remedy = "Use another kind of store"
     elif _is_option_error(error):
         remedy = "Check the options in storage="
-    # obstore says so of a Content-Range that is not what was asked for, and has no field for it
-    is_short = "Requested " in answer and ", got " in answer
-    raise StorageError(f"'{url}' could not be had: {answer}. {remedy}", url=url, is_short=is_short) from error
+    message = f"'{url}' could not be had: {answer}. {remedy}"
+    raise StorageError(message, url=url, status=read_status(text), is_short=is_short_answer(text)) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ _BUSY_SECONDS, _MIN_RATE = 60.0, 1024.0  # bytes per second
 _WINDOW = 20.0  # seconds over which the rate of an answer is taken
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0  # seconds between questions to a server that is busy
 _STEP = 0.5  # seconds
+_BUSY_STATUSES = 429, 503
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Busy:
             try:
                 answer = wait_for(ask)
             except StorageError as error:
-                if not _is_busy(error):
+                if error.status not in _BUSY_STATUSES:
                     raise
                 now = time.monotonic()
                 if now - self._last > self._patience.busy_seconds:
@@ -137,12 +137,6 @@ class Busy:
             f'again later, or wait longer: storage={{"{self._patience.root}": {{"retry_timeout": {longer:.0f}}}}}',
             url=url,
         )
-
-
-def _is_busy(error: StorageError) -> bool:
-    """Return whether obstore was answered 429 or 503."""
-    text = str(error.__cause__).partition("\n\nDebug source")[0]
-    return re.search(r"status code: (?:429|503) ", text) is not None
 
 
 def _pause(seconds: float) -> None:

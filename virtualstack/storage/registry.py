@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -338,7 +339,16 @@ def _lineage(value: object) -> list[str]:
 def _serves(prefix: str, backend: object, url: str) -> bool:
     if prefix:
         return url == prefix.rstrip("/") or url.startswith(prefix.rstrip("/") + "/")
-    return url.startswith("file://") == ("Local" in type(backend).__name__)  # else s3://x/etc/passwd were a file
+    return url.startswith("file://") == _is_local(backend)  # else s3://x/etc/passwd were a file
+
+
+def _is_local(backend: object) -> bool:
+    """Return whether a store or filesystem serves local files; the library of each is loaded, as it made it."""
+    obstore = sys.modules.get("obstore.store")
+    if obstore is not None and isinstance(backend, obstore.LocalStore):
+        return True
+    fsspec = sys.modules.get("fsspec.implementations.local")
+    return fsspec is not None and isinstance(backend, fsspec.LocalFileSystem)
 
 
 def _is_default(backend: object | None) -> bool:
