@@ -145,7 +145,10 @@ class ChunkAxis:
 
     def starts(self, cells: NDArray[np.integer[Any]], /) -> NDArray[np.int64]:
         """Return the element that each of some cells begins with."""
-        starts: NDArray[np.int64] = cells * (self.chunk or 1) if self.edges is None else self.edges[cells]
+        if self.edges is not None:
+            starts: NDArray[np.int64] = self.edges[cells]
+        else:
+            starts = cells.astype(np.int64, copy=False) * (self.chunk or 1)
         return starts
 
     def lengths(self, cells: NDArray[np.integer[Any]] | None = None, /) -> NDArray[np.int64]:
