@@ -23,7 +23,7 @@ from virtualstack.formats.base import Reader, ReadOptions
 from virtualstack.formats.registry import list_readers
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestGroup
-from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError
+from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError, to_mapping
 from virtualstack.scanning.marks import mark_of_environment, marks_of
 from virtualstack.scanning.plain_groups import from_group, to_group
 from virtualstack.scanning.versions import Version, WatchedStorage, is_unchanged, surroundings
@@ -45,10 +45,7 @@ _OPTIONAL = (
 _MAX_SIZE = 1 << 30  # bytes of an entry, once decompressed
 _TAG_NAME = "CACHEDIR.TAG"
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by virtualstack.scanning; it may be deleted at any time.\n"
-_DAMAGE = (  # all that bytes of somebody else can make of JSON, numpy and our own constructors
-    ManifestError, CodecError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
-    MemoryError,
-)  # fmt: skip
+_DAMAGE = ManifestError, CodecError, ValueError, TypeError, LookupError, OverflowError, RecursionError  # of forged JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +138,7 @@ class ScanCache:
             header, heap = _parse(data)
             if header["what"] != self._what(url):
                 return None
-            versions = {key: _to_version(x) for key, x in header["versions"].items()}
+            versions = {key: _to_version(x) for key, x in to_mapping(header["versions"]).items()}
             if header["surroundings"] != surroundings(url, versions) or header["reached"] != self._reached(versions):
                 return None
             if self.is_checked and not is_unchanged(versions, url, storage):

@@ -16,7 +16,7 @@ from virtualstack.manifests.serialised.headers import (
     to_text,
 )
 from virtualstack.manifests.serialised.headers import to_group as group_of
-from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError, cut_heap
+from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError, cut_heap, to_mapping
 
 __all__ = ["from_group", "to_group"]
 
@@ -73,8 +73,8 @@ def _to_group(data: Json, heap: memoryview, room: _Room) -> ManifestGroup:
     return group_of(
         data,
         heap,
-        arrays={name: _to_array(array, heap, room) for name, array in data["arrays"].items()},
-        groups={name: _to_group(child, heap, room) for name, child in data["groups"].items()},
+        arrays={name: _to_array(array, heap, room) for name, array in to_mapping(data["arrays"]).items()},
+        groups={name: _to_group(child, heap, room) for name, child in to_mapping(data["groups"]).items()},
         url=None if data["url"] is None else to_text(data["url"]),
     )
 

@@ -32,6 +32,7 @@ from virtualstack.manifests.serialised.values import (
     to_count,
     to_dtype,
     to_integer,
+    to_mapping,
     to_value,
 )
 
@@ -251,7 +252,7 @@ def to_group(
         groups=groups,
         attributes=_to_attributes(data["attributes"], heap),
         coordinates=frozenset(map(to_text, data["coordinates"])),
-        dimensions={name: to_count(n) for name, n in data["dimensions"].items()},
+        dimensions={name: to_count(n) for name, n in to_mapping(data["dimensions"]).items()},
         unlimited=frozenset(map(to_text, data["unlimited"])),
         not_text=frozenset(map(to_text, data["not_text"])),
         loaded=frozenset(map(to_text, data["loaded"])),
@@ -302,4 +303,4 @@ def _from_attributes(attributes: Mapping[str, Any], heap: Heap) -> Json:
 
 
 def _to_attributes(data: Json, heap: memoryview) -> dict[str, Any]:
-    return {name: to_value(value, heap) for name, value in data.items()}
+    return {name: to_value(value, heap) for name, value in to_mapping(data).items()}

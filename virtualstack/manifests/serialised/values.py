@@ -23,6 +23,7 @@ __all__ = [
     "to_count",
     "to_dtype",
     "to_integer",
+    "to_mapping",
     "to_value",
 ]
 
@@ -77,6 +78,19 @@ def to_count(data: Json, /) -> int:
     if not 0 <= to_integer(data) < 1 << 63:
         raise ManifestError(f"{data} counts nothing")
     return int(data)
+
+
+def to_mapping(data: Json, /) -> Mapping[str, Json]:
+    """Return a JSON object.
+
+    Raises
+    ------
+    ManifestError
+        It is something else.
+    """
+    if not isinstance(data, dict):
+        raise ManifestError(f"{data!r} is no JSON object")
+    return data
 
 
 def cut_heap(heap: memoryview, spot: Json, /) -> memoryview:
@@ -251,7 +265,7 @@ def to_value(data: Json, heap: memoryview, /) -> Any:
         case "tuple":
             return tuple(to_value(x, heap) for x in inner)
         case "dict":
-            return {key: to_value(x, heap) for key, x in inner.items()}
+            return {key: to_value(x, heap) for key, x in to_mapping(inner).items()}
     raise ValueError(f"a value of the kind '{kind}' is unknown")
 
 

@@ -21,7 +21,7 @@ from virtualstack.manifests.serialised.headers import (
     to_group,
     to_text,
 )
-from virtualstack.manifests.serialised.values import Heap, UnstorableError, to_count
+from virtualstack.manifests.serialised.values import Heap, UnstorableError, to_count, to_mapping
 from virtualstack.vstack.format.documents import dump, load
 from virtualstack.vstack.format.moments import text_of
 from virtualstack.vstack.format.names import FORMAT
@@ -29,7 +29,7 @@ from virtualstack.vstack.format.tables import Table
 
 __all__ = ["ArrayNode", "Bundle", "Snapshot", "Uses", "check_names", "group_tree", "read_document", "uses_of"]
 
-_RAISED = ManifestError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError
+_RAISED = ManifestError, KeyError, ValueError, TypeError, OverflowError, RecursionError  # of forged JSON
 MAX_DEPTH = 100
 """Parts of the path of a group or array, at most."""
 
@@ -220,11 +220,12 @@ def uses_of(document: Mapping[str, Any], /, *, url: str) -> Uses:
         return Uses(
             segments=Table.of(document["segments"], where=url),
             placements=tuple(
-                Table.of(node["placements"], ndim=len(node["shape"]), where=url) for node in document["arrays"].values()
+                Table.of(node["placements"], ndim=len(node["shape"]), where=url)
+                for node in to_mapping(document["arrays"]).values()
             ),
             bundle=None if bundle is None else to_text(bundle["name"]),
         )
-    except (ManifestError, KeyError, TypeError, AttributeError) as error:
+    except (ManifestError, KeyError, TypeError) as error:
         raise MalformedFileError(f"'{url}' is no snapshot of a vstack: {error!r}; restore it", url=url) from error
 
 
@@ -253,7 +254,7 @@ def _array_document(path: str, node: ArrayNode, heap: Heap) -> dict[str, Any]:
 
 def _snapshot(document: Mapping[str, Any], number: int, url: str) -> Snapshot:
     heap = memoryview(base64.b64decode(document["heap"], validate=True))
-    groups, arrays = document["groups"], document["arrays"]
+    groups, arrays = to_mapping(document["groups"]), to_mapping(document["arrays"])
     if len(groups) + len(arrays) > _MAX_NODES:
         raise ManifestError(f"{len(groups) + len(arrays)} groups and arrays; {_MAX_NODES} are read")
     bundle = document["bundle"]
