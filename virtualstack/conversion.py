@@ -14,7 +14,7 @@ from virtualstack.kerchunk.writer import SUFFIXES as REFERENCES
 from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.manifests import ManifestGroup
 from virtualstack.scanning import scan
-from virtualstack.storage import Allow, Storage, StorageLike, urls_of
+from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
 from virtualstack.storage.listing import found_url
 from virtualstack.vstack import save
 from virtualstack.zarr.rewrite.absent import OnAbsent
@@ -101,7 +101,7 @@ def convert(
     suffix = _suffix(target)
     reached = Storage.of(storage)
     dropped = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables)
-    options = ReadOptions(drop_variables=dropped, inline_limit=inline_limit, allow=urls_of(allow))
+    options = ReadOptions(drop_variables=dropped, inline_limit=inline_limit, allow=read_allowed_urls(allow))
     (group,) = scan([found_url(source)], reader=reader, storage=reached, options=options)
     account_for(group, "skip" if unsupported == "skip" else "inline", with_children=True)
     if suffix == ICECHUNK:

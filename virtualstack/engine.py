@@ -22,7 +22,7 @@ from virtualstack.loading import pyproj_before_eccodes
 from virtualstack.manifests import ManifestGroup, text_arrays, unnamed_coordinates
 from virtualstack.scanning import scan
 from virtualstack.sizes import byte_count
-from virtualstack.storage import Allow, Stale, Storage, StorageLike, urls_of
+from virtualstack.storage import Allow, Stale, Storage, StorageLike, read_allowed_urls
 from virtualstack.vstack.reader import At, VStack
 
 __all__ = ["VirtualStackBackendEntrypoint"]
@@ -309,7 +309,7 @@ def _options(
 ) -> ReadOptions:
     names = frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
     limit = byte_count(inline_limit, option="inline_limit")
-    return ReadOptions(group=group, drop_variables=names, inline_limit=limit, allow=urls_of(allow))
+    return ReadOptions(group=group, drop_variables=names, inline_limit=limit, allow=read_allowed_urls(allow))
 
 
 def _unsupported(word: Literal["raise", "skip"]) -> Unsupported:

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from virtualstack.combine import How, combine_datasets
+from virtualstack.combine import CombineOptions, combine_datasets
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -90,7 +90,7 @@ def test_concat_of_datasets(ours, nothing):
         {
             "xarray alone": lambda: xr.concat(nothing, "time", **EXACT),
             "xr.concat": lambda: xr.concat(ours, "time", **EXACT),
-            "virtualstack": lambda: combine_datasets(ours, How.of(combine="nested", concat_dim="time")),
+            "virtualstack": lambda: combine_datasets(ours, CombineOptions.of(combine="nested", concat_dim="time")),
         },
         repeats=3,
     )
@@ -134,7 +134,7 @@ def test_outer_join_of_a_trillion_elements():
     parts = [part(0, 0), part(n // 2, 7)]
     tracemalloc.start()
     try:
-        made = combine_datasets(parts, How.of(join="outer"))
+        made = combine_datasets(parts, CombineOptions.of(join="outer"))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

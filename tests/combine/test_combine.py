@@ -6,14 +6,14 @@ import pytest
 import xarray as xr
 
 import virtualstack as vs
-from virtualstack.combine import How, combine_datasets
+from virtualstack.combine import CombineOptions, combine_datasets
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, inline_array
 
 
 def joined(parts):
     """Join along time, in the order in which they stand."""
-    return combine_datasets(parts, How.of(combine="nested", concat_dim="time"))
+    return combine_datasets(parts, CombineOptions.of(combine="nested", concat_dim="time"))
 
 
 def make_file(path, start, *, lat_shift=0.0, mask=0, extra=None, n=2, scale=None):
@@ -121,7 +121,7 @@ def test_what_is_too_large_to_be_compared_is_named():
         CombineError, match=r"6\.4 GB of it would have to be read from each of 3 files .*'compat': 'override'"
     ):
         combine_datasets([part(i) for i in range(3)])
-    made = combine_datasets([part(i) for i in range(3)], How.of(combine_options={"compat": "override"}))
+    made = combine_datasets([part(i) for i in range(3)], CombineOptions.of(combine_options={"compat": "override"}))
     assert made.depth.variable._data.a_url() == "s3://bucket/0.nc"
 
 
@@ -141,7 +141,7 @@ def test_large_variables_of_an_outer_join_stand_side_by_side_unread():
         return xr.Dataset({name: (("t", "y", "x"), array)}, {"t": [t], "y": np.arange(first, first + 40_000)})
 
     parts = [part(name, t, 1000 * t) for name in ("u", "v") for t in (0, 1)]
-    made = combine_datasets(parts, How.of(join="outer"))
+    made = combine_datasets(parts, CombineOptions.of(join="outer"))
     assert made.u.shape == made.v.shape == (2, 41_000, 40_000)
 
 
@@ -163,7 +163,7 @@ def test_labels_of_many_files_that_alternate_are_refused_before_memory_is_full()
         made.encoding["source"] = f"s3://bucket/{i}.nc"
         return made
 
-    how = How.of(join="outer", combine="nested", concat_dim="t")
+    how = CombineOptions.of(join="outer", combine="nested", concat_dim="t")
     shifted = combine_datasets([part(i, 1000.0 * (i % 2)) for i in range(40)], how)
     assert shifted.v.shape == (40, 1 << 12, (1 << 14) + 1000)
     message = (
@@ -205,10 +205,16 @@ def test_tiles_along_two_dimensions_take_common_labels_all_at_once(join, odd):
         flat = [x.drop_vars("lat2") for x in flat]
     expected = xr.combine_nested(nested, ["t", "x"], join="exact", **how)
     parts = [[virtually(x) for x in row] for row in tiles]
-    found = combine_datasets(parts, How.of(combine="nested", concat_dim=["t", "x"], join=join)).virtual.open().load()
+    found = (
+        combine_datasets(parts, CombineOptions.of(combine="nested", concat_dim=["t", "x"], join=join))
+        .virtual.open()
+        .load()
+    )
     xr.testing.assert_identical(found, expected)
     shuffled = [virtually(flat[i]) for i in np.random.default_rng(0).permutation(9)]
-    xr.testing.assert_identical(combine_datasets(shuffled, How.of(join=join)).virtual.open().load(), expected)
+    xr.testing.assert_identical(
+        combine_datasets(shuffled, CombineOptions.of(join=join)).virtual.open().load(), expected
+    )
     stepwise = xr.combine_nested(tiles, ["t", "x"], join=join, **how)
     xr.testing.assert_equal(stepwise.lat, found.lat)
     kept = found.v.where(stepwise.v.notnull()).variable  # xarray's own steps lose values of labels that come back
@@ -226,12 +232,12 @@ def test_a_coordinate_that_rows_of_tiles_contradict_is_named_with_their_files():
         return made
 
     tiles = [tile(0, 0, [10, 20]), tile(0, 1, [15, 25]), tile(1, 0, [10, 20]), tile(1, 1, [10, 20])]
-    found = combine_datasets(tiles, How.of(join="outer")).virtual.open()
+    found = combine_datasets(tiles, CombineOptions.of(join="outer")).virtual.open()
     np.testing.assert_array_equal(found.lat2, [[10, 10], [np.nan, 15], [20, 20], [np.nan, 25]])
     tiles[3] = tile(1, 1, [15, 30], shift=0.5)
     message = r"'lat2' .* differs between '.*01.nc' and '.*11.nc': 15.0 and 15.5"
     with pytest.raises(CombineError, match=message):
-        combine_datasets(tiles, How.of(join="outer"))
+        combine_datasets(tiles, CombineOptions.of(join="outer"))
 
 
 def test_a_variable_that_one_tile_lacks_is_taken_from_the_other_row():
@@ -241,5 +247,7 @@ def test_a_variable_that_one_tile_lacks_is_taken_from_the_other_row():
         made = xr.Dataset({"v": (("t", "x"), [[1.0]])}, {"t": [t], "x": [x], "area": ("x", [x + 0.5])})
         return virtually(made.drop_vars("area") if (t, x) == (0, 1) else made)
 
-    found = combine_datasets([tile(t, x) for t in (0, 1) for x in (0, 1)], How.of(join="outer")).virtual.open()
+    found = combine_datasets(
+        [tile(t, x) for t in (0, 1) for x in (0, 1)], CombineOptions.of(join="outer")
+    ).virtual.open()
     assert found.area.values.tolist() == [0.5, 1.5]

@@ -53,7 +53,7 @@ def test_json_is_the_dict():
 
 def test_blocks_do_not_show(monkeypatch):
     """Many blocks of chunks give what one gives."""
-    monkeypatch.setattr("virtualstack.kerchunk.document._BLOCK", 2)
+    monkeypatch.setattr("virtualstack.kerchunk.document._BLOCK_CHUNKS", 2)
     assert json.loads(reference_json(hierarchy())) == EXPECTED
     assert reference_dict(hierarchy()) == EXPECTED
 

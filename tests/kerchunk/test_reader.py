@@ -74,7 +74,7 @@ def test_compressed_json_that_is_damaged_or_endless(tmp_path, monkeypatch):
     path.write_bytes(gzip.compress(text)[:-20])
     with pytest.raises(MalformedFileError, match=r"refs.json.gz' is damaged gzip"):
         read(path)
-    monkeypatch.setattr(kerchunk, "_MAX_TEXT", 100_000)
+    monkeypatch.setattr(kerchunk, "_MAX_TEXT_BYTES", 100_000)
     path.write_bytes(gzip.compress(text + b" " * 100_000))
     with pytest.raises(MalformedFileError, match=r"holds more than 100000 bytes"):
         read(path)

@@ -29,7 +29,7 @@ from virtualstack.kerchunk.writer import write_kerchunk
 from virtualstack.location import absolute_url
 from virtualstack.manifests import PagedManifest
 from virtualstack.storage import Storage
-from virtualstack.zarr.metadata.version2 import hierarchy_of
+from virtualstack.zarr.metadata.version2 import make_hierarchy
 
 VALUES = np.arange(24, dtype="<i4").reshape(6, 4)
 
@@ -55,7 +55,7 @@ def write(folder, refs, record_size=3):
     """Write parquet of few records a file."""
     shutil.rmtree(folder, ignore_errors=True)
     group = read_references({"version": 1, "refs": refs})
-    for key, data in parquet_files(hierarchy_of(group, shares_chunks=True), record_size=record_size):
+    for key, data in parquet_files(make_hierarchy(group, shares_chunks=True), record_size=record_size):
         (folder / key).parent.mkdir(parents=True, exist_ok=True)
         (folder / key).write_bytes(data)
 

@@ -123,7 +123,7 @@ A, B, C = b'"v/0.0":["u",1,2]', b'"v/0.1":["w",3,4]', b'"z":"text"'
 @pytest.mark.parametrize("length", range(30))
 def test_keys_that_stand_twice(length, monkeypatch):
     """A key that stands twice is found, however long it and others are, and however far away."""
-    monkeypatch.setattr(reference_text, "_BLOCK", 200)
+    monkeypatch.setattr(reference_text, "_BLOCK_BYTES", 200)
     key = b'"v/%s' % (b"0" * length)
     others = [b'"w/%s":["u",1,2]' % (b"1" * i) for i in range(40)]
     twice = [b'%s":["u",3,4]' % key, b'%s":["u",5,6]' % key]
@@ -190,7 +190,7 @@ def test_whole_numbers_of_any_length(n):
 
 def test_a_reference_longer_than_what_is_looked_at_together(monkeypatch):
     """It is one of the others."""
-    monkeypatch.setattr(reference_text, "_BLOCK", 100)
+    monkeypatch.setattr(reference_text, "_BLOCK_BYTES", 100)
     text = document(A, b'"v/0.2":["%s",1,2]' % (b"u" * 300), B, C)
     assert n_plain(text) == 2
     assert contents(by_parts, text) == contents(by_library, text)
@@ -367,7 +367,7 @@ def damaged(text, rng):
 @pytest.mark.parametrize("block", [97, 1 << 20])
 def test_random_documents(block, monkeypatch):
     """Documents of all kinds, whole and damaged, say by parts what they say, or raise what they raise, as a whole."""
-    monkeypatch.setattr(reference_text, "_BLOCK", block)
+    monkeypatch.setattr(reference_text, "_BLOCK_BYTES", block)
     rng = random.Random(block)
     n_split = 0
     for _ in range(N_DOCUMENTS):

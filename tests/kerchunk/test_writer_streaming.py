@@ -169,7 +169,7 @@ def cut(part, first):
 )
 def test_an_odd_chunk_near_the_end_leaves_the_target_as_it_was(odd, reason, scheme, tmp_path, monkeypatch):
     """It is found before anything is written."""
-    monkeypatch.setattr("virtualstack.manifests.counted._BLOCK", 1000)
+    monkeypatch.setattr("virtualstack.manifests.counted._BLOCK_CELLS", 1000)
     url = f"{scheme}://{tmp_path if scheme == 'file' else tmp_path.name}/refs.parq"
     write_kerchunk(group_of(Endless(10)), url)
     manifest = Endless(5000, lambda part, first: odd(part, first) if first + part.entries.size == 5000 else part)
@@ -187,7 +187,7 @@ def empty(part, first):
 @pytest.mark.parametrize(("attributes", "code"), [({"missing_value": 7}, EMPTY), ({}, INLINE)])
 def test_holes_are_left_out_or_written_out(attributes, code, tmp_path, monkeypatch):
     """As their fill value asks for; one chunk is kept for all of them."""
-    monkeypatch.setattr("virtualstack.manifests.counted._BLOCK", 1000)
+    monkeypatch.setattr("virtualstack.manifests.counted._BLOCK_CELLS", 1000)
     url = f"memory://{tmp_path.name}/refs.parq"
     write_kerchunk(group_of(Endless(4000, empty), **attributes), url)
     found = read(url).arrays["v"].in_memory()

@@ -185,7 +185,7 @@ def test_padding_by_whole_chunks_stays_regular():
 @pytest.mark.parametrize("mode", ["edge", "wrap", "reflect", "symmetric"])
 def test_padding_by_elements_costs_those_elements(length, mode):
     """Neither the axis that is padded nor the other one is counted out."""
-    chunks = array((length, 10), (length // 16, 5)).chunks_of()
+    chunks = array((length, 10), (length // 16, 5)).as_chunks()
     tracemalloc.start()
     padded = pad_axis_by_elements(chunks, 0, 2, 3, mode)
     padded = pad_axis_by_elements(padded, 1, 0, 1, mode)
@@ -198,9 +198,9 @@ def test_padding_by_elements_costs_those_elements(length, mode):
 
 def test_an_axis_that_nothing_is_put_to_is_as_it_was():
     """Of no width, and without elements too."""
-    chunks = array().chunks_of()
+    chunks = array().as_chunks()
     assert pad_axis_by_elements(chunks, 0, 0, 0, "wrap") is chunks
-    empty = array()[:0].chunks_of()
+    empty = array()[:0].as_chunks()
     assert pad_axis_by_elements(empty, 0, 0, 0, "edge") is empty
     with pytest.raises(ValueError, match="no elements"):
         pad_axis_by_elements(empty, 0, 1, 0, "edge")

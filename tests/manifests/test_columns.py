@@ -68,7 +68,7 @@ def test_damaged_columns_never_end_in_another_error(given, data):
     assert got.shape == entries.shape
 
 
-def chunks_of(kind, n):
+def as_chunks(kind, n):
     """One variable of n chunks in a file, as it is usual."""
     random = np.random.default_rng(0)
     lengths = np.full(n, 4096) if kind == "contiguous" else random.normal(120_000, 9000, n).astype(np.int64)
@@ -86,14 +86,14 @@ ENCODING = ChunkEncoding.of("<f4", (10,))
 @pytest.mark.parametrize("n", [3000, 100_000])
 def test_a_chunk_takes_a_few_bytes(kind, n_bytes, n):
     """In a pickle, where 24 are in memory."""
-    made = chunks_of(kind, n)
+    made = as_chunks(kind, n)
     assert len(pickle.dumps(made)) < 1000 + n_bytes * n
     assert pickle.loads(pickle.dumps(made)).entries.tobytes() == made.entries.tobytes()
 
 
 def test_zeros_that_zstd_made_of_more_are_no_bomb():
     """What is packed decompresses to what its shape needs, not to what it says."""
-    data = pack(chunks_of("compressed", 5000).entries, None)
+    data = pack(as_chunks("compressed", 5000).entries, None)
     with pytest.raises(ManifestError, match="packed entries are damaged"):
         unpack(data, (4000,), ENTRY)
 
@@ -167,7 +167,7 @@ def test_holes_by_the_hundred_million_take_no_memory():
 
 
 def test_entries_take_the_memory_of_their_table_alone():
-    made = chunks_of("contiguous", 1_000_000)
+    made = as_chunks("contiguous", 1_000_000)
     data = pack(made.entries, None)
     tracemalloc.start()
     got, _ = unpack(data, made.shape, ENTRY)
@@ -192,7 +192,7 @@ def test_what_memory_does_not_hold_is_a_typed_error(monkeypatch):
     def full(*args):
         raise MemoryError
 
-    data = pack(chunks_of("contiguous", 5000).entries, None)
+    data = pack(as_chunks("contiguous", 5000).entries, None)
     monkeypatch.setattr("virtualstack.manifests.columns._all_rows", full)
     with pytest.raises(ManifestError, match="packed entries of 5000 chunks take 0 MiB, which this machine does not"):
         unpack(data, (5000,), ENTRY)

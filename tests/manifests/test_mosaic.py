@@ -43,7 +43,7 @@ def test_taking_runs_equals_numpy(data):
     known = data.draw(known_arrays(shape=tuple(data.draw(st.lists(st.integers(0, 7), min_size=1, max_size=3)))))
     axis = data.draw(st.integers(0, known.values.ndim - 1))
     picked = data.draw(runs(known.values.shape[axis]))
-    array = array_of(take_runs(known.array.chunks_of(), axis, picked), known.array.dtype)
+    array = array_of(take_runs(known.array.as_chunks(), axis, picked), known.array.dtype)
     expected = known.values.take(elements(picked), axis)
     np.testing.assert_array_equal(model_read(array, known.sources), expected)
 
@@ -61,7 +61,7 @@ def test_a_mosaic_equals_numpy(data):
     for _ in range(data.draw(st.integers(0, 4))):
         places = tuple(data.draw(runs(n)) for n in shape)
         known = data.draw(known_arrays(shape=tuple(x.size for x in places), dtype=np.dtype(dtype).str))
-        tiles.append(Tile(known.array.chunks_of(), places))
+        tiles.append(Tile(known.array.as_chunks(), places))
         sources |= known.sources
         place = np.ix_(*map(elements, places))
         expected[place], covered[place] = known.values, True

@@ -126,7 +126,7 @@ def test_padding_an_axis_by_its_elements_equals_numpy(data):
     widths = [(0, 0)] * values.ndim
     widths[axis] = tuple(data.draw(st.integers(0, 15)) for _ in range(2))
     mode = data.draw(st.sampled_from(["edge", "wrap", "reflect", "symmetric"]))
-    padded = pad_axis_by_elements(known.array.chunks_of(), axis, *widths[axis], mode)
+    padded = pad_axis_by_elements(known.array.as_chunks(), axis, *widths[axis], mode)
     check(known.array.with_chunks(padded), np.pad(values, widths, mode=mode), known.sources)
 
 
@@ -282,10 +282,10 @@ def test_chains_of_operations_equal_numpy(data):
             values = np.concatenate([other.values, values], axis)
             sources |= other.sources
         check(array, values, sources)
-    compacted = array.with_chunks(array.chunks_of()._replace(manifest=array.in_memory().compact()))
+    compacted = array.with_chunks(array.as_chunks()._replace(manifest=array.in_memory().compact()))
     check(compacted, values, sources)
     assert compacted.equals(array)
-    collapsed = array.with_chunks(collapse(array.chunks_of()))
+    collapsed = array.with_chunks(collapse(array.as_chunks()))
     check(collapsed, values, sources)
     assert collapsed.equals(array)
 

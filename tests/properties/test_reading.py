@@ -107,7 +107,7 @@ def test_any_selection_of_any_operation(monkeypatch, limit, answers_at_once):
     if answers_at_once:
         monkeypatch.setattr(MemorySource, "read_into", read_into, raising=False)
         assert isinstance(MemorySource(b""), DirectSource)
-    for name in ("_MANY", "_SMALL"):
+    for name in ("_MIN_PIECES", "_SMALL_PIECE_BYTES"):
         monkeypatch.setattr(pieces, name, limit)
     for name in ("_SPARSE", "_CUT", "_NEAR"):
         monkeypatch.setattr(planning, name, limit)

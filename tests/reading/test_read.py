@@ -128,7 +128,7 @@ def test_batches_do_not_change_values(monkeypatch):
     array, values = known(np.random.default_rng(0).random((64, 64)), (8, 8), codecs=(ZLIB,))
     monkeypatch.setattr(fetching, "BATCH", 1000)
     np.testing.assert_array_equal(read_array(array, ...), values)
-    monkeypatch.setattr(fetching, "_MANY", 3)
+    monkeypatch.setattr(fetching, "_BATCH_CHUNKS", 3)
     np.testing.assert_array_equal(read_array(array, ...), values)
 
 
@@ -136,7 +136,7 @@ def test_threads_keep_no_memory_of_large_chunks(monkeypatch, tmp_path):
     """What a chunk is read into is kept for the next one, up to a size."""
     monkeypatch.setattr(decoding, "_SCRATCH", threading.local())
     monkeypatch.setattr("virtualstack.reading.read.n_decoders", lambda: 1)
-    monkeypatch.setattr(decoding, "_LARGE", 1 << 17)
+    monkeypatch.setattr(decoding, "_LARGE_CHUNK_BYTES", 1 << 17)
     for n, kept in ((1 << 18, 0), (1 << 10, 1 << 16)):
         values = np.random.default_rng(0).integers(0, 256, (2, n), "u1")
         url = (tmp_path / str(n)).as_uri()

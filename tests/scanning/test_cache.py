@@ -29,8 +29,8 @@ from virtualstack.errors import ManifestError, StorageError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
 from virtualstack.manifests.serialised.values import Heap, UnstorableError, from_dtype, from_value, to_dtype, to_value
 from virtualstack.readers import HDF5, ReadOptions
+from virtualstack.scanning.backend_hashes import hash_backends
 from virtualstack.scanning.cache import ScanCache
-from virtualstack.scanning.marks import marks_of
 from virtualstack.scanning.plain_groups import from_group, to_group
 from virtualstack.scanning.versions import Version
 from virtualstack.storage import Storage
@@ -285,7 +285,7 @@ def test_which_options_make_another_storage():
     """Where it is and who asks, and not how often or how long; no mark shows what was given."""
 
     def mark(backend):
-        (found,) = marks_of(Storage(given=(("s3://b/", backend),))).values()
+        (found,) = hash_backends(Storage(given=(("s3://b/", backend),))).values()
         assert "hunter2" not in found
         return found
 
@@ -305,10 +305,10 @@ def test_which_options_make_another_storage():
 def test_the_mark_of_a_store_is_the_same_in_every_process(files, tmp_path):
     """Which gives its options in any order."""
     script = (
-        "from obstore.store import S3Store; from virtualstack.scanning.marks import marks_of; "
+        "from obstore.store import S3Store; from virtualstack.scanning.backend_hashes import hash_backends; "
         "from virtualstack.storage import Storage; "
         "config = dict.fromkeys(['endpoint', 'access_key_id', 'secret_access_key', 'region'], 'x'); "
-        "print(marks_of(Storage(given=(('', S3Store('b', config=config)),))))"
+        "print(hash_backends(Storage(given=(('', S3Store('b', config=config)),))))"
     )
     found = {subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout for _ in range(2)}
     assert len(found) == 1

@@ -20,11 +20,11 @@ from tests.amount import examples
 from virtualstack.errors import CombineError, SourceNotFoundError, StorageError
 from virtualstack.formats.hdf5.reader import HDF5
 from virtualstack.storage import MemoryTarget
-from virtualstack.surveying import along
-from virtualstack.surveying import line as survey_line
+from virtualstack.surveying import coordinate as survey_line
+from virtualstack.surveying import sequence
 from virtualstack.surveying.coverage import Gap, Shared, count_shared, find_gaps, find_interleaved
-from virtualstack.surveying.eras import find_eras
 from virtualstack.surveying.facts import collect_facts, describe_fact
+from virtualstack.surveying.periods import find_periods
 
 EPOCH = "days since 2000-01-01"
 
@@ -318,7 +318,7 @@ codes = arrays(np.int32, st.tuples(st.integers(1, 30), st.integers(0, 4)), eleme
 def test_files_of_an_era_are_alike_but_for_outliers(codes, data):
     """Whatever the archive: eras are runs, and each begins with a change."""
     is_structure = data.draw(arrays(np.bool_, codes.shape[1]))
-    found = find_eras(codes, is_structure)
+    found = find_periods(codes, is_structure)
     assert set(np.diff(found.era).tolist()) <= {0, 1}
     used = found.codes[:, is_structure & ~found.varies]
     for era in range(int(found.era[-1]) + 1):
@@ -365,13 +365,13 @@ def test_a_copy_of_the_same_size_and_etag_is_told(tmp_path):
 
 def test_size_and_etag_alone_make_no_duplicate(tmp_path, monkeypatch):
     """A server may make the etag of a time and a size, which files of one day share."""
-    monkeypatch.setattr(along, "version_of", lambda group: (1000, '"3b9aca00-3e8"'))
+    monkeypatch.setattr(sequence, "read_version", lambda group: (1000, '"3b9aca00-3e8"'))
     assert not len(vs.survey(stored_twice(tmp_path, 0, 5, 10)).duplicates)
 
 
 def test_size_and_etag_are_told_where_there_is_no_coordinate(tmp_path, monkeypatch):
     """As what they are."""
-    monkeypatch.setattr(along, "version_of", lambda group: (1000, "x"))
+    monkeypatch.setattr(sequence, "read_version", lambda group: (1000, "x"))
     for i in range(2):
         xr.Dataset({"v": ("x", np.ones(3) + i)}).to_netcdf(tmp_path / f"{i}.nc", engine="h5netcdf")
     found = vs.survey(str(tmp_path / "*.nc"))
@@ -492,7 +492,7 @@ def test_files_that_begin_day_after_day_overlap_each_other(tmp_path):
 
 
 def test_a_text_that_leaves_out_pairs_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(along, "count_shared", lambda parts: count_shared(parts, most=2))
+    monkeypatch.setattr(sequence, "count_shared", lambda parts: count_shared(parts, most=2))
     text = str(vs.survey([write(tmp_path / f"{i}.nc", i) for i in range(3)]))
     assert "there twice (of each file the nearest before and after it that it overlaps)\n  0.nc and 1.nc" in text
     assert "0.nc and 2.nc" not in text
@@ -724,7 +724,11 @@ def test_a_coordinate_of_many_bytes_is_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("limit", "most", "failed"),
-    [("_MOST_OF_FILE", 40, ["1.nc"]), ("_MOST_OF_ALL", 120, ["3.nc"]), ("_MOST_OF_ALL", 100, ["2.nc", "3.nc"])],
+    [
+        ("_MAX_FILE_BYTES", 40, ["1.nc"]),
+        ("_MAX_TOTAL_BYTES", 120, ["3.nc"]),
+        ("_MAX_TOTAL_BYTES", 100, ["2.nc", "3.nc"]),
+    ],
 )
 def test_a_coordinate_of_too_many_bytes_is_a_failure(limit, most, failed, tmp_path, monkeypatch):
     """Not silence: the place of the file is not known."""
@@ -740,7 +744,7 @@ def test_a_coordinate_of_too_many_bytes_is_a_failure(limit, most, failed, tmp_pa
 def test_files_decoded_in_parts_are_those_decoded_at_once(tmp_path, monkeypatch):
     files = series(tmp_path, 7)
     whole = vs.survey(files)
-    monkeypatch.setattr(survey_line, "_DECODED_AT_ONCE", 100)
+    monkeypatch.setattr(survey_line, "_BATCH_BYTES", 100)
     assert vs.survey(files).table.equals(whole.table)
 
 

@@ -14,7 +14,7 @@ import virtualstack as vs
 from tests.servers import RangeServer
 from tests.vstack.archive import as_read, days, join, values_of, write_day
 from tests.vstack.growing import dataset, values, virtual, write
-from virtualstack.combine.boxes import boxes_of
+from virtualstack.combine.boxes import find_boxes
 from virtualstack.errors import ConflictError, SourceChangedError, StorageError
 from virtualstack.vstack.format.archive import Archive
 
@@ -389,7 +389,7 @@ def test_boxes_are_what_is_marked():
         shape = tuple(random.integers(1, 5, random.integers(0, 4)))
         mask = np.asarray(random.random(shape) < random.choice([0.1, 0.5, 0.9, 1]))
         painted = np.zeros(shape, int)
-        for low, high in boxes_of(mask):
+        for low, high in find_boxes(mask):
             painted[tuple(slice(a, b) for a, b in zip(low, high, strict=True))] += 1
         np.testing.assert_array_equal(painted, mask.astype(int))
 

@@ -633,7 +633,7 @@ def test_a_link_to_a_folder_above_ends(tmp_path):
 
 def test_links_make_no_endless_groups(tmp_path, monkeypatch):
     """Twenty groups with two links to the next one each are a million groups."""
-    monkeypatch.setattr("virtualstack.zarr.reader._MOST_NODES", 1000)
+    monkeypatch.setattr("virtualstack.zarr.reader._MAX_NODES", 1000)
     zarr.open_group(tmp_path / "a.zarr", mode="w")
     for i in range(20):
         zarr.open_group(tmp_path / "a.zarr" / str(i), mode="w")

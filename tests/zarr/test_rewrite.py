@@ -315,7 +315,7 @@ def test_compressed_chunks_are_not_cut():
 
 def test_chunks_that_cannot_be_cut_stay_beside_those_that_are(monkeypatch):
     """Of wider chunks a column is no run of bytes; they keep their lines, and their lengths."""
-    monkeypatch.setattr(splitting, "_SMALLEST", 1)
+    monkeypatch.setattr(splitting, "_MIN_PART_BYTES", 1)
     wide = stored(np.arange(4.0).reshape(4, 1), (2, 2), "wide")
     narrow = [stored(np.arange(float(n)).reshape(n, 1), (n, 1), f"narrow{n}") for n in (3, 5)]
     array, values = joined(wide, *narrow)
@@ -328,7 +328,7 @@ def test_chunks_that_cannot_be_cut_stay_beside_those_that_are(monkeypatch):
 @given(data=st.data())
 def test_cut_chunks_have_the_same_values(data, monkeypatch):
     """Of any join and slice, were parts allowed to be of any size."""
-    monkeypatch.setattr(splitting, "_SMALLEST", 1)
+    monkeypatch.setattr(splitting, "_MIN_PART_BYTES", 1)
     inner = tuple(data.draw(st.lists(st.integers(1, 4), max_size=2)))
     parts = []
     for i in range(data.draw(st.integers(1, 3))):

@@ -60,7 +60,7 @@ def test_numbers_of_attributes_are_taken_together(dtype):
 
     sys.setprofile(count)
     try:
-        keys = dict(view.view_of(ManifestGroup(attributes={"large": values})))
+        keys = dict(view.make_view(ManifestGroup(attributes={"large": values})))
     finally:
         sys.setprofile(None)
     assert json.loads(keys["zarr.json"])["attributes"]["large"] == values.tolist()
@@ -347,7 +347,7 @@ def test_a_view_is_never_wrong_while_it_changes(old, monkeypatch):
     for version in VERSIONS.values():
         after, objects = group_of(version), keys_of(before)
         right = shown(objects), shown(keys_of(after))
-        for key, data in view.view_of(after, previous=before):
+        for key, data in view.make_view(after, previous=before):
             objects |= {key: data}
             if data is None:
                 del objects[key]

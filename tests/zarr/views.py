@@ -10,7 +10,7 @@ from zarr.storage import MemoryStore
 from virtualstack.manifests import ChunkAxis, ChunkGrid, ManifestGroup, inline_array
 from virtualstack.storage import LocalTarget
 from virtualstack.testing.strategies import ZLIB, in_pages, store_array
-from virtualstack.zarr.view import view_of
+from virtualstack.zarr.view import make_view
 
 LOADED = {
     "lat": np.linspace(-1, 1, 5),
@@ -81,12 +81,12 @@ def a_group():
 def write(group, folder):
     """Write the view of a group to a directory."""
     target = LocalTarget(folder.as_uri())
-    for key, data in view_of(group):
+    for key, data in make_view(group):
         target.put(key, data)
 
 
 def keys_of(group, *options, **more):
-    return dict(view_of(group, *options, **more))
+    return dict(make_view(group, *options, **more))
 
 
 def documents(group):

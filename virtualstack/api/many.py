@@ -14,7 +14,7 @@ from virtualstack.api.opening import Opening, Unsupported, account_for, what_is_
 from virtualstack.api.parts import as_one, open_whole
 from virtualstack.combine import (
     Combine,
-    How,
+    CombineOptions,
     Join,
     Labelling,
     Nested,
@@ -129,7 +129,7 @@ def open_virtual_mfdataset(
     TypeError
         An option is not known, or is about opening files, and none is opened.
     """
-    how = How.of(
+    how = CombineOptions.of(
         combine=combine,
         concat_dim=concat_dim,
         join=join,
@@ -208,7 +208,7 @@ def combine_datasets(
     """
     if unpack not in (False, "differing"):
         raise ValueError(f"unpack={unpack!r}; for datasets that are open it is False or 'differing'")
-    how = How.of(
+    how = CombineOptions.of(
         combine=combine,
         concat_dim=concat_dim,
         join=join,
@@ -257,7 +257,7 @@ def open_virtual_mfdatatree(
     ReaderError, StorageError
         A file cannot be opened, and ``on_error`` is ``"raise"``; or nothing matches a pattern.
     """
-    how = How.of(
+    how = CombineOptions.of(
         combine=combine,
         concat_dim=concat_dim,
         join=join,

@@ -13,7 +13,7 @@ from virtualstack.errors import GroupNotFoundError, ReaderError, UnsupportedFeat
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup, Refusal
 from virtualstack.sizes import byte_count
-from virtualstack.storage import Allow, Storage, StorageLike, urls_of
+from virtualstack.storage import Allow, Storage, StorageLike, read_allowed_urls
 from virtualstack.warning import warn
 
 __all__ = ["Opening", "Unsupported", "account_for", "select_group", "what_is_left_out"]
@@ -72,7 +72,7 @@ class Opening:
             is_tree=is_tree or bool(group and group.strip("/")),
             drop_variables=frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables),
             inline_limit=0 if unsupported == "raise" else byte_count(inline_limit, option="inline_limit"),
-            allow=urls_of(allow),
+            allow=read_allowed_urls(allow),
         )
         return cls(
             options=options,

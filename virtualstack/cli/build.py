@@ -29,7 +29,7 @@ from virtualstack.cli.options import (
     with_options,
 )
 from virtualstack.cli.output import progress_bar, say, show
-from virtualstack.combine import How, combine_datasets
+from virtualstack.combine import CombineOptions, combine_datasets
 from virtualstack.conversion import ICECHUNK, STORE
 from virtualstack.dataset import groups_of, refusals_of
 from virtualstack.engine import VirtualStackBackendEntrypoint
@@ -276,7 +276,7 @@ def _joined(datasets: Sequence[xr.Dataset], urls: Sequence[str], dim: str, optio
     if not is_in_order:
         _check_labels(datasets, urls, dim)
     is_scalar = all(dim not in dataset.dims for dataset in datasets)
-    how = How.of(
+    how = CombineOptions.of(
         combine="nested" if is_in_order else "by_coords",
         concat_dim=dim if is_in_order else None,
         join=options.join,

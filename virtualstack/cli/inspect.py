@@ -14,7 +14,7 @@ from virtualstack.cli.output import show, table
 from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import FIRST, ManifestArray, ManifestGroup
 from virtualstack.scanning import scan
-from virtualstack.storage import urls_of
+from virtualstack.storage import read_allowed_urls
 
 __all__ = ["add_commands"]
 
@@ -32,7 +32,7 @@ def add_commands(add: AddCommand, /) -> None:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    read = ReadOptions(group=options.group, allow=urls_of(options.allow))
+    read = ReadOptions(group=options.group, allow=read_allowed_urls(options.allow))
     (root,) = scan([options.file], reader=options.reader, options=read)
     start = select_group(root, options.group)
     sources: dict[str, int | None] = {}

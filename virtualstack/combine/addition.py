@@ -11,7 +11,7 @@ from virtualstack.combine.fitting import Fitting
 from virtualstack.combine.nodes import bundled_in
 from virtualstack.combine.region import Region, placed
 from virtualstack.manifests import ManifestGroup
-from virtualstack.manifests.overlay import Overlay
+from virtualstack.manifests.manifest import Overlay
 from virtualstack.storage import Storage, StorageLike
 
 __all__ = ["Addition"]

@@ -16,10 +16,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
+from virtualstack.combine.conflict_rules import Rules
 from virtualstack.combine.labels import common_labels, distinct_labels
 from virtualstack.combine.part import Part
-from virtualstack.combine.reindex import Target, reindex_part
-from virtualstack.combine.rules import Rules
+from virtualstack.combine.reindex import ReindexTarget, reindex_part
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 
@@ -64,20 +64,20 @@ def _align_along(parts: list[Part], having: Sequence[int], dim: str, rules: Rule
     target, labels = common_labels(found, dim, rules, members)
     own_indexes = [part.indexes[dim] for part in members]
     index = own_indexes[0] if len(labels) == 1 else _index(target, own_indexes, dim, rules)
-    targets: dict[int, Target] = {}
-    moved: dict[int, Target] = {}
+    targets: dict[int, ReindexTarget] = {}
+    moved: dict[int, ReindexTarget] = {}
     for i, part, own, number in zip(having, members, indexes, found.which.tolist(), strict=True):
         if part.indexes[dim].coord_dtype == index.coord_dtype and (own is target or own.equals(target)):
             continue
         if number not in targets:
-            targets[number] = Target(index, _positions(target, labels[number], dim, part), len(own))
+            targets[number] = ReindexTarget(index, _positions(target, labels[number], dim, part), len(own))
         moved[i] = targets[number]
     _check_pieces(dim, [(parts[i], target) for i, target in moved.items()])
     for i, its in moved.items():
         parts[i] = reindex_part(parts[i], {dim: its}, rules)
 
 
-def _check_pieces(dim: str, moved: Sequence[tuple[Part, Target]]) -> None:
+def _check_pieces(dim: str, moved: Sequence[tuple[Part, ReindexTarget]]) -> None:
     """Refuse labels of many files that alternate: each label by itself is a piece of a chunk, which costs memory."""
     breaks = {id(target): int(np.count_nonzero(np.diff(target.positions, n=2))) for _, target in moved}
     n_pieces = 0

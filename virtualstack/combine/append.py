@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from virtualstack.combine.concat import concat_parts
-from virtualstack.combine.fitting import Fitting, check_presence, fitted, lacking, part_of
+from virtualstack.combine.equal_variables import the_same
+from virtualstack.combine.fitting import Fitting, check_presence, fitted, lacking, load_part
 from virtualstack.combine.labels import check_kinds
 from virtualstack.combine.nodes import bundled_in, each_node, group_from
 from virtualstack.combine.part import Part
-from virtualstack.combine.same import the_same
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestGroup
 
@@ -71,8 +71,8 @@ def _appended(
     stored: ManifestGroup, group: ManifestGroup, dim: str, fitting: Fitting, names: Collection[str], *, ordered: bool
 ) -> ManifestGroup:
     loaded = set(names)
-    old = part_of(stored, fitting.storage, loaded)
-    new = part_of(group, fitting.storage, loaded | group.loaded | {dim})
+    old = load_part(stored, fitting.storage, loaded)
+    new = load_part(group, fitting.storage, loaded | group.loaded | {dim})
     if dim in old.sizes and dim not in new.sizes:
         raise CombineError(
             f"{new.called} has no dimension '{dim}' to append; it has {sorted(new.sizes)}: give it one with "

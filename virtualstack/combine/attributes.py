@@ -7,8 +7,8 @@ from typing import Any
 
 import xarray as xr
 
+from virtualstack.combine.conflict_rules import Rules
 from virtualstack.combine.part import Attribute, Part
-from virtualstack.combine.rules import Rules
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import same_dates_in, same_value, value_changing

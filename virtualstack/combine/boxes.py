@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Box", "bounding", "boxes_of", "clipped", "grown", "merged"]
+__all__ = ["Box", "bounding", "clipped", "find_boxes", "grown", "merged"]
 
 type Box = tuple[tuple[int, int], ...]
 
@@ -75,10 +75,10 @@ def bounding(differ: NDArray[np.bool_], /) -> list[Box]:
     return [tuple((int(where.min()), int(where.max()) + 1) for where in np.nonzero(differ))] if differ.ndim else [()]
 
 
-def boxes_of(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+def find_boxes(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Give boxes, first cells and last cells and one more, that hold what is marked and nothing else.
 
-    >>> list(boxes_of(np.array([[True, True], [True, True], [False, True]])))
+    >>> list(find_boxes(np.array([[True, True], [True, True], [False, True]])))
     [((0, 0), (2, 2)), ((2, 1), (3, 2))]
     """
     if not mask.ndim or mask.all():
@@ -92,5 +92,5 @@ def boxes_of(mask: NDArray[np.bool_], /) -> Iterator[tuple[tuple[int, ...], tupl
             if mask[begin]:
                 yield (begin,), (end,)
         else:
-            for low, high in boxes_of(mask[begin]):
+            for low, high in find_boxes(mask[begin]):
                 yield (begin, *low), (end, *high)

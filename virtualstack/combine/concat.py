@@ -11,12 +11,12 @@ from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import EVERYTHING, absent_by_name, absent_joined
 from virtualstack.combine.attributes import merge_attributes, with_attributes
+from virtualstack.combine.conflict_rules import Rules
 from virtualstack.combine.differing import joined
+from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.labels import check_calendars, check_kinds
 from virtualstack.combine.missing import missing_variable
 from virtualstack.combine.part import Attribute, Part, over_index
-from virtualstack.combine.rules import Rules
-from virtualstack.combine.same import the_same
 from virtualstack.dataset import index_of, virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage

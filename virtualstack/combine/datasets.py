@@ -9,12 +9,12 @@ import numpy as np
 import xarray as xr
 
 from virtualstack.combine.align import align
+from virtualstack.combine.conflict_rules import Rules
 from virtualstack.combine.differing import unpack_differing
-from virtualstack.combine.how import How
 from virtualstack.combine.new_dim import with_new_dims
+from virtualstack.combine.options import CombineOptions
 from virtualstack.combine.order import combine_by_coords
 from virtualstack.combine.part import Part
-from virtualstack.combine.rules import Rules
 from virtualstack.combine.tiles import join_tiles
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage, StorageLike
@@ -31,7 +31,7 @@ type Nested[T] = T | Sequence[Nested[T]]
 
 
 def combine_datasets(
-    datasets: Nested[xr.Dataset], how: How | None = None, /, *, storage: StorageLike = None
+    datasets: Nested[xr.Dataset], how: CombineOptions | None = None, /, *, storage: StorageLike = None
 ) -> xr.Dataset:
     """Combine virtual datasets.
 
@@ -44,7 +44,7 @@ def combine_datasets(
     StorageError
         Values to be compared cannot be read.
     """
-    how = how or How()
+    how = how or CombineOptions()
     parts = with_new_dims([Part.of(dataset) for dataset in flatten(datasets)], how.new_dim)
     if how.unpack_where_differing:
         parts = unpack_differing(parts, decode_times=how.decode_times)
@@ -52,7 +52,12 @@ def combine_datasets(
 
 
 def combine_parts(
-    nested: Nested[Part], flat: Sequence[Part], dims: Sequence[str | None] | None, rules: Rules, storage: Storage, /
+    nested: Nested[Part],
+    flat: Sequence[Part],
+    dims: Sequence[str | None] | None,
+    rules: Rules,
+    storage: Storage,
+    /,
 ) -> Part:
     """Combine parts by their coordinates, or as they are nested."""
     if dims is None:

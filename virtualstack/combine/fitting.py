@@ -11,10 +11,10 @@ import xarray as xr
 
 from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes
+from virtualstack.combine.conflict_rules import Rules
 from virtualstack.combine.differing import floats_like
 from virtualstack.combine.missing import missing_variable, with_missing_value
 from virtualstack.combine.part import Part
-from virtualstack.combine.rules import Rules
 from virtualstack.dataset import loaded_variable, to_dataset, to_group, virtual_array
 from virtualstack.dataset.variables import virtual_variable
 from virtualstack.errors import ChunkAlignmentError, CombineError
@@ -22,7 +22,7 @@ from virtualstack.manifests import ChunkAxis, ManifestArray, ManifestGroup, othe
 from virtualstack.manifests.indexing import refine
 from virtualstack.storage import Storage
 
-__all__ = ["TEXT", "Fitting", "check_presence", "cut_like", "fitted", "joint_dtype", "lacking", "part_of"]
+__all__ = ["TEXT", "Fitting", "check_presence", "cut_like", "fitted", "joint_dtype", "lacking", "load_part"]
 
 TEXT = "OSTU"
 _REMEDY = (
@@ -82,7 +82,7 @@ class Fitting:
         return replace(self.rules, combine_attrs=self.rules.combine_attrs or "override")
 
 
-def part_of(group: ManifestGroup, storage: Storage, loaded: Collection[str], /) -> Part:
+def load_part(group: ManifestGroup, storage: Storage, loaded: Collection[str], /) -> Part:
     """Take a group apart, some of its variables loaded."""
     return Part.of(to_dataset(group, storage=storage, loadable_variables=sorted(group.arrays.keys() & loaded)))
 
@@ -249,7 +249,7 @@ def cut_like(name: str, dim: str, array: ManifestArray, axis: int, like: ChunkAx
             chunk_length=like.chunk,
             variable=name,
         )
-    return replace(array.with_chunks(refine(array.chunks_of(), axis, lines)), dimension_names=array.dimension_names)
+    return replace(array.with_chunks(refine(array.as_chunks(), axis, lines)), dimension_names=array.dimension_names)
 
 
 def _cut_at(name: str, variable: xr.Variable, array: ManifestArray, like: Mapping[str, ChunkAxis]) -> ManifestArray:

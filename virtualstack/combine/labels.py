@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from virtualstack.combine.nearness import KINDS, Labels, distance, first_within
+from virtualstack.combine.conflict_rules import Rules
+from virtualstack.combine.label_distance import KINDS, Labels, distance, first_within
 from virtualstack.combine.part import Part
-from virtualstack.combine.rules import Rules
 from virtualstack.errors import CombineError
 
 __all__ = [
@@ -107,7 +107,7 @@ def misfit(
         most = max(far)
         how += f", by at most {most if isinstance(most, pd.Timedelta) else format(most, '.3g')}"
     if is_jitter(found):
-        by_tolerance = f"{_short_of(tolerance, max(far))}takes the labels of {first.called} where all lie as close, "
+        by_tolerance = f"{_shorten(tolerance, max(far))}takes the labels of {first.called} where all lie as close, "
     else:
         how += f": {_extent(a)} in {first.called}, {_extent(b)} there"
     if remedy is None:
@@ -123,7 +123,7 @@ def misfit(
     )
 
 
-def _short_of(tolerance: Any, far: Any) -> str:
+def _shorten(tolerance: Any, far: Any) -> str:
     is_dates = isinstance(far, pd.Timedelta)
     enough = f"tolerance=pd.Timedelta('{far}')" if is_dates else f"tolerance={_rounded_up(far):.3g}"
     if tolerance is None:

@@ -9,9 +9,9 @@ from virtualstack.combine.absent import EVERYTHING, absent_by_name
 from virtualstack.combine.align import align
 from virtualstack.combine.attributes import merge_attributes, with_attributes
 from virtualstack.combine.concat import unite_parts
+from virtualstack.combine.conflict_rules import Rules
+from virtualstack.combine.equal_variables import the_same
 from virtualstack.combine.part import Attribute, Part
-from virtualstack.combine.rules import Rules
-from virtualstack.combine.same import the_same
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage
 

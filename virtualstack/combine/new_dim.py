@@ -17,7 +17,7 @@ from virtualstack.combine.part import Part
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 
-__all__ = ["FromAttribute", "FromName", "Labelling", "check_labellings", "labels_of", "with_new_dim", "with_new_dims"]
+__all__ = ["FromAttribute", "FromName", "Labelling", "check_labellings", "make_labels", "with_new_dim", "with_new_dims"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def with_new_dims(parts: Sequence[Part], labellings: Mapping[str, Labelling], /)
     """
     made = list(parts)
     for dim, labelling in labellings.items():
-        labels = labels_of(made, dim, labelling)
+        labels = make_labels(made, dim, labelling)
         made = [with_new_dim(part, dim, label) for part, label in zip(made, labels, strict=True)]
     return made
 
@@ -133,7 +133,7 @@ def check_labellings(new_dim: Any, /) -> Mapping[str, Labelling]:
     return new_dim
 
 
-def labels_of(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Sequence[Any]:
+def make_labels(parts: Sequence[Part], dim: str, labelling: Labelling, /) -> Sequence[Any]:
     """Give one label a part.
 
     Raises

@@ -13,10 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from virtualstack.combine.align import align
+from virtualstack.combine.conflict_rules import Rules
 from virtualstack.combine.labels import Distinct, check_kinds, distinct_labels, is_jitter, misfit, span
 from virtualstack.combine.merge import merge_parts
 from virtualstack.combine.part import Part
-from virtualstack.combine.rules import Rules
 from virtualstack.combine.tiles import complete, join_tiles
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from virtualstack.combine.boxes import Box
 from virtualstack.combine.fitting import Fitting, lacking
 from virtualstack.combine.part import Part
-from virtualstack.combine.precedence import Meeting, Prefer, is_preferred, meeting_of
+from virtualstack.combine.precedence import Meeting, Prefer, compare_cells, is_preferred
 from virtualstack.combine.region import overlay_on
-from virtualstack.combine.sides import Side
+from virtualstack.combine.region_bounds import Side
 from virtualstack.dataset import loaded_variable, virtual_array
 from virtualstack.errors import ChunkAlignmentError
 from virtualstack.formats.base import ReadOptions
@@ -27,14 +27,14 @@ from virtualstack.manifests.manifest import Overlay
 from virtualstack.scanning import scan
 from virtualstack.verify import values_differ
 
-__all__ = ["Axis", "Placing"]
+__all__ = ["Placing", "StoreAxis"]
 
 type _Cell = tuple[int, ...]
 """Numbers of segments, one an axis."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Axis:
+class StoreAxis:
     """Labels along a dimension, and where each part has its own among them.
 
     A segment is a run of labels that each part has one behind the other, or has not at all.
@@ -63,7 +63,7 @@ class Axis:
     starts: Sequence[Mapping[int, int]]
 
     @classmethod
-    def of(cls, dim: str, labels: pd.Index[Any], dtype: np.dtype[Any], at: Sequence[NDArray[np.intp]], /) -> Axis:
+    def of(cls, dim: str, labels: pd.Index[Any], dtype: np.dtype[Any], at: Sequence[NDArray[np.intp]], /) -> StoreAxis:
         """Find the segments."""
         lines = [np.array([0, len(labels)], np.intp)]
         for own in at:
@@ -113,13 +113,13 @@ class Placing:
     """
 
     dim: str
-    axes: Mapping[str, Axis]
+    axes: Mapping[str, StoreAxis]
     parts: Sequence[Part]
     fitting: Fitting
     prefer: Prefer
     _under: dict[int, frozenset[Location]] = field(default_factory=dict)
 
-    def axes_of(self, name: str) -> list[tuple[int, Axis]]:
+    def axes_of(self, name: str) -> list[tuple[int, StoreAxis]]:
         """List the numbers of the axes of a variable along which parts are placed, and these."""
         dims = map(str, self.parts[0].variables[name].dims)
         return [(number, self.axes[dim]) for number, dim in enumerate(dims) if dim in self.axes]
@@ -142,7 +142,7 @@ class Placing:
             found: set[Location] = set()
             for name in self.parts[number].variables:
                 array = virtual_array(self.parts[0].variables[name])
-                for cell, starts in self._cells_of(name, number) if array is not None and self.axes_of(name) else ():
+                for cell, starts in self._list_cells(name, number) if array is not None and self.axes_of(name) else ():
                     box = self._stored_box(name, cell)
                     if box is not None and starts is not None and array is not None:
                         found.update(array[box].in_memory().compact().locations)
@@ -179,7 +179,7 @@ class Placing:
         array = cast(ManifestArray, virtual_array(variable))
         cells: dict[_Cell, list[tuple[int, tuple[int, ...]]]] = {}
         for number in range(1, len(self.parts)):
-            for cell, starts in self._cells_of(name, number):
+            for cell, starts in self._list_cells(name, number):
                 cells.setdefault(cell, []).append((number, starts))
         merged = {cell: self._merged(name, array, cell, sources) for cell, sources in cells.items()}
         merged = {cell: (shown, over) for cell, (shown, over) in merged.items() if over}
@@ -198,7 +198,7 @@ class Placing:
         data: Any = self._assembled(name, array, {cell: shown for cell, (shown, _) in merged.items()}, (), ())
         return xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
 
-    def _cells_of(self, name: str, number: int) -> Iterator[tuple[_Cell, tuple[int, ...]]]:
+    def _list_cells(self, name: str, number: int) -> Iterator[tuple[_Cell, tuple[int, ...]]]:
         """List the cells of segments that a part has of a variable, and its first elements in each."""
         if name in self.parts[number].variables:
             for each in product(*(axis.starts[number].items() for _, axis in self.axes_of(name))):
@@ -234,7 +234,7 @@ class Placing:
                 shown = its
                 over.append((tuple(whole), its))
                 continue
-            meeting = meeting_of(shown, its)
+            meeting = compare_cells(shown, its)
             if meeting is None:
                 continue
             take = self._taken(name, part, meeting, [a for a, _ in whole], shown, its)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualstack.combine.boxes import Box, boxes_of
+from virtualstack.combine.boxes import Box, find_boxes
 from virtualstack.errors import CombineError, SourceChangedError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ChunkGrid, ChunkManifest, ManifestArray
@@ -19,7 +19,7 @@ from virtualstack.manifests.rows import distinct_rows
 from virtualstack.manifests.unify import unify
 from virtualstack.storage.source import check_version
 
-__all__ = ["Candidate", "Meeting", "Prefer", "check_prefer", "is_changed", "is_preferred", "meeting_of"]
+__all__ = ["Candidate", "Meeting", "Prefer", "check_prefer", "compare_cells", "is_changed", "is_preferred"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Meeting:
         """List boxes of elements that hold the cells of a mask and nothing else."""
         spans = [
             [axis.span(a, b) for axis, a, b in zip(self.grid.axes, low, high, strict=True)]
-            for low, high in boxes_of(mask)
+            for low, high in find_boxes(mask)
         ]
         return [tuple((side.start, side.stop) for side in box) for box in spans]
 
@@ -182,7 +182,7 @@ class Meeting:
         return replace(like, manifest=manifest, grid=self.grid)
 
 
-def meeting_of(old: ManifestArray, new: ManifestArray, /) -> Meeting | None:
+def compare_cells(old: ManifestArray, new: ManifestArray, /) -> Meeting | None:
     """Compare two arrays of the same elements cell by cell; ``None`` where the old one has all that the new one has.
 
     What is ABSENT in the new one is not taken: absence never replaces presence.
@@ -190,7 +190,7 @@ def meeting_of(old: ManifestArray, new: ManifestArray, /) -> Meeting | None:
     new = _as_known(new, old)
     if old.equals(new):
         return None
-    a, b = align([old.chunks_of(), new.chunks_of()])
+    a, b = align([old.as_chunks(), new.as_chunks()])
     x, y = unify([a.manifest, b.manifest])
     left, right = x.entries, y.entries
     starts = [np.int64(0) if m.starts is None else m.starts for m in (x, y)]
@@ -199,7 +199,7 @@ def meeting_of(old: ManifestArray, new: ManifestArray, /) -> Meeting | None:
     is_alike &= (left["location"] == INLINE) | (left["offset"] == right["offset"])
     meeting = Meeting(old=x, new=y, grid=a.grid, take=is_same, clashing=is_same, unknown=is_same)
     cells = [replace(old, manifest=x, grid=a.grid), replace(new, manifest=y, grid=a.grid)]
-    for low, high in boxes_of(is_alike):
+    for low, high in find_boxes(is_alike):
         cut = tuple(slice(begin, end) for begin, end in zip(low, high, strict=True))
         box = tuple(axis.span(begin, end) for axis, begin, end in zip(a.grid.axes, low, high, strict=True))
         is_same[cut] |= cells[0][box].equals(cells[1][box])

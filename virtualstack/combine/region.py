@@ -10,12 +10,12 @@ import numpy as np
 import xarray as xr
 from xarray.indexes import PandasIndex
 
-from virtualstack.combine.boxes import boxes_of
-from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, part_of
+from virtualstack.combine.boxes import find_boxes
+from virtualstack.combine.equal_variables import the_same
+from virtualstack.combine.fitting import Fitting, check_presence, cut_like, fitted, joint_dtype, load_part
 from virtualstack.combine.nodes import bundled_in, each_node, group_from
 from virtualstack.combine.part import Part
-from virtualstack.combine.same import the_same
-from virtualstack.combine.sides import Side, side_of
+from virtualstack.combine.region_bounds import Side, read_side
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import ChunkAlignmentError, CombineError
 from virtualstack.manifests import ABSENT, ChunkAxis, ManifestArray, ManifestGroup
@@ -94,8 +94,8 @@ def _placed(
     stored: ManifestGroup, group: ManifestGroup, region: Region, fitting: Fitting, above: Mapping[str, _Found]
 ) -> tuple[ManifestGroup, dict[str, Overlay], dict[str, _Found]]:
     loaded = bundled_in(stored) | stored.loaded
-    old = part_of(stored, fitting.storage, loaded)
-    new = part_of(group, fitting.storage, loaded | group.loaded)
+    old = load_part(stored, fitting.storage, loaded)
+    new = load_part(group, fitting.storage, loaded | group.loaded)
     sides = _sides(region, old, new, above)
     found = {**above, **{dim: (old.sizes[dim], side) for dim, side in sides.items()}}
     check_presence(old, new, [name for name in new.variables if name not in old.variables])
@@ -136,7 +136,7 @@ def _present(overlay: Overlay) -> list[Overlay]:
             manifest.read(tuple(slice(a, b) for a, b in zip(low, high, strict=True))),
             tuple(a + b for a, b in zip(overlay.begin, low, strict=True)),
         )
-        for low, high in boxes_of(~is_missing)
+        for low, high in find_boxes(~is_missing)
     ]
 
 
@@ -153,7 +153,9 @@ def _sides(region: Region, old: Part, new: Part, above: Mapping[str, _Found]) ->
     else:
         wanted = {str(dim): item for dim, item in region.items() if dim in old.sizes}
     return {
-        dim: (inherited.get(dim) or _by_labels(dim, old, new)) if item == "auto" else side_of(dim, item, old.sizes[dim])
+        dim: (inherited.get(dim) or _by_labels(dim, old, new))
+        if item == "auto"
+        else read_side(dim, item, old.sizes[dim])
         for dim, item in wanted.items()
     }
 

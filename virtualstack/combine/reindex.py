@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
 from virtualstack.combine.absent import absent_moved
+from virtualstack.combine.conflict_rules import Rules
 from virtualstack.combine.missing import with_missing_value
 from virtualstack.combine.part import Part, over_index
-from virtualstack.combine.rules import Rules
 from virtualstack.dataset import declared_dataset, virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import ManifestArray, reindex
 
-__all__ = ["Target", "reindex_dataset", "reindex_part", "reindex_variable"]
+__all__ = ["ReindexTarget", "reindex_dataset", "reindex_part", "reindex_variable"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Target:
+class ReindexTarget:
     """Labels to have along a dimension, and where a dataset has them.
 
     Parameters
@@ -97,7 +97,7 @@ def reindex_dataset(
         if result[dim].dtype != dataset[dim].dtype:
             result[dim].encoding.pop("dtype", None)
         index = cast(PandasIndex, result.xindexes[dim])
-        targets[str(dim)] = Target(index, found.values.astype(np.int64), dataset.sizes[dim])
+        targets[str(dim)] = ReindexTarget(index, found.values.astype(np.int64), dataset.sizes[dim])
     rules = Rules(fill_value=fill_value)
     changed = {
         name: reindex_variable(str(name), dataset.variables[name], targets, rules.fill(str(name))) for name in virtual
@@ -116,7 +116,7 @@ def _of_loaded(fill_value: Any, loaded: xr.Dataset) -> Any:
     return {name: value for name, value in fill_value.items() if name in loaded.variables}
 
 
-def reindex_part(part: Part, targets: Mapping[str, Target], rules: Rules, /) -> Part:
+def reindex_part(part: Part, targets: Mapping[str, ReindexTarget], rules: Rules, /) -> Part:
     """Bring a part to other labels along some of its dimensions."""
     changed = {}
     indexes = dict(part.indexes)
@@ -133,7 +133,7 @@ def reindex_part(part: Part, targets: Mapping[str, Target], rules: Rules, /) -> 
 
 
 def reindex_variable(
-    name: str, variable: xr.Variable, targets: Mapping[str, Target], fill_value: Any, /
+    name: str, variable: xr.Variable, targets: Mapping[str, ReindexTarget], fill_value: Any, /
 ) -> xr.Variable:
     """Bring one variable to other labels; elements without any read as ``fill_value``, or as missing."""
     taken = {axis: targets[str(dim)] for axis, dim in enumerate(variable.dims) if dim in targets}
@@ -146,7 +146,7 @@ def reindex_variable(
     return xr.Variable(variable.dims, data, variable.attrs, variable.encoding)
 
 
-def _reindex_loaded(variable: xr.Variable, targets: Mapping[str, Target], fill_value: Any) -> xr.Variable:
+def _reindex_loaded(variable: xr.Variable, targets: Mapping[str, ReindexTarget], fill_value: Any) -> xr.Variable:
     """Let xarray fill in, along positions instead of labels."""
     options = {} if fill_value is None else {"fill_value": fill_value}
     counted = {dim: np.arange(variable.sizes[dim]) for dim in targets}

@@ -12,11 +12,11 @@ import numpy as np
 from virtualstack.combine.absent import EVERYTHING, Absent, absent_by_name
 from virtualstack.combine.align import align
 from virtualstack.combine.concat import concat_parts
+from virtualstack.combine.conflict_rules import Rules
 from virtualstack.combine.labels import span
 from virtualstack.combine.merge import merge_parts
 from virtualstack.combine.missing import missing_variable
 from virtualstack.combine.part import Part
-from virtualstack.combine.rules import Rules
 from virtualstack.errors import CombineError
 from virtualstack.storage import Storage
 

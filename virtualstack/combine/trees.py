@@ -10,9 +10,9 @@ import xarray as xr
 
 from virtualstack.combine.datasets import Nested, combine_parts, flatten, nest_like
 from virtualstack.combine.differing import unpack_differing
-from virtualstack.combine.how import How
 from virtualstack.combine.merge import merge_parts
-from virtualstack.combine.new_dim import labels_of, with_new_dim
+from virtualstack.combine.new_dim import make_labels, with_new_dim
+from virtualstack.combine.options import CombineOptions
 from virtualstack.combine.order import have_an_order
 from virtualstack.combine.part import Part
 from virtualstack.errors import CombineError
@@ -21,7 +21,9 @@ from virtualstack.storage import Storage, StorageLike
 __all__ = ["combine_trees"]
 
 
-def combine_trees(trees: Nested[xr.DataTree], how: How | None = None, /, *, storage: StorageLike = None) -> xr.DataTree:
+def combine_trees(
+    trees: Nested[xr.DataTree], how: CombineOptions | None = None, /, *, storage: StorageLike = None
+) -> xr.DataTree:
     """Combine trees node by node.
 
     Nodes see the coordinates of those above them. A node without the dimension that the others are joined along must
@@ -34,7 +36,7 @@ def combine_trees(trees: Nested[xr.DataTree], how: How | None = None, /, *, stor
     StorageError
         Values to be compared cannot be read.
     """
-    how = how or How()
+    how = how or CombineOptions()
     dims, rules = how.dims, how.rules
     flat = list(flatten(trees))
     if not flat:
@@ -43,7 +45,7 @@ def combine_trees(trees: Nested[xr.DataTree], how: How | None = None, /, *, stor
     store = Storage.of(storage)
     nodes = {path: _parts(flat, path) for path in paths}
     for dim, labelling in how.new_dim.items():
-        nodes = _with_new_dim(nodes, dim, labels_of(nodes["/"], dim, labelling))
+        nodes = _with_new_dim(nodes, dim, make_labels(nodes["/"], dim, labelling))
     combined = {}
     ordered = {path for path, parts in nodes.items() if dims is None and have_an_order(parts, rules)}
     for path, parts in nodes.items():
@@ -54,7 +56,7 @@ def combine_trees(trees: Nested[xr.DataTree], how: How | None = None, /, *, stor
             if ordered and path not in ordered:
                 part = merge_parts(parts, rules, store)
             else:
-                part = combine_parts(nest_like(trees, parts), parts, _dims_of(path, nodes, dims), rules, store)
+                part = combine_parts(nest_like(trees, parts), parts, _find_joined_dims(path, nodes, dims), rules, store)
         except CombineError as error:
             error.add_note(f"in the group '{path}'")
             raise
@@ -106,7 +108,7 @@ def _with_new_dim(nodes: Mapping[str, Sequence[Part]], dim: str, labels: Sequenc
     }
 
 
-def _dims_of(
+def _find_joined_dims(
     path: str, nodes: Mapping[str, Sequence[Part]], dims: Sequence[str | None] | None
 ) -> list[str | None] | None:
     """Give the dimensions that a node is joined along; none where others have it and the node has not."""

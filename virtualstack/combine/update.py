@@ -13,15 +13,15 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray.indexes import PandasIndex
 
-from virtualstack.combine.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, part_of
+from virtualstack.combine.equal_variables import the_same
+from virtualstack.combine.fitting import TEXT, Fitting, check_presence, fitted, joint_dtype, load_part
 from virtualstack.combine.labels import check_kinds, distinct_labels, is_jitter, misfit
 from virtualstack.combine.nodes import bundled_in, each_node, group_from, labels_by_path, with_labels
 from virtualstack.combine.part import Part, over_index
-from virtualstack.combine.placing import Axis, Placing
+from virtualstack.combine.placing import Placing, StoreAxis
 from virtualstack.combine.precedence import Prefer, is_changed
 from virtualstack.combine.region import with_dims
-from virtualstack.combine.same import the_same
-from virtualstack.combine.sides import Side
+from virtualstack.combine.region_bounds import Side
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.location import Location
@@ -80,11 +80,11 @@ def updated(
     dims = {dim}
     if fitting.join != "exact":
         dims |= {name for _, node in stored.walk() for name, x in node.arrays.items() if x.dimension_names == (name,)}
-    labels_of = {each: [labels_by_path(group, each) for group in (stored, *groups)] for each in sorted(dims)}
+    make_labels = {each: [labels_by_path(group, each) for group in (stored, *groups)] for each in sorted(dims)}
 
     def change(path: str, node: ManifestGroup, others: Sequence[ManifestGroup]) -> ManifestGroup:
         whole = [node, *others]
-        for each, found in labels_of.items():
+        for each, found in make_labels.items():
             whole = [with_labels(x, each, its[path]) for x, its in zip(whole, found, strict=True)]
         made, over = _updated(whole[0], whole[1:], dim, labels, fitting, prefer)
         overlays.update({f"{path}/{name}": items for name, items in over.items()})
@@ -120,7 +120,7 @@ def _updated(
     stored: ManifestGroup, groups: Sequence[ManifestGroup], dim: str, labels: Any, fitting: Fitting, prefer: Prefer
 ) -> tuple[ManifestGroup, dict[str, list[Overlay]]]:
     loaded = bundled_in(stored) | stored.loaded
-    old = part_of(stored, fitting.storage, loaded)
+    old = load_part(stored, fitting.storage, loaded)
     read = partial(_part, loaded=loaded | {dim, *old.indexes}, fitting=fitting)
     parts = list(concurrently(read, groups, urls=[group.url for group in groups]))
     for part in parts:
@@ -178,7 +178,7 @@ def _group(old: Part, changed: Mapping[str, xr.Variable], stored: ManifestGroup)
 
 
 def _part(group: ManifestGroup, *, loaded: set[str], fitting: Fitting) -> Part:
-    return part_of(group, fitting.storage, loaded | group.loaded)
+    return load_part(group, fitting.storage, loaded | group.loaded)
 
 
 # -- labels ---------------------------------------------------------------------------------------------------
@@ -211,10 +211,10 @@ def _check_labels(dim: str, parts: Sequence[Part]) -> None:
 def _index(part: Part, dim: str) -> _Index:
     if dim in part.indexes:
         return part.indexes[dim].index
-    return _index_of(dim, part.variables[dim].values)
+    return _name_single_dims(dim, part.variables[dim].values)
 
 
-def _index_of(dim: str, labels: Any) -> _Index:
+def _name_single_dims(dim: str, labels: Any) -> _Index:
     return xr.Variable((dim,), np.atleast_1d(labels)).to_index()
 
 
@@ -301,7 +301,7 @@ def _united(own: _Index, others: Sequence[_Index]) -> _Index:
     return labels.sort_values(ascending=False) if own.is_monotonic_decreasing else labels
 
 
-def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> Axis:
+def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> StoreAxis:
     """Find the labels along a dimension, and the places of all parts among them."""
     own = old.indexes[dim].index
     having = [part for part in parts if dim in part.indexes]
@@ -309,7 +309,7 @@ def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> Axis:
     wanted = [*indexes]
     dtypes = [part.variables[dim].dtype for part in (old, *having)]
     if more is not None:
-        wanted.append(_index_of(dim, more))
+        wanted.append(_name_single_dims(dim, more))
         dtypes.append(more.dtype)
         if wanted[-1].hasnans:
             raise CombineError(
@@ -331,7 +331,7 @@ def _axis(dim: str, old: Part, parts: Sequence[Part], more: Any) -> Axis:
         )
     dtype = joint_dtype(dtypes) if dtypes[0].kind in TEXT else old.indexes[dim].coord_dtype
     at = [labels.get_indexer(part.indexes[dim].index if dim in part.indexes else own) for part in (old, *parts)]
-    return Axis.of(dim, labels, dtype, at)
+    return StoreAxis.of(dim, labels, dtype, at)
 
 
 # -- what is there already ------------------------------------------------------------------------------------

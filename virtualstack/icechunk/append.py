@@ -29,7 +29,7 @@ from virtualstack.zarr.rewrite.absent import OnAbsent
 __all__ = ["to_icechunk"]
 
 _MAX_LOADED_BYTES = 64 << 20
-"""Largest variable of one chunk of which is looked up whether its values are in the repository."""
+"""Bytes of a variable of one chunk of which is looked up whether it is in the repository."""
 
 
 def to_icechunk(

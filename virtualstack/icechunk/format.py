@@ -24,16 +24,16 @@ from virtualstack.zarr.metadata.array import ArrayMetadata
 
 __all__ = [
     "NATIVE",
-    "Batch",
-    "checksum_of",
+    "PlaceBatch",
+    "choose_checksum",
     "import_icechunk",
     "place_batches",
-    "reason_of",
+    "read_reason",
     "url_from_icechunk",
     "url_to_icechunk",
 ]
 
-type Batch = tuple[NDArray[Any], NDArray[Any], list[str], NDArray[Any], NDArray[Any], dict[int, bytes]]
+type PlaceBatch = tuple[NDArray[Any], NDArray[Any], list[str], NDArray[Any], NDArray[Any], dict[int, bytes]]
 """Chunks as ``IcechunkStore.array_chunk_iterator`` gives them: cells, kinds, paths, offsets, lengths, inline bytes."""
 
 NATIVE = "icechunk-chunk://"
@@ -68,7 +68,7 @@ def import_icechunk(what: str, /, *, url: str | None = None) -> Any:
         raise MissingDependencyError(what, extra="icechunk", url=url) from error
 
 
-def reason_of(error: Exception, /) -> str:
+def read_reason(error: Exception, /) -> str:
     """Give what an error of Icechunk says, without the trace of its own code."""
     return str(error).strip().partition("\n")[0]
 
@@ -105,15 +105,15 @@ def url_from_icechunk(url: str, /) -> str:
         raise MalformedFileError(f"'{url}' encodes no UTF-8; write the reference anew") from error
 
 
-def checksum_of(location: Location, /) -> str | datetime | None:
+def choose_checksum(location: Location, /) -> str | datetime | None:
     """Give what Icechunk compares before it reads from a source, where that is known.
 
     Of S3 it is the etag; elsewhere Icechunk quotes etags in other ways than servers do. Times are whole seconds there,
     so those of the source are rounded up. What a repository said of a source is handed on as it is.
 
-    >>> checksum_of(Location("s3://bucket/a.nc", etag='"9a"', last_modified=7.5))
+    >>> choose_checksum(Location("s3://bucket/a.nc", etag='"9a"', last_modified=7.5))
     '"9a"'
-    >>> checksum_of(Location("file:///a.nc", last_modified=7.5))
+    >>> choose_checksum(Location("file:///a.nc", last_modified=7.5))
     datetime.datetime(1970, 1, 1, 0, 0, 8, tzinfo=datetime.timezone.utc)
     """
     if location.etag and location.url.startswith(("s3://", "s3a://")) and not location.etag.startswith("W/"):
@@ -125,7 +125,7 @@ def checksum_of(location: Location, /) -> str | datetime | None:
 
 
 def place_batches(
-    batches: Iterable[Batch],
+    batches: Iterable[PlaceBatch],
     metadata: ArrayMetadata,
     /,
     *,

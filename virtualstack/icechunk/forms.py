@@ -28,14 +28,14 @@ from virtualstack.manifests.plain import longest_cells, match_axes
 from virtualstack.reading import read_array
 from virtualstack.storage import StorageLike
 from virtualstack.zarr.documents import codec_documents, dump_document, fill_attribute, stored_document
-from virtualstack.zarr.metadata.attributes import extra_of, json_attributes, restore_cf
+from virtualstack.zarr.metadata.attributes import json_attributes, keep_unwritable_attributes, restore_cf
 from virtualstack.zarr.metadata.version2 import group_attributes
 from virtualstack.zarr.rewrite.absent import OnAbsent, refuse_absent
 from virtualstack.zarr.rewrite.plan import RewritePlan, plan_rewrite
 from virtualstack.zarr.rewrite.rewrite import Budget, check_absent
 from virtualstack.zarr.rewrite.rewrite import rewrite as rewrite_chunks
 
-__all__ = ["Form", "FormOptions", "form_of", "group_document_of"]
+__all__ = ["Form", "FormOptions", "make_form", "make_group_document"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class _Grid:
     edges: tuple[list[Any], ...] | None = None
 
 
-def form_of(array: ManifestArray, options: FormOptions, /, *, path: str) -> Form:
+def make_form(array: ManifestArray, options: FormOptions, /, *, path: str) -> Form:
     """Give the form of an array; as little of it as possible is read and encoded anew.
 
     Parameters
@@ -121,7 +121,7 @@ def form_of(array: ManifestArray, options: FormOptions, /, *, path: str) -> Form
     return Form(document=_document(changed, grid, path), manifest=manifest)
 
 
-def group_document_of(group: ManifestGroup, /, *, path: str) -> bytes:
+def make_group_document(group: ManifestGroup, /, *, path: str) -> bytes:
     """Give ``zarr.json`` of a group.
 
     Raises
@@ -131,7 +131,7 @@ def group_document_of(group: ManifestGroup, /, *, path: str) -> bytes:
     """
     attributes = group_attributes(group, path or "/")
     document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    return _dump(document | extra_of(group.attributes), path or "/")
+    return _dump(document | keep_unwritable_attributes(group.attributes), path or "/")
 
 
 # -- how chunks lie -------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def _document(array: ManifestArray, grid: _Grid, path: str) -> bytes:
         document["chunk_grid"] = {"name": "rectilinear", "configuration": configuration}
     raw = restore_cf(array.attributes, array.cf, variable=path)
     document["attributes"] = _attributes(raw, array.dtype, path)
-    return _dump(document | extra_of(raw, array.dtype), path)
+    return _dump(document | keep_unwritable_attributes(raw, array.dtype), path)
 
 
 def _attributes(raw: Mapping[str, Any], dtype: np.dtype[Any], path: str) -> dict[str, Any]:

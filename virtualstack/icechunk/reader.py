@@ -23,7 +23,7 @@ from virtualstack.errors import (
     UnsupportedFeatureError,
 )
 from virtualstack.formats.base import ReadOptions
-from virtualstack.icechunk.format import NATIVE, import_icechunk, place_batches, reason_of, url_from_icechunk
+from virtualstack.icechunk.format import NATIVE, import_icechunk, place_batches, read_reason, url_from_icechunk
 from virtualstack.icechunk.manifest_files import Checksum, Checksums, node_id, read_checksums
 from virtualstack.location import Location, local_path, split_url
 from virtualstack.manifests import ENTRY, FIRST, INLINE, ChunkManifest, Manifest, ManifestGroup
@@ -40,9 +40,9 @@ from virtualstack.zarr.metadata.shards import Shards
 __all__ = ["Icechunk", "options_of_s3", "read_session", "repository_storage"]
 
 _READING = "reading Icechunk"
-_BATCH = 1 << 17  # chunks that Icechunk gives at a time
-_AT_ONCE = 32
-_MOST_NATIVE = 64 << 20
+_BATCH_CHUNKS = 1 << 17  # chunks that Icechunk gives at a time
+_MAX_REQUESTS = 32
+_MAX_NATIVE_BYTES = 64 << 20
 """Bytes of chunks of one variable that are taken out of a session, where their files are not known."""
 
 
@@ -95,21 +95,21 @@ class Icechunk:
                 raise SourceNotFoundError(f"'{url}' is no Icechunk repository; check the URL", url=url)
             repository = icechunk.Repository.open(place)
         except icechunk.IcechunkError as error:
-            raise StorageError(f"'{url}' cannot be opened by Icechunk: {reason_of(error)}", url=url) from error
+            raise StorageError(f"'{url}' cannot be opened by Icechunk: {read_reason(error)}", url=url) from error
         try:
             session = repository.readonly_session(**self._version())
         except (icechunk.IcechunkError, ValueError) as error:
             which = ", ".join(f"{key} '{value}'" for key, value in self._version().items())
+            branches, tags = sorted(repository.list_branches()), sorted(repository.list_tags())
             raise SourceNotFoundError(
-                f"'{url}' has no {which}: {reason_of(error)}; it has the branches {sorted(repository.list_branches())} "
-                f"and tags {sorted(repository.list_tags())}",
+                f"'{url}' has no {which}: {read_reason(error)}; it has the branches {branches} and tags {tags}",
                 url=url,
             ) from error
         try:
             manifests = _manifests(repository.inspect_snapshot(session.snapshot_id), url)
             return _group(session.store, "", url, url, options, storage, manifests)
         except icechunk.IcechunkError as error:
-            raise StorageError(f"'{url}' cannot be read by Icechunk: {reason_of(error)}", url=url) from error
+            raise StorageError(f"'{url}' cannot be read by Icechunk: {read_reason(error)}", url=url) from error
         except ReaderError as error:
             error.url = error.url or url
             raise
@@ -345,7 +345,7 @@ class ChunkPages:
         root = NATIVE if self.url is None else f"{self.url}/chunks/"
         try:
             manifest = place_batches(
-                self.store.array_chunk_iterator(f"/{self.path}", _BATCH),
+                self.store.array_chunk_iterator(f"/{self.path}", _BATCH_CHUNKS),
                 self.metadata,
                 locate=_locate,
                 checksums=self._checksums,
@@ -357,7 +357,9 @@ class ChunkPages:
                 return self._with_native(manifest)
             return manifest if self.metadata.shards is None else self._in_shards(manifest, self.metadata.shards, where)
         except icechunk.IcechunkError as error:
-            raise StorageError(f"chunks of '{where}' cannot be looked up: {reason_of(error)}", url=self.url) from error
+            raise StorageError(
+                f"chunks of '{where}' cannot be looked up: {read_reason(error)}", url=self.url
+            ) from error
 
     def _checksums(self) -> Checksums:
         """Read the checksums of virtual chunks."""
@@ -398,7 +400,7 @@ class ChunkPages:
         native = [FIRST + i for i, x in enumerate(manifest.locations) if x.url.startswith(NATIVE)]
         rows = np.flatnonzero(np.isin(manifest.entries["location"], native))
         entries = manifest.entries.copy()
-        if not rows.size or int(entries["length"][rows].sum()) > _MOST_NATIVE:
+        if not rows.size or int(entries["length"][rows].sum()) > _MAX_NATIVE_BYTES:
             return manifest
         chunks = sync(_chunks(self.store, self.path, _cells(rows, self.metadata)))
         lengths = np.array([len(chunk) for chunk in chunks], np.int64)
@@ -430,7 +432,7 @@ async def _chunks(
     store: Any, path: str, cells: Sequence[Sequence[int]], ranges: Iterable[tuple[int, int] | None] = repeat(None)
 ) -> list[bytes]:
     """Read chunks: all of each, or so many bytes from an offset on."""
-    limit = asyncio.Semaphore(_AT_ONCE)
+    limit = asyncio.Semaphore(_MAX_REQUESTS)
 
     async def get(cell: Sequence[int], span: tuple[int, int] | None) -> bytes:
         part = None if span is None else RangeByteRequest(span[0], span[0] + span[1])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualstack.errors import WriterError
-from virtualstack.icechunk.format import checksum_of
+from virtualstack.icechunk.format import choose_checksum
 from virtualstack.manifests import FIRST, INLINE, ChunkManifest
 
 __all__ = ["Changes", "changes_between", "inline_chunks", "kept_beyond", "set_references"]
@@ -22,7 +22,7 @@ __all__ = ["Changes", "changes_between", "inline_chunks", "kept_beyond", "set_re
 _SPARSE = 4
 """Cells of a box, as a multiple of those in it that are meant, beyond which chunks are handed over one by one."""
 
-_BATCH = 1 << 17  # chunks that Icechunk names at a time
+_BATCH_CHUNKS = 1 << 17  # chunks that Icechunk names at a time
 _RUN = 8  # chunks of one source in a row from which on its name is repeated
 
 
@@ -87,7 +87,7 @@ def _same(
         table = [numbers.setdefault(name, FIRST + len(numbers)) for name in names]
         return np.array([0, 0, INLINE, *table], np.int64)
 
-    unseen = [url if checksum_of(x) is None else None for url, x in zip(urls, new.locations, strict=True)]
+    unseen = [url if choose_checksum(x) is None else None for url, x in zip(urls, new.locations, strict=True)]
     left, right = codes(old_urls)[a["location"]], codes(unseen)[b["location"]]
     same = (left == right) & ((left < INLINE) | ((a["offset"] == b["offset"]) & (a["length"] == b["length"])))
     both = (left == INLINE) & (right == INLINE)
@@ -111,7 +111,7 @@ def kept_beyond(store: Any, path: str, old: ChunkManifest, new: ChunkManifest, /
     holes = new.holes.copy()
     holes[tuple(slice(0, n) for n in old.shape)] = False
     found = [np.zeros((0, holes.ndim), np.int64)]
-    for cells, *_ in store.array_chunk_iterator(path, _BATCH) if holes.any() else ():
+    for cells, *_ in store.array_chunk_iterator(path, _BATCH_CHUNKS) if holes.any() else ():
         inside = cells[(cells < holes.shape).all(1)].astype(np.int64)
         found.append(inside[holes[tuple(inside.T)]])
     return np.concatenate(found)
@@ -151,7 +151,7 @@ def set_references(
         return
     names = np.array([""] * FIRST + list(urls), object)
     checksums: dict[str | datetime | None, int] = {}
-    group_of = [checksums.setdefault(checksum_of(x), len(checksums)) for x in manifest.locations]
+    group_of = [checksums.setdefault(choose_checksum(x), len(checksums)) for x in manifest.locations]
     group_of_code = np.array([0] * FIRST + group_of, np.int64)
     for checksum, cells in zip(checksums, _by_group(group_of_code, manifest, chosen, len(checksums)), strict=True):
         if not cells.size:

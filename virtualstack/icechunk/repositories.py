@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from virtualstack.errors import StorageError, WriterError
-from virtualstack.icechunk.format import import_icechunk, reason_of
-from virtualstack.icechunk.places import container_prefix
+from virtualstack.icechunk.containers import container_prefix
+from virtualstack.icechunk.format import import_icechunk, read_reason
 from virtualstack.icechunk.reader import options_of_s3, repository_storage
 from virtualstack.icechunk.writer import write_icechunk
 from virtualstack.location import Location, absolute_url
@@ -88,7 +88,7 @@ def save_icechunk(
         if is_new:
             _delete(url, reached)
         if isinstance(error, icechunk.IcechunkError):
-            raise StorageError(f"'{url}' cannot be written by Icechunk: {reason_of(error)}", url=url) from error
+            raise StorageError(f"'{url}' cannot be written by Icechunk: {read_reason(error)}", url=url) from error
         raise
 
 

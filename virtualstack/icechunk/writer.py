@@ -14,9 +14,9 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
 from virtualstack.errors import StorageError, WriterError
-from virtualstack.icechunk.format import NATIVE, import_icechunk, reason_of
-from virtualstack.icechunk.forms import Form, FormOptions, form_of, group_document_of
-from virtualstack.icechunk.places import Containers
+from virtualstack.icechunk.containers import Containers
+from virtualstack.icechunk.format import NATIVE, import_icechunk, read_reason
+from virtualstack.icechunk.forms import Form, FormOptions, make_form, make_group_document
 from virtualstack.icechunk.references import (
     Changes,
     changes_between,
@@ -32,7 +32,7 @@ from virtualstack.zarr.rewrite.rewrite import Budget
 __all__ = ["MODES", "all_or_nothing", "check_store", "form_options", "group_path", "write_group", "write_icechunk"]
 
 MODES = "w-", "w"
-_AT_ONCE = 32
+_MAX_REQUESTS = 32
 
 
 def write_icechunk(
@@ -160,7 +160,7 @@ def all_or_nothing(store: Any, /) -> Iterator[None]:
             raise
         state = "has a part of it beside its other changes: discard_changes()" if had_changes else "is as it was"
         raise StorageError(
-            f"the session cannot be read or written by Icechunk: {reason_of(error)}; it {state}"
+            f"the session cannot be read or written by Icechunk: {read_reason(error)}; it {state}"
         ) from error
 
 
@@ -209,14 +209,14 @@ def write_group(
     planned: dict[str, _Planned] = {}
     for below, node in group.walk():
         at = f"{path}{below}".strip("/")
-        documents[at] = group_document_of(node, path=at)
+        documents[at] = make_group_document(node, path=at)
         for name in (*node.arrays, *node.groups):
             _check_name(name, at)
         for name, array in node.arrays.items():
             where = f"{at}/{name}".lstrip("/")
             old = (previous or {}).get(where)
             if old is not array:
-                planned[where] = _planned(form_of(array, options, path=where), old, store, where, containers)
+                planned[where] = _planned(make_form(array, options, path=where), old, store, where, containers)
     arrays = {where: x.form.document for where, x in planned.items()}
     _rehearse(arrays)
     sync(_prepare(store, path, documents, arrays, replaces=replaces))
@@ -234,7 +234,7 @@ def _rehearse(documents: Mapping[str, bytes]) -> None:
             sync(_put(store, f"{i}/zarr.json", document))
         except icechunk.IcechunkError as error:
             raise WriterError(
-                f"Icechunk refuses the metadata of variable '{path}': {reason_of(error)}; leave it out, "
+                f"Icechunk refuses the metadata of variable '{path}': {read_reason(error)}; leave it out, "
                 "or write a vstack",
                 variable=path,
                 feature="metadata",
@@ -333,7 +333,7 @@ async def _prepare(
 
 async def _write_chunks(store: Any, planned: Mapping[str, _Planned]) -> None:
     """Store chunks whose bytes are at hand, and remove those that are no longer there."""
-    limit = asyncio.Semaphore(_AT_ONCE)
+    limit = asyncio.Semaphore(_MAX_REQUESTS)
 
     async def put(key: str, data: bytes) -> None:
         async with limit:

@@ -21,7 +21,7 @@ from virtualstack.zarr.metadata.version2 import Zarr2Hierarchy
 
 __all__ = ["UrlColumn", "UrlMap", "reference_dict", "reference_json", "reference_texts"]
 
-_BLOCK = 1 << 16  # chunks turned into text at once: bounds memory
+_BLOCK_CHUNKS = 1 << 16  # chunks turned into text at once: bounds memory
 
 type UrlMap = Callable[[str], str]
 """What stands in the references for the URL of a location."""
@@ -74,13 +74,13 @@ def reference_dict(hierarchy: Zarr2Hierarchy, /, *, url: UrlMap = str) -> dict[s
     """Give references as a dict, as ``fsspec`` and ``xr.open_dataset(..., engine="kerchunk")`` take it."""
     refs: dict[str, Any] = {key: _text(value) for key, value in hierarchy.metadata.items()}
     for path, manifest in hierarchy.manifests.items():
-        urls_of = UrlColumn(url)
+        read_allowed_urls = UrlColumn(url)
         for cells, part in _blocks(manifest):
             keys = pc.binary_join_element_wise(f"{path}/", _keys(cells, manifest.shape), "").to_pylist()
             is_inline = part.entries["location"] == INLINE
             entries = part.entries[~is_inline]
             spans = zip(
-                urls_of(part).take(pa.array(entries["location"] - FIRST)).to_pylist(),
+                read_allowed_urls(part).take(pa.array(entries["location"] - FIRST)).to_pylist(),
                 entries["offset"].tolist(),
                 entries["length"].tolist(),
                 strict=True,
@@ -97,13 +97,13 @@ def _text(value: Mapping[str, Any]) -> str:
 
 def _chunk_texts(path: str, manifest: Manifest, url: UrlMap) -> Iterator[memoryview]:
     key = "," + json.dumps(f"{path}/")[:-1]
-    urls_of = UrlColumn(lambda text: json.dumps(url(text)))
+    read_allowed_urls = UrlColumn(lambda text: json.dumps(url(text)))
     for cells, part in _blocks(manifest):
         is_inline = part.entries["location"] == INLINE
         entries = part.entries[~is_inline]
         if entries.size:
             columns = (
-                urls_of(part).take(pa.array(entries["location"] - FIRST)),
+                read_allowed_urls(part).take(pa.array(entries["location"] - FIRST)),
                 pa.array(entries["offset"]).cast(pa.string()),
                 pa.array(entries["length"]).cast(pa.string()),
             )
@@ -125,10 +125,10 @@ def _joined(*parts: pa.Array | str) -> memoryview:
 
 def _blocks(manifest: Manifest) -> Iterator[tuple[NDArray[np.int64], ChunkManifest]]:
     """Give the chunks that are there block by block, with their flat cell indexes."""
-    for block, part in enumerate(in_order(manifest, _BLOCK)):
+    for block, part in enumerate(in_order(manifest, _BLOCK_CHUNKS)):
         at = np.flatnonzero(~part.holes)
         if at.size:
-            yield at + block * _BLOCK, part if at.size == part.entries.size else part.pick((at,))
+            yield at + block * _BLOCK_CHUNKS, part if at.size == part.entries.size else part.pick((at,))
 
 
 def _keys(cells: NDArray[np.int64], shape: tuple[int, ...]) -> pa.Array:

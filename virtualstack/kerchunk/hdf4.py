@@ -34,7 +34,7 @@ _FILLS: dict[str, float] = {
 
 _NUMBER_TYPE = 106
 _BIG_ENDIAN = 1
-_MOST_BLOCKS = 1 << 16
+_MAX_BLOCKS = 1 << 16
 
 
 @cache
@@ -124,7 +124,7 @@ def corrected(references: dict[str, Any], source: Source, /) -> dict[str, Any]:
 def _byte_orders(source: Source) -> Iterator[int]:
     """Give the class, which is the byte order, of each type of numbers: HDF4 specification, chapters 2 and 3."""
     at = 4
-    for _ in range(_MOST_BLOCKS):
+    for _ in range(_MAX_BLOCKS):
         n, following = struct.unpack(">HI", source.read(at, 6))
         for tag, _, offset, length in struct.iter_unpack(">HHII", source.read(at + 6, 12 * n)):
             if tag == _NUMBER_TYPE and length == 4:

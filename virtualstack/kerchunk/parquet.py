@@ -54,9 +54,9 @@ def parquet_files(
         Chunks in a file.
     """
     for path, manifest in hierarchy.manifests.items():
-        urls_of = UrlColumn(url)
+        read_allowed_urls = UrlColumn(url)
         for record, part in enumerate(in_order(manifest, record_size)):
-            yield f"{path}/refs.{record}.parq", _file(_table(part, urls_of(part)))
+            yield f"{path}/refs.{record}.parq", _file(_table(part, read_allowed_urls(part)))
     metadata = {"metadata": hierarchy.metadata, "record_size": record_size}
     yield ".zmetadata", json.dumps(metadata, separators=(",", ":")).encode()
 

@@ -39,7 +39,7 @@ _MAX_RATIO = 1000
 _ROW_BYTES = 64
 """Bytes that a row takes, once decoded, whatever it holds."""
 
-_MOST_RECORDS = 1 << 48
+_MAX_RECORDS = 1 << 48
 """Rows that a file may be said to have: those of one that is not there are counted all the same."""
 
 _BATCH = 1 << 20
@@ -72,7 +72,7 @@ class ParquetTable:
         """
         data = parse_json(zmetadata, where=f".zmetadata' of '{where}")
         metadata, size = (data.get("metadata"), data.get("record_size")) if isinstance(data, Mapping) else (None, None)
-        if not isinstance(metadata, Mapping) or type(size) is not int or not 0 < size <= _MOST_RECORDS:
+        if not isinstance(metadata, Mapping) or type(size) is not int or not 0 < size <= _MAX_RECORDS:
             raise MalformedFileError(
                 f"'.zmetadata' of '{where}' has no 'metadata', or 'record_size' {size!r}: it is not of references"
             )

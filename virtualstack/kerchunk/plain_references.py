@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import MalformedFileError
 
-__all__ = ["Columns", "PlainReferences", "are_metadata", "below", "narrow"]
+__all__ = ["PlainReferences", "ReferenceColumns", "are_metadata", "below", "narrow"]
 
 _METADATA = ".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"
 _INDEX = "0123456789."
 _AT_ONCE = 1 << 16  # references, or up to one part more
 
 
-type Columns = tuple[pa.Array, NDArray[np.integer], NDArray[np.int64], NDArray[np.integer]]
+type ReferenceColumns = tuple[pa.Array, NDArray[np.integer], NDArray[np.int64], NDArray[np.integer]]
 """Keys, rows of URLs, offsets and lengths in bytes."""
 
 
-def _by_stem(columns: Columns) -> tuple[Columns, Sequence[str], Sequence[int]]:
+def _by_stem(columns: ReferenceColumns) -> tuple[ReferenceColumns, Sequence[str], Sequence[int]]:
     """Sort columns by the stems of their keys; give the stems, and where each begins."""
     keys, rows, offsets, lengths = columns
     encoded = pc.ascii_rtrim(keys, _INDEX).dictionary_encode()
@@ -57,16 +57,16 @@ class PlainReferences:
         For each stem the parts that have it, and from where to where.
     """
 
-    parts: dict[int, Columns]
+    parts: dict[int, ReferenceColumns]
     left: list[int]
     urls: Sequence[str]
     stems: Sequence[str]
     places: Sequence[Sequence[tuple[int, int, int]]]
 
     @classmethod
-    def of(cls, parts: Iterable[Columns], urls: Sequence[str]) -> Self:
+    def of(cls, parts: Iterable[ReferenceColumns], urls: Sequence[str]) -> Self:
         """Sort columns by the stems of their keys, distinct strings; each part has less than 2 GiB of them."""
-        made, places = dict[int, Columns](), dict[str, list[tuple[int, int, int]]]()
+        made, places = dict[int, ReferenceColumns](), dict[str, list[tuple[int, int, int]]]()
         for i, columns in enumerate(parts):
             made[i], names, starts = _by_stem(columns)
             for stem, start, stop in zip(names, starts, starts[1:], strict=False):
@@ -79,7 +79,7 @@ class PlainReferences:
         """Count the references of each stem."""
         return np.array([sum(stop - start for _, start, stop in places) for places in self.places], np.int64)
 
-    def below(self, path: str, /, *, once: bool = False) -> Iterator[Columns]:
+    def below(self, path: str, /, *, once: bool = False) -> Iterator[ReferenceColumns]:
         """Give the references with keys below a path, some at a time.
 
         Parameters
@@ -106,7 +106,7 @@ class PlainReferences:
         if some:
             yield self._columns(some, once=once)
 
-    def _columns(self, places: Sequence[tuple[int, int, int]], *, once: bool) -> Columns:
+    def _columns(self, places: Sequence[tuple[int, int, int]], *, once: bool) -> ReferenceColumns:
         if any(i not in self.parts for i, _, _ in places):
             raise MalformedFileError("references lie below two arrays, one within the other: write them anew")
         parts = [(self.parts[i], slice(start, stop)) for i, start, stop in places]

@@ -27,12 +27,12 @@ __all__ = ["Kerchunk", "read_references"]
 
 _PARQUET = ".parq", ".parquet"
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
-_MAX_TEXT = 1 << 33
+_MAX_TEXT_BYTES = 1 << 33
 _MIN_UNPACKED = 1 << 26
 """Bytes that compressed references of any size may have, once unpacked."""
 _MAX_RATIO = 1000
 """Bytes that larger ones may have, for each byte that is stored; honest references have about 100 at most."""
-_PIECE = 1 << 22
+_PIECE_BYTES = 1 << 22
 _LONG_TEXT = 1 << 16  # bytes, as stored; below, the JSON library alone is quicker
 _DEFAULTS = ReadOptions()
 
@@ -216,12 +216,12 @@ def _parse(source: Source) -> ReferenceTable:
 
 def _pieces(source: Source) -> Iterator[bytes]:
     """Read text piece after piece, and unpack it where it is packed."""
-    first = source.read(0, min(_PIECE, source.size))
+    first = source.read(0, min(_PIECE_BYTES, source.size))
     packing = next((x for start, x in _PACKED.items() if first.startswith(start)), None)
     if packing is None:
         yield first
-        for at in range(len(first), source.size, _PIECE):
-            yield source.read(at, min(_PIECE, source.size - at))
+        for at in range(len(first), source.size, _PIECE_BYTES):
+            yield source.read(at, min(_PIECE_BYTES, source.size - at))
     else:
         packed = first if len(first) == source.size else source.read(0, source.size)
         yield from _unpacked(packed, packing, source.location.url)
@@ -229,11 +229,11 @@ def _pieces(source: Source) -> Iterator[bytes]:
 
 def _unpacked(data: bytes, packing: str, url: str) -> Iterator[bytes]:
     """Decompress, piece after piece: the library would make room for the most that there may be at once."""
-    most = left = min(_MAX_TEXT, max(_MIN_UNPACKED, _MAX_RATIO * len(data)))
+    most = left = min(_MAX_TEXT_BYTES, max(_MIN_UNPACKED, _MAX_RATIO * len(data)))
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(data), packing)
         while left and (
-            piece := stream.read_buffer(min(_PIECE, left)).to_pybytes()
+            piece := stream.read_buffer(min(_PIECE_BYTES, left)).to_pybytes()
         ):  # read() leaks what it cannot fill
             yield piece
             left -= len(piece)

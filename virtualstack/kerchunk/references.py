@@ -17,7 +17,7 @@ from virtualstack.zarr.metadata.array import ArrayMetadata
 
 __all__ = [
     "WHOLE",
-    "Locate",
+    "LocateReference",
     "Measure",
     "References",
     "build_manifest",
@@ -32,7 +32,7 @@ WHOLE = -1
 """Length of a reference to a whole file."""
 
 
-type Locate = Callable[[str], Location]
+type LocateReference = Callable[[str], Location]
 """Makes a location of a URL as it stands in references."""
 
 type Measure = Callable[[Sequence[Location]], Sequence[Location]]
@@ -85,7 +85,7 @@ def check_grid(metadata: ArrayMetadata, /, *, where: str) -> int:
 
 
 def build_manifest(
-    parts: Iterable[References], metadata: ArrayMetadata, /, *, locate: Locate, measure: Measure, where: str
+    parts: Iterable[References], metadata: ArrayMetadata, /, *, locate: LocateReference, measure: Measure, where: str
 ) -> ChunkManifest:
     """Put references on the grid; what they do not name is EMPTY.
 
@@ -116,7 +116,7 @@ def build_manifest(
 
 
 def place_rows(
-    parts: Iterable[References], n_rows: int, metadata: ArrayMetadata, /, *, locate: Locate, where: str
+    parts: Iterable[References], n_rows: int, metadata: ArrayMetadata, /, *, locate: LocateReference, where: str
 ) -> ChunkManifest:
     """Put references into a manifest of one axis; sources are not touched.
 

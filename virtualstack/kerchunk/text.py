@@ -30,7 +30,7 @@ from virtualstack.zarr.metadata.whole_numbers import whole_numbers
 
 __all__ = ["load_json", "split_text"]
 
-_BLOCK = 1 << 20  # bytes looked at together: what is found in them stays in the processor's cache
+_BLOCK_BYTES = 1 << 20  # bytes looked at together: what is found in them stays in the processor's cache
 _MAX_RUNS = 1 << 16
 _MAX_KEY = 1 << 8
 _WORD = 8
@@ -147,7 +147,7 @@ def _find(pieces: Iterable[bytes]) -> Iterator[_Block]:
         is_odd = (new[:-1] < ord(" ")) | ((new[:-1] == ord("\\")) & (new[1:] != ord("/")))
         quotes = np.append(quotes, np.flatnonzero(new[:-1] == ord('"')) + seen)
         odd = np.append(odd, np.flatnonzero(is_odd) + seen)
-        settled = max(len(text) - 1 - _BLOCK, 0)
+        settled = max(len(text) - 1 - _BLOCK_BYTES, 0)
         yield _Block(start, text, _between(quotes, odd, np.frombuffer(text, np.uint8)), settled)
         held, start = text[settled:], start + settled
         quotes, odd = (x[np.searchsorted(x, settled) :] - settled for x in (quotes[-4:], odd))
@@ -157,7 +157,7 @@ def _find(pieces: Iterable[bytes]) -> Iterator[_Block]:
 def _blocks(pieces: Iterable[bytes]) -> Iterator[memoryview]:
     for piece in pieces:
         view = memoryview(piece)
-        yield from (view[at : at + _BLOCK] for at in range(0, len(piece), _BLOCK))
+        yield from (view[at : at + _BLOCK_BYTES] for at in range(0, len(piece), _BLOCK_BYTES))
 
 
 def _between(quotes: Positions, odd: Positions, text: Bytes) -> _Found:

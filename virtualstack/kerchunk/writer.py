@@ -30,7 +30,7 @@ from virtualstack.manifests import (
 from virtualstack.manifests.counted import CountedManifest
 from virtualstack.reading import read_array
 from virtualstack.storage import Bytes, LocalTarget, Storage, StorageLike, Target
-from virtualstack.zarr.metadata.version2 import hierarchy_of, takes_holes, takes_holes_of
+from virtualstack.zarr.metadata.version2 import make_hierarchy, takes_holes, takes_holes_in
 from virtualstack.zarr.metadata.version2_codecs import codecs_to_zarr2
 from virtualstack.zarr.metadata.version2_values import dtype_to_zarr2
 from virtualstack.zarr.rewrite.absent import OnAbsent, check_word, refuse_absent
@@ -146,7 +146,7 @@ def write_kerchunk(
     if target is None:
         if relative:
             raise ValueError("relative=True needs a target: locations are relative to its folder")
-        return reference_dict(hierarchy_of(group, fill_budget=fill_budget))
+        return reference_dict(make_hierarchy(group, fill_budget=fill_budget))
     root, _, name = absolute_url(target).rstrip("/").rpartition("/")
     suffix = next((x for x in SUFFIXES if name.endswith(x)), None)
     if suffix is None:
@@ -158,7 +158,7 @@ def write_kerchunk(
         )
     is_parquet = suffix in _PARQUET
     url = _relative_to(f"{root}/") if relative else str
-    hierarchy = hierarchy_of(group, fill_budget=fill_budget, shares_chunks=is_parquet)
+    hierarchy = make_hierarchy(group, fill_budget=fill_budget, shares_chunks=is_parquet)
     folder = Storage.of(storage).target(f"{root}/")
     local = local_path(f"{root}/{name}") if isinstance(folder, LocalTarget) else None
     if not is_parquet:
@@ -246,7 +246,7 @@ def _obstacle(array: ManifestArray, plain: PlainArray) -> str | None:
         reason = _why_not(plain.encoding, plain.chunks, plain.order, array.name or "")
         if reason is not None:
             return reason
-    if takes_holes_of(array, plain):
+    if takes_holes_in(array, plain):
         return None
     return "its absent chunks must be written out, and no chunk that is stored as the others reads as their fill value"
 

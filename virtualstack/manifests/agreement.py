@@ -18,9 +18,9 @@ __all__ = [
     "check_joinable",
     "check_unpacked",
     "common_dtype",
-    "fill_of",
     "is_missing",
     "is_packed",
+    "make_fill",
     "of_one_dtype",
     "other_meaning",
     "reference",
@@ -67,7 +67,7 @@ def _operand(value: Any) -> Any:
     return np.asarray(value).dtype if isinstance(value, str | bytes) else value
 
 
-def fill_of(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = None, /) -> Fill:
+def make_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = None, /) -> Fill:
     """Take a value as what holes of an array read as, by default in its dtype.
 
     Raises
@@ -110,7 +110,7 @@ def stored_fill(array: ManifestArray, value: Any, dtype: np.dtype[Any] | None = 
     """
     if not (is_packed(array) and is_missing(value)) or dtype not in (None, array.dtype):
         check_unpacked(array, value)
-        return fill_of(array, value, dtype)
+        return make_fill(array, value, dtype)
     found = stored_number(array.dtype, array.cf)
     if found is None:
         name = (array.name or "").rsplit("/", 1)[-1]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import ChunkAlignmentError, CombineError, ManifestError, VirtualValuesError
 from virtualstack.manifests.casting import can_cast, cast
+from virtualstack.manifests.cell_bounds import check_reach, fit
 from virtualstack.manifests.cells import CellBox
 from virtualstack.manifests.cf import can_cast_floats
 from virtualstack.manifests.chunk_manifest import ChunkManifest, blocks, first_cell
@@ -21,11 +22,10 @@ from virtualstack.manifests.counted import counted
 from virtualstack.manifests.encoding import native
 from virtualstack.manifests.grid import ChunkGrid
 from virtualstack.manifests.html import to_html
+from virtualstack.manifests.index_keys import index_chunks, index_view
 from virtualstack.manifests.indexing import Chunks, transpose
 from virtualstack.manifests.joining import equal
-from virtualstack.manifests.keys import index_chunks, index_view
 from virtualstack.manifests.manifest import Manifest
-from virtualstack.manifests.reach import check_reach, fit
 from virtualstack.manifests.verdict import Verdict
 from virtualstack.manifests.view import ManifestView
 
@@ -134,7 +134,7 @@ class ManifestArray(NDArrayOperatorsMixin):
             return self.manifest
         return self.manifest.read(tuple(slice(0, n) for n in self.manifest.shape))
 
-    def chunks_of(self) -> Chunks:
+    def as_chunks(self) -> Chunks:
         """Give manifest and grid as the pair that operations work on."""
         return Chunks(self.in_memory(), self.grid)
 
@@ -185,7 +185,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         try:
             if not isinstance(self.manifest, ChunkManifest):
                 return self._index_view(key)
-            return self.with_chunks(index_chunks(self.chunks_of(), key))
+            return self.with_chunks(index_chunks(self.as_chunks(), key))
         except ChunkAlignmentError as error:
             raise ChunkAlignmentError(f"variable '{self.name}': {error}", axis=error.axis, variable=self.name) from None
 
@@ -205,7 +205,7 @@ class ManifestArray(NDArrayOperatorsMixin):
         if sorted(order) != list(range(self.ndim)):
             raise ValueError(f"axes {order} do not match an array of {self.ndim} axes")
         if isinstance(self.manifest, ChunkManifest):
-            return self.with_chunks(transpose(self.chunks_of(), order))
+            return self.with_chunks(transpose(self.as_chunks(), order))
         manifest = ManifestView.of(self.manifest).transpose(order).simplified()
         grid = ChunkGrid(tuple(self.grid.axes[i] for i in order))
         return replace(self, manifest=manifest, grid=grid, dimension_names=None)
@@ -292,7 +292,7 @@ class ManifestArray(NDArrayOperatorsMixin):
             return False
         if self.grid == other.grid and self.manifest == other.manifest:
             return True  # of one file, though it may not be in memory
-        return equal(self.chunks_of(), other.chunks_of())
+        return equal(self.as_chunks(), other.as_chunks())
 
     def __eq__(self, other: object) -> Verdict:  # type: ignore[override]
         if self.dtype.kind == "T" and isinstance(other, str):  # xarray's way to ask which are missing

@@ -21,7 +21,7 @@ from virtualstack.manifests.rows import distinct_rows
 
 __all__ = ["ABSENT", "EMPTY", "ENTRY", "FEW", "FIRST", "INLINE", "ChunkManifest", "blocks", "first_cell"]
 
-_BLOCK = 1 << 16  # cells that are checked at a time: their 1.5 MB stay in the cache of a processor
+_BLOCK_CELLS = 1 << 16  # cells that are checked at a time: their 1.5 MB stay in the cache of a processor
 
 ENTRY: np.dtype[Any] = np.dtype([("location", "<u4"), ("encoding", "<u4"), ("offset", "<i8"), ("length", "<i8")])
 """One chunk, 24 bytes: location code, row of its encoding (for a hole: of its fill), offset and length in bytes."""
@@ -455,7 +455,7 @@ class ChunkManifest:
         return f"ChunkManifest(shape={self.shape}, {shown}, {len(self.locations)} sources)"
 
 
-def blocks(shape: tuple[int, ...], /, n: int = _BLOCK) -> Iterator[CellBox]:
+def blocks(shape: tuple[int, ...], /, n: int = _BLOCK_CELLS) -> Iterator[CellBox]:
     """Cut a grid into boxes of at most ``n`` cells that follow each other in C order.
 
     >>> [tuple((side.start, side.stop) for side in box) for box in blocks((2, 3), 2)]

@@ -16,7 +16,9 @@ from virtualstack.errors import ManifestError
 
 __all__ = ["pack", "unpack"]
 
-_SMALL = 4096  # planes up to this many bytes are not compressed: calling zstd costs as much as 2000 chunks
+_MIN_COMPRESSED_BYTES = (
+    4096  # planes up to this many bytes are not compressed: calling zstd costs as much as 2000 chunks
+)
 _HEADER = struct.Struct("<BQI")
 _MAX_CELLS = 1 << 28  # that a few bytes may claim: 6 GiB, and as many as readers take
 _CELLS_A_BYTE = 64  # of more cells; files give one or less
@@ -126,7 +128,7 @@ def _pack_rows(rows: NDArray[np.uint64]) -> bytes:
     planes = np.empty((len(varies), n - 1), np.uint8)
     for plane, column in zip(planes, varies.tolist(), strict=True):
         plane[...] = bytes_[:, column]
-    is_large = planes.size > _SMALL
+    is_large = planes.size > _MIN_COMPRESSED_BYTES
     body = zstd.compress(planes, 1) if is_large else planes.tobytes()
     mask = sum(1 << column for column in varies.tolist())
     return b"".join((_HEADER.pack(is_large, len(head) + len(body), mask), head, body))

@@ -15,7 +15,7 @@ from virtualstack.manifests.manifest import Manifest
 
 __all__ = ["CountedManifest", "counted", "in_order"]
 
-_BLOCK = 1 << 19  # cells that are looked at together
+_BLOCK_CELLS = 1 << 19  # cells that are looked at together
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def counted(manifest: Manifest, /) -> Manifest:
     encodings: dict[ChunkEncoding, None] = {}
     n_holes = n_absent = n_other_fill = 0
     is_cut = False
-    for box in blocks(manifest.shape, _BLOCK):
+    for box in blocks(manifest.shape, _BLOCK_CELLS):
         part = manifest.read(box)
         row, holes = part.entries["encoding"].reshape(-1), part.holes.reshape(-1)
         fills = row[holes]
@@ -95,7 +95,7 @@ def in_order(manifest: Manifest, n: int, /) -> Iterator[ChunkManifest]:
         yield from (flat.read((slice(begin, min(begin + n, size)),)) for begin in range(0, size, n))
         return
     check_work(size)
-    several = n * max(_BLOCK // n, 1)
+    several = n * max(_BLOCK_CELLS // n, 1)
     for begin in range(0, size, several):
         cells = np.arange(begin, min(begin + several, size))
         picked = manifest.pick(np.unravel_index(cells, manifest.shape) if manifest.shape else ())

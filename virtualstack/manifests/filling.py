@@ -19,7 +19,7 @@ from virtualstack.manifests.unify import unify
 
 __all__ = ["choose", "holes", "pad_axis", "pad_axis_by_elements", "reindex_axis"]
 
-_BLOCK = 1 << 24  # elements of a condition that are compared at a time
+_BLOCK_ELEMENTS = 1 << 24  # elements of a condition that are compared at a time
 
 
 def holes(axes: tuple[ChunkAxis, ...], fill: Fill, /, *, code: int = EMPTY) -> Chunks:
@@ -193,7 +193,7 @@ def choose(condition: NDArray[np.bool_], x: Chunks, y: Chunks, /) -> Chunks:
 def _changes(condition: NDArray[np.bool_], axis: int) -> NDArray[np.intp]:
     """Give the elements along an axis where anything differs from the element before."""
     rows = np.moveaxis(condition, axis, 0)
-    step = max(1, _BLOCK // max(math.prod(rows.shape[1:]), 1))
+    step = max(1, _BLOCK_ELEMENTS // max(math.prod(rows.shape[1:]), 1))
     found = [np.zeros(0, np.intp)]
     others = tuple(range(1, rows.ndim))
     for at in range(0, len(rows) - 1, step):

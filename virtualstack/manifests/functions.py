@@ -84,7 +84,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, **unsupported: Any)
         manifest = JoinedManifest.of([part.manifest for part in used], axis)
         joined = replace(parts[0], manifest=manifest, grid=grid, dimension_names=None)
     else:
-        joined = parts[0].with_chunks(joining.concatenate([part.chunks_of() for part in used], axis))
+        joined = parts[0].with_chunks(joining.concatenate([part.as_chunks() for part in used], axis))
     return replace(joined, cf=reference(parts).cf, attributes=shared_attributes(parts))
 
 
@@ -131,7 +131,7 @@ def broadcast_to(array: ManifestArray, shape: int | Sequence[int], subok: bool =
     wanted = tuple(
         ChunkAxis.regular(n, 1).length for n in ((shape,) if isinstance(shape, (int, np.integer)) else shape)
     )
-    chunks = array.chunks_of()
+    chunks = array.as_chunks()
     for _ in range(len(wanted) - array.ndim):
         chunks = insert_axis(chunks, 0)
     present = chunks.grid.array_shape
@@ -281,7 +281,7 @@ def where(condition: Any, *values: Any) -> ManifestArray:
     parts = [_with_shape(x, array, dtype, shape) for x in values]
     if all(isinstance(x, ManifestArray) for x in values):
         check_joinable(parts, len(shape))
-    chosen = array.with_chunks(choose(np.broadcast_to(wanted, shape), *(x.chunks_of() for x in parts)))
+    chosen = array.with_chunks(choose(np.broadcast_to(wanted, shape), *(x.as_chunks() for x in parts)))
     return replace(chosen, dtype=dtype)
 
 
@@ -319,7 +319,7 @@ def pad(array: ManifestArray, pad_width: Any, mode: Any = "constant", **options:
     widths = _pairs(pad_width, array.ndim)
     if any(not isinstance(n, int | np.integer) or n < 0 for width in widths for n in width):
         raise ValueError(f"pad_width {pad_width!r} is not of integers of 0 and more")
-    chunks = array.chunks_of()
+    chunks = array.as_chunks()
     if mode in ("constant", "empty"):
         constants = [(0, 0)] * array.ndim
         if mode == "constant":
@@ -379,7 +379,7 @@ def reshape(a: ManifestArray, /, shape: Any = None, order: str = "C", **unsuppor
     if not a.size:
         axes = tuple(ChunkAxis.regular(n, max(n, 1)) for n in wanted)
         return a.with_chunks(holes(axes, a.manifest.tables.fill))
-    return a.with_chunks(collapse(reshape_chunks(a.chunks_of(), wanted)))
+    return a.with_chunks(collapse(reshape_chunks(a.as_chunks(), wanted)))
 
 
 def _virtual(arrays: Sequence[Any], what: str, unsupported: dict[str, Any]) -> list[ManifestArray]:

@@ -88,7 +88,7 @@ class JoinedManifest(UnreadManifest):
             nbytes=sum(x.nbytes for x in known),
         )
 
-    def entries_of(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
+    def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """Give the entries of some cells, on shared tables; parts are read side by side."""
         cells = tuple(numbers.reshape((1,) * (len(shape) + 1 - numbers.ndim) + numbers.shape) for numbers in cells)
         along, *others = [i for i, n in enumerate(cells[self.axis].shape) if n > 1] or [0]

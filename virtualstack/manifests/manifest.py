@@ -82,14 +82,14 @@ class Overlay:
 
 
 class _ByCells(Manifest, Protocol):
-    def entries_of(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
+    def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """See :class:`UnreadManifest`."""
 
 
 class UnreadManifest:
     """Boxes are read as the cells in them, none of them reads nothing, and a copy is the manifest itself.
 
-    Classes below it have ``entries_of(cells, shape)``, which gives the entries of at least one cell, and at most 2^28.
+    Subclasses have ``read_entries(cells, shape)``, which returns the entries of at least one cell, and at most 2^28.
     """
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -118,7 +118,7 @@ class UnreadManifest:
         if 0 in shape:
             return hollow(self.tables, shape)
         check_count(math.prod(shape), self.url)
-        return self.entries_of(cells, shape)
+        return self.read_entries(cells, shape)
 
 
 def hollow(tables: Tables, shape: tuple[int, ...], /) -> ChunkManifest:

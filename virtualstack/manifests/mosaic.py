@@ -24,7 +24,7 @@ __all__ = ["MAX_CELLS", "Mosaic", "Runs", "Tile", "place_tiles", "take_runs"]
 MAX_CELLS = 1 << 26
 """Cells of a mosaic, and of a tile that is cut: 1.6 GB of entries."""
 
-_FEW = 1 << 12  # cells that are within any budget
+_FREE_CELLS = 1 << 12  # cells that are within any budget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +259,7 @@ class _Lines:
 
 def _check_budget(before: int, after: int, n_tiles: int) -> None:
     _check_cells(after)
-    if after > max(REFINEMENT_BUDGET * before, _FEW):
+    if after > max(REFINEMENT_BUDGET * before, _FREE_CELLS):
         raise CombineError(
             f"the chunk grids of {n_tiles} arrays do not meet: cut at all their lines they would have {after} cells "
             f"instead of {before}, more than {REFINEMENT_BUDGET} times as many",

@@ -123,7 +123,7 @@ class PagedManifest(UnreadManifest):
         """Give the counts, if they are known."""
         return self.counts
 
-    def entries_of(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
+    def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """Read the pages that hold some cells, several side by side.
 
         Raises

@@ -49,7 +49,7 @@ def reindex(
         There would be too many cells.
     """
     fill = Fill.of(fill_value, array.dtype)
-    chunks = array.chunks_of()
+    chunks = array.as_chunks()
     for axis, index in _by_axis(array, indexers).items():
         n = array.shape[axis]
         if index.size and (int(index.min()) < -1 or int(index.max()) >= n):

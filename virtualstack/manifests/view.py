@@ -79,7 +79,7 @@ class ManifestView(UnreadManifest):
         """Give the counts of the base where the view has all its cells."""
         return self.base.summary() if self.counts == self.base.shape else None
 
-    def entries_of(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
+    def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """Give the entries of some cells, on the axes of the view."""
         own: list[NDArray[np.integer[Any]]] = [np.zeros((1,) * len(shape), np.int64) for _ in self.begins]
         for numbers, axis in zip(cells, self.axes, strict=True):
@@ -216,7 +216,7 @@ class SteppedManifest(UnreadManifest):
         """Give the counts of the base where all its cells are seen."""
         return self.base.summary() if self.shape == self.base.shape else None
 
-    def entries_of(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
+    def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """Give the entries of some cells."""
         at = cells[self.axis]
         found = self.base.pick((*cells[: self.axis], self.cells[at], *cells[self.axis + 1 :]))

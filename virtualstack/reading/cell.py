@@ -13,7 +13,7 @@ from virtualstack.codecs.pipeline import CodecError
 from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import StorageError, UnsupportedFeatureError
 from virtualstack.manifests import FIRST, INLINE, ChunkAxis, ChunkEncoding, ChunkManifest, ManifestArray
-from virtualstack.reading.decoding import decoding_of, strided
+from virtualstack.reading.decoding import find_decoding, strided
 from virtualstack.reading.plan import DAMAGED, undecodable
 from virtualstack.storage import Storage
 
@@ -109,7 +109,7 @@ def _values(
         return None
     try:
         codecs = with_fill(encoding.codecs, (x.raw for x in manifest.fills))
-        decoding = decoding_of(encoding.dtype, encoding.shape, codecs)
+        decoding = find_decoding(encoding.dtype, encoding.shape, codecs)
         if decoding.is_raw:
             itemsize = decoding.itemsize
             if length != size * itemsize:

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from virtualstack.codecs.pipeline import CodecError, Elementwise
 from virtualstack.errors import ChunkDecodeError, StorageError
 from virtualstack.reading.decoding import Decoding, strided
-from virtualstack.reading.fetch import Stored, named
+from virtualstack.reading.fetch import StoredBytes, named
 from virtualstack.reading.pieces import equal_pieces, place_pieces
 from virtualstack.reading.plan import DAMAGED, Plan, undecodable
 from virtualstack.reading.selection import Selection
 
-__all__ = ["Batch", "fill_holes"]
+__all__ = ["DecodeBatch", "fill_holes"]
 
 _MANY_HOLES = 64
 _MANY_ELEMENTS = 16  # parts of a chunk from which on those that are single elements are written together
-_LARGE = 16 << 20  # bytes of a chunk from which on threads do not keep the memory that they read it into
+_LARGE_CHUNK_BYTES = 16 << 20  # bytes of a chunk from which on threads do not keep the memory that they read it into
 _SCRATCH = threading.local()
 
 
@@ -42,7 +42,7 @@ def fill_holes(plan: Plan, out: NDArray[Any], /) -> None:
         out[_outer(tuple(place[i] for place in places))] = fills[row].value
 
 
-class Batch:
+class DecodeBatch:
     """Stored chunks that were fetched together, to be decoded and written to the result from any thread.
 
     Parameters
@@ -57,7 +57,7 @@ class Batch:
         Result, with an axis for each axis of the array.
     """
 
-    def __init__(self, plan: Plan, begin: int, end: int, got: list[Stored], out: NDArray[Any]) -> None:
+    def __init__(self, plan: Plan, begin: int, end: int, got: list[StoredBytes], out: NDArray[Any]) -> None:
         self._plan = plan
         self._begin = begin
         self._got = got
@@ -177,7 +177,7 @@ class Batch:
 
 def _scratch(length: int) -> memoryview:
     """Give bytes of this thread to read a chunk into: fresh memory for each would cost a page fault every 4 KiB."""
-    if length > _LARGE:
+    if length > _LARGE_CHUNK_BYTES:
         return memoryview(np.empty(length, np.uint8))
     buffer: bytearray | None = getattr(_SCRATCH, "buffer", None)
     if buffer is None or not length <= len(buffer) <= max(4 * length, 1 << 20):

@@ -15,7 +15,7 @@ from virtualstack.codecs.metadata import Codec
 from virtualstack.codecs.pipeline import Decoder, Elementwise, make_decoder, split_elementwise
 from virtualstack.storage import Bytes
 
-__all__ = ["Decoding", "decoding_of", "strided"]
+__all__ = ["Decoding", "find_decoding", "strided"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +72,7 @@ class Decoding:
 
 
 @lru_cache(maxsize=4096)
-def decoding_of(dtype: np.dtype[Any], shape: tuple[int, ...], codecs: tuple[Codec, ...], /) -> Decoding:
+def find_decoding(dtype: np.dtype[Any], shape: tuple[int, ...], codecs: tuple[Codec, ...], /) -> Decoding:
     """Find what decodes chunks of an encoding; equal encodings have one object.
 
     Raises

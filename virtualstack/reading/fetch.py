@@ -16,22 +16,22 @@ from virtualstack.reading.plan import Plan
 from virtualstack.reading.threads import io_pool
 from virtualstack.storage import Bytes, DirectSource, Source, Storage
 
-__all__ = ["Stored", "batches", "fetch", "named"]
+__all__ = ["StoredBytes", "batches", "fetch", "named"]
 
 BATCH = 32 << 20
 """Stored bytes that are fetched together; twice as many are in memory at once."""
 
-_MANY = 4096
+_BATCH_CHUNKS = 4096
 """Chunks that are fetched together at most."""
 
-_FILES = 48
+_BATCH_FILES = 48
 """Local files that are read together at most: they stay open until they have been read."""
 
-_PER_TASK = 6
+_FILES_PER_TASK = 6
 """Local files that one task opens: a task each would cost more than opening them."""
 
 
-type Stored = Bytes | DirectSource
+type StoredBytes = Bytes | DirectSource
 """What `fetch` gives of a chunk; where it is a source, whoever decodes the chunk reads its bytes from there."""
 
 
@@ -48,7 +48,7 @@ def batches(plan: Plan, /) -> Iterator[tuple[int, int]]:
     while begin < len(plan.chunks):
         done = int(total[begin - 1]) if begin else 0
         end = int(np.searchsorted(total, done + BATCH, "right"))
-        end = min(end, int(np.searchsorted(files, files[begin] + _FILES)), begin + _MANY)
+        end = min(end, int(np.searchsorted(files, files[begin] + _BATCH_FILES)), begin + _BATCH_CHUNKS)
         end = max(end, begin + 1)
         yield begin, end
         begin = end
@@ -63,7 +63,7 @@ class _Run:
     code: int
 
 
-def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[Stored]:
+def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[StoredBytes]:
     """Read the stored bytes of chunks ``begin`` to ``end``, each exactly as long as the plan says.
 
     Of sources that answer at once nothing is read yet.
@@ -81,7 +81,7 @@ def fetch(plan: Plan, begin: int, end: int, storage: Storage, /) -> list[Stored]
         return _fetch_runs(plan, runs, storage)
     pool = io_pool()
     tasks = list(_tasks(plan, runs))
-    waiting: list[Future[list[Stored]]] = [pool.submit(_fetch_runs, plan, task, storage) for task in tasks]
+    waiting: list[Future[list[StoredBytes]]] = [pool.submit(_fetch_runs, plan, task, storage) for task in tasks]
     try:
         return [data for answer in waiting for data in answer.result()]
     finally:
@@ -94,7 +94,7 @@ def _tasks(plan: Plan, runs: list[_Run]) -> Iterator[list[_Run]]:
     task: list[_Run] = []
     for run in runs:
         is_local = run.code == INLINE or _is_file(plan, run.code)
-        if task and (not is_local or len(task) == _PER_TASK):
+        if task and (not is_local or len(task) == _FILES_PER_TASK):
             yield task
             task = []
         task.append(run)
@@ -109,13 +109,13 @@ def _is_file(plan: Plan, code: int) -> bool:
     return code >= FIRST and plan.locations[code - FIRST].url.startswith("file://")
 
 
-def _fetch_runs(plan: Plan, runs: Sequence[_Run], storage: Storage) -> list[Stored]:
+def _fetch_runs(plan: Plan, runs: Sequence[_Run], storage: Storage) -> list[StoredBytes]:
     if len(runs) == 1:
         return _fetch_run(plan, runs[0], storage)
     return [data for run in runs for data in _fetch_run(plan, run, storage)]
 
 
-def _fetch_run(plan: Plan, run: _Run, storage: Storage) -> list[Stored]:
+def _fetch_run(plan: Plan, run: _Run, storage: Storage) -> list[StoredBytes]:
     offset, length = plan.chunks.offset[run.begin : run.end], plan.chunks.length[run.begin : run.end]
     if run.code == INLINE:
         heap = memoryview(plan.inline)
@@ -134,7 +134,7 @@ def _fetch_run(plan: Plan, run: _Run, storage: Storage) -> list[Stored]:
         raise named(plan, culprit, error, n_others=run.end - run.begin - 1) from error
 
 
-def _ranges(source: Source, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[Stored]:
+def _ranges(source: Source, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[StoredBytes]:
     if offset.size == 1:
         return [source.read(int(offset[0]), int(length[0]))]
     return list(source.read_ranges(np.stack([offset, length], axis=1)))

@@ -10,17 +10,17 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from virtualstack.reading.decoding import Decoding, strided
-from virtualstack.reading.fetch import Stored
+from virtualstack.reading.fetch import StoredBytes
 from virtualstack.reading.plan import Plan
 from virtualstack.storage import Bytes
 from virtualstack.storage.gather import read_blocks
 
 __all__ = ["equal_pieces", "place_pieces"]
 
-_MANY = 8  # pieces from which on to place them together is quicker
-_SMALL = 1 << 13  # bytes of a piece up to which copying it once more is quicker than reading it alone
-_LARGE = 1 << 18  # bytes of a piece from which on it hardly matters what there is to do for each
-_TOGETHER = 1 << 20  # bytes that are placed together: they stay in the cache of the processor
+_MIN_PIECES = 8  # pieces from which on to place them together is quicker
+_SMALL_PIECE_BYTES = 1 << 13  # bytes of a piece up to which copying it once more is quicker than reading it alone
+_LARGE_PIECE_BYTES = 1 << 18  # bytes of a piece from which on it hardly matters what there is to do for each
+_BATCH_BYTES = 1 << 20  # bytes that are placed together: they stay in the cache of the processor
 
 
 def equal_pieces(plan: Plan, begin: int, end: int, out: NDArray[Any], /) -> list[tuple[int, int]]:
@@ -32,10 +32,10 @@ def equal_pieces(plan: Plan, begin: int, end: int, out: NDArray[Any], /) -> list
         First and last, not included, of those that `place_pieces` places together; in order.
     """
     chunks, axes, which = plan.chunks, plan.selection.axes, slice(begin, end)
-    if end - begin < _MANY or out.dtype.hasobject or any(axis.begin is None for axis in axes):
+    if end - begin < _MIN_PIECES or out.dtype.hasobject or any(axis.begin is None for axis in axes):
         return []
-    fits = chunks.is_raw[which] & (chunks.length[which] <= _LARGE)
-    if np.count_nonzero(fits) < _MANY:
+    fits = chunks.is_raw[which] & (chunks.length[which] <= _LARGE_PIECE_BYTES)
+    if np.count_nonzero(fits) < _MIN_PIECES:
         return []
     first = chunks.first[begin : end + 1]
     part, fits = first[:-1], fits & (np.diff(first) == 1)
@@ -47,12 +47,12 @@ def equal_pieces(plan: Plan, begin: int, end: int, out: NDArray[Any], /) -> list
     ):
         alike &= values[1:] == values[:-1]
     edges = begin + np.flatnonzero(np.concatenate([[True], ~alike, [True]]))
-    runs = [(a, b) for a, b in pairwise(edges.tolist()) if b - a >= _MANY]
-    most = [_TOGETHER // max(chunks.length.item(a), 1) for a, _ in runs]
+    runs = [(a, b) for a, b in pairwise(edges.tolist()) if b - a >= _MIN_PIECES]
+    most = [_BATCH_BYTES // max(chunks.length.item(a), 1) for a, _ in runs]
     return [(i, min(i + n, b)) for (a, b), n in zip(runs, most, strict=True) for i in range(a, b, n)]
 
 
-def place_pieces(plan: Plan, begin: int, end: int, got: list[Stored], out: NDArray[Any], /) -> None:
+def place_pieces(plan: Plan, begin: int, end: int, got: list[StoredBytes], out: NDArray[Any], /) -> None:
     """Write pieces that `equal_pieces` found to the result.
 
     Parameters
@@ -81,7 +81,7 @@ def place_pieces(plan: Plan, begin: int, end: int, got: list[Stored], out: NDArr
     source = got[0]
     if isinstance(source, bytes | memoryview):
         raw: Bytes = b"".join(x for x in got if isinstance(x, bytes | memoryview))
-    elif length > _SMALL and _is_stretch(decoding, shape, strides[list(places)].tolist(), out):
+    elif length > _SMALL_PIECE_BYTES and _is_stretch(decoding, shape, strides[list(places)].tolist(), out):
         whole = memoryview(out.reshape(-1).view(np.uint8))
         starts = np.stack(goal, axis=1) @ np.array(out.strides)
         for position, start in zip(offset.tolist(), starts.tolist(), strict=True):

@@ -14,14 +14,14 @@ from virtualstack.codecs.shards import with_fill
 from virtualstack.errors import ChunkDecodeError, ManifestError, StorageError
 from virtualstack.location import Location
 from virtualstack.manifests import ABSENT, FIRST, INLINE, ChunkEncoding, ChunkManifest, Fill, ManifestArray
-from virtualstack.reading.decoding import Decoding, decoding_of
+from virtualstack.reading.decoding import Decoding, find_decoding
 from virtualstack.reading.selection import Selection
 
-__all__ = ["DAMAGED", "Part", "Plan", "StoredChunks", "make_plan", "undecodable"]
+__all__ = ["DAMAGED", "ChunkPart", "Plan", "StoredChunks", "make_plan", "undecodable"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class ChunkPart:
     """Parts of the result that each show a strided view of a decoded chunk.
 
     Part i begins at element ``base[i]`` of its decoded chunk and belongs to segment ``position[axis][i]`` of each axis.
@@ -93,7 +93,7 @@ class Plan:
     name: str | None
     selection: Selection
     chunks: StoredChunks
-    parts: Part
+    parts: ChunkPart
     holes: tuple[NDArray[np.uint32], tuple[NDArray[np.intp], ...]]
     decodings: tuple[Decoding, ...]
     locations: tuple[Location, ...]
@@ -222,7 +222,9 @@ def _plan(
     table: dict[Decoding, int] = {}
     fills = [x.raw for x in manifest.fills]
     told = [(x, with_fill(x.codecs, fills)) for x in manifest.encodings]
-    ids = np.array([table.setdefault(decoding_of(x.dtype, x.shape, codecs), len(table)) for x, codecs in told], np.intp)
+    ids = np.array(
+        [table.setdefault(find_decoding(x.dtype, x.shape, codecs), len(table)) for x, codecs in told], np.intp
+    )
     of_hole = entries["encoding"][holes]
     entries = entries[real] if holes.size else entries
     rows = entries["encoding"]
@@ -282,7 +284,7 @@ def _parts(
     rows: NDArray[np.uint32],
     base: NDArray[np.int64],
     position: tuple[NDArray[np.intp], ...],
-) -> tuple[Part, NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[ChunkPart, NDArray[np.int64], NDArray[np.int64]]:
     """Give the parts, and the least and greatest element of the decoded chunk that each one shows."""
     n_axes = len(selection.axes)
     table = np.array([x.strides for x in encodings], np.int64).reshape(len(encodings), n_axes)
@@ -294,7 +296,7 @@ def _parts(
         extent = (axis.count[at] - 1) * steps[:, i]
         low += np.minimum(extent, 0)
         high += np.maximum(extent, 0)
-    return Part(base, steps, position), base + low, base + high
+    return ChunkPart(base, steps, position), base + low, base + high
 
 
 def _check_reach(
@@ -340,11 +342,11 @@ def _chunks(
     entries: NDArray[np.void],
     ids: NDArray[np.intp],
     piece: NDArray[np.intp],
-    parts: Part,
+    parts: ChunkPart,
     low: NDArray[np.int64],
     high: NDArray[np.int64],
     decodings: tuple[Decoding, ...],
-) -> tuple[StoredChunks, Part]:
+) -> tuple[StoredChunks, ChunkPart]:
     """Group parts, sorted by where they are stored, by stored chunk; of raw values only what is shown is fetched."""
     n = entries.size
     is_new = np.zeros(n, np.bool_)
@@ -379,5 +381,5 @@ def _chunks(
         offset = offset + skipped * itemsize
         length = np.where(raw, (greatest - least + 1) * itemsize, length)
         base = parts.base - np.repeat(skipped, np.diff(first, append=n))
-        parts = Part(base, parts.strides, parts.position)
+        parts = ChunkPart(base, parts.strides, parts.position)
     return StoredChunks(location, offset, length, rows, raw, np.append(first, n)), parts

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from virtualstack.errors import UnsupportedFeatureError
 from virtualstack.manifests import ManifestArray
 from virtualstack.reading.cell import read_cell
-from virtualstack.reading.decode import Batch, fill_holes
-from virtualstack.reading.fetch import Stored, batches, fetch
+from virtualstack.reading.decode import DecodeBatch, fill_holes
+from virtualstack.reading.fetch import StoredBytes, batches, fetch
 from virtualstack.reading.plan import Plan, make_plan
 from virtualstack.reading.selection import OuterKey, Selection, expand, select, select_points
 from virtualstack.reading.threads import decode_pool, n_decoders, read_ahead_pool
@@ -141,13 +141,13 @@ def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:
     if not runs:
         return
     if len(runs) == 1:
-        _place(Batch(plan, *runs[0], fetch(plan, *runs[0], storage), out))
+        _place(DecodeBatch(plan, *runs[0], fetch(plan, *runs[0], storage), out))
         return
     pool = read_ahead_pool()
-    ahead: Future[list[Stored]] = pool.submit(fetch, plan, *runs[0], storage)
+    ahead: Future[list[StoredBytes]] = pool.submit(fetch, plan, *runs[0], storage)
     try:
         for number, run in enumerate(runs):
-            batch = Batch(plan, *run, ahead.result(), out)
+            batch = DecodeBatch(plan, *run, ahead.result(), out)
             if number + 1 < len(runs):
                 ahead = pool.submit(fetch, plan, *runs[number + 1], storage)
             _place(batch)
@@ -156,7 +156,7 @@ def _read_chunks(plan: Plan, out: NDArray[Any], storage: Storage) -> None:
         ahead.cancel()
 
 
-def _place(batch: Batch) -> None:
+def _place(batch: DecodeBatch) -> None:
     """Decode all chunks of a batch; each thread takes the next ones that nobody has."""
     runs = list(batch.runs())
     n_threads = min(n_decoders(), len(runs))

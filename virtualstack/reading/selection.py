@@ -277,7 +277,7 @@ def _of_groups(
     if not index.size:
         return _of_range(axis, range(0))
     local = index - axis.starts(cell)
-    if index.size < _FEW * begins.size:
+    if index.size < _MIN_GROUP_ELEMENTS * begins.size:
         one = _ones(index.size)
         return _whole(cell, local, one, one, target, index.size)
     first = np.minimum.reduceat(local, begins)
@@ -287,6 +287,6 @@ def _of_groups(
     return Segments(cell[begins], first, _ones(begins.size), count, None, local, target, edges, index.size)
 
 
-_FEW = 2
+_MIN_GROUP_ELEMENTS = 2
 """Elements of a cell, on average, up to which each is a segment: to find out what is beside them would not be worth it.
 """

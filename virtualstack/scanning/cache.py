@@ -24,7 +24,7 @@ from virtualstack.formats.registry import list_readers
 from virtualstack.location import local_path
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.values import Heap, Json, UnstorableError, to_mapping
-from virtualstack.scanning.marks import mark_of_environment, marks_of
+from virtualstack.scanning.backend_hashes import hash_backends, hash_environment
 from virtualstack.scanning.plain_groups import from_group, to_group
 from virtualstack.scanning.versions import Version, WatchedStorage, is_unchanged, surroundings
 from virtualstack.storage import Storage, Target
@@ -32,7 +32,7 @@ from virtualstack.warning import warn
 
 __all__ = ["ScanCache"]
 
-_FORMAT = 5  # another number, and entries of this one are not looked at
+_FORMAT_VERSION = 5  # another number, and entries of this one are not looked at
 _MAGIC = b"vs.scan\n"
 _OPTIONAL = (
     "eccodes",
@@ -42,7 +42,7 @@ _OPTIONAL = (
     "rasterio",
     "tifffile",
 )  # without them, readers find less
-_MAX_SIZE = 1 << 30  # bytes of an entry, once decompressed
+_MAX_ENTRY_BYTES = 1 << 30  # bytes of an entry, once decompressed
 _TAG_NAME = "CACHEDIR.TAG"
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by virtualstack.scanning; it may be deleted at any time.\n"
 _DAMAGE = ManifestError, CodecError, ValueError, TypeError, LookupError, OverflowError, RecursionError  # of forged JSON
@@ -106,9 +106,9 @@ class ScanCache:
                     url=target.url,
                 ) from error
         how = {
-            "format": _FORMAT,
+            "format": _FORMAT_VERSION,
             "version": version("virtualstack"),
-            "reader": _words_of(reader),
+            "reader": _identify_reader(reader),
             "options": {field.name: getattr(options, field.name) for field in fields(options)},
             "installed": [name for name in _OPTIONAL if find_spec(name) is not None],
         }
@@ -116,8 +116,8 @@ class ScanCache:
             target=target,
             how=json.dumps(how, default=sorted),
             storage=storage,
-            marks=marks_of(storage),
-            environment=mark_of_environment(),
+            marks=hash_backends(storage),
+            environment=hash_environment(),
             is_checked=is_checked,
         )
 
@@ -190,7 +190,7 @@ def _has_tag(target: Target) -> bool:
         return False
 
 
-def _words_of(reader: Reader | None) -> list[str]:
+def _identify_reader(reader: Reader | None) -> list[str]:
     """Say which reader it is, with its options; those that it is found among, where it is not given."""
     if reader is None:
         return [f"{row.name} {row.target}" for row in list_readers()]
@@ -214,7 +214,7 @@ def _parse(data: bytes) -> tuple[Mapping[str, Any], memoryview]:
     decode = bounded_decoder(Codec("zstd"))
     if decode is None:
         raise RuntimeError("zstd is a codec of ours")
-    body = memoryview(decode(packed, None, _MAX_SIZE))
+    body = memoryview(decode(packed, None, _MAX_ENTRY_BYTES))
     length = int.from_bytes(body[:8], "little")
     header = orjson.loads(body[8 : 8 + length])
     return header, body[8 + length :]

@@ -22,12 +22,12 @@ from virtualstack.scanning.retries import DEFAULT_RETRIES, with_retries
 from virtualstack.scanning.schedule import Schedule
 from virtualstack.scanning.workers import ExecutorLike, find_workers
 from virtualstack.storage import Storage, StorageLike, remember
-from virtualstack.storage.asked import forget_frames
+from virtualstack.storage.limited_lookup import forget_frames
 from virtualstack.storage.listing import found_url
 
 __all__ = ["scan"]
 
-_SHOWN = 1000  # letters of what is no URL
+_MAX_CHARACTERS = 1000  # letters of what is no URL
 
 
 def scan(
@@ -136,13 +136,15 @@ def scan(
 def _check_kinds(reader: object, retries: object, timeout: object, options: object) -> None:
     """Refuse at once what every source would fail by."""
     if reader is not None and not isinstance(reader, str) and not callable(getattr(reader, "read", None)):
-        raise TypeError(f"reader={reader!r:.{_SHOWN}} is neither the name of a reader, nor has it a method read()")
+        raise TypeError(
+            f"reader={reader!r:.{_MAX_CHARACTERS}} is neither the name of a reader, nor has it a method read()"
+        )
     if retries is not None and not isinstance(retries, Integral):
-        raise TypeError(f"retries={retries!r:.{_SHOWN}} is no whole number")
+        raise TypeError(f"retries={retries!r:.{_MAX_CHARACTERS}} is no whole number")
     if timeout is not None and not isinstance(timeout, Real):
-        raise TypeError(f"timeout={timeout!r:.{_SHOWN}} is no number of seconds")
+        raise TypeError(f"timeout={timeout!r:.{_MAX_CHARACTERS}} is no number of seconds")
     if options is not None and not isinstance(options, ReadOptions):
-        raise TypeError(f"options={options!r:.{_SHOWN}} are no ReadOptions")
+        raise TypeError(f"options={options!r:.{_MAX_CHARACTERS}} are no ReadOptions")
 
 
 def _absolute(
@@ -159,7 +161,7 @@ def _absolute(
         except StorageError as error:
             if is_raising:
                 raise
-            bad.append((repr(url)[:_SHOWN], error))
+            bad.append((repr(url)[:_MAX_CHARACTERS], error))
     return listed, bad
 
 
@@ -167,7 +169,7 @@ def _checked(url: object, position: int) -> str:
     """Give a URL or path as text; bytes are none, and an empty path is the working directory."""
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str) or not text:
-        raise StorageError(f"number {position} (from 0) of the URLs is no URL or path: {url!r:.{_SHOWN}}")
+        raise StorageError(f"number {position} (from 0) of the URLs is no URL or path: {url!r:.{_MAX_CHARACTERS}}")
     return text
 
 

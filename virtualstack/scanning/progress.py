@@ -12,8 +12,8 @@ __all__ = ["Progress", "show_progress"]
 type Progress = Callable[[int, int], Any]
 """Called with the number of sources that are done, and of all."""
 
-_WIDTH = 30
-_PAUSE = 0.1  # seconds between two pictures
+_BAR_CHARACTERS = 30
+_REDRAW_SECONDS = 0.1  # seconds between two pictures
 
 
 def show_progress(label: str = "scan", /) -> Progress:
@@ -24,11 +24,11 @@ def show_progress(label: str = "scan", /) -> Progress:
     def show(done: int, total: int) -> None:
         nonlocal drawn
         now = time.monotonic()
-        if done < total and now - drawn < _PAUSE:
+        if done < total and now - drawn < _REDRAW_SECONDS:
             return
         drawn = now
         left = (now - began) / max(done, 1) * (total - done)
-        bar = f"{'#' * (_WIDTH * done // max(total, 1)):.<{_WIDTH}}"
+        bar = f"{'#' * (_BAR_CHARACTERS * done // max(total, 1)):.<{_BAR_CHARACTERS}}"
         text = f"\r{label} [{bar}] {done}/{total}, {_clock(now - began)}"
         text += f", {_clock(left)} left" if done < total else " " * 14 + "\n"
         sys.stderr.write(text)

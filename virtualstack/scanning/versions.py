@@ -14,7 +14,7 @@ from virtualstack.storage import LocalSource, Source, Storage
 
 __all__ = ["Version", "WatchedStorage", "is_unchanged", "surroundings"]
 
-_TICK = 0.02  # seconds; the clock of a local file system moves on every 1 to 10 ms
+_CLOCK_TICK_SECONDS = 0.02  # seconds; the clock of a local file system moves on every 1 to 10 ms
 _PREFIXES = ("HDF5_VDS_PREFIX", "HDF5_EXTFILE_PREFIX")  # where the HDF5 library looks for other files
 
 
@@ -77,8 +77,8 @@ def _let_pass(source: Source) -> None:
     """Wait where a file has changed just now: a change that is yet to come shall have another time."""
     if isinstance(source, LocalSource) and source.stamp is not None:
         age = time.time() - source.stamp[1] / 1e9
-        if abs(age) < _TICK:
-            time.sleep(_TICK)
+        if abs(age) < _CLOCK_TICK_SECONDS:
+            time.sleep(_CLOCK_TICK_SECONDS)
 
 
 def is_unchanged(versions: Mapping[str, Version | None], main: str, storage: Storage, /) -> bool:

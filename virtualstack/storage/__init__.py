@@ -5,8 +5,9 @@ from virtualstack.storage.file import SourceFile
 from virtualstack.storage.local import LocalSource, LocalTarget
 from virtualstack.storage.memory import MemorySource, MemoryTarget
 from virtualstack.storage.objects import ObjectStore
-from virtualstack.storage.permission import Allow, Permission, urls_of
+from virtualstack.storage.permission import Allow, Permission, read_allowed_urls
 from virtualstack.storage.registry import Stale, Storage, StorageLike, open_source, remember
+from virtualstack.storage.signatures import is_signed, sign
 from virtualstack.storage.source import (
     ByteRange,
     Bytes,
@@ -17,7 +18,6 @@ from virtualstack.storage.source import (
     check_version,
 )
 from virtualstack.storage.target import Target, UnlistableError
-from virtualstack.storage.trust import is_signed, sign
 
 __all__ = [
     "Allow",
@@ -44,7 +44,7 @@ __all__ = [
     "coalesce",
     "is_signed",
     "open_source",
+    "read_allowed_urls",
     "remember",
     "sign",
-    "urls_of",
 ]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from virtualstack.errors import StorageError
 from virtualstack.location import Location, local_path
 
-__all__ = ["digest_of"]
+__all__ = ["read_digest"]
 
 _BLOCK_BYTES = 1 << 12
 """Bytes that are read at the beginning, in the middle and at the end of a file."""
@@ -17,7 +17,7 @@ _BLOCK_BYTES = 1 << 12
 _MAX_KEPT = 1 << 18
 
 
-def digest_of(found: Location, /) -> str:
+def read_digest(found: Location, /) -> str:
     """Return the digest of a local file: 128 bits of the SHA-256 of its beginning, its middle and its end.
 
     It is computed once in a process for each version of a file.

@@ -19,7 +19,7 @@ _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _LOSSES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 """Errors that tell that something was not written; others tell that folders cannot be synchronised here."""
 
-_MOST_VISITS = 1000
+_MAX_VISITS = 1000
 
 
 class Visits:
@@ -38,9 +38,9 @@ class Visits:
         """
         which = status.st_dev, status.st_ino
         self._counts[which] += 1
-        if self._counts[which] > _MOST_VISITS:
+        if self._counts[which] > _MAX_VISITS:
             raise StorageError(
-                f"links lead to the folder '{path[:200]}' in more than {_MOST_VISITS} ways: remove them, or name the "
+                f"links lead to the folder '{path[:200]}' in more than {_MAX_VISITS} ways: remove them, or name the "
                 "folders themselves",
                 url=f"file://{path}",
             )

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
-from virtualstack.storage.asked import Asked
 from virtualstack.storage.concurrently import concurrently
+from virtualstack.storage.limited_lookup import LimitedLookup
 from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import UnlistableError, check_key, check_most
 
 __all__ = ["FsspecSource", "FsspecTarget", "look_up", "open_source", "open_target"]
 
-_WORTH_A_LISTING = 4  # requests for one file each
+_MIN_FILES_PER_LISTING = 4  # requests for one file each
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +200,12 @@ def look_up(urls: Sequence[str], backend: AbstractFileSystem, prefix: str, /) ->
     folders: dict[str, list[str]] = {}
     for url in urls:
         folders.setdefault(url.rpartition("/")[0], []).append(url)
-    listable = {} if _is_web(backend) else {x: each for x, each in folders.items() if len(each) >= _WORTH_A_LISTING}
+    listable = (
+        {} if _is_web(backend) else {x: each for x, each in folders.items() if len(each) >= _MIN_FILES_PER_LISTING}
+    )
     for listed in concurrently(lambda item: _listed(backend, *item), list(listable.items()), urls[:1]):
         found |= listed
-    ask = Asked(lambda url: open_source(url, backend, prefix, None).location)
+    ask = LimitedLookup(lambda url: open_source(url, backend, prefix, None).location)
     left = [url for url in dict.fromkeys(urls) if url not in found]
     found |= zip(left, concurrently(ask, left, urls[:1]), strict=True)
     return [found[url] for url in urls]

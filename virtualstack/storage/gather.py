@@ -13,8 +13,10 @@ from virtualstack.storage.source import Bytes
 
 __all__ = ["gather", "read_blocks"]
 
-_MAX_GAP = 16 * 1024  # to copy as much costs about 2 us; another read as much, and far more on a network file system
-_ENOUGH = 1024 * 1024  # bytes that are read and taken apart together: they stay in the cache of the processor
+_MAX_GAP_BYTES = (
+    16 * 1024
+)  # to copy as much costs about 2 us; another read as much, and far more on a network file system
+_BATCH_BYTES = 1024 * 1024  # bytes that are read and taken apart together: they stay in the cache of the processor
 
 
 def gather(data: Bytes | bytearray, positions: NDArray[np.int64], size: int, /) -> NDArray[np.uint8]:
@@ -53,17 +55,17 @@ def read_blocks(
     """
     is_sorted = bool((offsets[1:] >= offsets[:-1]).all())
     order = slice(None) if is_sorted else np.argsort(offsets, kind="stable")
-    requests = coalesce(offsets[order], np.full(len(offsets), size), max_gap=_MAX_GAP, enough=_ENOUGH)
+    requests = coalesce(offsets[order], np.full(len(offsets), size), max_gap=_MAX_GAP_BYTES, enough=_BATCH_BYTES)
     table = np.stack([requests.offsets, requests.lengths], axis=1)
     begins = np.cumsum(requests.lengths) - requests.lengths  # in the answers to all requests, joined
     places = begins[requests.request] + requests.within
-    if is_sorted and begins[-1] < _ENOUGH:
+    if is_sorted and begins[-1] < _BATCH_BYTES:
         data = _joined(read_ranges(table))
         if len(data) == len(offsets) * size:  # nothing lies between
             return np.frombuffer(data, np.uint8).reshape(-1, size)
         return gather(data, places, size)
     answer = np.empty((len(offsets), size), np.uint8)
-    edges = np.append(np.flatnonzero(np.diff(begins // _ENOUGH, prepend=-1)), len(begins))
+    edges = np.append(np.flatnonzero(np.diff(begins // _BATCH_BYTES, prepend=-1)), len(begins))
     blocks = np.searchsorted(requests.request, edges)
     for (begin, end), (first, stop) in zip(pairwise(edges.tolist()), pairwise(blocks.tolist()), strict=True):
         rows = slice(first, stop) if isinstance(order, slice) else order[first:stop]

@@ -15,7 +15,7 @@ __all__ = ["MOST_HOSTS", "is_host", "resolve", "why_not_public"]
 MOST_HOSTS = 64
 """Names of hosts that are looked up for one question."""
 
-_KEPT = 60.0  # seconds that an answer of the name service is good for
+_CACHE_SECONDS = 60.0  # seconds that an answer of the name service is good for
 _AUTHORITY = re.compile(
     r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.\-]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII | re.IGNORECASE
 )
@@ -85,7 +85,7 @@ def resolve(authorities: Sequence[str], /) -> None:
 
 
 def _addresses(name: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
-    return _looked_up(name, int(time.monotonic() / _KEPT))
+    return _looked_up(name, int(time.monotonic() / _CACHE_SECONDS))
 
 
 @lru_cache(maxsize=1024)

@@ -129,11 +129,11 @@ def _remote(pattern: str, storage: Storage) -> list[str]:
         raise StorageError(f"'{pattern}': the name of a bucket cannot be a pattern", url=pattern)
     expression = path_expression(pattern[len(root) :])
     keys = storage.target(root).list()
-    stores = {store for key in keys for store in _stores_of(key) if expression.fullmatch(store)}
+    stores = {store for key in keys for store in _find_stores(key) if expression.fullmatch(store)}
     return [root + key for key in _outermost((*stores, *filter(expression.fullmatch, keys)), stores)]
 
 
-def _stores_of(key: str) -> Iterator[str]:
+def _find_stores(key: str) -> Iterator[str]:
     """Give the folders that a key tells to be stores."""
     folders = key.split("/")[:-1]
     for i, folder in enumerate(folders, 1):

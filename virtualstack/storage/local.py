@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from virtualstack.errors import ForbiddenLocationError, SourceNotFoundError, StorageError, VirtualStackError
 from virtualstack.forks import in_forked_children
 from virtualstack.location import Fingerprint, Location, local_path
-from virtualstack.storage.digests import digest_of
+from virtualstack.storage.digests import read_digest
 from virtualstack.storage.folders import Visits, sync_folders
 from virtualstack.storage.source import ByteRange, Bytes, DirectoryError, check_lengths, check_ranges, check_version
 from virtualstack.storage.target import check_key, check_most
@@ -219,7 +219,7 @@ def with_fingerprint(location: Location, /) -> Location:
         check_version(location, now)
         known = location.fingerprint
         is_known = known is not None and known.last_modified == now.last_modified
-        digest = known.digest if known is not None and is_known else digest_of(now)
+        digest = known.digest if known is not None and is_known else read_digest(now)
     except StorageError:
         return location
     return replace(location, fingerprint=Fingerprint(now.last_modified or 0.0, digest))

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
-from virtualstack.storage.asked import Asked
 from virtualstack.storage.concurrently import concurrently
+from virtualstack.storage.limited_lookup import LimitedLookup
 from virtualstack.storage.obstore import Connection, connect
 
 __all__ = ["look_up"]
 
-_RUN = 4096  # keys of a listing: four requests, where there is nothing else
+_LISTED_KEYS = 4096  # keys of a listing: four requests, where there is nothing else
 
 
 def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list[Location | StorageError]:
@@ -24,7 +24,7 @@ def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list
     if not connection.is_web:
         by_key = {connect(url, backend, prefix)[1]: url for url in urls}
         keys = sorted(by_key)
-        runs = [keys[begin : begin + _RUN] for begin in range(0, len(keys), _RUN)]
+        runs = [keys[begin : begin + _LISTED_KEYS] for begin in range(0, len(keys), _LISTED_KEYS)]
         for listed in concurrently(lambda run: _listed(connection, run, by_key), runs, urls[:1]):
             found |= listed
 
@@ -33,7 +33,7 @@ def look_up(urls: Sequence[str], backend: object | None, prefix: str, /) -> list
         return own.look_up(url, key)
 
     left = [url for url in dict.fromkeys(urls) if url not in found]
-    found |= zip(left, concurrently(Asked(ask), left, urls[:1]), strict=True)
+    found |= zip(left, concurrently(LimitedLookup(ask), left, urls[:1]), strict=True)
     return [found[url] for url in urls]
 
 

@@ -35,7 +35,7 @@ from virtualstack.location import Location, split_url
 from virtualstack.storage.answer import find_region, is_short_answer, named_region, read_status, what_was_answered
 from virtualstack.storage.identity import Identity, identities
 from virtualstack.storage.options import CLIENT_OPTIONS, OWN_OPTIONS, normalise, split
-from virtualstack.storage.patience import Busy, Patience
+from virtualstack.storage.slow_servers import Busy, Patience
 from virtualstack.storage.target import UnlistableError
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ SERVICES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure
             "abfs": "az", "abfss": "az", "http": "http", "https": "http"}  # fmt: skip
 _SORTED = S3Store, GCSStore, AzureStore
 _MAX_CONNECTIONS = 256
-_REGIONS = 3  # that are tried, as servers name them: a hostile one never ends
-_FEW_KEYS = 50  # servers give 1000 and more at once
-_LISTED = 1000  # keys that one answer has
+_MAX_REGIONS = 3  # that are tried, as servers name them: a hostile one never ends
+_FIRST_PAGE_KEYS = 50  # servers give 1000 and more at once
+_PAGE_KEYS = 1000  # keys that one answer has
 _FREE_LISTINGS = 4
-_WORTH_A_LISTING = 8  # requests for one object each, at once
+_MIN_REQUESTS_PER_LISTING = 8  # requests for one object each, at once
 _EXAMPLES = {
     "s3": '{"access_key_id": "...", "secret_access_key": "..."}',
     "gs": '{"service_account_path": "..."}',
@@ -180,7 +180,7 @@ class Connection:
         self._check_listed(url)
 
         def ask(store: ObjectStore) -> Sequence[Location]:
-            pages = obstore.list(store, prefix or None, chunk_size=_LISTED)
+            pages = obstore.list(store, prefix or None, chunk_size=_PAGE_KEYS)
             return [_location(item["path"], item) for page in pages for item in page]
 
         return self._read(url, ask)
@@ -190,10 +190,10 @@ class Connection:
         self._check_listed(url)
 
         def ask(store: ObjectStore) -> str | None:
-            pages = iter(obstore.list(store, prefix or None, chunk_size=_FEW_KEYS))
+            pages = iter(obstore.list(store, prefix or None, chunk_size=_FIRST_PAGE_KEYS))
             keys = [item["path"] for item in next(pages, ())]
             is_sorted = isinstance(store, _SORTED) and keys == sorted(keys)
-            if len(keys) == _FEW_KEYS and not is_sorted:  # S3's directory buckets do not sort
+            if len(keys) == _FIRST_PAGE_KEYS and not is_sorted:  # S3's directory buckets do not sort
                 keys += [item["path"] for page in pages for item in page]
             return min(keys, default=None)
 
@@ -240,7 +240,7 @@ class Connection:
         def ask(store: ObjectStore) -> tuple[dict[str, Location], str | None]:
             found: dict[str, Location] = {}
             # What sorts before the first key, and not much: listings begin after it.
-            pages = obstore.list(store, folder or None, offset=keys[0][:-1] or None, chunk_size=_LISTED)
+            pages = obstore.list(store, folder or None, offset=keys[0][:-1] or None, chunk_size=_PAGE_KEYS)
             is_sorted, end = isinstance(store, _SORTED), ""
             for n, page in enumerate(pages):
                 paths = [item["path"] for item in page]
@@ -249,7 +249,7 @@ class Connection:
                 end = max(paths, default=end)
                 if is_sorted and end >= keys[-1]:
                     break
-                if n >= _FREE_LISTINGS + len(found) // _WORTH_A_LISTING:
+                if n >= _FREE_LISTINGS + len(found) // _MIN_REQUESTS_PER_LISTING:
                     return found, end if is_sorted else ""
             return found, None
 
@@ -287,7 +287,7 @@ class Connection:
         ) from PermissionError(url)
 
     def _ask_as[T](self, identity: Identity, url: str, ask: Callable[[ObjectStore], T]) -> T:
-        for _ in range(_REGIONS):
+        for _ in range(_MAX_REGIONS):
             used = self._region
             try:
                 return _honest(url, lambda: ask(self._store(identity, url)))

@@ -12,15 +12,15 @@ from virtualstack.errors import ForbiddenLocationError
 from virtualstack.location import absolute_url, split_url
 from virtualstack.storage.hosts import MOST_HOSTS, is_host, resolve, why_not_public
 from virtualstack.storage.registry import OBJECT_STORES, WEB
-from virtualstack.storage.spelling import are_plain, flaw, way_out
+from virtualstack.storage.url_syntax import are_plain, flaw, way_out
 
-__all__ = ["Allow", "Permission", "urls_of"]
+__all__ = ["Allow", "Permission", "read_allowed_urls"]
 
 type Allow = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 """What ``allow=`` takes: see `Permission.of`."""
 
 _NOT_HIDDEN = {".vstack", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}  # of stores, by their formats
-_TOGETHER = 65_536  # URLs that are looked at as one text
+_BATCH_URLS = 65_536  # URLs that are looked at as one text
 _FILE = "file://"
 _BEGUN = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]*(?::/?)?)?")
 _EMPTY = re.compile(r"(?<![:/])/{2,}")  # segments
@@ -103,7 +103,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         is_trusted
             See `Permission`.
         """
-        return cls(_folder(_canonical(absolute_url(store))), urls_of(allow), is_trusted)
+        return cls(_folder(_canonical(absolute_url(store))), read_allowed_urls(allow), is_trusted)
 
     @classmethod
     def of_document(cls, url: str, allow: Allow = None, /) -> Self | None:
@@ -136,8 +136,8 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         if self.is_document:
             own = split_url(self.store)[0]
             urls = [_EMPTY.sub("/", url) for url in urls if not _canonical(url).startswith(own)]
-        for begin in range(0, len(urls), _TOGETHER):
-            together = urls[begin : begin + _TOGETHER]
+        for begin in range(0, len(urls), _BATCH_URLS):
+            together = urls[begin : begin + _BATCH_URLS]
             if not self._are_allowed(together):
                 for url in together:
                     if refusal := self._refusal(url):
@@ -155,8 +155,8 @@ whose host is private. If it may be read, open the store with allow=["http://10.
             asked = [url for url in map(_canonical, prefixes) if url.count("/") > 2]
             named = tuple(map(_folder, self._named()))
             self._resolve({split_url(url)[0].rstrip("/") for url in asked if not url.startswith(named)})
-        for begin in range(0, len(prefixes), _TOGETHER):
-            together = prefixes[begin : begin + _TOGETHER]
+        for begin in range(0, len(prefixes), _BATCH_URLS):
+            together = prefixes[begin : begin + _BATCH_URLS]
             if not self._are_allowed([prefix[: prefix.rfind("/") + 1] for prefix in together]):
                 for prefix in together:
                     self._check_prefix(prefix)
@@ -315,7 +315,7 @@ whose host is private. If it may be read, open the store with allow=["http://10.
         return f"'{self.store.removesuffix('/')}'" if self.is_document else f"the store '{self.store}'"
 
 
-def urls_of(allow: Allow, /) -> tuple[str, ...]:
+def read_allowed_urls(allow: Allow, /) -> tuple[str, ...]:
     """Return the absolute URLs that a user gives as ``allow=``.
 
     Raises

@@ -9,7 +9,7 @@ from virtualstack.storage.target import Target
 
 __all__ = ["Puts"]
 
-_AT_ONCE = 8
+_MAX_PUTS = 8
 
 
 class Puts:
@@ -23,12 +23,12 @@ class Puts:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="virtualstack-puts")
+        self._pool = ThreadPoolExecutor(_MAX_PUTS, thread_name_prefix="virtualstack-puts")
         self._waiting: deque[Future[None]] = deque()
 
     def put(self, key: str, data: bytes, /) -> None:
         """Begin to write an object; waits where many are on their way, and raises what went wrong with one of them."""
-        if len(self._waiting) >= _AT_ONCE:
+        if len(self._waiting) >= _MAX_PUTS:
             self._waiting.popleft().result()
         self._waiting.append(self._pool.submit(self._target.put, key, data))
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol, Self, cast
 
 from virtualstack.errors import ForbiddenLocationError, StorageError
 from virtualstack.location import Location, absolute_url, split_url
-from virtualstack.storage.asked import forget_frames
 from virtualstack.storage.checksums import CheckedSource
+from virtualstack.storage.limited_lookup import forget_frames
 from virtualstack.storage.local import LocalTarget, look_up_local, open_local, read_local
 from virtualstack.storage.memory import MemoryTarget, look_up_memory, open_memory
 from virtualstack.storage.source import Source, warn_of_change

@@ -27,9 +27,11 @@ WHOLE_LIMIT = 256 * 1024 * 1024
 MAX_GAP = 16 * 1024
 ENOUGH = 8 * 1024 * 1024  # a request this long is not extended
 MAX_LENGTH = 32 * 1024 * 1024  # a longer one is cut, so that its parts come side by side
-_PER_CALL = 10  # obstore keeps this many requests of one call in flight
-_CALLS = 12  # on a server that takes 0.1 s to answer, 2,700 requests take 3.0 s instead of 4.2 s with 8 of them
-_THREADS = _CALLS * _PER_CALL  # requests of their own have a thread each, of all sources that are read side by side
+_REQUESTS_PER_CALL = 10  # obstore keeps this many requests of one call in flight
+_MAX_CALLS = 12  # on a server that takes 0.1 s to answer, 2,700 requests take 3.0 s instead of 4.2 s with 8 of them
+_MAX_THREADS = (
+    _MAX_CALLS * _REQUESTS_PER_CALL
+)  # requests of their own have a thread each, of all sources that are read side by side
 
 _POOL: ThreadPoolExecutor | None = None
 _POOL_LOCK = threading.Lock()
@@ -118,7 +120,7 @@ class RemoteSource:
 
         touching = len(starts) > 1 and bool((offsets[1:] == offsets[:-1] + lengths[:-1]).any())
         try:
-            if len(starts) <= _CALLS or connection.is_web:
+            if len(starts) <= _MAX_CALLS or connection.is_web:
                 parts = _each(ask_one, range(len(starts)))
             else:
                 parts = _in_calls(ask, ask_one, len(starts), is_checked=self._is_checked, touching=touching)
@@ -182,7 +184,7 @@ def _in_calls(
     Neighbours go to different calls: even with ``coalesce=0`` obstore makes one request of ranges that touch.
     """
     begin, end = (0, n) if is_checked else (1, n - 1)
-    n_calls = max(min(_CALLS, -(-(end - begin) // _PER_CALL)), 2 if touching else 1)
+    n_calls = max(min(_MAX_CALLS, -(-(end - begin) // _REQUESTS_PER_CALL)), 2 if touching else 1)
     shares = [slice(first, end, n_calls) for first in range(begin, min(end, begin + n_calls))]
     alone = [_pool().submit(ask_one, i) for i in range(begin)]
     futures = [_pool().submit(ask, share) for share in shares]
@@ -206,7 +208,7 @@ def _pool() -> ThreadPoolExecutor:
     global _POOL
     with _POOL_LOCK:
         if _POOL is None:
-            _POOL = ThreadPoolExecutor(_THREADS, thread_name_prefix="virtualstack-storage")
+            _POOL = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="virtualstack-storage")
         return _POOL
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from virtualstack.errors import SourceChangedError, StorageError
 from virtualstack.location import Location
-from virtualstack.storage.digests import digest_of
+from virtualstack.storage.digests import read_digest
 from virtualstack.warning import warn
 
 __all__ = [
@@ -182,7 +182,7 @@ def _check_fingerprint(expected: Location, found: Location) -> None:
     known = expected.fingerprint
     if known is None or known.last_modified == found.last_modified or not found.url.startswith("file://"):
         return
-    if (digest := digest_of(found)) != known.digest:
+    if (digest := read_digest(found)) != known.digest:
         raise SourceChangedError(
             f"'{found.url}' changed after it was indexed: the digest of its beginning, middle and end was "
             f"'{known.digest}' and is '{digest}'. Scan it again, or restore the version that was indexed",

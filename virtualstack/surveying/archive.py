@@ -18,12 +18,12 @@ from virtualstack.scanning.progress import Progress
 from virtualstack.scanning.workers import ExecutorLike
 from virtualstack.storage import Storage, StorageLike
 from virtualstack.storage.listing import find_urls, is_pattern
-from virtualstack.surveying.along import Along, url_of, version_of
+from virtualstack.surveying.coordinate import CoordinateLine, read_line
 from virtualstack.surveying.dimension import common_dimension, data_variables
-from virtualstack.surveying.eras import Eras, find_eras
 from virtualstack.surveying.facts import NONE, STRUCTURE, Facts, collect_facts, describe_fact
-from virtualstack.surveying.line import Line, read_line
+from virtualstack.surveying.periods import Periods, find_periods
 from virtualstack.surveying.result import Survey, shortened
+from virtualstack.surveying.sequence import FileSequence, find_url, read_version
 
 __all__ = ["survey"]
 
@@ -90,12 +90,12 @@ def survey(
     store = Storage.of(storage)
     lines = read_line(groups, dim, store)
     errors = [
-        (url_of(group), type(x).__name__, str(x))
+        (find_url(group), type(x).__name__, str(x))
         for group, x in zip(groups, lines, strict=True)
         if isinstance(x, Exception)
     ]
     failures = pd.concat([scanned.failures, pd.DataFrame(errors, columns=["url", "error", "message"])])
-    found = [x if isinstance(x, Line) else None for x in lines]
+    found = [x if isinstance(x, CoordinateLine) else None for x in lines]
     return _Comparison(dim, groups, found, store).survey(failures.reset_index(drop=True))
 
 
@@ -105,25 +105,25 @@ class _Series:
 
     name: str
     files: NDArray[np.intp]
-    eras: Eras
+    eras: Periods
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Comparison:
     dim: str | None
     groups: list[ManifestGroup]
-    lines: list[Line | None]
+    lines: list[CoordinateLine | None]
     storage: Storage
 
     def survey(self, failures: pd.DataFrame) -> Survey:
         facts = collect_facts(self.groups, self.dim)
         is_structure = np.array([name in STRUCTURE for _, name in facts.keys], np.bool_)
         series = [
-            _Series(name, files, find_eras(facts.codes[files], is_structure))
+            _Series(name, files, find_periods(facts.codes[files], is_structure))
             for name, members in _split(self.groups, self.dim).items()
             for files in [np.array(self._ordered(members), np.intp)]
         ]
-        along = Along(self.dim, self.groups, self.lines, self.storage)
+        along = FileSequence(self.dim, self.groups, self.lines, self.storage)
         members = {one.name: one.files.tolist() for one in series}
         gaps, irregular = along.gaps(members)
         duplicates, interleaved, has_all_pairs = along.duplicates(members)
@@ -169,14 +169,14 @@ class _Comparison:
                 group = self.groups[i]
                 rows.append(
                     {
-                        "url": url_of(group),
+                        "url": find_url(group),
                         "series": one.name,
                         "era": int(era) + 1,
                         "is_outlier": bool(is_outlier),
                         "steps": _lengths(group).get(self.dim or ""),
                         "first": self._labels(i)[0],
                         "last": self._labels(i)[1],
-                        "size": version_of(group)[0],
+                        "size": read_version(group)[0],
                         "variables": sum(len(node.arrays) for _, node in group.walk()),
                     }
                 )
@@ -201,8 +201,8 @@ class _Comparison:
                         "last": last,
                         "files": len(members),
                         "outliers": int(np.count_nonzero(one.eras.is_outlier[one.eras.era == era])),
-                        "first_url": url_of(self.groups[members[0]]),
-                        "last_url": url_of(self.groups[members[-1]]),
+                        "first_url": find_url(self.groups[members[0]]),
+                        "last_url": find_url(self.groups[members[-1]]),
                         "changes": _changes(facts, changed, one.eras.typical[era - 1], one.eras.typical[era]),
                     }
                 )
@@ -215,7 +215,7 @@ class _Comparison:
             for at in np.flatnonzero(one.eras.is_outlier).tolist():
                 i, own, usual = int(one.files[at]), one.eras.codes[at], one.eras.typical[one.eras.era[at]]
                 differs = (own != usual) & is_structure & ~one.eras.varies
-                rows.append((url_of(self.groups[i]), self._span([i])[0], _changes(facts, differs, usual, own)))
+                rows.append((find_url(self.groups[i]), self._span([i])[0], _changes(facts, differs, usual, own)))
         return pd.DataFrame(rows, columns=["url", "first", "differs"])
 
     def _variables(self, series: Sequence[_Series], facts: Facts) -> pd.DataFrame:
@@ -241,7 +241,7 @@ class _Comparison:
                     "files": int(counts[most]),
                     "changes": int(n_changes[column]),
                     "varies": bool(varies[column]),
-                    "first_url": url_of(self.groups[int(order[odd[0]])]) if odd.size else "",
+                    "first_url": find_url(self.groups[int(order[odd[0]])]) if odd.size else "",
                 }
             )
         rows.sort(key=lambda row: (rank.get(str(row["property"]), len(rank)), row["variable"], row["property"]))

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 __all__ = ["Gap", "Shared", "count_shared", "find_gaps", "find_interleaved"]
 
-_REGULAR = 0.9
-_NEAR = 0.15
-_MOST_PAIRS = 1 << 19
+_MIN_REGULAR_SHARE = 0.9
+_MAX_DEVIATION = 0.15
+_MAX_PAIRS = 1 << 19
 """Pairs of parts that are told, each as often as they have a value in common."""
 
 
@@ -51,9 +51,12 @@ def find_gaps(numbers: NDArray[Any], /) -> list[Gap] | None:
     usual = float(np.median(steps))
     if steps.size < 2 or not np.isfinite(usual):
         return None
-    is_usual = np.abs(steps - usual) <= _NEAR * usual
+    is_usual = np.abs(steps - usual) <= _MAX_DEVIATION * usual
     at = np.flatnonzero(steps > 1.5 * usual)
-    if np.count_nonzero(is_usual) + at.size < _REGULAR * steps.size or np.count_nonzero(is_usual) * 2 < steps.size:
+    if (
+        np.count_nonzero(is_usual) + at.size < _MIN_REGULAR_SHARE * steps.size
+        or np.count_nonzero(is_usual) * 2 < steps.size
+    ):
         return None
     ends = zip(values[at].tolist(), values[at + 1].tolist(), strict=True)
     step = Fraction(usual)
@@ -87,7 +90,7 @@ class Shared:
     has_all: bool
 
 
-def count_shared(parts: Sequence[NDArray[Any]], /, most: int = _MOST_PAIRS) -> Shared:
+def count_shared(parts: Sequence[NDArray[Any]], /, most: int = _MAX_PAIRS) -> Shared:
     """Count the values that parts have in common.
 
     >>> count_shared([np.array([1, 2, 3]), np.array([3, 4, 4]), np.array([1, 3])]).counts

@@ -12,7 +12,7 @@ __all__ = ["common_dimension", "data_variables"]
 _NOT_DATA = ("bounds", "climatology", "grid_mapping", "ancillary_variables", "cell_measures", "coordinates")
 """Attributes that name variables which are about others."""
 
-_MOST = 0.9
+_MIN_SHARE = 0.9
 """Of the files in which data variables have the commonest dimension, those that must have another one."""
 
 
@@ -55,7 +55,7 @@ def common_dimension(groups: Sequence[ManifestGroup], /) -> str | None:
         for name, axis in own.items():
             axes[name] = max(axis, axes.get(name, 0))
     counts = in_data or files
-    most = _MOST * max(counts.values(), default=0)
+    most = _MIN_SHARE * max(counts.values(), default=0)
     common = sorted((name for name, n in counts.items() if n >= most), key=lambda name: (axes.get(name, 0), name))
     for kind in kinds:
         if usual := [name for name in common if 2 * kind[name] >= files[name]]:
@@ -68,7 +68,7 @@ def _common_scalar(groups: Sequence[ManifestGroup]) -> str | None:
     for group in groups:
         about = data_variables(group).keys()
         files.update(name for name, x in group.arrays.items() if not x.shape and name not in about and _is_time(x))
-    usual = [name for name, n in files.items() if n >= _MOST * len(groups)]
+    usual = [name for name, n in files.items() if n >= _MIN_SHARE * len(groups)]
     return min(usual, key=lambda name: (name != "time", name), default=None)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 __all__ = ["Survey", "shortened"]
 
-_MOST_LINES = 12
+_MAX_LINES = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -76,7 +76,7 @@ class Survey:
         return len(self.table)
 
     def __str__(self) -> str:
-        return "\n".join(self._lines(_MOST_LINES))
+        return "\n".join(self._lines(_MAX_LINES))
 
     def __repr__(self) -> str:
         return str(self)

@@ -16,8 +16,8 @@ from virtualstack.formats.base import ReadOptions
 from virtualstack.manifests import ManifestGroup
 from virtualstack.manifests.serialised.headers import ArrayHeader
 from virtualstack.storage import ObjectStore, Storage
-from virtualstack.storage.permission import Allow, Permission, urls_of
-from virtualstack.storage.trust import is_signed
+from virtualstack.storage.permission import Allow, Permission, read_allowed_urls
+from virtualstack.storage.signatures import is_signed
 from virtualstack.vstack.format.history import archive_of, group_of, newest, number_at, read_snapshot
 from virtualstack.vstack.format.moments import Moment, seconds_of
 from virtualstack.vstack.format.snapshot import Snapshot
@@ -74,7 +74,7 @@ class VStack:
         ForbiddenLocationError
             It names places that are not allowed.
         """
-        allow = (*urls_of(self.allow), *options.allow)
+        allow = (*read_allowed_urls(self.allow), *options.allow)
         objects = ObjectStore(url.rstrip("/") + "/", storage, allow)
         return snapshot_group(objects, open_snapshot(objects, self.at), allow, options, is_chosen=self.at is not None)
 

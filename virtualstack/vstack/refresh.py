@@ -13,7 +13,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.combine.boxes import boxes_of
+from virtualstack.combine.boxes import find_boxes
 from virtualstack.combine.fitting import Fitting, fitted
 from virtualstack.combine.missing import with_missing_value
 from virtualstack.combine.nodes import bundled_in, with_inherited
@@ -230,7 +230,7 @@ def _masks(cells: Cells) -> Iterator[Overlay]:
         array, missing = with_missing_value(cells.array, name=cells.array.name or "")
         if array.dtype == cells.array.dtype:
             fill = missing
-    for low, high in boxes_of(cells.mask()):
+    for low, high in find_boxes(cells.mask()):
         entries = np.zeros([b - a for a, b in zip(low, high, strict=True)], ENTRY)
         entries["location"] = ABSENT
         begin = tuple(a + b for a, b in zip(low, cells.low, strict=True))
@@ -406,7 +406,7 @@ def _inline_pieces(
         spans = zip(axes, runs, strict=True)
         box = tuple(slice(int(x.find(at.start)), int(x.find(at.stop - 1)) + 1) for x, (at, _) in spans)
         there = array.manifest.read(box).entries["location"]
-        for low, high in boxes_of(np.asarray(there == INLINE)):
+        for low, high in find_boxes(np.asarray(there == INLINE)):
             at, own = [], []
             for edges, first, a, b, (side, its) in zip(lines, box, low, high, runs, strict=True):
                 begin = max(int(edges[first.start + a]), side.start)
@@ -432,7 +432,7 @@ def _overlays(
     numbers = cells.numbers - np.array(low, np.int64)
     own[tuple(numbers[((numbers >= 0) & (numbers < own.shape)).all(1)].T)] = True
     check_order(there, manifest, own, array.grid, [i for i, dim in enumerate(dims) if dim not in labelled])
-    for first, last in boxes_of(own | (there.entries["location"] == EMPTY)):
+    for first, last in find_boxes(own | (there.entries["location"] == EMPTY)):
         box = tuple(slice(a, b) for a, b in zip(first, last, strict=True))
         yield Overlay(manifest.read(box), tuple(a + b for a, b in zip(low, first, strict=True)))
 

@@ -10,7 +10,7 @@ from virtualstack.errors import ForbiddenLocationError, WriterError
 from virtualstack.location import absolute_url, split_url
 from virtualstack.storage import Allow, ObjectStore
 from virtualstack.storage.registry import OBJECT_STORES, WEB
-from virtualstack.storage.spelling import way_out
+from virtualstack.storage.url_syntax import way_out
 from virtualstack.vstack.format.archive import Archive
 from virtualstack.vstack.format.history import archive_of
 from virtualstack.vstack.format.snapshot import Snapshot

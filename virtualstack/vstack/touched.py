@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from virtualstack.combine.sides import Side, region_of
+from virtualstack.combine.region_bounds import Side, read_region
 from virtualstack.dataset.packing import stored_values
 from virtualstack.errors import StorageError, WriterError
 from virtualstack.manifests import ManifestArray
@@ -48,7 +48,7 @@ class Patch:
         WriterError
             Values have another shape, or no place in the array.
         """
-        sides = region_of(region, array.dimension_names or (), array.shape)
+        sides = read_region(region, array.dimension_names or (), array.shape)
         given = _values(path, array, sides, values)
         return cls(array, sides, stored_values(array, given, raw=raw)) if given.size else None
 

@@ -18,23 +18,23 @@ from virtualstack.location import Location, MemberChecksums
 from virtualstack.storage import ByteRange, Bytes, Source
 from virtualstack.storage.file import SourceFile
 from virtualstack.zarr.metadata.array import ArrayMetadata
-from virtualstack.zarr.objects import Objects
+from virtualstack.zarr.objects import FoundObjects
 
-__all__ = ["DOCUMENTS", "Archive", "MemberObjects"]
+__all__ = ["DOCUMENTS", "MemberObjects", "ZipArchive"]
 
 DOCUMENTS = "zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 
-_TAIL = 256 * 1024  # bytes at the end that are read with one request: the index of a few thousand members
-_HEADER = 30  # bytes of a local header in front of name and extra field
+_TAIL_BYTES = 256 * 1024  # bytes at the end that are read with one request: the index of a few thousand members
+_LOCAL_HEADER_BYTES = 30  # bytes of a local header in front of name and extra field
 _MAGIC = b"PK\x03\x04"
-_END = 22  # bytes of the last record, in front of the comment
+_END_RECORD_BYTES = 22  # bytes of the last record, in front of the comment
 _END_MAGIC = b"PK\x05\x06"
 _SEE_ZIP64 = 0xFFFF
-_MOST = 1 << 28  # bytes of the index, that of some million members; and of all documents that are read
+_MAX_INDEX_BYTES = 1 << 28  # bytes of the index, that of some million members; and of all documents that are read
 _IS_ENCRYPTED, _HAS_DESCRIPTOR, _IS_UTF8 = 0x1, 0x8, 0x800
 
 
-class Archive:
+class ZipArchive:
     """The members of a zip archive, by name.
 
     Where several members have one name, it is the last that counts. A store may lie in the archive itself, or in the
@@ -77,14 +77,14 @@ class Archive:
         folders = {name.partition("/")[0] for name in self._names}
         is_in_folder = len(folders) == 1 and not folders & {*DOCUMENTS, ""}
         self._root = f"{folders.pop()}/" if is_in_folder else ""
-        self._room = _MOST
+        self._room = _MAX_INDEX_BYTES
 
     def _count(self, tail: _WithTail) -> int | None:
         """Return the number of members in the last record, or ``None`` where it is not there or has no room for it.
 
         zipfile does not compare it: a length in the index that is wrong may hide all members behind it.
         """
-        length = _END + len(self._zip.comment)
+        length = _END_RECORD_BYTES + len(self._zip.comment)
         record = tail.read(tail.size - length, length)
         count = int.from_bytes(record[10:12], "little")
         return count if record.startswith(_END_MAGIC) and count != _SEE_ZIP64 else None
@@ -104,7 +104,7 @@ class Archive:
         self._room -= member.file_size
         if self._room < 0:
             raise MalformedFileError(
-                f"{what} has {member.file_size} bytes, and all metadata there more than {_MOST}: pack fewer "
+                f"{what} has {member.file_size} bytes, and all metadata there more than {_MAX_INDEX_BYTES}: pack fewer "
                 "arrays into one archive, or unpack it"
             )
         try:
@@ -166,7 +166,7 @@ class Archive:
         starts, is_header = np.zeros(len(members), np.int64), np.zeros(len(members), np.bool_)
         for i, member in enumerate(members):
             name = member.orig_filename.encode("utf-8" if member.flag_bits & _IS_UTF8 else "cp437")
-            begin = member.header_offset + _HEADER + len(name)
+            begin = member.header_offset + _LOCAL_HEADER_BYTES + len(name)
             following = bisect_right(self._ends, member.header_offset)
             end = self._ends[following] if following < len(self._ends) else -1
             is_header[i] = begin + member.compress_size != end or bool(member.flag_bits & _HAS_DESCRIPTOR)
@@ -206,7 +206,7 @@ class MemberObjects:
         """Whether there is a list: the index of the archive is one."""
         return True
 
-    def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> Objects:
+    def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
         """Give the members; headers are read where that is needed.
 
         Raises
@@ -217,7 +217,7 @@ class MemberObjects:
             It cannot be read.
         """
         starts, at = self.starts.copy(), np.flatnonzero(self.is_header)
-        headers = self.source.read_ranges(np.stack([starts[at], np.full(at.size, _HEADER)], 1))
+        headers = self.source.read_ranges(np.stack([starts[at], np.full(at.size, _LOCAL_HEADER_BYTES)], 1))
         for i, header in zip(at.tolist(), headers, strict=True):
             if bytes(header[:4]) != _MAGIC:
                 url = self.source.location.url
@@ -225,9 +225,9 @@ class MemberObjects:
                     f"'{url}' has no '{self.keys[i]}' where its index says: fetch it again", url=url
                 )
             name, extra = np.frombuffer(header, "<u2", 2, 26).tolist()
-            starts[i] += _HEADER + name + extra
+            starts[i] += _LOCAL_HEADER_BYTES + name + extra
         n = len(self.keys)
-        return Objects(
+        return FoundObjects(
             keys=self.keys,
             rows=np.zeros(n, np.int64),
             offsets=starts,
@@ -254,15 +254,15 @@ class _WithTail:
         self.location: Location = source.location
         self.size = source.size
         self._source = source
-        self._start = max(0, source.size - _TAIL)
+        self._start = max(0, source.size - _TAIL_BYTES)
         self._tail = source.read(self._start, source.size - self._start)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        if length > _MOST:  # a file with holes has any number of bytes
+        if length > _MAX_INDEX_BYTES:  # a file with holes has any number of bytes
             url = self.location.url
             raise MalformedFileError(
-                f"'{url}' has an index of {length} bytes, and at most {_MOST} are read: pack its arrays into several "
-                "archives, or unpack it",
+                f"'{url}' has an index of {length} bytes, and at most {_MAX_INDEX_BYTES} are read: pack its arrays "
+                "into several archives, or unpack it",
                 url=url,
             )
         at = offset - self._start

@@ -252,7 +252,7 @@ def _plain_codecs(plain: PlainArray, dtype: np.dtype[Any]) -> list[dict[str, Any
     """Give the codecs of zarr metadata, or ``None`` where zarr would not decode the chunks as `reading` does."""
     if plain.encoding is None:
         return _decoded_codecs(dtype)
-    return _codecs_of(plain.encoding, plain.chunks, plain.codecs(), dtype)
+    return _read_codecs(plain.encoding, plain.chunks, plain.codecs(), dtype)
 
 
 def codec_documents(
@@ -264,10 +264,10 @@ def codec_documents(
     """
     codecs = encoding.codecs if order is None else (Codec.of("transpose", order=list(order)), *encoding.codecs)
     stored = encoding.dtype
-    return _codecs_of(encoding, chunks, codecs, _packed(stored if stored.kind == "T" else stored.newbyteorder("=")))
+    return _read_codecs(encoding, chunks, codecs, _packed(stored if stored.kind == "T" else stored.newbyteorder("=")))
 
 
-def _codecs_of(
+def _read_codecs(
     encoding: ChunkEncoding, chunks: tuple[int, ...], codecs: tuple[Codec, ...], dtype: np.dtype[Any]
 ) -> list[dict[str, Any]] | None:
     stored = encoding.dtype

@@ -15,11 +15,11 @@ from virtualstack.location import Location
 from virtualstack.manifests.cells import check_count
 from virtualstack.storage import Storage
 from virtualstack.zarr.metadata.array import ArrayMetadata
-from virtualstack.zarr.objects import Objects
+from virtualstack.zarr.objects import FoundObjects
 
 __all__ = ["Folder"]
 
-_MOST_DOCUMENT = 1 << 30
+_MAX_DOCUMENT_BYTES = 1 << 30
 _WEB = "http://", "https://"
 _KEPT = "/!$&'()*+,;=:@~"  # of a key, in the URL of a web server
 
@@ -51,7 +51,7 @@ class Folder:
             source = self.storage.source(self._url(key))
         except SourceNotFoundError:
             return None
-        if source.size > _MOST_DOCUMENT:
+        if source.size > _MAX_DOCUMENT_BYTES:
             raise StorageError(f"'{self._url(key)}' has {source.size} bytes, too many for metadata", url=self._url(key))
         return source.read(0, source.size)
 
@@ -74,7 +74,7 @@ class Folder:
         """Whether there is a list of what is in it."""
         return self.storage.target(self.url).is_listed
 
-    def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> Objects:
+    def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
         """List the objects in the folder; where there are no lists, chunks or shards that there may be are asked for.
 
         Parameters
@@ -88,7 +88,7 @@ class Folder:
         found = target.contents() if target.is_listed else self._asked(metadata, cells)
         locations = tuple(found.values())
         n = len(locations)
-        return Objects(
+        return FoundObjects(
             keys=list(found),
             rows=np.arange(n),
             offsets=np.zeros(n, np.int64),

@@ -22,13 +22,13 @@ from virtualstack.storage.concurrently import concurrently
 from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.metadata.chunk_keys import cells_of_keys
 
-__all__ = ["Members", "ObjectChunks", "Objects"]
+__all__ = ["FoundObjects", "Members", "ObjectChunks"]
 
-_FEW = 64  # requests side by side
+_MAX_REQUESTS = 64  # requests side by side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objects:
+class FoundObjects:
     """Objects below one array; columns of equal length.
 
     Parameters
@@ -57,7 +57,7 @@ class Members(Protocol):
     def is_listed(self) -> bool:
         """Whether there is a list of them; else each is asked for."""
 
-    def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> Objects:
+    def find(self, metadata: ArrayMetadata, cells: NDArray[np.int64] | None = None, /) -> FoundObjects:
         """Look them up.
 
         Parameters
@@ -130,7 +130,7 @@ class ObjectChunks:
 
     @property
     def _is_asked(self) -> bool:
-        return math.prod(self.metadata.object_grid) > _FEW and not self.members.is_listed
+        return math.prod(self.metadata.object_grid) > _MAX_REQUESTS and not self.members.is_listed
 
     def _look_up(self, objects: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[Any], Sequence[Location]]:
         """Give the cells of chunks that there are, their entries, and the locations that these name."""

@@ -13,7 +13,7 @@ from virtualstack.storage import Storage
 from virtualstack.storage.concurrently import concurrently
 from virtualstack.storage.source import DirectoryError
 from virtualstack.storage.target import UnlistableError
-from virtualstack.zarr.archive import Archive
+from virtualstack.zarr.archive import ZipArchive
 from virtualstack.zarr.folder import Folder
 from virtualstack.zarr.metadata.array import ArrayMetadata
 from virtualstack.zarr.metadata.hierarchy import build_group
@@ -25,8 +25,8 @@ __all__ = ["Zarr"]
 
 _ZIP = ".zip"
 _ZIP_MAGIC = b"PK\x03\x04", b"PK\x05\x06"
-_MOST_DEPTH = 64
-_MOST_NODES = 100_000
+_MAX_DEPTH = 64
+_MAX_NODES = 100_000
 _MANIFEST_KEYS = "virtualstack.manifest"
 
 
@@ -132,7 +132,7 @@ class Zarr:
         if self.consolidated:
             raise MalformedFileError(f"'{url}' has no consolidated metadata: open it with consolidated=None")
         try:
-            _walk(store, url, "", found, iter(range(_MOST_NODES)), is_v3=root is not None)
+            _walk(store, url, "", found, iter(range(_MAX_NODES)), is_v3=root is not None)
         except UnlistableError as error:
             raise StorageError(
                 f"'{url}' is on a web server, which has no list of what is in a group, and its metadata are not "
@@ -142,7 +142,7 @@ class Zarr:
         return found
 
 
-def _archive(url: str, storage: Storage) -> Archive:
+def _archive(url: str, storage: Storage) -> ZipArchive:
     try:
         source = storage.source(url)
     except DirectoryError as error:
@@ -152,16 +152,16 @@ def _archive(url: str, storage: Storage) -> Archive:
         ) from error
     if source.read(0, min(4, source.size)) not in _ZIP_MAGIC:
         raise MalformedFileError(f"'{url}' is neither a folder that is a zarr store, nor a zip archive of one", url=url)
-    return Archive(source)
+    return ZipArchive(source)
 
 
 def _walk(store: _Store, url: str, path: str, found: dict[str, Any], budget: Iterator[int], *, is_v3: bool) -> None:
     """Find the metadata of a node, unless it is there, and of all below it; each takes one of a budget."""
-    if path.count("/") >= _MOST_DEPTH:
-        raise MalformedFileError(f"'{url}' has groups in more than {_MOST_DEPTH} levels, perhaps by a link: '{path}'")
+    if path.count("/") >= _MAX_DEPTH:
+        raise MalformedFileError(f"'{url}' has groups in more than {_MAX_DEPTH} levels, perhaps by a link: '{path}'")
     if next(budget, None) is None:
         raise MalformedFileError(
-            f"'{url}' has more than {_MOST_NODES} groups and arrays, perhaps by links: '{path[:200]}'; consolidate its "
+            f"'{url}' has more than {_MAX_NODES} groups and arrays, perhaps by links: '{path[:200]}'; consolidate its "
             "metadata, or open its groups one by one"
         )
     prefix = f"{path}/" if path else ""

@@ -337,12 +337,12 @@ class ManifestStore(Store):
 
 
 _MANY_SOURCES = 1024
-_MOST_DIGITS = 19  # of a number of chunks that can be counted
+_MAX_DIGITS = 19  # of a number of chunks that can be counted
 
 
 def _numbers(parts: Sequence[str]) -> tuple[int, ...] | None:
     """Read the numbers of a chunk; ``None`` where zarr would write them in another way, or they are none."""
-    if not all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts):
+    if not all(part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS for part in parts):
         return None
     numbers = tuple(map(int, parts))
     return numbers if [*map(str, numbers)] == [*parts] else None

@@ -22,7 +22,7 @@ from virtualstack.zarr.documents import (
     why_refused,
 )
 
-__all__ = ["array_at", "folders_of", "in_the_way", "is_inline", "left_out", "view_of"]
+__all__ = ["array_at", "find_folders", "in_the_way", "is_inline", "left_out", "make_view"]
 
 CHUNK = 1 << 20
 """Bytes up to which a loaded array is one chunk."""
@@ -44,7 +44,7 @@ def is_inline(array: ManifestArray, /) -> bool:
     return count is not None and count.n_inline == count.n_chunks and array.in_memory().inline_fits()
 
 
-def view_of(
+def make_view(
     group: ManifestGroup,
     is_loaded: Callable[[ManifestArray], bool] = is_inline,
     /,
@@ -106,13 +106,13 @@ def in_the_way(there: Set[str], wanted: Set[str], /) -> list[str]:
     >>> in_the_way({"a/zarr.json", "a/c/0", "b/c/0"}, {"a/zarr.json", "a/c"})
     ['a/zarr.json', 'a/c/0']
     """
-    folders = {folder for key in wanted for folder in folders_of(key)}
-    found = {key for key in there - wanted if key in folders or not wanted.isdisjoint(folders_of(key))}
+    folders = {folder for key in wanted for folder in find_folders(key)}
+    found = {key for key in there - wanted if key in folders or not wanted.isdisjoint(find_folders(key))}
     documents = {f"{array_at(key)}/zarr.json" for key in found} & there
     return [*sorted(documents), *sorted(found - documents)]
 
 
-def folders_of(key: str, /) -> Iterator[str]:
+def find_folders(key: str, /) -> Iterator[str]:
     """Give the folders that an object is in, where it is a file."""
     return (key[:at] for at, letter in enumerate(key) if letter == "/")
 

@@ -122,7 +122,7 @@ def test_it_is_found_by_its_first_bytes(tmp_path):
 # -- chunks ---------------------------------------------------------------------------------------------------
 
 
-def chunks_of(array):
+def as_chunks(array):
     return array.in_memory().entries["length"], array.grid.shape
 
 
@@ -147,7 +147,7 @@ def test_chunks_of_any_size_hold_the_values(chunk_size, tmp_path):
     compare_with_netcdf4(path, read(path, reader))
     if isinstance(chunk_size, int):
         for array in read(path, reader).arrays.values():
-            lengths, _ = chunks_of(array)
+            lengths, _ = as_chunks(array)
             assert lengths.max() <= max(chunk_size, array.dtype.itemsize)
             assert lengths.sum() == array.nbytes
 
@@ -286,7 +286,7 @@ def test_variables_beyond_4_gib(version, tmp_path):
     with netCDF4.Dataset(path) as file:
         np.testing.assert_array_equal(read_array(group["v"], key, STORAGE), file["v"][key])
         np.testing.assert_array_equal(read_array(group["small"], (), STORAGE), file["small"][:])
-    assert chunks_of(group["v"])[0].sum() == 13_500_000_009
+    assert as_chunks(group["v"])[0].sum() == 13_500_000_009
 
 
 # -- opening --------------------------------------------------------------------------------------------------

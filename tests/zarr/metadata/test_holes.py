@@ -17,7 +17,7 @@ from virtualstack.manifests import (
     ManifestGroup,
 )
 from virtualstack.zarr.metadata.holes import choose_fill
-from virtualstack.zarr.metadata.version2 import hierarchy_of
+from virtualstack.zarr.metadata.version2 import make_hierarchy
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def group(*, codecs=(), n=4, chunk=10, dtype="i4", fill=0, shape=None):
 )
 def test_holes_are_written_out_as_the_encoded_fill_value(codecs):
     """Chunks written in the place of holes decode to the fill value, and stand in the heap once."""
-    written = hierarchy_of(group(codecs=codecs, dtype=">i4", fill=7)).manifests["v"]
+    written = make_hierarchy(group(codecs=codecs, dtype=">i4", fill=7)).manifests["v"]
     assert written.entries["location"].tolist() == [3, INLINE, INLINE, INLINE]
     assert len(set(written.entries["offset"][1:].tolist())) == 1
     chunk = written.inline
@@ -95,7 +95,7 @@ def test_holes_of_a_declared_fill_stay_absent():
     """With _FillValue equal to the fill value nothing is written out."""
     source = group()
     array = replace(source.arrays["v"], attributes={"_FillValue": 0})
-    written = hierarchy_of(replace(source, arrays={"v": array})).manifests["v"]
+    written = make_hierarchy(replace(source, arrays={"v": array})).manifests["v"]
     assert written.entries["location"].tolist() == [3, EMPTY, EMPTY, EMPTY]
 
 
@@ -104,10 +104,10 @@ def test_budget_of_fill_chunks():
     with pytest.raises(
         WriterError, match=r"'v' has absent chunks .* its 3 take 120 bytes, more than 119\. Allow fill_budget=120, or"
     ):
-        hierarchy_of(group(), fill_budget=119)
+        make_hierarchy(group(), fill_budget=119)
     with pytest.raises(WriterError, match=r"its 3 take 40 bytes, more than 39\. Allow fill_budget=40$"):
-        hierarchy_of(group(), fill_budget=39, shares_chunks=True)
-    hierarchy_of(group(), fill_budget=40, shares_chunks=True)
+        make_hierarchy(group(), fill_budget=39, shares_chunks=True)
+    make_hierarchy(group(), fill_budget=40, shares_chunks=True)
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_budget_of_fill_chunks():
 def test_fill_chunks_that_cannot_be_made(options, message):
     """Codecs that do not encode, or lose the fill value, and huge chunks are refused."""
     with pytest.raises(WriterError, match=f"absent chunks whose fill value is no '_FillValue'.*{message}"):
-        hierarchy_of(group(**options))
+        make_hierarchy(group(**options))

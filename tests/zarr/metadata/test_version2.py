@@ -6,7 +6,7 @@ import pytest
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, WriterError
 from virtualstack.manifests import ChunkEncoding, ChunkGrid, ChunkManifest, Fill, ManifestArray, ManifestGroup
-from virtualstack.zarr.metadata.version2 import hierarchy_of, parse_zarr2
+from virtualstack.zarr.metadata.version2 import make_hierarchy, parse_zarr2
 
 ZARRAY = {"zarr_format": 2, "shape": [4, 6], "chunks": [2, 3], "dtype": "<f4", "order": "C", "compressor": None}
 
@@ -30,12 +30,14 @@ def array(order=None, *, shape=(4, 5, 6), chunks=(2, 5, 3), dtype="f4", codecs=(
 
 
 def zarray_of(x):
-    return hierarchy_of(ManifestGroup(arrays={"v": x})).metadata["v/.zarray"]
+    return make_hierarchy(ManifestGroup(arrays={"v": x})).metadata["v/.zarray"]
 
 
 def test_metadata_of_an_array():
     """A plain array has its shape, chunks, dtype and dimensions in zarr v2 metadata."""
-    metadata = hierarchy_of(ManifestGroup(arrays={"v": array(attributes={"units": "K"})}, attributes={"a": 1})).metadata
+    metadata = make_hierarchy(
+        ManifestGroup(arrays={"v": array(attributes={"units": "K"})}, attributes={"a": 1})
+    ).metadata
     assert metadata == {
         ".zgroup": {"zarr_format": 2},
         ".zattrs": {"a": 1},
@@ -108,7 +110,7 @@ def test_names_that_zarr_cannot_have(name):
     """Names that are no zarr node are refused, of arrays and groups."""
     for group in (ManifestGroup(arrays={name: array()}), ManifestGroup(groups={name: ManifestGroup()})):
         with pytest.raises(WriterError, match="cannot be a name in zarr"):
-            hierarchy_of(group)
+            make_hierarchy(group)
 
 
 def test_coordinates_that_no_variable_names():
@@ -116,7 +118,7 @@ def test_coordinates_that_no_variable_names():
     x = array(shape=(4,), chunks=(4,))
     arrays = {"a": replace(x, attributes={"coordinates": "lat"}), "lat": x, "lon": x, "x": x}
     group = ManifestGroup(arrays=arrays, coordinates=frozenset({"lat", "lon", "x", "gone"}))
-    assert hierarchy_of(group).metadata[".zattrs"] == {"coordinates": "lon"}
+    assert make_hierarchy(group).metadata[".zattrs"] == {"coordinates": "lon"}
 
 
 def test_fill_value_is_a_missing_value_as_xarray_reads_zarr_v2():

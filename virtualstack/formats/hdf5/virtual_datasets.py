@@ -188,7 +188,7 @@ class _Piece:
         """Cut the source, and give it the axes of the virtual dataset: both go through their elements in C order."""
         place, source = (tuple(x.size for x in runs) for runs in (self.place, self.source))
         inner = tuple(Runs.one(0, n) for n in subshape)
-        chunks = self.array.chunks_of()
+        chunks = self.array.as_chunks()
         if 0 in place:
             return Tile(chunks, (*(Runs.one(0, 0) for _ in place), *inner))
         if self.array.dtype != dtype:

@@ -29,8 +29,8 @@ __all__ = [
 
 type Json = Any
 
-_MOST_EMPTY = 1 << 16  # elements that take no bytes, and lists of none
-_MOST_NESTED = 64  # fields in each other
+_MAX_EMPTY_ELEMENTS = 1 << 16  # elements that take no bytes, and lists of none
+_MAX_NESTED_FIELDS = 64  # fields in each other
 
 
 class UnstorableError(ValueError):
@@ -166,10 +166,10 @@ def _checked(data: Json) -> np.dtype[Any]:
     return dtype
 
 
-def _check_fields(dtype: np.dtype[Any], depth: int = _MOST_NESTED) -> None:
+def _check_fields(dtype: np.dtype[Any], depth: int = _MAX_NESTED_FIELDS) -> None:
     """Check what numpy does not: it shows, and describes, fields in each other as deep as Python calls go."""
     if not depth:
-        raise ValueError(f"a dtype with fields in each other more than {_MOST_NESTED} deep")
+        raise ValueError(f"a dtype with fields in each other more than {_MAX_NESTED_FIELDS} deep")
     for field, *_ in (dtype.fields or {}).values():
         _bounded(field.itemsize, field.shape)
         _check_fields(field.base, depth - 1)
@@ -277,7 +277,7 @@ def _bounded(n: int, shape: Sequence[int]) -> Sequence[int]:
     ValueError
         Lists of it would take more memory than its bytes let expect.
     """
-    if not n and math.prod(length or 1 for length in shape) > _MOST_EMPTY:
+    if not n and math.prod(length or 1 for length in shape) > _MAX_EMPTY_ELEMENTS:
         raise ValueError(f"an array of shape {tuple(shape)} that has no bytes")
     return shape
 

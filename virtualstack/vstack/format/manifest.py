@@ -25,10 +25,10 @@ from virtualstack.manifests import (
     Fill,
     ManifestSummary,
 )
+from virtualstack.manifests.cell_bounds import check_reach, fit
 from virtualstack.manifests.cells import CellNumbers
 from virtualstack.manifests.manifest import UnreadManifest
 from virtualstack.manifests.paged import map_in_threads
-from virtualstack.manifests.reach import check_reach, fit
 from virtualstack.vstack.format.archive import Archive, Segment
 from virtualstack.vstack.format.placements import Placements
 from virtualstack.vstack.format.rows import EMPTY_ROW, INLINE_ROW, MISSING_ROW, page_rows
@@ -116,7 +116,7 @@ class StoredManifest(UnreadManifest):
         table = np.concatenate([*(part.table for part in parts), self._tail.table]) if parts else self._tail.table
         return Placements(table).within(np.array(low, np.int64), np.array(high, np.int64))
 
-    def entries_of(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
+    def read_entries(self, cells: CellNumbers, shape: tuple[int, ...], /) -> ChunkManifest:
         """Give the entries of some cells; reads the pages of rows that hold them, several side by side.
 
         Raises

@@ -11,8 +11,8 @@ from dataclasses import replace
 from virtualstack.errors import ConflictError, MalformedFileError, SourceNotFoundError, StorageError, WriterError
 from virtualstack.storage import ObjectStore, Target
 from virtualstack.storage.registry import OBJECT_STORES
-from virtualstack.storage.spelling import flaw
-from virtualstack.storage.trust import is_signed, sign
+from virtualstack.storage.signatures import is_signed, sign
+from virtualstack.storage.url_syntax import flaw
 from virtualstack.vstack.format.archive import Permission, Segment
 from virtualstack.vstack.format.frames import decoded_size
 from virtualstack.vstack.format.history import MAX_BUNDLE, archive_of, bundle_bytes, newest, read_snapshot

@@ -21,7 +21,7 @@ from virtualstack.vstack.format.history import archive_of, group_of, hint, newes
 from virtualstack.vstack.format.names import HINT
 from virtualstack.vstack.format.snapshot import ArrayNode, Snapshot
 from virtualstack.warning import warn
-from virtualstack.zarr.view import array_at, folders_of, in_the_way, is_inline, view_of
+from virtualstack.zarr.view import array_at, find_folders, in_the_way, is_inline, make_view
 
 __all__ = ["follow", "write_view"]
 
@@ -38,7 +38,7 @@ def write_view(objects: ObjectStore, head: Snapshot, made: Snapshot, permission:
         if shown == head.number:
             group = _group(objects, made, permission)
             previous = _sharing(_group(objects, head, permission), group, _unchanged(head, made))
-            changes = view_of(
+            changes = make_view(
                 group,
                 _loaded_in(group),
                 previous=previous,
@@ -94,7 +94,7 @@ def _keys(objects: ObjectStore, number: int, permission: Permission) -> set[str]
     """Give the keys of the view of a snapshot; none where it was expired."""
     try:
         group = _group(objects, read_snapshot(objects, number), permission)
-        return {key for key, _ in view_of(group, _loaded_in(group), storage=objects.storage)}
+        return {key for key, _ in make_view(group, _loaded_in(group), storage=objects.storage)}
     except SourceNotFoundError:
         return set()
 
@@ -105,7 +105,7 @@ def _write_all(objects: ObjectStore, there: set[str], made: Snapshot, permission
     Metadata of arrays whose chunks are written go first, so that nobody reads those by what they were.
     """
     group = _group(objects, made, permission)
-    found = list(view_of(group, _loaded_in(group), storage=objects.storage))
+    found = list(make_view(group, _loaded_in(group), storage=objects.storage))
     keys = {key for key, _ in found}
     chunks = [array_at(key) for key in keys if not key.endswith("zarr.json")]
     hidden = {f"{path}/zarr.json" for path in chunks} & there
@@ -171,7 +171,7 @@ def _put(objects: ObjectStore, changes: Iterable[tuple[str, bytes | None]]) -> N
             for key in keys:
                 objects.target.delete(key)
             if isinstance(objects.target, LocalTarget):  # a file may come into the place of a folder
-                for folder in {x for key in keys for x in folders_of(key) if x.endswith("/c")}:
+                for folder in {x for key in keys for x in find_folders(key) if x.endswith("/c")}:
                     objects.target.delete_folder(folder)
             continue
         puts = Puts(objects.target)

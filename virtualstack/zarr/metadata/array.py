@@ -15,11 +15,11 @@ from virtualstack.errors import MalformedFileError, UnsupportedFeatureError
 from virtualstack.manifests import ChunkAxis, ChunkEncoding, ChunkGrid, Fill, Manifest, ManifestArray, value_changing
 from virtualstack.zarr.metadata.shards import Shards
 
-__all__ = ["ArrayMetadata", "check_itemsize", "lengths_of", "ordered_encoding"]
+__all__ = ["ArrayMetadata", "check_itemsize", "ordered_encoding", "read_counts"]
 
 
-_MOST_ITEMSIZE = 1 << 24
-_MOST_AXES = 32  # those of HDF5, and that numpy broadcasts
+_MAX_ITEMSIZE = 1 << 24
+_MAX_AXES = 32  # those of HDF5, and that numpy broadcasts
 
 
 def check_itemsize(dtype: np.dtype[Any], /, *, where: str) -> None:
@@ -30,9 +30,9 @@ def check_itemsize(dtype: np.dtype[Any], /, *, where: str) -> None:
     UnsupportedFeatureError
         It has more than 16 MiB.
     """
-    if dtype.itemsize > _MOST_ITEMSIZE:
+    if dtype.itemsize > _MAX_ITEMSIZE:
         raise UnsupportedFeatureError(
-            f"'{where}' has a dtype of {dtype.itemsize} bytes a value; at most {_MOST_ITEMSIZE} are read",
+            f"'{where}' has a dtype of {dtype.itemsize} bytes a value; at most {_MAX_ITEMSIZE} are read",
             feature="dtype",
         )
 
@@ -141,7 +141,7 @@ def ordered_encoding(
     return stored.with_strides(stored.strides[order.index(axis)] for axis in range(len(chunks)))
 
 
-def lengths_of(data: Mapping[str, Any], key: str, *, least: int, where: str) -> tuple[int, ...]:
+def read_counts(data: Mapping[str, Any], key: str, *, least: int, where: str) -> tuple[int, ...]:
     """Give a list of element counts out of metadata.
 
     Raises
@@ -156,8 +156,8 @@ def lengths_of(data: Mapping[str, Any], key: str, *, least: int, where: str) -> 
         isinstance(n, int) and not isinstance(n, bool) and least <= n < 1 << 63 for n in value
     ):
         raise MalformedFileError(f"'{where}' has {key} {value!r}; a list of whole numbers from {least} is asked for")
-    if len(value) > _MOST_AXES:
+    if len(value) > _MAX_AXES:
         raise UnsupportedFeatureError(
-            f"'{where}' has {len(value)} axes; at most {_MOST_AXES} are read", feature="number of axes"
+            f"'{where}' has {len(value)} axes; at most {_MAX_AXES} are read", feature="number of axes"
         )
     return tuple(value)

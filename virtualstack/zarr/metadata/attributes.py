@@ -13,8 +13,8 @@ from virtualstack.errors import WriterError
 
 __all__ = [
     "attribute_dtypes",
-    "extra_of",
     "json_attributes",
+    "keep_unwritable_attributes",
     "restore_cf",
     "restore_dtypes",
     "with_dtypes",
@@ -111,7 +111,7 @@ def with_dtypes(attributes: Mapping[str, Any], document: Mapping[str, Any], /) -
     return restore_dtypes(attributes, extra.get(ATTRIBUTE_DTYPES) if isinstance(extra, Mapping) else None)
 
 
-def extra_of(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None = None, /) -> dict[str, Any]:
+def keep_unwritable_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any] | None = None, /) -> dict[str, Any]:
     """Give what is to stand in the metadata of an array or group beside attributes; nothing where JSON holds them.
 
     The ``dtype`` is that of values, if there are any: see :func:`attribute_dtypes`.

@@ -18,10 +18,10 @@ from virtualstack.manifests import (
     PlainArray,
     unnamed_coordinates,
 )
-from virtualstack.zarr.metadata.array import ArrayMetadata, lengths_of, ordered_encoding
+from virtualstack.zarr.metadata.array import ArrayMetadata, ordered_encoding, read_counts
 from virtualstack.zarr.metadata.attributes import (
-    extra_of,
     json_attributes,
+    keep_unwritable_attributes,
     restore_cf,
     with_dtypes,
 )
@@ -40,11 +40,11 @@ __all__ = [
     "DIMENSIONS",
     "Zarr2Hierarchy",
     "group_attributes",
-    "hierarchy_of",
     "is_nczarr",
+    "make_hierarchy",
     "parse_zarr2",
     "takes_holes",
-    "takes_holes_of",
+    "takes_holes_in",
 ]
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
@@ -67,7 +67,7 @@ class Zarr2Hierarchy:
     manifests: Mapping[str, Manifest]
 
 
-def hierarchy_of(
+def make_hierarchy(
     group: ManifestGroup, /, *, fill_budget: FillBudget = 1 << 24, shares_chunks: bool = False
 ) -> Zarr2Hierarchy:
     """Describe a group, and all below it, by zarr v2 metadata.
@@ -93,7 +93,7 @@ def hierarchy_of(
     manifests: dict[str, Manifest] = {}
     for path, node in group.walk():
         prefix = f"{path[1:]}/" if path else ""
-        metadata[f"{prefix}.zgroup"] = {"zarr_format": 2} | extra_of(node.attributes)
+        metadata[f"{prefix}.zgroup"] = {"zarr_format": 2} | keep_unwritable_attributes(node.attributes)
         metadata[f"{prefix}.zattrs"] = group_attributes(node, path or "/")
         for name, array in node.arrays.items():
             key = prefix + name
@@ -134,10 +134,10 @@ def group_attributes(group: ManifestGroup, path: str, /) -> dict[str, Any]:
 def takes_holes(array: ManifestArray, /) -> bool:
     """Tell whether the holes of a plain array can be left out, or written out in its encoding; reads nothing."""
     plain = PlainArray.of(array)
-    return isinstance(plain, str) or takes_holes_of(array, plain)
+    return isinstance(plain, str) or takes_holes_in(array, plain)
 
 
-def takes_holes_of(array: ManifestArray, plain: PlainArray, /) -> bool:
+def takes_holes_in(array: ManifestArray, plain: PlainArray, /) -> bool:
     """Tell the same of an array whose plain form is known."""
     if not plain.n_holes:
         return True
@@ -145,7 +145,7 @@ def takes_holes_of(array: ManifestArray, plain: PlainArray, /) -> bool:
         stored, filters, compressor = _stored_form(array, plain, "")
         raw = restore_cf(array.attributes, array.cf, variable="")
         _, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=True)
-    except WriterError:  # for another reason, which `hierarchy_of` says
+    except WriterError:  # for another reason, which `make_hierarchy` says
         return True
     return not is_written_out or can_hold_fill(plain, stored, filters, compressor)
 
@@ -163,7 +163,7 @@ def _array(
         )
     stored, filters, compressor = _stored_form(array, plain, variable)
     raw = restore_cf(array.attributes, array.cf, variable=variable)
-    extra = extra_of(raw, array.dtype)
+    extra = keep_unwritable_attributes(raw, array.dtype)
     fill, is_written_out = choose_fill(plain.manifest.fill, raw, array.dtype, has_holes=plain.n_holes > 0)
     if fill is not None:
         raw.pop("_FillValue", None)
@@ -243,8 +243,8 @@ def parse_zarr2(
     if zarray.get("zarr_format", 2) != 2:
         raise MalformedFileError(f"'{where}' has zarr_format {zarray['zarr_format']!r} in .zarray; 2 is asked for")
     shape, chunks = (
-        lengths_of(zarray, "shape", least=0, where=where),
-        lengths_of(zarray, "chunks", least=1, where=where),
+        read_counts(zarray, "shape", least=0, where=where),
+        read_counts(zarray, "chunks", least=1, where=where),
     )
     order, separator = zarray.get("order", "C"), zarray.get("dimension_separator", ".")
     if len(shape) != len(chunks) or order not in ("C", "F") or separator not in (".", "/"):

@@ -17,14 +17,14 @@ from zarr.dtype import data_type_registry
 from virtualstack.codecs.metadata import Codec
 from virtualstack.errors import MalformedFileError, ManifestError, UnsupportedFeatureError
 from virtualstack.manifests import Fill
-from virtualstack.zarr.metadata.array import ArrayMetadata, check_itemsize, lengths_of, ordered_encoding
+from virtualstack.zarr.metadata.array import ArrayMetadata, check_itemsize, ordered_encoding, read_counts
 from virtualstack.zarr.metadata.attributes import with_dtypes
 from virtualstack.zarr.metadata.shards import Shards
 
 __all__ = ["check_group", "parse_zarr3"]
 
 
-_MOST_EDGES = 1 << 26
+_MAX_EDGES = 1 << 26
 """Chunks along one axis of a rectilinear grid: few bytes may say any number of them."""
 
 _SHARDING = "sharding_indexed"
@@ -39,7 +39,7 @@ _MEMBERS = frozenset(
 
 _GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidated_metadata"))
 
-_MOST_SHAPES = 1 << 12
+_MAX_SHAPES = 1 << 12
 """Chunk shapes of one array."""
 
 
@@ -67,13 +67,13 @@ def parse_zarr3(
         Sharding, or a grid that is not regular, where the caller does not take it; a data type without a form here.
     """
     _check_members(data, where)
-    shape = lengths_of(data, "shape", least=0, where=where)
+    shape = read_counts(data, "shape", least=0, where=where)
     grid = _named(data.get("chunk_grid"), "chunk_grid", where)
     if grid[0] != "regular" and not (rectilinear and grid[0] == "rectilinear"):
         raise _unsupported(where, f"chunk grid '{grid[0]}'")
     edges = None if grid[0] == "regular" else _edges(grid[1], shape, where)
     if edges is None:
-        chunks = lengths_of(grid[1], "chunk_shape", least=1, where=where)
+        chunks = read_counts(grid[1], "chunk_shape", least=1, where=where)
     else:
         chunks = tuple(int(x.max(initial=1)) for x in edges)
     if len(shape) != len(chunks):
@@ -143,10 +143,10 @@ def _shards(
     where: str,
 ) -> tuple[tuple[int, ...], list[tuple[str, dict[str, Any]]], Shards]:
     """Read the configuration of ``sharding_indexed``: lengths of chunks in shards, their codecs, and the shards."""
-    chunks = lengths_of(options, "chunk_shape", least=1, where=where)
+    chunks = read_counts(options, "chunk_shape", least=1, where=where)
     counts = [-(-n // length) for n, length in zip(shape, outer, strict=True)]
-    if edges is None and max(counts, default=0) > _MOST_EDGES:
-        raise _unsupported(where, f"grid of more than {_MOST_EDGES} shards along one axis")
+    if edges is None and max(counts, default=0) > _MAX_EDGES:
+        raise _unsupported(where, f"grid of more than {_MAX_EDGES} shards along one axis")
     if edges is None:
         edges = tuple(np.full(count, length, np.int64) for count, length in zip(counts, outer, strict=True))
     if len(chunks) != len(shape) or any((x % n).any() for x, n in zip(edges, chunks, strict=True)):
@@ -182,8 +182,8 @@ def _edges(grid: Mapping[str, Any], shape: Sequence[int], where: str) -> tuple[N
             f"kind 'inline' and {len(shape)} items are asked for"
         )
     edges = tuple(_axis_edges(item, length, where) for item, length in zip(listed, shape, strict=True))
-    if math.prod(np.unique(x).size for x in edges) > _MOST_SHAPES:
-        raise _unsupported(where, f"grid of chunks in more than {_MOST_SHAPES} shapes")
+    if math.prod(np.unique(x).size for x in edges) > _MAX_SHAPES:
+        raise _unsupported(where, f"grid of chunks in more than {_MAX_SHAPES} shapes")
     return edges
 
 
@@ -203,8 +203,8 @@ def _axis_edges(item: object, length: int, where: str) -> NDArray[np.int64]:
             f"'{where}' has chunk lengths {str(item)[:100]} along an axis of {length} elements; whole numbers, or "
             "pairs of length and count, that reach its end are asked for"
         )
-    if sum(count for _, count in runs) > _MOST_EDGES:
-        raise _unsupported(where, f"rectilinear grid of more than {_MOST_EDGES} chunks along one axis")
+    if sum(count for _, count in runs) > _MAX_EDGES:
+        raise _unsupported(where, f"rectilinear grid of more than {_MAX_EDGES} chunks along one axis")
     return np.repeat(*np.array(runs, np.int64).T)
 
 

@@ -46,10 +46,10 @@ type TakesHoles = Callable[[ManifestArray], bool]
 """Whether a target can express the holes of an array with one encoding: left out, or as chunks of that encoding."""
 
 _CANDIDATES = 8
-_MOST_CELLS = 64
+_MAX_CELLS = 64
 """Chunks that a target may have, as a multiple of the array's cells: a tiny odd chunk is no measure for all."""
-_LARGEST = 64 << 20
-_MOST_PARTS = 1 << 20
+_MAX_CHUNK_BYTES = 64 << 20
+_MAX_PARTS = 1 << 20
 """Chunks that very large ones are cut into: few bytes may say that there are more than memory has places for."""
 _MARGIN = 1.1, 64
 """What an estimate may be too small by: a part of it, and bytes of each chunk for headers and checksums."""
@@ -195,7 +195,7 @@ def _cheapest(array: ManifestArray, takes: Takes, takes_holes: TakesHoles) -> Re
     """
     manifest = array.in_memory()
     holes = manifest.holes
-    most_cells = _MOST_CELLS * max(manifest.entries.size, 1024)
+    most_cells = _MAX_CELLS * max(manifest.entries.size, 1024)
     counts = np.bincount(manifest.entries["encoding"][~holes], minlength=len(manifest.encodings))
     longest = longest_cells(manifest, array.grid)
     best: RewritePlan | None = None
@@ -351,7 +351,7 @@ def _anew(array: ManifestArray, takes: Takes) -> RewritePlan:
     manifest = array.in_memory()
     itemsize = max(array.dtype.itemsize, 1)
     chunks = [_most_elements(axis) for axis in array.grid.axes]
-    largest = max(_LARGEST, math.prod(array.shape) * itemsize // _MOST_PARTS)
+    largest = max(_MAX_CHUNK_BYTES, math.prod(array.shape) * itemsize // _MAX_PARTS)
     for i, n in enumerate(chunks):
         if (nbytes := math.prod(chunks) * itemsize) > largest:
             chunks[i] = -(-n // min(-(-nbytes // largest), n))

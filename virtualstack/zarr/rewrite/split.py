@@ -15,9 +15,9 @@ from virtualstack.manifests.plain import longest_cells, match_axes
 
 __all__ = ["split_uncompressed"]
 
-_MOST_CELLS = 1024
+_MAX_CELLS = 1024
 """Cells after cutting, as a multiple of those before."""
-_SMALLEST = 1 << 14
+_MIN_PART_BYTES = 1 << 14
 """Bytes of a part: smaller ones take longer to find than to read."""
 
 
@@ -57,9 +57,9 @@ def split_uncompressed(array: ManifestArray, /) -> ManifestArray | None:
     inner = np.arange(0, cells.length, chunk, dtype=np.int64)
     new_lines = np.union1d(lines, inner[has_raw[cells.find(inner)]])
     n_cells = manifest.entries.size // cells.n_cells * (new_lines.size - 1)
-    if chunk * least < _SMALLEST or n_cells > _MOST_CELLS * max(manifest.entries.size, 1024):
+    if chunk * least < _MIN_PART_BYTES or n_cells > _MAX_CELLS * max(manifest.entries.size, 1024):
         return None
-    cut = refine(array.chunks_of(), axis, new_lines)
+    cut = refine(array.as_chunks(), axis, new_lines)
     cuttable = {manifest.encodings[row] for row in rows}
     return replace(array, manifest=_parts(cut.manifest, axis, chunk, cuttable), grid=cut.grid)
 
@@ -102,7 +102,7 @@ def _parts(manifest: ChunkManifest, axis: int, chunk: int, cuttable: set[ChunkEn
         at &= starts <= encoding.size - step * chunk  # a part that the stored chunk does not hold whole stays
         if not at.any():
             continue
-        part = _part_of(encoding, step, chunk)
+        part = _shorten_encoding(encoding, step, chunk)
         if part is None:
             continue
         itemsize = split_elementwise(encoding.codecs, encoding.dtype).stored.itemsize
@@ -114,7 +114,7 @@ def _parts(manifest: ChunkManifest, axis: int, chunk: int, cuttable: set[ChunkEn
     return replace(manifest, entries=entries, starts=starts if starts.any() else None, encodings=tuple(encodings))
 
 
-def _part_of(encoding: ChunkEncoding, step: int, chunk: int) -> ChunkEncoding | None:
+def _shorten_encoding(encoding: ChunkEncoding, step: int, chunk: int) -> ChunkEncoding | None:
     """Give the encoding of a part: shorter along the stored axis that advances by ``step`` elements."""
     inner = 1
     for i in range(len(encoding.shape) - 1, -1, -1):

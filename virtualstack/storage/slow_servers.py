@@ -11,14 +11,14 @@ from typing import Any, Self
 
 from virtualstack.errors import StorageError
 from virtualstack.storage.answer import seconds_to_wait, what_was_answered
-from virtualstack.storage.waiting import is_ending, wait_for
+from virtualstack.storage.interruptible import is_ending, wait_for
 
 __all__ = ["Busy", "Patience"]
 
 _BUSY_SECONDS, _MIN_RATE = 60.0, 1024.0  # bytes per second
-_WINDOW = 20.0  # seconds over which the rate of an answer is taken
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0  # seconds between questions to a server that is busy
-_STEP = 0.5  # seconds
+_RATE_SECONDS = 20.0  # seconds over which the rate of an answer is taken
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 10.0  # seconds between questions to a server that is busy
+_STEP_SECONDS = 0.5  # seconds
 _BUSY_STATUSES = 429, 503
 
 
@@ -65,7 +65,7 @@ class Patience:
                 )
             parts.append(part)
             took = time.monotonic() - began
-            if took < _WINDOW:
+            if took < _RATE_SECONDS:
                 continue
             if n_bytes - before < self.min_rate * took:
                 raise StorageError(
@@ -101,7 +101,7 @@ class Busy:
         StorageError
             It is busy for too long.
         """
-        began, length = time.monotonic(), _FIRST_PAUSE
+        began, length = time.monotonic(), _FIRST_PAUSE_SECONDS
         while True:
             try:
                 answer = wait_for(ask)
@@ -120,7 +120,7 @@ class Busy:
                 if wait > left:
                     raise self._given_up(url, error, told, now - began) from error
                 _pause(wait)
-                length = min(2 * length, _LONGEST_PAUSE)
+                length = min(2 * length, _MAX_PAUSE_SECONDS)
             else:
                 self._last = -math.inf
                 return answer
@@ -145,4 +145,4 @@ def _pause(seconds: float) -> None:
     while (left := end - time.monotonic()) > 0:
         if is_ending():
             raise InterruptedError("the process ends")
-        time.sleep(min(left, _STEP))
+        time.sleep(min(left, _STEP_SECONDS))

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from virtualstack.surveying.facts import UNKNOWN
 
-__all__ = ["Eras", "find_eras"]
+__all__ = ["Periods", "find_periods"]
 
-_OUTLIERS = 2
+_MAX_OUTLIERS = 2
 """Files that make no era between two parts of another one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Eras:
+class Periods:
     """How files in an order follow each other.
 
     Parameters
@@ -43,7 +43,7 @@ class Eras:
     typical: NDArray[np.int32]
 
 
-def find_eras(codes: NDArray[np.int32], is_structure: NDArray[np.bool_], /) -> Eras:
+def find_periods(codes: NDArray[np.int32], is_structure: NDArray[np.bool_], /) -> Periods:
     """Cut files into eras.
 
     Parameters
@@ -63,7 +63,7 @@ def find_eras(codes: NDArray[np.int32], is_structure: NDArray[np.bool_], /) -> E
     smooth = _without_outliers(kind)
     era = np.concatenate([[0], np.cumsum(smooth[1:] != smooth[:-1])])
     typical = np.stack([_most_frequent(codes[(era == i) & (kind == smooth)]) for i in range(int(era[-1]) + 1)])
-    return Eras(era, kind != smooth, varies, n_changes, codes, typical)
+    return Periods(era, kind != smooth, varies, n_changes, codes, typical)
 
 
 def _filled(codes: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -84,7 +84,7 @@ def _without_outliers(kind: NDArray[np.intp]) -> NDArray[np.intp]:
         if smooth[i] == around:
             i, n_before = i + 1, n_before + 1
             continue
-        for width in range(1, _OUTLIERS + 1):
+        for width in range(1, _MAX_OUTLIERS + 1):
             after = smooth[i + width : i + 2 * width]
             if n_before >= width and after == [around] * width:
                 smooth[i : i + width] = [around] * width

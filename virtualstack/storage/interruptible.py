@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["is_ending", "wait_for"]
 
-_MOST = 32  # calls that interrupts have left behind, until their servers answer or time is out
+_MAX_CALLS = 32  # calls that interrupts have left behind, until their servers answer or time is out
 _LOCK = threading.Lock()
 _POOL: ThreadPoolExecutor | None = None
 
@@ -41,5 +41,5 @@ def _pool() -> ThreadPoolExecutor:
     global _POOL
     with _LOCK:
         if _POOL is None:
-            _POOL = ThreadPoolExecutor(_MOST, thread_name_prefix="virtualstack-waiting")
+            _POOL = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="virtualstack-waiting")
         return _POOL

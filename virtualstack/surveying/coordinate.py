@@ -21,16 +21,16 @@ from virtualstack.reading import read_array
 from virtualstack.storage import Storage
 from virtualstack.storage.concurrently import concurrently
 
-__all__ = ["TEXT", "Line", "read_line", "read_values"]
+__all__ = ["TEXT", "CoordinateLine", "read_line", "read_values"]
 
-_MOST_OF_FILE = 1 << 26
-_MOST_OF_ALL = 1 << 29
+_MAX_FILE_BYTES = 1 << 26
+_MAX_TOTAL_BYTES = 1 << 29
 """Bytes of the coordinate that are read of one file, and of all."""
-_DECODED_AT_ONCE = 1 << 24
+_BATCH_BYTES = 1 << 24
 _EPOCH = "days since 1850-01-01"
 _DAYS_TO_1970 = 43829
 _DAYS_OF_A_YEAR = {"standard": 365.2425, "noleap": 365.0, "all_leap": 366.0, "360_day": 360.0, "julian": 365.25}
-_DAY = 86_400_000_000_000
+_DAY_NANOSECONDS = 86_400_000_000_000
 _YEARS_OF_DATETIME64 = 1678, 2261
 """First and last year of which nanoseconds since 1970 have all dates."""
 
@@ -39,7 +39,7 @@ TEXT = "text"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Line:
+class CoordinateLine:
     """The coordinate of one file along the dimension.
 
     Parameters
@@ -80,7 +80,7 @@ class Line:
             case None | "m8":
                 return number
             case "M8":
-                return (number / _DAY + _DAYS_TO_1970) / _DAYS_OF_A_YEAR["standard"]
+                return (number / _DAY_NANOSECONDS + _DAYS_TO_1970) / _DAYS_OF_A_YEAR["standard"]
         return number / _DAYS_OF_A_YEAR.get(self.unit, _DAYS_OF_A_YEAR["standard"])
 
     @property
@@ -123,18 +123,18 @@ def read_values(
 
 def read_line(
     groups: Sequence[ManifestGroup], dim: str | None, storage: Storage, /
-) -> list[Line | VirtualStackError | ValueError | None]:
+) -> list[CoordinateLine | VirtualStackError | ValueError | None]:
     """Read and decode the coordinate of every file; ``None`` where it has none, or an error."""
     arrays: list[ManifestArray | None] = []
     errors: dict[int, ValueError] = {}
     n_bytes = 0
     for i, group in enumerate(groups):
         array = None if dim is None else _coordinate(group, dim)
-        if array is not None and (array.nbytes > _MOST_OF_FILE or n_bytes + array.nbytes > _MOST_OF_ALL):
+        if array is not None and (array.nbytes > _MAX_FILE_BYTES or n_bytes + array.nbytes > _MAX_TOTAL_BYTES):
             errors[i] = ValueError(
                 f"coordinate '{dim}' is not read, so that the place of this file is not known: it has {array.nbytes:,} "
-                f"bytes, and at most {_MOST_OF_FILE:,} of a file and {_MOST_OF_ALL:,} of all are read; survey fewer "
-                "files at a time, or along another dimension"
+                f"bytes, and at most {_MAX_FILE_BYTES:,} of a file and {_MAX_TOTAL_BYTES:,} of all are read; survey "
+                "fewer files at a time, or along another dimension"
             )
             array = None
         n_bytes += 0 if array is None else array.nbytes
@@ -145,7 +145,7 @@ def read_line(
     for i, (array, values) in enumerate(zip(arrays, found, strict=True)):
         if array is not None and isinstance(values, np.ndarray):
             key = (array.dtype.str, *sorted((name, repr(value)) for name, value in array.cf.items()))
-            batches.setdefault((key, sizes[key] // _DECODED_AT_ONCE), []).append(i)
+            batches.setdefault((key, sizes[key] // _BATCH_BYTES), []).append(i)
             sizes[key] += array.nbytes
     for members in batches.values():  # files that encode alike are decoded at once
         array = arrays[members[0]]
@@ -160,7 +160,7 @@ def _coordinate(group: ManifestGroup, dim: str) -> ManifestArray | None:
     return array if array is not None and array.dimension_names in ((dim,), ()) and array.size else None
 
 
-def _decoded(dim: str, array: ManifestArray, parts: Sequence[NDArray[Any]]) -> list[Line | ValueError]:
+def _decoded(dim: str, array: ManifestArray, parts: Sequence[NDArray[Any]]) -> list[CoordinateLine | ValueError]:
     """Decode what files that encode alike have; as each would be alone, and errors where they belong."""
     raw = np.concatenate(parts)
     if raw.dtype.kind == "T":
@@ -177,7 +177,9 @@ def _decoded(dim: str, array: ManifestArray, parts: Sequence[NDArray[Any]]) -> l
         return _decoded(dim, array, parts[:half]) + _decoded(dim, array, parts[half:])
     ends = np.cumsum([len(part) for part in parts]).tolist()
     spans = [slice(end - len(part), end) for end, part in zip(ends, parts, strict=True)]
-    lines: list[Line | ValueError] = [_line(values[span], None if numbers is None else numbers[span]) for span in spans]
+    lines: list[CoordinateLine | ValueError] = [
+        _line(values[span], None if numbers is None else numbers[span]) for span in spans
+    ]
     if getattr(values[0], "calendar", None) in ("standard", "gregorian", "proleptic_gregorian"):
         near = [i for i, span in enumerate(spans) if _has_datetime64(values[span])]
         if len(near) < len(parts):  # else it is xarray's choice
@@ -186,7 +188,7 @@ def _decoded(dim: str, array: ManifestArray, parts: Sequence[NDArray[Any]]) -> l
     return lines
 
 
-def _line(values: NDArray[Any], numbers: NDArray[Any] | None) -> Line:
+def _line(values: NDArray[Any], numbers: NDArray[Any] | None) -> CoordinateLine:
     """Describe values, given what they are as numbers."""
     unit = {"M": "M8", "m": "m8", "O": getattr(values[0], "calendar", TEXT)}.get(values.dtype.kind)
     ends = ("", "")
@@ -196,11 +198,11 @@ def _line(values: NDArray[Any], numbers: NDArray[Any] | None) -> Line:
         numbers = numbers[is_number] if is_number.any() else None
         if numbers is not None and unit != TEXT:
             at = np.flatnonzero(is_number)[[numbers.argmin(), numbers.argmax()]]
-            ends = (_label_of(values[at[0]]), _label_of(values[at[1]]))
-    return Line(numbers, (_label_of(values[0]), _label_of(values[-1])), ends, unit)
+            ends = (_make_label(values[at[0]]), _make_label(values[at[1]]))
+    return CoordinateLine(numbers, (_make_label(values[0]), _make_label(values[-1])), ends, unit)
 
 
-def _label_of(value: Any) -> str:
+def _make_label(value: Any) -> str:
     return label(value.astype("M8[ns]") if isinstance(value, np.datetime64) else value)
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from virtualstack.errors import SourceNotFoundError, StorageError
 from virtualstack.location import Location
 
-__all__ = ["Asked", "forget_frames"]
+__all__ = ["LimitedLookup", "forget_frames"]
 
-_PATIENCE = 100
+_MAX_FAILURES = 100
 
 
-class Asked:
+class LimitedLookup:
     """Asks for each URL, until a place could not be reached a hundred times one after the other."""
 
     def __init__(self, ask: Callable[[str], Location]) -> None:
@@ -23,8 +23,8 @@ class Asked:
 
     def __call__(self, url: str, /) -> Location | StorageError:
         """Give what is there, or the error."""
-        if self._failures >= _PATIENCE:
-            return StorageError(f"'{url}' was not asked for: {_PATIENCE} before it could not be had", url=url)
+        if self._failures >= _MAX_FAILURES:
+            return StorageError(f"'{url}' was not asked for: {_MAX_FAILURES} before it could not be had", url=url)
         try:
             found = self._ask(url)
         except SourceNotFoundError as error:

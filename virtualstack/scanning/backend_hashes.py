@@ -12,15 +12,15 @@ from typing import Any
 from virtualstack.storage import Storage
 from virtualstack.storage.options import CLIENT_OPTIONS, OWN_OPTIONS
 
-__all__ = ["mark_of_environment", "marks_of"]
+__all__ = ["hash_backends", "hash_environment"]
 
 _HOW = (CLIENT_OPTIONS - {"default_headers"}) | OWN_OPTIONS  # and not where, or who asks
 _PREFIXES = ("AWS_", "AZURE_", "GOOGLE_")
 _PLACES = ("ENDPOINT", "ACCOUNT_NAME", "BASE_URL", "EMULATOR")
-_ROUNDS = 100_000  # 40 ms: a hash of a short password must not be found by trying
+_HASH_ROUNDS = 100_000  # 40 ms: a hash of a short password must not be found by trying
 
 
-def marks_of(storage: Storage, /) -> dict[str, str]:
+def hash_backends(storage: Storage, /) -> dict[str, str]:
     """Give a hash of the options, store or filesystem for each URL prefix.
 
     One whose content cannot be told, as a store in memory, has another hash each time.
@@ -28,7 +28,7 @@ def marks_of(storage: Storage, /) -> dict[str, str]:
     return {prefix: _mark(prefix, backend) for prefix, backend in (*storage.remembered, *storage.given)}
 
 
-def mark_of_environment() -> str:
+def hash_environment() -> str:
     """Give a hash of the variables that say which servers the URLs of buckets mean, where ``storage=`` does not."""
     found = [
         item
@@ -49,7 +49,7 @@ def _mark(prefix: str, backend: object) -> str:
 
 
 def _hash(text: str, salt: str) -> str:
-    return hashlib.pbkdf2_hmac("sha256", text.encode(errors="backslashreplace"), salt.encode(), _ROUNDS, 16).hex()
+    return hashlib.pbkdf2_hmac("sha256", text.encode(errors="backslashreplace"), salt.encode(), _HASH_ROUNDS, 16).hex()
 
 
 def _plain(value: object) -> object:

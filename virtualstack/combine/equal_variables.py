@@ -10,8 +10,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from virtualstack.combine.absent import Mask
+from virtualstack.combine.conflict_rules import Rules
 from virtualstack.combine.part import Part
-from virtualstack.combine.rules import Rules
 from virtualstack.dataset import virtual_array
 from virtualstack.errors import CombineError
 from virtualstack.manifests import other_meaning
@@ -20,8 +20,8 @@ from virtualstack.storage import Storage
 
 __all__ = ["the_same"]
 
-_BATCH = 1 << 26  # bytes of values that are compared at a time
-_MOST = 1 << 30  # bytes of values of a variable that are read unasked
+_BATCH_BYTES = 1 << 26  # bytes of values that are compared at a time
+_MAX_UNASKED_BYTES = 1 << 30  # bytes of values of a variable that are read unasked
 
 
 def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /, *, why: str) -> xr.Variable:
@@ -82,7 +82,7 @@ def the_same(name: str, parts: Sequence[Part], storage: Storage, rules: Rules, /
 
 def _check_size(name: str, variable: xr.Variable, parts: Sequence[Part]) -> None:
     """Refuse to read what does not fit into memory."""
-    if variable.nbytes > _MOST:
+    if variable.nbytes > _MAX_UNASKED_BYTES:
         raise CombineError(
             f"variable '{name}' must be the same in all files, and {variable.nbytes / 1e9:.3g} GB of it would "
             f"have to be read from each of {len(parts):,} files to see that it is; take the first's "
@@ -185,7 +185,7 @@ def _is_provably_equal(left: xr.Variable, right: xr.Variable) -> bool:
 
 def _batches(parts: Sequence[Part], nbytes: int) -> Iterator[Sequence[Part]]:
     """Give so many parts at a time that their values fit into memory; ``nbytes`` is the size of those of one."""
-    n = max(_BATCH // max(nbytes, 1), 1)
+    n = max(_BATCH_BYTES // max(nbytes, 1), 1)
     for begin in range(0, len(parts), n):
         yield parts[begin : begin + n]
 

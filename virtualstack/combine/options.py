@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from virtualstack.combine.conflict_rules import Join, Rules
 from virtualstack.combine.new_dim import Labelling, check_labellings
-from virtualstack.combine.rules import Join, Rules
 
-__all__ = ["Combine", "How"]
+__all__ = ["Combine", "CombineOptions"]
 
 type Combine = Literal["by_coords", "nested"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class CombineOptions:
     """How datasets or trees are combined.
 
     Parameters
@@ -51,7 +51,7 @@ class How:
         unpack: bool | Literal["differing"] = False,
         decode_times: bool | None = None,
         combine_options: Mapping[str, Any] | None = None,
-    ) -> How:
+    ) -> CombineOptions:
         """Check what a user gives; parameters are those of :func:`virtualstack.open_virtual_mfdataset`.
 
         Raises

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from virtualstack.manifests import ManifestGroup
 from virtualstack.storage import Storage
+from virtualstack.surveying.coordinate import TEXT, CoordinateLine, read_values
 from virtualstack.surveying.coverage import count_shared, find_gaps, find_interleaved
-from virtualstack.surveying.line import TEXT, Line, read_values
 
-__all__ = ["Along", "url_of", "version_of"]
+__all__ = ["FileSequence", "find_url", "read_version"]
 
-_MOST_OF_PLACE = 1 << 24
+_MAX_PLACE_BYTES = 1 << 24
 """Bytes of another coordinate that are read of a file, to tell it from those with the same values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Along:
+class FileSequence:
     """Files, and what they have of the coordinate along which they follow each other.
 
     Parameters
@@ -38,12 +38,12 @@ class Along:
 
     dim: str | None
     groups: Sequence[ManifestGroup]
-    lines: Sequence[Line | None]
+    lines: Sequence[CoordinateLine | None]
     storage: Storage
 
-    def _by_unit(self, files: Iterable[int]) -> dict[str | None, list[tuple[int, Line]]]:
+    def _by_unit(self, files: Iterable[int]) -> dict[str | None, list[tuple[int, CoordinateLine]]]:
         """Give files that have values, those together whose values can be compared."""
-        found: dict[str | None, list[tuple[int, Line]]] = {}
+        found: dict[str | None, list[tuple[int, CoordinateLine]]] = {}
         for i in files:
             if (line := self.lines[i]) is not None and line.numbers is not None:
                 found.setdefault(line.unit, []).append((i, line))
@@ -81,7 +81,7 @@ class Along:
         for files in series.values():
             lines = {i: x for i in files if (x := self.lines[i]) is not None and x.numbers is not None}
             unread = [i for i in files if i not in lines]
-            versions = [None if None in (v := version_of(self.groups[i])) else v for i in unread]
+            versions = [None if None in (v := read_version(self.groups[i])) else v for i in unread]
             rows += [(unread[i], unread[j], "same size and etag", None) for i, j in _pairs(versions)]
             same = [(files[i], files[j]) for i, j in _pairs(lines[i].key if i in lines else None for i in files)]
             found = [(i, j, "same values", len(_values(lines[i]))) for i, j in same]
@@ -96,9 +96,9 @@ class Along:
                 if unit != TEXT:
                     interleaved += [(numbers[a], numbers[b]) for a, b in find_interleaved(parts)]
             rows += self._told_apart(found)
-        named = [(url_of(self.groups[i]), url_of(self.groups[j]), kind, n) for i, j, kind, n in rows]
+        named = [(find_url(self.groups[i]), find_url(self.groups[j]), kind, n) for i, j, kind, n in rows]
         duplicates = pd.DataFrame(named, columns=["url", "other", "kind", "values"]).astype({"values": "Int64"})
-        urls = [(url_of(self.groups[i]), url_of(self.groups[j])) for i, j in interleaved]
+        urls = [(find_url(self.groups[i]), find_url(self.groups[j])) for i, j in interleaved]
         return duplicates, pd.DataFrame(urls, columns=["url", "other"]), has_all
 
     def _told_apart(self, pairs: Sequence[tuple[int, int, str, int]]) -> list[tuple[int, int, str, int | None]]:
@@ -111,15 +111,15 @@ class Along:
             if array.dimension_names == (name,) and name != self.dim
         ]
         places: dict[int, dict[str, bytes | None]] = {i: {} for i in files}
-        small = (x if x.nbytes <= _MOST_OF_PLACE else None for *_, x in asked)
+        small = (x if x.nbytes <= _MAX_PLACE_BYTES else None for *_, x in asked)
         for (i, name, _), values in zip(asked, read_values(small, self.storage), strict=True):
             places[i][name] = _digest(values) if isinstance(values, np.ndarray) else None
         told: list[tuple[int, int, str, int | None]] = []
         for i, j, kind, n in pairs:
-            version = version_of(self.groups[i])
+            version = read_version(self.groups[i])
             if i != j and (place := _compare_places(places[i], places[j])):
                 kind = f"{kind}, {place}"
-            elif kind == "same values" and None not in version and version == version_of(self.groups[j]):
+            elif kind == "same values" and None not in version and version == read_version(self.groups[j]):
                 kind = "same values, size and etag"
             told.append((i, j, kind, n))
         return told
@@ -140,7 +140,7 @@ def _compare_places(a: dict[str, bytes | None], b: dict[str, bytes | None]) -> s
     return "place unknown" if any(None in pair for pair in pairs) else ""
 
 
-def _values(line: Line) -> NDArray[Any]:
+def _values(line: CoordinateLine) -> NDArray[Any]:
     return np.zeros(0) if line.numbers is None else line.numbers
 
 
@@ -152,7 +152,7 @@ def _comparable(parts: list[NDArray[Any]]) -> list[NDArray[Any]]:
     return [x.astype(dtype, copy=False) for x in parts]
 
 
-def _why_no_gaps(line: Line, values: NDArray[Any]) -> str:
+def _why_no_gaps(line: CoordinateLine, values: NDArray[Any]) -> str:
     if line.unit == TEXT:
         return "text has no steps"
     return "two values, whose step may be any" if np.unique(values).size == 2 else f"no regular steps of {line.kind}"
@@ -171,12 +171,12 @@ def _pairs(keys: Iterable[Any]) -> list[tuple[int, int]]:
 # -- of one file ----------------------------------------------------------------------------------------------
 
 
-def url_of(group: ManifestGroup, /) -> str:
+def find_url(group: ManifestGroup, /) -> str:
     """Give the URL of the file."""
     return group.url or next((x.a_url() or "" for x in group.arrays.values()), "")
 
 
-def version_of(group: ManifestGroup, /) -> tuple[int | None, str | None]:
+def read_version(group: ManifestGroup, /) -> tuple[int | None, str | None]:
     """Give size and etag of the file, where an array points into it."""
     for array in group.arrays.values():
         for location in array.manifest.tables.locations:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Side", "region_of", "side_of"]
+__all__ = ["Side", "read_region", "read_side"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Side:
         return slice(self.start, self.stop)
 
 
-def side_of(dim: str, item: object, length: int, /) -> Side:
+def read_side(dim: str, item: object, length: int, /) -> Side:
     """Read an integer or a slice without steps, of an axis of some length, as numpy does.
 
     Raises
@@ -51,8 +51,8 @@ def side_of(dim: str, item: object, length: int, /) -> Side:
     return Side(start, max(start, stop))
 
 
-def region_of(region: object, dims: Sequence[str], shape: Sequence[int], /) -> list[Side]:
-    """Read a region: a map from dimension to what :func:`side_of` takes, or a sequence of that, or one alone.
+def read_region(region: object, dims: Sequence[str], shape: Sequence[int], /) -> list[Side]:
+    """Read a region: a map from dimension to what :func:`read_side` takes, or a sequence of that, or one alone.
 
     Raises
     ------
@@ -73,4 +73,4 @@ def region_of(region: object, dims: Sequence[str], shape: Sequence[int], /) -> l
         at = items.index(...) if ... in items else len(items)
         rest = items[at + 1 :]
         items = [*items[:at], *[slice(None)] * (len(dims) - at - len(rest)), *rest]
-    return [side_of(dim, item, n) for dim, item, n in zip(dims, items, shape, strict=True)]
+    return [read_side(dim, item, n) for dim, item, n in zip(dims, items, shape, strict=True)]

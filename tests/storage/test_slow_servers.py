@@ -11,7 +11,7 @@ import pytest
 
 from tests.servers import RangeServer
 from virtualstack.errors import StorageError
-from virtualstack.storage import open_source, patience
+from virtualstack.storage import open_source, slow_servers
 from virtualstack.storage.answer import seconds_to_wait
 
 DATA = bytes(range(200))
@@ -31,7 +31,7 @@ def asking(server, seconds):
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_is_busy_for_seconds_is_waited_for(server, monkeypatch, status):
     """Not only for the second in which obstore asks five times."""
-    monkeypatch.setattr(patience, "_FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(slow_servers, "_FIRST_PAUSE_SECONDS", 0.1)
     server.status, server.times = status, 2 * QUICK
     assert open_source(server.url("a"), storage=asking(server, 60)).read(0, 200) == DATA
 
@@ -61,7 +61,7 @@ def test_a_time_beyond_the_total_is_not_waited_for(server):
 
 def test_the_total_is_kept(server, monkeypatch):
     """And once it is over, other requests to the same server are not waited for, either."""
-    monkeypatch.setattr(patience, "_FIRST_PAUSE", 0.5)
+    monkeypatch.setattr(slow_servers, "_FIRST_PAUSE_SECONDS", 0.5)
     for most in (15, 8):
         began = time.monotonic()
         with pytest.raises(StorageError, match="the server answered 503"):
@@ -87,7 +87,7 @@ def test_what_is_no_time_is_not_waited_for(server, text):
 
 def test_a_server_of_a_few_bytes_a_second_is_given_up(server, monkeypatch):
     """The error says how many came, and which option allows it."""
-    monkeypatch.setattr(patience, "_WINDOW", 1.0)
+    monkeypatch.setattr(slow_servers, "_RATE_SECONDS", 1.0)
     server.mode = "trickle"
     began = time.monotonic()
     with pytest.raises(StorageError, match=r"bytes came in 1 s, fewer than 1024 a second.*\"min_rate\": 0"):
