@@ -63,8 +63,9 @@ def differing_key(left: Mapping[str, Any], right: Mapping[str, Any], dtype: np.d
     if not _MISSING.isdisjoint(differing):
         # NaN is missing among floats in any case; of packed ones, whether an attribute says so changes the dtype
         but_nan = dtype.kind == "f" and keys <= {*_MISSING, "_Encoding"}
-        if _missing_values(left, but_nan=but_nan) == _missing_values(right, but_nan=but_nan):
-            differing = [key for key in differing if key not in _MISSING]
+        sides = [{key: _missing_values(x, key, but_nan=but_nan) for key in _MISSING} for x in (left, right)]
+        is_same = set.union(*sides[0].values()) == set.union(*sides[1].values())
+        differing = [x for x in differing if x not in _MISSING or not (is_same or sides[0][x] == sides[1][x])]
     return differing[0] if differing else None
 
 
@@ -98,10 +99,10 @@ def same_dates_in(left: Mapping[str, Any], right: Mapping[str, Any], /) -> bool:
     return are_dates and all(isinstance(calendar, str | None) for _, calendar in (a, b)) and same_dates(a, b)
 
 
-def _missing_values(attributes: Mapping[str, Any], *, but_nan: bool) -> set[object]:
-    """Give the values that are missing by ``_FillValue`` or ``missing_value``; NaN as text, as it is no equal."""
-    found = [np.ravel(attributes[key]).tolist() for key in _MISSING if attributes.get(key) is not None]
-    values = {"NaN" if x != x else x for each in found for x in each}
+def _missing_values(attributes: Mapping[str, Any], key: str, *, but_nan: bool) -> set[object]:
+    """Return the values that are missing by ``_FillValue`` or ``missing_value``; NaN as text, as it is no equal."""
+    found = () if attributes.get(key) is None else np.ravel(attributes[key]).tolist()
+    values = {"NaN" if x != x else x for x in found}
     return values - {"NaN"} if but_nan else values
 
 
