@@ -676,14 +676,14 @@ def test_checksums_may_come_before_the_shuffle(tmp_path, dtype):
     assert ("virtualstack.shuffle" in [x.name for x in encoding.codecs]) == (dtype == "f8")  # else any zarr decodes it
 
 
-def test_missing_takes_two_words(nc):
+def test_absent_takes_two_words(nc):
     """A typing error does not read ABSENT chunks as fill values."""
     vds = vs.open_virtual_dataset(nc)
     for make in (
-        lambda: vds.virtual.open(missing="rais"),
-        lambda: vs.ManifestStore(vds.virtual.to_group(), missing=""),
+        lambda: vds.virtual.open(absent="rais"),
+        lambda: vs.ManifestStore(vds.virtual.to_group(), absent=""),
     ):
-        with pytest.raises(ValueError, match=r"missing=.*; it is 'fill' or 'raise'"):
+        with pytest.raises(ValueError, match=r"absent=.*; it is 'fill' or 'raise'"):
             make()
 
 

@@ -215,8 +215,8 @@ def test_a_writer_bundles_what_a_reader_takes(tmp_path, monkeypatch):
     """The smallest variables; others are chunks in the store."""
     values = {name: (name, np.arange(n) / 7) for name, n in {"a": 10, "b": 100, "c": 50}.items()}
     dataset = xr.Dataset(coords=values)
-    for module in ("formats.vstack.history", "writers.vstack.write", "writers.vstack.commit"):
-        monkeypatch.setattr(f"virtualstack.{module}.MAX_BUNDLE", 8 * 60)
+    for module in ("format.history", "write.write", "write.commit"):
+        monkeypatch.setattr(f"virtualstack.vstack.{module}.MAX_BUNDLE", 8 * 60)
     dataset.virtual.to_vstack(tmp_path / "x.vstack")
     snapshot = vs.Repository.open(tmp_path / "x.vstack").snapshot
     assert {path for path, node in snapshot.arrays.items() if node.bundled} == {"/a", "/c"}
