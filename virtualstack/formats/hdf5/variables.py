@@ -78,7 +78,7 @@ def declared_fill(variable: HDF5Variable, dtype: np.dtype[Any], library: Library
             raise LibraryError(f"its fill value is damaged: {error}") from error
     if element.kind == "text":
         return Fill.of(library.text_fill(variable.raw_path), dtype)
-    if len(raw) != element.size:  # the library reads what lies behind it in memory
+    if raw and len(raw) != element.size:  # the library gives what lies behind it in memory
         raise LibraryError(f"its fill value has {len(raw)} bytes, and its elements {element.size}")
     # integers of odd sizes have a dtype here alone
     cell = library.fill(variable.raw_path, dtype if element.codecs else None)
