@@ -92,16 +92,20 @@ def test_arrays_round_trip(known, is_masked):
         order = [axis for axis in plain.order or () if plain.chunks[axis] > 1]
         is_fortran = order in (sorted(order), sorted(order, reverse=True))
     if why_not_plain(array) is not None or not is_fortran:
-        with pytest.raises(WriterError):
+        try:
             write_kerchunk(group, None, inline_limit=0)
-        return
+        except WriterError:
+            return
+        is_plain = False  # but it is in a grid of shorter chunks
+    else:
+        is_plain = True
     for got in forms(group):
         back = got.arrays["v"]
         back.validate()
         np.testing.assert_array_equal(model_read(back, known.sources), known.values)
         has_holes = array.in_memory().holes.any()
         has_unit_axes = any(1 in x.shape for x in array.in_memory().encodings)
-        if (is_masked or not has_holes) and not has_unit_axes:
+        if is_plain and (is_masked or not has_holes) and not has_unit_axes:
             assert back.equals(as_written(array))
         assert back.dimension_names == array.dimension_names
 

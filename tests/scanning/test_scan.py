@@ -92,7 +92,7 @@ def test_one_file_is_read_in_this_thread_and_many_remote_ones_are_not(files):
     assert workers(["s3://bucket/a"]) is None
     assert workers(["file:///a", "file:///b"]) is None
     many = workers([f"s3://bucket/{i}" for i in range(100)])
-    assert (many.task_length, many.is_here, many.executor.n_threads) == (1, True, 64)
+    assert (many.task_length, many.is_here, many.n_tasks) == (1, True, 64)
 
 
 def test_what_scans_result_shows(files, tmp_path):
