@@ -190,7 +190,7 @@ def test_icechunk_is_named_where_it_is_not_installed(tmp_path, monkeypatch):
         vds.virtual.to_icechunk(object())
 
 
-def test_missing_chunks_are_refused_or_read_as_the_fill_value(tmp_path, session):
+def test_absent_chunks_are_refused_or_read_as_the_fill_value(tmp_path, session):
     """What should be there and is not is an error, or filled where that is asked for."""
     vds = vs.open_virtual_dataset(netcdf(tmp_path / "a.nc", fill=np.float32(-1)))
     array = vds["t"].data
@@ -205,8 +205,8 @@ def test_missing_chunks_are_refused_or_read_as_the_fill_value(tmp_path, session)
     assert np.isnan(got[2:]).all()
     with source(tmp_path / "a.nc") as expected:
         np.testing.assert_array_equal(got[:2], expected["t"].values[:2])
-    with pytest.raises(ValueError, match="missing="):
-        vds.virtual.to_icechunk(session.store, missing="drop")
+    with pytest.raises(ValueError, match="absent="):
+        vds.virtual.to_icechunk(session.store, absent="drop")
 
 
 def test_packing_that_json_cannot_hold_is_refused(tmp_path, session):
