@@ -106,7 +106,8 @@ class Icechunk:
                 url=url,
             ) from error
         try:
-            manifests = _manifests(repository.inspect_snapshot(session.snapshot_id), url)
+            # the function that is not async holds the lock of Python while it waits for a server
+            manifests = _manifests(sync(repository.inspect_snapshot_async(session.snapshot_id)), url)
             return _group(session.store, "", url, url, options, storage, manifests)
         except icechunk.IcechunkError as error:
             raise StorageError(f"'{url}' cannot be read by Icechunk: {read_reason(error)}", url=url) from error
