@@ -24,3 +24,14 @@ def key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VIRTUALSTACK_KEY_FILE", str(tmp_path_factory.mktemp("state") / "key"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def folder_of_the_example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let each example of a docstring write into a folder of its own."""
+    if not isinstance(request.node, pytest.DoctestItem):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("example"))
+        yield

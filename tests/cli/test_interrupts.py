@@ -230,7 +230,7 @@ def run():
     Closing()
     time.sleep(60)
     return 0
-sys.modules["virtualstack.cli"] = types.SimpleNamespace(main=run)
+sys.modules["virtualstack.cli.command"] = types.SimpleNamespace(main=run)
 """
 
 TURNED_INTO_ANOTHER_ERROR = """
@@ -240,7 +240,7 @@ def run():
         os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt:
         raise TypeError("a C library said so") from None
-sys.modules["virtualstack.cli"] = types.SimpleNamespace(main=run)
+sys.modules["virtualstack.cli.command"] = types.SimpleNamespace(main=run)
 """
 
 AT_THE_END = """
