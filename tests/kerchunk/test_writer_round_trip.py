@@ -36,7 +36,9 @@ from virtualstack.manifests import (
 from virtualstack.storage import MemoryTarget, Storage
 from virtualstack.testing.strategies import known_arrays, model_read
 
-names = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="/"), min_size=1, max_size=6)
+names = st.text(
+    st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="/\\"), min_size=1, max_size=6
+)
 names = names.filter(lambda name: name not in (".", "..") and not name.startswith(".z"))
 
 
