@@ -30,7 +30,7 @@ from virtualstack.vstack.format.history import archive_of, group_of
 from virtualstack.vstack.format.names import snapshot_key
 from virtualstack.vstack.format.sources import Prefixes
 from virtualstack.vstack.reader import permission_of
-from virtualstack.vstack.save import append, save
+from virtualstack.vstack.save import save
 from virtualstack.vstack.write.edit import ArrayEdit, Edit, applied
 from virtualstack.vstack.write.placing import Piece, place
 from virtualstack.vstack.write.segment import SegmentWriter
@@ -97,7 +97,7 @@ def build(url, n_commits, n_files=100):
     time_array = inline_array(values, name="time", dims=["time"], attributes=array.attributes)
     whole = replace(group, arrays={**group.arrays, "time": time_array})
     write_group(objects, head, whole, permission)
-    append(part(n, n_files), url, "time")
+    save(part(n, n_files), url, append_dim="time")
     return n_commits * n_files
 
 
@@ -112,7 +112,7 @@ def appended(url, first):
     one = part(first, 1)
     time.sleep(0.05)
     since, start = time.time(), time.perf_counter()
-    append(one, url, "time")
+    save(one, url, append_dim="time")
     return time.perf_counter() - start, written(url, since)
 
 
